@@ -1,0 +1,77 @@
+# Every target prepares what it needs: on a fresh clone, python3 and make are enough for `make test`.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup format lint test check bench demo lock clean
+
+VENV     := .venv
+PYTHON   := $(VENV)/bin/python
+READY    := $(VENV)/.ready
+PINS     := requirements/dev.txt
+PYTHONS  := python3 python3.14 python3.13 python3.12 python3.11
+
+# `make setup UV=false` installs with pip alone.
+UV := $(PYTHON) -m uv
+# Trust what the system trusts, as pip does: networks with a certificate authority of their own work too.
+export UV_SYSTEM_CERTS ?= 1
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv with all pinned requirements (the other targets do it by themselves)
+
+format: $(READY) ## Put the code into its standard form
+	$(PYTHON) -m ruff check --fix-only --quiet .
+	$(PYTHON) -m ruff format .
+
+lint: $(READY) ## Check style, types and layers
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+	$(VENV)/bin/lint-imports --no-logo
+
+test: $(READY) ## Run the whole suite; narrow it with ARGS="-k reactor"
+	$(PYTHON) -m pytest -n auto $(ARGS)
+
+check: lint test ## Do what CI does
+
+bench: $(READY) ## Run every benchmark
+	@set -e; for file in benchmarks/bench_*.py; do $(PYTHON) $$file; done
+
+demo: $(READY) ## Run the market maker example
+	@$(PYTHON) examples/market_maker.py
+
+lock: $(READY) ## Pin the requirements of pyproject.toml; newest versions with ARGS=--upgrade
+	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet \
+	  --output-file $(PINS) $(ARGS)
+
+clean: ## Remove everything that can be made again
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment is always made afresh, so what it holds is what the pins say and nothing else.
+$(READY): pyproject.toml $(PINS)
+	@found=; for name in $(PYTHONS); do \
+	  if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then found=$$name; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "Tidemill needs Python 3.11 or newer, and python3 here is: $$(python3 --version 2>&1)" >&2; exit 1; \
+	fi; \
+	echo "Setting up $(VENV) with $$($$found --version)"; \
+	$$found -m venv --clear $(VENV)
+	@{ $(INSTALL_WITH_UV); } || { echo "Without uv: installing with pip"; $(INSTALL_WITH_PIP); }
+	@touch $@
+
+# uv comes by the pins too: its lines of the list are a list of their own.
+INSTALL_WITH_UV = \
+	sed -n '/^uv==/,/ via /p' $(PINS) > $(VENV)/uv.txt && \
+	$(PIP_INSTALL) --require-hashes --requirement $(VENV)/uv.txt && \
+	$(UV) pip sync --quiet --python $(PYTHON) --require-hashes $(PINS) && \
+	$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation --editable .
+
+INSTALL_WITH_PIP = \
+	$(PIP_INSTALL) --require-hashes --requirement $(PINS) && \
+	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+
+PIP_INSTALL = $(PYTHON) -m pip install --quiet --disable-pip-version-check

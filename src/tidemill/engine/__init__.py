@@ -1,0 +1,1 @@
+"""The services that run until cancelled."""

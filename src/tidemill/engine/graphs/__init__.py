@@ -1,0 +1,1 @@
+"""Running computation graphs: accumulators, reactors, and what keeps them alive."""

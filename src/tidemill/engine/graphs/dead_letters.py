@@ -1,0 +1,52 @@
+"""Dead letters: what could not be dealt with, kept in a bounded box to be looked at and replayed."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from tidemill.graphs.result import DeadLetter
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.ids import sortable
+
+
+class DeadLetterBox:
+    """The dead letters of one accumulator or reactor, oldest out first when it is full."""
+
+    def __init__(self, source: str, clock: Clock, limit: int, on_overflow: Callable[[str], None]) -> None:
+        self._source = source
+        self._clock = clock
+        self._limit = limit
+        self._on_overflow = on_overflow
+        self._letters: OrderedDict[str, tuple[DeadLetter, Any]] = OrderedDict()
+        self.total = 0
+
+    def put(self, kind: Literal["event", "firing"], error: str, detail: Any = None, **content: Any) -> DeadLetter:
+        """Keep a letter; `detail` is what a replay needs beyond what people see."""
+        at = self._clock.now()
+        letter = DeadLetter(id=sortable(at), kind=kind, source=self._source, at=at, error=error, **content)
+        self._letters[letter.id] = (letter, detail)
+        self.total += 1
+        if len(self._letters) > self._limit:
+            self._letters.popitem(last=False)
+            self._on_overflow("dead_letter_limit")
+        return letter
+
+    def letters(self) -> list[DeadLetter]:
+        """Return the letters, oldest first."""
+        return [letter for letter, _ in self._letters.values()]
+
+    def find(self, letter_id: str) -> tuple[DeadLetter, Any] | None:
+        """Return a letter and its detail."""
+        return self._letters.get(letter_id)
+
+    def remove(self, letter_id: str) -> None:
+        """Forget a letter: its replay succeeded."""
+        self._letters.pop(letter_id, None)
+
+    def failed_again(self, letter_id: str, error: str) -> None:
+        """Note that a replay failed too."""
+        letter, detail = self._letters[letter_id]
+        again = msgspec.structs.replace(letter, attempts=letter.attempts + 1, error=error)
+        self._letters[letter_id] = (again, detail)

@@ -1,0 +1,228 @@
+"""The firing log: the newest firings, per-minute counts, and durations, at the price of one tuple per firing.
+
+Fast firings are logged in bursts. A burst begins with a copy of the cache; each firing after that adds only what
+changed: (source, boundary, started, ended, values). The snapshot that a firing saw is put together again when somebody
+looks at it. So logging costs the same with one accumulator as with a hundred. All other firings, those that were
+manual, failed, degraded, or took several boundaries at once, are logged whole.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from tidemill.engine.graphs.lane import FastEntry
+from tidemill.graphs.compiler import Compiled
+from tidemill.graphs.result import Firing, GraphResult
+from tidemill.graphs.state import Latency
+from tidemill.kernel.clock import Clock
+
+KEPT = 200
+MINUTES = 60
+_STEP = 0.05
+_ZERO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One firing, logged whole."""
+
+    number: int
+    started: float
+    ended: float
+    snapshot: list[Any]
+    results: dict[str, GraphResult]
+    manual: bool = False
+    degraded: bool = False
+    attempt: int = 1
+
+
+class Burst(msgspec.Struct):
+    """A run of fast firings of one graph: the cache as it was, then what changed."""
+
+    graph: Compiled
+    first: int
+    base: list[Any]
+    entries: list[FastEntry]
+    degraded: bool
+
+    def latest(self) -> list[Any]:
+        """Return the snapshot after the newest firing."""
+        snapshot = self.base.copy()
+        for index, boundary, *_ in self.entries:
+            snapshot[index] = boundary
+        return snapshot
+
+    def records(self) -> Iterator[Record]:
+        """Put the firings together again, oldest first."""
+        snapshot = self.base.copy()
+        for number, (index, boundary, started, ended, *values) in enumerate(self.entries, self.first):
+            snapshot[index] = boundary
+            results = {self.graph.name: GraphResult(self.graph.shape, tuple(values))}
+            yield Record(number, started, ended, snapshot.copy(), results, degraded=self.degraded)
+
+
+class FiringLog:
+    """The newest firings of one reactor and what is counted about all of them."""
+
+    def __init__(self, reactor: str, incarnation: str, names: Sequence[str], clock: Clock) -> None:
+        self._reactor = reactor
+        self._incarnation = incarnation
+        self._names = tuple(names)
+        self._clock = clock
+        self._kept: deque[Record | Burst] = deque()
+        self._burst: Burst | None = None
+        self._offset = self._wall_offset()
+        self._minutes: Counter[int] = Counter()
+        self._numbers = 0
+        self._entries = self._held = self._fires = 0
+        self._handed_out = 0
+
+    # -- writing
+
+    def begin_burst(self, graph: Compiled, cache: list[Any], entries: list[FastEntry], *, degraded: bool) -> int:
+        """Begin a run of fast firings that will be noted in `entries`; return how many it may hold."""
+        self.close_burst()
+        self._burst = Burst(graph, self._numbers + 1, cache.copy(), entries, degraded)
+        return KEPT
+
+    def close_burst(self) -> None:
+        """End the run of fast firings, and count them."""
+        burst, self._burst = self._burst, None
+        if burst is None or not burst.entries:
+            return
+        noted, burst.entries = burst.entries, burst.entries.copy()
+        noted.clear()
+        self._numbers += len(burst.entries)
+        self._fires += len(burst.entries)
+        self._count(burst.entries[0][2], burst.entries)
+        self._keep(burst, len(burst.entries))
+
+    def latest_snapshot(self) -> list[Any]:
+        """Return the cache as the newest fast firing left it."""
+        if self._burst is None:
+            raise LookupError("no burst is running")
+        return self._burst.latest()
+
+    def next_number(self) -> int:
+        """Return the number of a firing that is about to be logged whole."""
+        self.close_burst()
+        self._numbers += 1
+        return self._numbers
+
+    def add(self, record: Record) -> None:
+        """Log a firing whole."""
+        self.close_burst()
+        if record.attempt == 1:
+            self._fires += 1
+            self._minutes[self._minute(record.started)] += 1
+            self._forget_old_minutes()
+        self._keep(record, 1)
+
+    def _keep(self, item: "Record | Burst", entries: int) -> None:
+        self._kept.append(item)
+        self._entries += entries
+        self._held += entries
+        while self._held - _length(self._kept[0]) >= KEPT:
+            self._held -= _length(self._kept.popleft())
+
+    def _count(self, first: float, entries: list[FastEntry]) -> None:
+        self._follow_wall_clock()
+        if self._minute(first) == self._minute(entries[-1][2]):
+            self._minutes[self._minute(first)] += len(entries)
+        else:
+            self._minutes.update(self._minute(entry[2]) for entry in entries)
+        self._forget_old_minutes()
+
+    def _forget_old_minutes(self) -> None:
+        if len(self._minutes) > 2 * MINUTES:
+            horizon = self._minute(self._clock.monotonic()) - MINUTES
+            self._minutes = Counter({minute: n for minute, n in self._minutes.items() if minute > horizon})
+
+    def _follow_wall_clock(self) -> None:
+        """Follow steps of the wall clock, but keep the times of firings steady otherwise."""
+        offset = self._wall_offset()
+        if abs(offset - self._offset) > _STEP:
+            self._offset = offset
+
+    def _wall_offset(self) -> float:
+        return self._clock.now().timestamp() - self._clock.monotonic()
+
+    def _minute(self, moment: float) -> int:
+        return int((self._offset + moment) // 60)
+
+    # -- reading
+
+    @property
+    def fires(self) -> int:
+        """How many firings there were, the running burst included."""
+        return self._fires + (len(self._burst.entries) if self._burst else 0)
+
+    @property
+    def total(self) -> int:
+        """How many entries were ever logged: firings, and further attempts at them."""
+        return self._entries + (len(self._burst.entries) if self._burst else 0)
+
+    def newest(self, limit: int) -> list[Firing]:
+        """Return the newest firings, newest first."""
+        wanted = max(0, min(limit, KEPT))
+        records = list(self._records())
+        return [self._firing(record) for record in reversed(records[len(records) - wanted :] if wanted else [])]
+
+    def hand_out(self) -> Firing | None:
+        """Return the oldest firing that was not handed out yet; what the log no longer holds is passed over."""
+        waiting = self.total - self._handed_out
+        if waiting <= 0:
+            return None
+        records = list(self._records())
+        waiting = min(waiting, len(records))
+        self._handed_out = self.total - waiting + 1
+        return self._firing(records[len(records) - waiting])
+
+    def per_minute(self) -> list[int]:
+        """Return the firings of each of the last 60 minutes, oldest first, the running minute last."""
+        counts = self._minutes.copy()
+        counts.update(self._minute(entry[2]) for entry in (self._burst.entries if self._burst else ()))
+        now = self._minute(self._clock.monotonic())
+        return [counts[minute] for minute in range(now - MINUTES + 1, now + 1)]
+
+    def latency(self) -> Latency:
+        """Return median and 99th percentile of the newest firings' durations, 0 without any."""
+        spans = sorted(record.ended - record.started for record in list(self._records())[-KEPT:])
+        if not spans:
+            return Latency(0.0, 0.0)
+        return Latency(spans[(len(spans) - 1) // 2], spans[min(len(spans) - 1, int(len(spans) * 0.99))])
+
+    def firing_id(self, number: int) -> str:
+        """Return the name of a firing: unique, and the same when it is tried again."""
+        return f"{self._reactor}-{self._incarnation}-{number}"
+
+    def _records(self) -> Iterator[Record]:
+        for item in (*self._kept, *((self._burst,) if self._burst else ())):
+            if isinstance(item, Burst):
+                yield from item.records()
+            else:
+                yield item
+
+    def _firing(self, record: Record) -> Firing:
+        inputs = zip(self._names, record.snapshot, strict=True)
+        return Firing(
+            id=self.firing_id(record.number),
+            reactor=self._reactor,
+            at=_ZERO + timedelta(seconds=self._offset + record.started),
+            inputs={name: value for name, value in inputs if value is not None},
+            results=record.results,
+            duration=record.ended - record.started,
+            manual=record.manual,
+            degraded=record.degraded,
+            attempt=record.attempt,
+        )
+
+    def view(self, record: Record) -> Firing:
+        """Show one record as a Firing."""
+        return self._firing(record)
+
+
+def _length(item: "Record | Burst") -> int:
+    return len(item.entries) if isinstance(item, Burst) else 1

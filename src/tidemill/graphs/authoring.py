@@ -1,0 +1,92 @@
+"""How authors declare accumulators: a decorator per kind, and `window` for a graph's own memory."""
+
+from collections.abc import Callable
+from typing import Any, overload
+
+from tidemill.graphs.definition import Accumulator, Kafka, Kind, Nats, Source
+from tidemill.graphs.signatures import AuthorFunction, caller_location
+from tidemill.kernel.durations import Duration, parse_positive
+from tidemill.kernel.errors import DefinitionError, Location
+
+Function = Callable[..., Any]
+
+
+@overload
+def passthrough(function: Function, /) -> Accumulator: ...
+@overload
+def passthrough(*, state: type | None = None) -> Callable[[Function], Accumulator]: ...
+def passthrough(function: Function | None = None, /, *, state: type | None = None) -> Any:
+    """Declare an accumulator fed by push alone: one event in, one boundary out, or None for nothing to say."""
+    if function is not None:
+        return _declare(function, Kind.PASSTHROUGH)
+    return lambda call: _declare(call, Kind.PASSTHROUGH, state=state)
+
+
+def stream(source: Source | Kafka | Nats, *, state: type | None = None) -> Callable[[Function], Accumulator]:
+    """Declare an accumulator that follows a source of events, such as a Kafka topic."""
+    location = caller_location()
+    if not isinstance(source, Source | Kafka | Nats):
+        message = (
+            f"{source!r} is no source: it needs `async def start(self, checkpoint)` that yields (event, checkpoint)"
+        )
+        raise DefinitionError.of("stream", message, location)
+    return lambda call: _declare(call, Kind.STREAM, source=source, state=state)
+
+
+def polling(every: Duration, *, state: type | None = None, thread: bool = False) -> Callable[[Function], Accumulator]:
+    """Declare an accumulator that asks every so often; None means nothing changed. `thread=True` if it blocks."""
+    seconds = _duration("polling(every=...)", every, caller_location())
+    return lambda call: _declare(call, Kind.POLLING, every=seconds, state=state, thread=thread)
+
+
+def batch(
+    every: Duration, *, max_size: int | None = None, state: type | None = None
+) -> Callable[[Function], Accumulator]:
+    """Declare an accumulator that gathers events and sums them up: by time, by size, and after each firing."""
+    location = caller_location()
+    seconds = _duration("batch(every=...)", every, location)
+    if max_size is not None and (not isinstance(max_size, int) or max_size < 1):
+        raise DefinitionError.of("batch", f"max_size is a number of events, at least 1, not {max_size!r}", location)
+    return lambda call: _declare(call, Kind.BATCH, every=seconds, max_size=max_size, state=state)
+
+
+def window(name: str, element: Any, *, capacity: int) -> Accumulator:
+    """Declare a window: the newest `capacity` of what is fed to it; negative for all, 0 for a sink that shows none."""
+    location = caller_location()
+    if not isinstance(name, str) or not name.isidentifier():
+        raise DefinitionError.of("window", f"a window's name is an identifier, not {name!r}", location)
+    if not isinstance(capacity, int):
+        raise DefinitionError.of(f"window '{name}'", f"capacity is a whole number, not {capacity!r}", location)
+    return Accumulator(name=name, kind=Kind.WINDOW, location=location, element=element, capacity=capacity)
+
+
+def _duration(subject: str, value: Duration, location: Location) -> float:
+    try:
+        return parse_positive(value)
+    except ValueError as error:
+        raise DefinitionError.of(subject, str(error), location) from error
+
+
+def _declare(call: Function, kind: Kind, **options: Any) -> Accumulator:
+    try:
+        function = AuthorFunction.of(call, depth=2)
+    except TypeError as error:
+        raise DefinitionError.of(f"{kind} accumulator", str(error)) from error
+    accumulator = Accumulator(name=function.name, kind=kind, function=function, location=function.location, **options)
+    _check_parameters(accumulator, function)
+    return accumulator
+
+
+def _check_parameters(accumulator: Accumulator, function: AuthorFunction) -> None:
+    """Refuse a function that cannot be called with what its kind hands over."""
+    code = function.call.__code__
+    names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    wanted = [] if accumulator.kind is Kind.POLLING else ["events" if accumulator.kind is Kind.BATCH else "event"]
+    if accumulator.state is not None:
+        wanted.append("state")
+    if len(names) != len(wanted) or (accumulator.state is not None and names[-1:] != ["state"]):
+        message = (
+            f"a {accumulator.kind} accumulator is called with ({', '.join(wanted)}), "
+            f"but '{function.name}' takes ({', '.join(names)})"
+        )
+        raise DefinitionError.of(f"accumulator '{function.name}'", message, function.location)

@@ -1,0 +1,28 @@
+"""What a node may know of the firing it runs in."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+
+class Context:
+    """The firing around a node: annotate a parameter with it to get it."""
+
+    __slots__ = ("_name_firing", "consumed", "graph", "log")
+
+    def __init__(
+        self,
+        graph: str,
+        name_firing: Callable[[], str],
+        consumed: list[tuple[str, Any]],
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
+        self.graph = graph
+        self._name_firing = name_firing
+        self.consumed = consumed
+        self.log = log
+
+    @property
+    def firing_id(self) -> str:
+        """The firing's id: the same when the firing is tried again."""
+        return self._name_firing()

@@ -1,0 +1,248 @@
+"""The declarations as frozen values: accumulators, sources, criteria, reactors, nodes."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from tidemill.graphs.signatures import AuthorFunction, Parameter, Signature, caller_location
+from tidemill.graphs.variants import label, without_none
+from tidemill.kernel.backoff import Retry
+from tidemill.kernel.errors import DefinitionError, Location
+from tidemill.kernel.suggestions import did_you_mean
+
+Strategy = Literal["latest", "sequential"]
+Overflow = Literal["block", "drop_oldest", "reject"]
+Durability = Literal["none", "interval", "fire", "boundary"]
+
+
+class Boundary(msgspec.Struct, frozen=True, gc=False):
+    """A typed, immutable snapshot that an accumulator emits. Subclass it and declare fields."""
+
+
+class Kind(StrEnum):
+    """The five kinds of accumulator."""
+
+    PASSTHROUGH = "passthrough"
+    STREAM = "stream"
+    POLLING = "polling"
+    BATCH = "batch"
+    WINDOW = "window"
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Where a stream's events come from. Write `start` to bring your own."""
+
+    def start(self, checkpoint: Any) -> AsyncIterator[tuple[Any, Any]]:
+        """Yield (event, checkpoint) pairs, beginning after `checkpoint` (None: from the start)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kafka:
+    """A Kafka topic; `servers` from here or from the setting `kafka_servers`."""
+
+    topic: str
+    group: str | None = None
+    servers: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nats:
+    """A NATS JetStream subject; `servers` from here or from the setting `nats_servers`."""
+
+    subject: str
+    durable: str | None = None
+    servers: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Accumulator:
+    """One source of boundaries, as declared. Calling it calls the author's function."""
+
+    name: str
+    kind: Kind
+    location: Location
+    function: AuthorFunction | None = None
+    source: Source | Kafka | Nats | None = None
+    state: type | None = None
+    every: float | None = None
+    max_size: int | None = None
+    capacity: int | None = None
+    element: Any = None
+    thread: bool = False
+
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        """Call the author's function, as in a unit test."""
+        if self.function is None:
+            raise TypeError(f"window '{self.name}' has no function to call")
+        return self.function.call(*values, **named)
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The function's parameters and result, resolved once."""
+        if self.function is None:
+            return Signature(parameters=(), returns=list[self.element])  # type: ignore[name-defined]
+        return self.function.signature()
+
+    @cached_property
+    def event_parameter(self) -> Parameter | None:
+        """The parameter that takes the event (or the list of events); polling has none."""
+        takes = [one for one in self.signature.parameters if one.name != "state" or self.state is None]
+        return takes[0] if takes else None
+
+    @property
+    def event_type(self) -> Any:
+        """What one pushed event must be: the annotation of the event, or an element's."""
+        if self.kind is Kind.WINDOW:
+            return self.element
+        if self.kind is Kind.POLLING:
+            return self.boundary_type
+        annotation = self.event_parameter.annotation if self.event_parameter else Any
+        if self.kind is Kind.BATCH:
+            arguments = getattr(annotation, "__args__", ())
+            return arguments[0] if arguments else Any
+        return annotation
+
+    @property
+    def boundary_type(self) -> Any:
+        """What the accumulator emits, without the None that means "nothing to say"."""
+        return without_none(self.signature.returns)
+
+    @property
+    def is_window(self) -> bool:
+        """Whether this is a state accumulator: a window of what was fed to it."""
+        return self.kind is Kind.WINDOW
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} accumulator '{self.name}' -> {label(self.boundary_type)}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """When a reactor fires: any or all of some accumulators have news (none named: all of them)."""
+
+    mode: Literal["any", "all"]
+    accumulators: tuple[Accumulator, ...] = ()
+
+
+def any_of(*accumulators: Accumulator) -> Criteria:
+    """Fire when any of these accumulators has news; the others only fill the cache."""
+    return Criteria("any", accumulators)
+
+
+def all_of(*accumulators: Accumulator) -> Criteria:
+    """Fire when every one of these accumulators has news since the last firing."""
+    return Criteria("all", accumulators)
+
+
+class Reactor:
+    """Owns input cache and dirty flags of its accumulators, and decides when to fire. N graphs may bind to it."""
+
+    __slots__ = (
+        "accumulators",
+        "capacity",
+        "durability",
+        "location",
+        "name",
+        "names",
+        "on_error",
+        "overflow",
+        "strategy",
+        "when",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        accumulators: Sequence[Accumulator],
+        *,
+        when: Literal["any", "all"] | Criteria = "any",
+        strategy: Strategy = "latest",
+        capacity: int = 10_000,
+        overflow: Overflow = "block",
+        durability: Durability | None = None,
+        on_error: Literal["dead_letter"] | Retry = "dead_letter",
+    ) -> None:
+        self.name = name
+        self.accumulators = tuple(accumulators)
+        self.names = tuple(getattr(one, "name", repr(one)) for one in self.accumulators)
+        self.when: Criteria = Criteria(when) if when == "any" or when == "all" else when
+        self.strategy = strategy
+        self.capacity = capacity
+        self.overflow = overflow
+        self.durability = durability
+        self.on_error = on_error
+        self.location = caller_location()
+        self._check()
+
+    def _check(self) -> None:
+        subject = f"reactor '{self.name}'"
+        for complaint in self._complaints():
+            raise DefinitionError.of(subject, complaint, self.location)
+
+    def _complaints(self) -> Sequence[str]:
+        said = []
+        if not isinstance(self.name, str) or not self.name or "/" in self.name:
+            said.append("a reactor needs a name, without '/'")
+        if strangers := [one for one in self.accumulators if not isinstance(one, Accumulator)]:
+            said.append(f"{strangers[0]!r} is no accumulator: pass the decorated functions themselves")
+        if not self.accumulators:
+            said.append("a reactor needs at least one accumulator")
+        if len(set(self.names)) < len(self.names):
+            said.append(f"two accumulators have the same name: {sorted(self.names)}")
+        said += [
+            f"{what} is one of {', '.join(map(repr, known))}, not {value!r}{did_you_mean(str(value), known)}"
+            for what, value, known in self._choices()
+            if value not in known
+        ]
+        if not isinstance(self.capacity, int) or self.capacity < 1:
+            said.append(f"capacity is a number of boundaries, at least 1, not {self.capacity!r}")
+        if self.on_error != "dead_letter" and not isinstance(self.on_error, Retry):
+            said.append(f"on_error is 'dead_letter' or tm.Retry(...), not {self.on_error!r}")
+        if self.overflow == "drop_oldest" and self.durability == "boundary":
+            said.append("overflow='drop_oldest' contradicts durability='boundary', which promises to lose nothing")
+        return said + self._criteria_complaints()
+
+    def _choices(self) -> Sequence[tuple[str, Any, tuple[str, ...]]]:
+        return (
+            ("strategy", self.strategy, ("latest", "sequential")),
+            ("overflow", self.overflow, ("block", "drop_oldest", "reject")),
+            ("durability", self.durability or "none", ("none", "interval", "fire", "boundary")),
+        )
+
+    def _criteria_complaints(self) -> list[str]:
+        if not isinstance(self.when, Criteria):
+            return [f"when is 'any', 'all', tm.any_of(...) or tm.all_of(...), not {self.when!r}"]
+        return [
+            f"when names '{getattr(one, 'name', one)}', which is not among its accumulators {list(self.names)}"
+            f"{did_you_mean(str(getattr(one, 'name', one)), self.names)}"
+            for one in self.when.accumulators
+            if one not in self.accumulators
+        ]
+
+    def __repr__(self) -> str:
+        return f"<reactor '{self.name}' of {', '.join(self.names)}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One function of a graph, as declared."""
+
+    function: AuthorFunction
+    thread: bool = False
+    feeds: Accumulator | None = None
+    ignores: tuple[Any, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The node's name: the function's own."""
+        return self.function.name
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether calling it has to be awaited."""
+        return self.thread or self.function.is_async

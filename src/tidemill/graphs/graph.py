@@ -1,0 +1,109 @@
+"""Graph: nodes declared by decorator, wired and compiled when first needed, callable by hand."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, overload
+
+from tidemill.graphs.compiler import Compiled, compile_graph
+from tidemill.graphs.definition import Accumulator, Node, Reactor
+from tidemill.graphs.direct import direct_call
+from tidemill.graphs.signatures import AuthorFunction, caller_location
+from tidemill.graphs.wiring import wire
+from tidemill.kernel.errors import DefinitionError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Graph:
+    """A computation graph: functions wired by parameter name, routed by the class of what they return.
+
+    `reactor` is the Reactor it binds to, that reactor's name, or nothing for a graph that is only called.
+    Called with its inputs by keyword it runs once and returns a GraphResult, or an awaitable of one if any node is
+    async.
+    """
+
+    # `__call__` is a slot, so that calling a graph calls its generated function without a detour.
+    __slots__ = ("__call__", "_compiled", "location", "name", "nodes", "reactor")
+
+    def __init__(self, name: str, *, reactor: Reactor | str | None = None) -> None:
+        self.name = name
+        self.reactor = reactor
+        self.location = caller_location()
+        self.nodes: list[Node] = []
+        self._compiled: Compiled | None = None
+        self.__call__ = self._first_call
+        if not isinstance(name, str) or not name:
+            raise DefinitionError.of("graph", "a graph needs a name", self.location)
+        if reactor is not None and not isinstance(reactor, Reactor | str):
+            message = f"reactor is a tm.Reactor, its name, or left out, not {reactor!r}"
+            raise DefinitionError.of(f"graph '{name}'", message, self.location)
+
+    @overload
+    def node(self, function: Function, /) -> Function: ...
+    @overload
+    def node(
+        self,
+        function: None = None,
+        /,
+        *,
+        thread: bool = False,
+        feeds: Accumulator | None = None,
+        ignores: Sequence[Any] = (),
+    ) -> Callable[[Function], Function]: ...
+    def node(
+        self,
+        function: Any = None,
+        /,
+        *,
+        thread: bool = False,
+        feeds: Accumulator | None = None,
+        ignores: Sequence[Any] = (),
+    ) -> Any:
+        """Add a function as a node. It stays an ordinary function: call it, test it.
+
+        `thread` sends a blocking function to a thread, `feeds` appends its result to a window when the firing
+        succeeds, `ignores` names variants that deliberately go nowhere.
+        """
+        if function is not None:
+            return self._add(function, thread=False, feeds=None, ignores=())
+        return lambda call: self._add(call, thread=thread, feeds=feeds, ignores=tuple(ignores))
+
+    def _add(self, function: Function, **options: Any) -> Function:
+        try:
+            captured = AuthorFunction.of(function, depth=2)
+        except TypeError as error:
+            raise DefinitionError.of(f"graph '{self.name}'", str(error), self.location) from error
+        self.nodes.append(Node(function=captured, **options))
+        self._compiled = None
+        self.__call__ = self._first_call
+        return function
+
+    def check(self) -> None:
+        """Wire and compile the graph now; raise one DefinitionError with everything that is wrong."""
+        self.compiled()
+
+    def compiled(self) -> Compiled:
+        """Return the compiled graph, building it if nothing changed since would be untrue."""
+        if self._compiled is None:
+            self._compiled = self.compile_for(self.reactor if isinstance(self.reactor, Reactor) else None)
+        return self._compiled
+
+    def compile_for(self, reactor: Reactor | None) -> Compiled:
+        """Compile the graph against the accumulators of a reactor."""
+        return compile_graph(wire(self.name, self.nodes, reactor))
+
+    @property
+    def reactor_name(self) -> str | None:
+        """The name of the reactor it binds to, if any."""
+        return self.reactor.name if isinstance(self.reactor, Reactor) else self.reactor
+
+    @property
+    def source_code(self) -> str:
+        """The generated function, as text."""
+        return self.compiled().routine.source
+
+    def _first_call(self, **inputs: Any) -> Any:
+        self.__call__ = direct_call(self.compiled())
+        return self.__call__(**inputs)
+
+    def __repr__(self) -> str:
+        return f"<graph '{self.name}' of {', '.join(node.name for node in self.nodes)}>"

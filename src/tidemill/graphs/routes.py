@@ -1,0 +1,109 @@
+"""When a node runs: the route tests that stand between the graph's start and a node.
+
+A node runs when every required edge is live and, if other nodes feed it at all, at least one of those edges is live.
+An edge is live when its source ran and returned a variant that the edge admits. Both become tests on the class of a
+routed value, in the order in which they must be asked; nodes behind a route inherit the tests of what feeds them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+
+from tidemill.graphs.wired import Edge, Origin, WiredNode
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTest:
+    """The value of `source` has one of these classes."""
+
+    source: str
+    classes: tuple[type, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyLive:
+    """At least one of these optional edges is live."""
+
+    edges: tuple[Edge, ...]
+
+
+Test = RouteTest | AnyLive
+Guard = tuple[Test, ...]
+
+
+@dataclass(slots=True)
+class Routes:
+    """The guards of all nodes of a graph, worked out from its edges."""
+
+    nodes: Mapping[str, WiredNode]
+    guards: dict[str, Guard] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nodes: Sequence[WiredNode]) -> "Routes":
+        """Work out the guard of every node; the nodes must not form a cycle."""
+        routes = cls({one.name: one for one in nodes})
+        upstream = {one.name: [edge.source for edge in one.upstream()] for one in nodes}
+        for name in TopologicalSorter(upstream).static_order():
+            routes.guards[name] = routes._guard(routes.nodes[name])
+        return routes
+
+    def tests(self, edge: Edge) -> Guard:
+        """Return what must hold for an edge to be live."""
+        inherited = self.guards[edge.source] if edge.origin is Origin.NODE else ()
+        own = () if edge.admitted is None else (RouteTest(edge.source, edge.admitted),)
+        return (*inherited, *own)
+
+    def is_certain(self, edge: Edge, node: str) -> bool:
+        """Return whether an edge is live whenever its node runs."""
+        return set(self.tests(edge)) <= set(self.guards[node])
+
+    def _guard(self, wired: WiredNode) -> Guard:
+        required = [test for edge in wired.edges if not edge.optional for test in self.tests(edge)]
+        upstream = list(wired.upstream())
+        if upstream and all(edge.optional for edge in upstream):
+            required.extend(self._any_live(upstream))
+        return tuple(dict.fromkeys(required))
+
+    def _any_live(self, edges: Sequence[Edge]) -> Iterable[Test]:
+        """Return tests for "one of these is live", as plain route tests where that says the same."""
+        alternatives = [self.tests(edge) for edge in edges]
+        shared = [test for test in alternatives[0] if all(test in other for other in alternatives)]
+        rests = [[test for test in tests if test not in shared] for tests in alternatives]
+        if not all(rests):
+            return shared
+        united = self._united(rests)
+        if united is None:
+            return [*shared, AnyLive(tuple(edges))]
+        return [*shared, *united]
+
+    def _united(self, rests: Sequence[Sequence[Test]]) -> Sequence[Test] | None:
+        """Return one test for alternatives that ask about the same value, none if they cover all it can be."""
+        tests = [rest[0] for rest in rests if len(rest) == 1]
+        routes = [test for test in tests if isinstance(test, RouteTest)]
+        sources = {test.source for test in routes}
+        if len(routes) < len(rests) or len(sources) > 1:
+            return None
+        source = sources.pop()
+        classes = tuple(dict.fromkeys(cls for test in routes for cls in test.classes))
+        known = self.nodes[source].classes if source in self.nodes else None
+        return () if known is not None and set(classes) >= set(known) else (RouteTest(source, classes),)
+
+
+def unreachable(nodes: Sequence[WiredNode]) -> Iterable[tuple[WiredNode, str]]:
+    """Yield the nodes that can never run because their inputs exclude each other, with the reason."""
+    routes = Routes.of(nodes)
+    for one in nodes:
+        asked: dict[str, set[type]] = {}
+        for test in routes.guards[one.name]:
+            if isinstance(test, RouteTest):
+                possible = asked.setdefault(test.source, set(test.classes))
+                possible &= set(test.classes)
+                if not possible:
+                    yield (
+                        one,
+                        (
+                            f"node '{one.name}' can never run: its inputs come from branches of '{test.source}' that "
+                            "exclude each other; make them optional (`| None`) to join branches"
+                        ),
+                    )
+                    break

@@ -1,0 +1,109 @@
+"""What an author's function asks for and promises: its parameters and annotations, resolved."""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints
+
+from tidemill.kernel.errors import Location, Problem
+
+MISSING: Any = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter: its name, what it takes, and what it falls back to."""
+
+    name: str
+    annotation: Any = Any
+    default: Any = MISSING
+    keyword_only: bool = False
+
+    @property
+    def has_default(self) -> bool:
+        """Whether the author gave a default value."""
+        return self.default is not MISSING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """A function's parameters and result, with text annotations resolved."""
+
+    parameters: tuple[Parameter, ...]
+    returns: Any
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorFunction:
+    """A function that an author wrote, where, and the names its text annotations may use."""
+
+    call: Callable[..., Any]
+    location: Location
+    scope: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The function's own name."""
+        return self.call.__name__
+
+    @property
+    def is_async(self) -> bool:
+        """Whether calling it gives an awaitable."""
+        return inspect.iscoroutinefunction(self.call)
+
+    @classmethod
+    def of(cls, call: Callable[..., Any], depth: int = 1) -> "AuthorFunction":
+        """Capture a function; `depth` is how many frames up the author's own line is."""
+        code = getattr(call, "__code__", None)
+        if code is None or not hasattr(call, "__name__"):
+            raise TypeError(f"expected a function, got {call!r}")
+        location = Location(code.co_filename, code.co_firstlineno)
+        has_text = any(isinstance(note, str) for note in getattr(call, "__annotations__", {}).values())
+        frame = sys._getframe(depth + 1)
+        is_local = frame.f_locals is not frame.f_globals
+        scope = dict(frame.f_locals) if has_text and is_local else {}
+        return cls(call=call, location=location, scope=scope)
+
+    def signature(self) -> Signature:
+        """Resolve parameters and annotations; what cannot be resolved is a problem, and `Any`."""
+        problems: list[Problem] = []
+        try:
+            hints = get_type_hints(self.call, localns=self.scope or None)
+        except Exception as error:  # author code: annotations may hold any expression
+            problems.append(
+                Problem(
+                    message=f"annotations of '{self.name}' cannot be resolved: {error}",
+                    location=self.location,
+                    node=self.name,
+                )
+            )
+            hints = {}
+        parameters = [
+            Parameter(
+                name=name,
+                annotation=hints.get(name, Any),
+                default=parameter.default,
+                keyword_only=parameter.kind is inspect.Parameter.KEYWORD_ONLY,
+            )
+            for name, parameter in self._declared(problems)
+        ]
+        returns = hints.get("return", Any)
+        return Signature(parameters=tuple(parameters), returns=returns, problems=tuple(problems))
+
+    def _declared(self, problems: list[Problem]) -> list[tuple[str, inspect.Parameter]]:
+        declared = []
+        for name, parameter in inspect.signature(self.call).parameters.items():
+            if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+                message = f"'{self.name}' takes *{name}: parameters must be named, their names are the wiring"
+                problems.append(Problem(message=message, location=self.location, node=self.name, parameter=name))
+            else:
+                declared.append((name, parameter))
+        return declared
+
+
+def caller_location(depth: int = 1) -> Location:
+    """Return the author's own line, `depth` frames above the caller of this function."""
+    frame = sys._getframe(depth + 1)
+    return Location(frame.f_code.co_filename, frame.f_lineno)

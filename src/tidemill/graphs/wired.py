@@ -1,0 +1,82 @@
+"""A wired graph as frozen values: nodes, the edges between them, inputs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from tidemill.graphs.definition import Node
+from tidemill.graphs.signatures import Parameter
+
+
+class Origin(Enum):
+    """What a parameter is fed from."""
+
+    NODE = "node"
+    INPUT = "input"
+    CONTEXT = "context"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """One parameter of a node and where its value comes from."""
+
+    parameter: Parameter
+    origin: Origin
+    source: str
+    optional: bool
+    admitted: tuple[type, ...] | None = None  # None: whatever comes
+
+    @property
+    def fallback(self) -> Any:
+        """What the parameter gets when nothing arrives."""
+        return self.parameter.default if self.parameter.has_default else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WiredNode:
+    """A node with its edges, and the classes its result can have (None: anything)."""
+
+    node: Node
+    edges: tuple[Edge, ...]
+    classes: tuple[type, ...] | None
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+    def upstream(self) -> Iterable[Edge]:
+        """The edges that come from other nodes."""
+        return (edge for edge in self.edges if edge.origin is Origin.NODE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """One input of a graph: its name, its type, and whether the graph cannot do without it."""
+
+    name: str
+    annotation: Any
+    required: bool
+    window: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """A graph that can be compiled: every name resolved, nothing left to doubt."""
+
+    name: str
+    nodes: tuple[WiredNode, ...]
+    inputs: tuple[Input, ...]
+    terminals: frozenset[str]
+    reactor: str | None = None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether some node must be awaited."""
+        return any(wired.node.is_slow for wired in self.nodes)
+
+    @property
+    def needs_context(self) -> bool:
+        """Whether some node asks for the firing's context."""
+        return any(edge.origin is Origin.CONTEXT for wired in self.nodes for edge in wired.edges)

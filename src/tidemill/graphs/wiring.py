@@ -1,0 +1,275 @@
+"""From declared nodes to a wired graph: who feeds whom, what routes where, and everything that is wrong.
+
+A parameter names a node or an input (an accumulator of the reactor; anything, in a graph without one). Along each
+edge only the variants travel that the parameter's annotation admits. All problems are collected before any is
+raised, so that an author mends a graph once.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from typing import Any
+
+from tidemill.graphs.context import Context
+from tidemill.graphs.definition import Accumulator, Node, Reactor
+from tidemill.graphs.routes import unreachable
+from tidemill.graphs.signatures import MISSING, Parameter, Signature
+from tidemill.graphs.variants import (
+    NoneType,
+    Variant,
+    accepts_none,
+    admits,
+    clashes,
+    label,
+    runtime_classes,
+    variants,
+)
+from tidemill.graphs.wired import Edge, Input, Origin, WiredNode, Wiring
+from tidemill.kernel.errors import DefinitionError, Problem
+from tidemill.kernel.suggestions import did_you_mean
+
+
+def wire(name: str, nodes: Sequence[Node], reactor: Reactor | None) -> Wiring:
+    """Wire a graph, or raise one DefinitionError with every problem found."""
+    return _Loom(name, nodes, reactor).weave()
+
+
+@dataclass(slots=True)
+class _Loom:
+    """The work of wiring one graph: names first, then edges, then what must hold of the whole."""
+
+    name: str
+    nodes: Sequence[Node]
+    reactor: Reactor | None
+    problems: list[Problem] = field(default_factory=list)
+    signatures: dict[str, Signature] = field(default_factory=dict)
+    results: dict[str, tuple[Variant, ...] | None] = field(default_factory=dict)
+    accumulators: Mapping[str, Accumulator] = field(default_factory=dict)
+
+    def weave(self) -> Wiring:
+        if self.reactor is not None:
+            self.accumulators = dict(zip(self.reactor.names, self.reactor.accumulators, strict=True))
+        self._read_signatures()
+        wired = [self._wire_node(node) for node in self._distinct_nodes()]
+        self._check_routes(wired)
+        self._check_feeds(wired)
+        self._check_cycles(wired)
+        if self.problems:
+            raise DefinitionError(self.problems, f"graph '{self.name}'")
+        consumed = {edge.source for one in wired for edge in one.upstream()}
+        return Wiring(
+            name=self.name,
+            nodes=tuple(wired),
+            inputs=self._inputs(wired),
+            terminals=frozenset(one.name for one in wired if one.name not in consumed),
+            reactor=self.reactor.name if self.reactor else None,
+        )
+
+    def _complain(self, node: Node, message: str, parameter: str | None = None) -> None:
+        self.problems.append(
+            Problem(message=message, location=node.function.location, node=node.name, parameter=parameter)
+        )
+
+    def _distinct_nodes(self) -> list[Node]:
+        return list({node.name: node for node in self.nodes}.values())
+
+    def _read_signatures(self) -> None:
+        if not self.nodes:
+            self.problems.append(Problem(message="a graph needs at least one node"))
+        seen: dict[str, Node] = {}
+        for node in self.nodes:
+            if node.name in seen:
+                self._complain(
+                    node,
+                    f"node '{node.name}' is declared twice, first at {seen[node.name].function.location}",
+                )
+            if node.name in self.accumulators:
+                self._complain(node, f"node '{node.name}' has the name of an accumulator; rename one of them")
+            seen[node.name] = node
+            signature = node.function.signature()
+            self.problems.extend(signature.problems)
+            self.signatures[node.name] = signature
+            self.results[node.name] = self._variants_of(node, signature)
+
+    def _variants_of(self, node: Node, signature: Signature) -> tuple[Variant, ...] | None:
+        found = variants(signature.returns)
+        for one, other in clashes(found or ()):
+            self._complain(
+                node,
+                f"node '{node.name}' returns {one.label} or {other.label}, which are both '{one.cls.__name__}' "
+                "at run time: give each a class of its own",
+            )
+        return found
+
+    # -- edges
+
+    def _wire_node(self, node: Node) -> WiredNode:
+        edges = [self._edge(node, parameter) for parameter in self.signatures[node.name].parameters]
+        found = self.results[node.name]
+        classes = None if found is None else tuple(dict.fromkeys(one.cls for one in found))
+        return WiredNode(node=node, edges=tuple(edge for edge in edges if edge), classes=classes)
+
+    def _edge(self, node: Node, parameter: Parameter) -> Edge | None:
+        if parameter.annotation is Context:
+            return Edge(parameter=parameter, origin=Origin.CONTEXT, source="context", optional=False)
+        if parameter.name in self.results:
+            return self._node_edge(node, parameter)
+        if self.reactor is None:
+            return self._open_edge(parameter)
+        if parameter.name in self.accumulators:
+            return self._accumulator_edge(node, parameter, self.accumulators[parameter.name])
+        known = [*self.accumulators, *self.results]
+        self._complain(
+            node,
+            f"parameter '{parameter.name}' of node '{node.name}' names neither a node of graph '{self.name}' nor an "
+            f"accumulator of reactor '{self.reactor.name}' {sorted(self.accumulators)}"
+            f"{did_you_mean(parameter.name, (name for name in known if name != node.name))}",
+            parameter.name,
+        )
+        return None
+
+    def _node_edge(self, node: Node, parameter: Parameter) -> Edge:
+        optional = parameter.has_default or accepts_none(parameter.annotation)
+        admitted = self._admitted(node, parameter, self.results[parameter.name], f"node '{parameter.name}' returns")
+        return Edge(
+            parameter=parameter,
+            origin=Origin.NODE,
+            source=parameter.name,
+            optional=optional,
+            admitted=admitted,
+        )
+
+    def _accumulator_edge(self, node: Node, parameter: Parameter, accumulator: Accumulator) -> Edge:
+        optional = parameter.has_default or accepts_none(parameter.annotation)
+        found = variants(accumulator.boundary_type)
+        admitted = self._admitted(node, parameter, found, f"accumulator '{accumulator.name}' emits")
+        return Edge(
+            parameter=parameter,
+            origin=Origin.INPUT,
+            source=parameter.name,
+            optional=optional,
+            admitted=admitted,
+        )
+
+    def _open_edge(self, parameter: Parameter) -> Edge:
+        optional = parameter.has_default or accepts_none(parameter.annotation)
+        return Edge(parameter=parameter, origin=Origin.INPUT, source=parameter.name, optional=optional)
+
+    def _admitted(
+        self, node: Node, parameter: Parameter, given: tuple[Variant, ...] | None, giver: str
+    ) -> tuple[type, ...] | None:
+        if given is None or runtime_unknown(parameter.annotation):
+            return None
+        admitted = [one for one in given if admits(parameter.annotation, one)]
+        if not [one for one in admitted if one.cls is not NoneType] and [
+            one for one in given if one.cls is not NoneType
+        ]:
+            self._complain(
+                node,
+                f"parameter '{parameter.name}' of node '{node.name}' takes {label(parameter.annotation)}, which can "
+                f"never arrive: {giver} {' | '.join(one.label for one in given)}",
+                parameter.name,
+            )
+        if len(admitted) == len(given):
+            return None
+        return tuple(dict.fromkeys(one.cls for one in admitted))
+
+    # -- the whole
+
+    def _check_routes(self, wired: Sequence[WiredNode]) -> None:
+        takers: dict[str, list[Edge]] = {one.name: [] for one in wired}
+        for one in wired:
+            for edge in one.upstream():
+                takers[edge.source].append(edge)
+        for one in wired:
+            self._check_ignores(one.node)
+            found = self.results[one.name]
+            if found is None or not takers[one.name]:
+                continue
+            for variant in found:
+                if variant.cls is NoneType or self._is_ignored(one.node, variant):
+                    continue
+                if not any(edge.admitted is None or variant.cls in edge.admitted for edge in takers[one.name]):
+                    self._complain(
+                        one.node,
+                        f"node '{one.name}' may return {variant.label}, which no node takes: add a node with a "
+                        f"parameter '{one.name}: {variant.label}', or declare ignores=[{variant.label}]",
+                    )
+
+    def _is_ignored(self, node: Node, variant: Variant) -> bool:
+        return any(variant.cls in (runtime_classes(ignored) or ()) for ignored in node.ignores)
+
+    def _check_ignores(self, node: Node) -> None:
+        found = self.results[node.name] or ()
+        for ignored in node.ignores:
+            if not any(variant.cls in (runtime_classes(ignored) or ()) for variant in found):
+                self._complain(node, f"node '{node.name}' ignores {label(ignored)}, which it never returns")
+
+    def _check_feeds(self, wired: Sequence[WiredNode]) -> None:
+        for one in wired:
+            window = one.node.feeds
+            if window is None:
+                continue
+            if not isinstance(window, Accumulator) or not window.is_window:
+                self._complain(one.node, f"node '{one.name}' feeds {window!r}, which is no tm.window(...)")
+                continue
+            if self.reactor is not None and window not in self.reactor.accumulators:
+                self._complain(
+                    one.node,
+                    f"node '{one.name}' feeds window '{window.name}', which reactor '{self.reactor.name}' "
+                    "does not have",
+                )
+            for variant in self.results[one.name] or ():
+                if variant.cls is not NoneType and not admits(window.element, variant):
+                    self._complain(
+                        one.node,
+                        f"node '{one.name}' returns {variant.label}, but window '{window.name}' holds "
+                        f"{label(window.element)}",
+                    )
+
+    def _check_cycles(self, wired: Sequence[WiredNode]) -> None:
+        upstream = {one.name: [edge.source for edge in one.upstream()] for one in wired}
+        by_name = {one.name: one for one in wired}
+        cycles = list(_cycles(upstream))
+        for path in cycles:
+            self._complain(by_name[path[0]].node, f"nodes form a cycle: {' -> '.join(path)}")
+        if not cycles:
+            for stuck, why in unreachable(wired):
+                self._complain(stuck.node, why)
+
+    def _inputs(self, wired: Sequence[WiredNode]) -> tuple[Input, ...]:
+        edges = [edge for one in wired for edge in one.edges if edge.origin is Origin.INPUT]
+        required = {edge.source for edge in edges if not edge.optional}
+        if self.reactor is not None:
+            return tuple(
+                Input(
+                    name=one.name,
+                    annotation=one.boundary_type,
+                    required=one.name in required and not one.is_window,
+                    window=one.is_window,
+                )
+                for one in self.reactor.accumulators
+            )
+        found = {edge.source: edge.parameter.annotation for edge in reversed(edges)}
+        names = dict.fromkeys(edge.source for edge in edges)
+        return tuple(Input(name=name, annotation=found[name], required=name in required) for name in names)
+
+
+def runtime_unknown(annotation: Any) -> bool:
+    """Return whether an annotation says nothing about classes: Any, object, or not given."""
+    return annotation is MISSING or variants(annotation) is None
+
+
+def _cycles(upstream: Mapping[str, Iterable[str]]) -> Iterable[list[str]]:
+    """Yield cycles, each from a node back to itself, until cutting them leaves none."""
+    rest = {name: set(sources) for name, sources in upstream.items()}
+    while True:
+        try:
+            TopologicalSorter(rest).prepare()
+            return
+        except CycleError as error:
+            path: list[str] = error.args[1]
+            yield path
+            for before, after in pairwise(path):
+                rest[after].discard(before)

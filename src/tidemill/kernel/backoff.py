@@ -1,0 +1,62 @@
+"""How long to wait before the next try: for supervised components, and for author code that failed."""
+
+import random
+from dataclasses import dataclass
+
+from tidemill.kernel.durations import Duration, parse
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Doubling delays with a ceiling, without jitter: 1, 2, 4, ... seconds."""
+
+    first: float = 1.0
+    ceiling: float = 60.0
+
+    def delay(self, failures: int) -> float:
+        """Return the delay after this many failures in a row, counted from 1."""
+        return min(self.ceiling, self.first * 2.0 ** min(failures - 1, 62))
+
+
+class Retry:
+    """How often, how late and for which errors author code is tried again.
+
+    `Retry(3)` means three more tries after the first. `jitter` is a fraction of the delay, both ways.
+    """
+
+    __slots__ = ("backoff", "delay", "jitter", "max_delay", "on", "times")
+
+    def __init__(
+        self,
+        times: int,
+        *,
+        delay: Duration = "1s",
+        backoff: float = 2.0,
+        max_delay: Duration = "5m",
+        jitter: float = 0.0,
+        on: tuple[type[BaseException], ...] = (Exception,),
+    ) -> None:
+        if times < 0:
+            raise ValueError("Retry(times) counts further tries: it cannot be negative")
+        if backoff < 1.0 or not 0.0 <= jitter <= 1.0:
+            raise ValueError("Retry: backoff is at least 1.0 and jitter lies between 0.0 and 1.0")
+        self.times = times
+        self.delay = parse(delay)
+        self.backoff = backoff
+        self.max_delay = parse(max_delay)
+        self.jitter = jitter
+        self.on = tuple(on) if isinstance(on, list | tuple | set) else (on,)
+
+    def allows(self, attempts: int, error: BaseException) -> bool:
+        """Return whether another try may follow after `attempts` tries ended with `error`."""
+        return attempts <= self.times and isinstance(error, self.on)
+
+    def delay_after(self, attempts: int, chance: random.Random | None = None) -> float:
+        """Return the seconds to wait after `attempts` tries, counted from 1."""
+        seconds = min(self.max_delay, self.delay * self.backoff ** (attempts - 1))
+        if self.jitter and chance is not None:
+            seconds *= 1.0 + self.jitter * chance.uniform(-1.0, 1.0)
+        return seconds
+
+    def __repr__(self) -> str:
+        return f"Retry({self.times}, delay={self.delay}, backoff={self.backoff}, max_delay={self.max_delay})"

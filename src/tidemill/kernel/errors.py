@@ -1,0 +1,97 @@
+"""Every error a user can meet, in one tree: three branches, by who must act.
+
+TidemillError
+├── DefinitionError      the author: a declaration that cannot work, all problems at once
+├── RequestError         the caller: `code` for programs, `status` for HTTP
+│   └── FullError        a bounded queue has no room and the caller may not wait
+└── OperationError       the operator: something at run time needs a look
+    └── IllegalMoveError a state was asked to move where its table does not allow
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+class TidemillError(Exception):
+    """The root of all errors that Tidemill raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where something was written: file and line."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing wrong with a declaration: what, where, and what to do."""
+
+    message: str
+    location: Location | None = None
+    node: str | None = None
+    parameter: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.message}" if self.location else self.message
+
+
+class DefinitionError(TidemillError):
+    """A declaration cannot work. Carries every problem found, not only the first."""
+
+    def __init__(self, problems: Iterable[Problem], subject: str = "declaration") -> None:
+        self.problems = tuple(problems)
+        self.subject = subject
+        if len(self.problems) == 1:
+            message = f"{subject}: {self.problems[0]}"
+        else:
+            lines = "".join(f"\n  {number}. {problem}" for number, problem in enumerate(self.problems, 1))
+            message = f"{subject} has {len(self.problems)} problems:{lines}"
+        super().__init__(message)
+
+    @classmethod
+    def of(cls, subject: str, message: str, location: Location | None = None) -> "DefinitionError":
+        """Build the error for a single problem."""
+        return cls([Problem(message=message, location=location)], subject)
+
+
+class RequestError(TidemillError):
+    """The caller asked for something that cannot be done as asked."""
+
+    def __init__(self, message: str, *, code: str, status: int = 400, **facts: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+        self.facts = facts
+
+
+class FullError(RequestError):
+    """A bounded queue has no room, and this call may not wait for it."""
+
+    def __init__(self, reactor: str, capacity: int) -> None:
+        super().__init__(
+            f"the queue of reactor '{reactor}' is full ({capacity}); await node.push() to wait for room",
+            code="full",
+            status=429,
+            reactor=reactor,
+            capacity=capacity,
+        )
+
+
+class OperationError(TidemillError):
+    """Something went wrong at run time that an operator should look at."""
+
+
+class IllegalMoveError(OperationError):
+    """A state was asked to move where its table does not allow."""
+
+    def __init__(self, subject: str, before: str, after: str) -> None:
+        super().__init__(f"{subject} cannot move from {before} to {after}")
+        self.subject = subject
+        self.before = before
+        self.after = after

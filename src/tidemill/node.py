@@ -1,0 +1,128 @@
+"""Node: Settings in, one running node out. The only module that names implementations."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from tidemill.engine.graphs.commands import ReactorHandle
+from tidemill.engine.graphs.environment import Environment
+from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.engine.graphs.supervisor import Supervisor
+from tidemill.engine.registry import Registry
+from tidemill.engine.service import Tasks
+from tidemill.graphs.result import Receipt
+from tidemill.kernel.clock import Clock, SystemClock
+from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.kernel.settings import Settings
+from tidemill.packages.installer import Installer
+from tidemill.packages.loader import in_load_order, read_package
+from tidemill.telemetry.metrics import Metrics
+
+
+class Node:
+    """One running Tidemill, as an async context manager.
+
+    `load` takes modules and definitions. Without a store everything works, and nothing outlives the node.
+    """
+
+    def __init__(
+        self,
+        store: str | None = None,
+        *,
+        load: Iterable[Any] = (),
+        settings: Settings | Mapping[str, Any] | None = None,
+        tenant: str = "public",
+    ) -> None:
+        if store is not None:
+            raise OperationError(f"store {store!r}: this version keeps everything in memory; leave `store` out")
+        self.settings = Settings.read(settings)
+        self.tenant = tenant
+        self.registry = Registry(tenant)
+        self._to_load = list(load)
+        self._metrics = Metrics()
+        self._environment = Environment(clock=self._make_clock(), settings=self.settings, tasks=Tasks())
+        self._environment.supervisor = Supervisor(self._environment)
+        self._scheduler = GraphScheduler(self._environment, self.registry, self._metrics)
+        self._installer = Installer(self._scheduler, self.registry)
+        self._is_open = False
+
+    def _make_clock(self) -> Clock:
+        return SystemClock()
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        await self._environment.tasks.open()
+        self._is_open = True
+        self._environment.tasks.start("graph scheduler: watch", self._scheduler.watch())
+        try:
+            for thing in in_load_order(self._to_load):
+                await self.load(thing)
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def _close(self, grace: float | None = None) -> None:
+        if self._is_open:
+            self._is_open = False
+            await self._scheduler.close(grace)
+            await self._environment.tasks.close()
+
+    def _tenant(self, tenant: str | None) -> str:
+        if not self._is_open:
+            raise RequestError("the node is not running: use `async with tm.Node(...)`", code="not_running", status=409)
+        return self.tenant if tenant is None else tenant
+
+    # -- packages
+
+    async def load(self, thing: Any, *, tenant: str | None = None) -> str:
+        """Load a module or a definition and return the package's name; loaded again, it is swapped hot."""
+        return await self._installer.load(read_package(thing), self._tenant(tenant))
+
+    async def unload(self, name: str, *, tenant: str | None = None) -> None:
+        """Unload a package by the name that `load` returned."""
+        await self._installer.unload(name, self._tenant(tenant))
+
+    # -- events
+
+    async def push(self, accumulator: str, event: Any, *, tenant: str | None = None, format: str = "json") -> Receipt:
+        """Push an event, a Python value or bytes, and learn what became of it; waits while a blocking queue is full."""
+        if format not in ("json", "msgpack"):
+            raise RequestError(f"format is 'json' or 'msgpack', not {format!r}", code="invalid_format")
+        return await self._scheduler.accumulator(self._tenant(tenant), accumulator).push(event, format)
+
+    def handle(self, accumulator: str, *, tenant: str | None = None) -> Callable[[Any], int | None]:
+        """Return `push` without await, for hot loops on the loop's own thread.
+
+        The callable returns the sequence number of the boundary it emitted, or None when nothing was emitted; it
+        raises FullError where `push` would wait.
+        """
+        return self._scheduler.accumulator(self._tenant(tenant), accumulator).handle()
+
+    def reactor(self, name: str, *, tenant: str | None = None) -> ReactorHandle:
+        """Return a loaded reactor to look at and to command."""
+        return ReactorHandle(self._scheduler.reactor(self._tenant(tenant), name))
+
+    async def restart_accumulator(self, name: str, *, tenant: str | None = None) -> None:
+        """Revive an accumulator that was given up, or one that hangs."""
+        self._environment.supervisor.restart(self._scheduler.accumulator(self._tenant(tenant), name))
+
+    # -- looking
+
+    def metrics(self) -> dict[str, float]:
+        """Return every metric by name as a plain number, labels summed; 0 for one that never rose."""
+        return self._metrics.plain()
+
+    async def settle(self) -> None:
+        """Return when nothing is left to do now: no event in process, no firing running or due."""
+        calm = 0
+        while calm < 3:
+            await asyncio.sleep(0)
+            calm = calm + 1 if self._scheduler.is_idle else 0

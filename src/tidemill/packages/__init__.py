@@ -1,0 +1,1 @@
+"""From modules and definitions to what runs: reading packages, loading and unloading them whole."""

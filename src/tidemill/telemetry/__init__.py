@@ -1,0 +1,1 @@
+"""What happens, what it is called, and how it is counted and written down."""

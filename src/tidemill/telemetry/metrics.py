@@ -1,0 +1,86 @@
+"""Metrics: counters that cost an addition, and figures read from their owners only when somebody looks.
+
+Hot paths keep their counts in plain attributes of their own; an owner registers a collector that reports them.
+When an owner goes away its last counts are folded into the totals, so a counter never falls.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+
+class Sample(NamedTuple):
+    """One figure: the metric's name, its value, and the labels that tell it from its siblings."""
+
+    name: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class Collector(NamedTuple):
+    """An owner of figures, and how to read them; equal for the same owner."""
+
+    owner: object
+    read: Callable[[Any], Iterable[Sample]]
+
+    def __call__(self) -> Iterable[Sample]:
+        return self.read(self.owner)
+
+
+GRAPH_METRICS = {
+    "reactor_fires_total": "firings, failed ones included",
+    "reactor_fire_failures_total": "firings in which some graph failed",
+    "reactor_incomplete_total": "evaluations that found a required input missing",
+    "reactor_restarts_total": "restarts of reactors by supervisor or operator",
+    "reactor_health": "reactors that are live",
+    "reactor_firing_seconds_p50": "median duration of the newest firings",
+    "reactor_firing_seconds_p99": "99th percentile of the newest firings",
+    "push_seconds_sum": "time spent in pushes that were awaited",
+    "push_seconds_count": "pushes that were awaited",
+    "accumulator_events_total": "events taken in",
+    "accumulator_restarts_total": "restarts of accumulators by supervisor or operator",
+    "boundaries_dropped_total": "boundaries and events not delivered, by reason",
+    "dead_letters_total": "events and firings put aside",
+    "checkpoint_failures_total": "checkpoints that could not be written",
+}
+
+
+class Metrics:
+    """All metrics of one node."""
+
+    def __init__(self, known: Iterable[str] = GRAPH_METRICS) -> None:
+        self._known = tuple(known)
+        self._totals: defaultdict[tuple[str, tuple[tuple[str, str], ...]], float] = defaultdict(float)
+        self._collectors: list[Collector] = []
+
+    def add(self, name: str, amount: float = 1, **labels: str) -> None:
+        """Raise a counter; for paths that are not hot."""
+        self._totals[name, tuple(sorted(labels.items()))] += amount
+
+    def register(self, collector: Collector) -> None:
+        """Ask this collector too whenever figures are read."""
+        self._collectors.append(collector)
+
+    def retire(self, collector: Collector) -> None:
+        """Stop asking a collector; keep what its counters had reached."""
+        if collector in self._collectors:
+            self._collectors.remove(collector)
+            for sample in collector():
+                if sample.name.endswith(("_total", "_sum", "_count")):
+                    self._totals[sample.name, sample.labels] += sample.value
+
+    def samples(self) -> list[Sample]:
+        """Return every figure with its labels, as of now."""
+        found = [Sample(name, value, labels) for (name, labels), value in self._totals.items()]
+        for collector in self._collectors:
+            found.extend(collector())
+        return found
+
+    def plain(self) -> dict[str, float]:
+        """Return every metric by name, labels summed (percentiles: the largest); 0 for one that never rose."""
+        figures: dict[str, float] = dict.fromkeys(self._known, 0)
+        for sample in self.samples():
+            before = figures.get(sample.name, 0)
+            is_percentile = sample.name.endswith(("_p50", "_p99"))
+            figures[sample.name] = max(before, sample.value) if is_percentile else before + sample.value
+        return figures

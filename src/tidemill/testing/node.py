@@ -1,0 +1,124 @@
+"""The node for tests: virtual time, no brokers, and ways to break things."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, cast
+
+from tidemill.kernel.clock import Clock, VirtualClock
+from tidemill.kernel.durations import Duration, parse
+from tidemill.kernel.settings import Settings
+from tidemill.node import Node
+
+PATIENCE = 50  # turns of the loop that a step waits for work that may be blocked
+
+
+class TestNode(Node):
+    """A node whose time moves only when told to, and whose parts break when asked."""
+
+    __test__ = False  # pytest: this is no test class
+
+    def __init__(
+        self,
+        store: str | None = None,
+        *,
+        load: Iterable[Any] = (),
+        settings: Settings | Mapping[str, Any] | None = None,
+        tenant: str = "public",
+        start: datetime | None = None,
+        disconnected: Iterable[str] = (),
+        clock: VirtualClock | None = None,
+    ) -> None:
+        self.clock = clock or VirtualClock(start)
+        self._arguments = {"store": store, "settings": settings, "tenant": tenant}
+        self._successor: TestNode | None = None
+        super().__init__(store, load=load, settings=settings, tenant=tenant)
+        self._environment.connects = False
+        self._scheduler.severed_at_start = frozenset(disconnected)
+
+    def _make_clock(self) -> Clock:
+        return self.clock
+
+    async def _close(self, grace: float | None = None) -> None:
+        if self._successor is not None:
+            await self._successor._close(grace)
+        await super()._close(0.0 if grace is None else grace)
+
+    # -- time
+
+    async def advance(self, duration: Duration) -> None:
+        """Move time forward step by step, running what becomes due; work that blocks is not waited for."""
+        target = self.clock.monotonic() + parse(duration)
+        await self._calm_down()
+        while (due := self.clock.next_due()) is not None and due <= target:
+            self.clock.move_to(due)
+            await self._calm_down()
+        self.clock.move_to(target)
+        await self._calm_down()
+
+    async def _calm_down(self) -> None:
+        """Give work its turns: until nothing is due, or what runs does not get on."""
+        calm = 0
+        for _ in range(PATIENCE):
+            await asyncio.sleep(0)
+            calm = calm + 1 if self._scheduler.is_idle and not self.clock.is_waking else 0
+            if calm == 3:
+                return
+
+    async def settle(self) -> None:
+        """Return when no event is in process and no firing runs or is due; author code's own sleeps are real."""
+        calm = 0
+        while calm < 3:
+            await asyncio.sleep(0 if self._scheduler.is_idle else 0.0005)
+            calm = calm + 1 if self._scheduler.is_idle and not self.clock.is_waking else 0
+
+    # -- faults
+
+    async def break_accumulator(
+        self, name: str, error: BaseException | None = None, *, tenant: str | None = None
+    ) -> None:
+        """Crash an accumulator once."""
+        accumulator = self._scheduler.accumulator(self._tenant(tenant), name)
+        accumulator.crash(error or RuntimeError("broken on purpose"))
+        await self._calm_down()
+
+    async def break_reactor(self, name: str, error: BaseException | None = None, *, tenant: str | None = None) -> None:
+        """Crash a reactor once."""
+        self._scheduler.reactor(self._tenant(tenant), name).crash(error or RuntimeError("broken on purpose"))
+        await self._calm_down()
+
+    async def disconnect(self, name: str, *, tenant: str | None = None) -> None:
+        """Cut an accumulator's connection to its source."""
+        self._scheduler.accumulator(self._tenant(tenant), name).sever()
+        await self._calm_down()
+
+    async def reconnect(self, name: str, *, tenant: str | None = None) -> None:
+        """Give an accumulator its connection back."""
+        self._scheduler.accumulator(self._tenant(tenant), name).mend()
+        await self._calm_down()
+
+    async def crash(self) -> "TestNode":
+        """End this node as kill -9 would, and return a started successor on the same clock and definitions.
+
+        The `async with` block that opened the first node closes its successors too.
+        """
+        loaded = list(self._to_load)
+        self._is_open = False
+        await self._environment.tasks.close()
+        arguments = cast(dict[str, Any], self._arguments)
+        self._successor = TestNode(load=loaded, clock=self.clock, **arguments)
+        await self._successor.__aenter__()
+        return self._successor
+
+
+def node(
+    store: str | None = None,
+    *,
+    load: Iterable[Any] = (),
+    settings: Settings | Mapping[str, Any] | None = None,
+    tenant: str = "public",
+    start: datetime | None = None,
+    disconnected: Iterable[str] = (),
+) -> TestNode:
+    """Return a node on a virtual clock that begins at `start`; `disconnected` accumulators begin without connection."""
+    return TestNode(store, load=load, settings=settings, tenant=tenant, start=start, disconnected=disconnected)

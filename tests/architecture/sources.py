@@ -1,0 +1,51 @@
+"""The source tree as the architecture tests see it: every module, parsed once."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file."""
+
+    path: Path
+    lines: tuple[str, ...]
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        """Return the dotted name under which it is imported."""
+        return ".".join(self.path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
+
+    @property
+    def functions(self) -> Iterator[FunctionNode]:
+        """Yield every function, methods and nested ones included."""
+        return (node for node in ast.walk(self.tree) if isinstance(node, FunctionNode))
+
+    def where(self, line: int) -> str:
+        """Return the place of a line in a form that editors can open."""
+        return f"{self.path.relative_to(ROOT)}:{line}"
+
+
+@cache
+def modules() -> tuple[Module, ...]:
+    """Return every module of the package."""
+    return tuple(_read(path) for path in sorted(SRC.rglob("*.py")))
+
+
+def _read(path: Path) -> Module:
+    text = path.read_text(encoding="utf-8")
+    return Module(path, tuple(text.splitlines()), ast.parse(text, filename=str(path)))
+
+
+def listing(offenders: list[str]) -> str:
+    """Return offenders as a readable failure message, one per line."""
+    return "\n".join(["", *offenders])

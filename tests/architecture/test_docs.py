@@ -1,0 +1,62 @@
+"""The documentation cannot lie: its Python examples run, and its links lead somewhere."""
+
+import ast
+import asyncio
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.architecture.sources import ROOT, listing
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(
+    r"(?P<excuse>^<!-- not run: \S.*-->\n\n?)?"  # an example that cannot run says why
+    r"^```python\n(?P<source>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!\w+:|#)(?P<target>[^)#\s]+)")
+
+
+def examples(page: Path) -> Iterator[str]:
+    """Yield the Python blocks of a page, padded to keep its line numbers for tracebacks."""
+    text = page.read_text(encoding="utf-8")
+    for block in BLOCK.finditer(text):
+        if not block["excuse"]:
+            yield "\n" * text.count("\n", 0, block.start("source")) + block["source"]
+
+
+def title(page: Path) -> str:
+    """Name a page in test ids."""
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(examples(page))], ids=title)
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q-3; the blocks of a page follow one another in one namespace, and may await."""
+    monkeypatch.chdir(tmp_path)
+    example = ModuleType("example")
+    monkeypatch.setitem(sys.modules, example.__name__, example)
+    with asyncio.Runner() as runner:
+        for source in examples(page):
+            code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            result = eval(code, vars(example))
+            if inspect.iscoroutine(result):
+                runner.run(result)
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    """A page that moved takes its links along."""
+    pages = sorted({*PAGES, *ROOT.glob("*.md")})
+    offenders = [
+        f"{title(page)} -> {link['target']}"
+        for page in pages
+        for link in LINK.finditer(FENCED.sub("", page.read_text(encoding="utf-8")))
+        if not (page.parent / link["target"]).exists()
+    ]
+    assert not offenders, listing(offenders)
