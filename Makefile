@@ -36,7 +36,7 @@ test: $(READY) ## Run the whole suite; narrow it with ARGS="-k reactor"
 check: lint test ## Do what CI does
 
 bench: $(READY) ## Run every benchmark
-	@set -e; for file in benchmarks/bench_*.py; do $(PYTHON) $$file; done
+	@set -e; for file in benchmarks/bench_*.py; do $(PYTHON) -m benchmarks.$$(basename $$file .py) $(ARGS); done
 
 demo: $(READY) ## Run the market maker example
 	@$(PYTHON) examples/market_maker.py

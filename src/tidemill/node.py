@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +19,8 @@ from tidemill.kernel.settings import Settings
 from tidemill.packages.installer import Installer
 from tidemill.packages.loader import in_load_order, read_package
 from tidemill.telemetry.metrics import Metrics
+
+GLANCE = 0.0005  # seconds between looks at whether work is done
 
 
 class Node:
@@ -40,12 +43,13 @@ class Node:
         self.tenant = tenant
         self.registry = Registry(tenant)
         self._to_load = list(load)
+        self._loaded: dict[tuple[str, str], Any] = {}
         self._metrics = Metrics()
         self._environment = Environment(clock=self._make_clock(), settings=self.settings, tasks=Tasks())
         self._environment.supervisor = Supervisor(self._environment)
         self._scheduler = GraphScheduler(self._environment, self.registry, self._metrics)
         self._installer = Installer(self._scheduler, self.registry)
-        self._is_open = False
+        self._is_open = self._was_opened = False
 
     def _make_clock(self) -> Clock:
         return SystemClock()
@@ -53,6 +57,9 @@ class Node:
     # -- life
 
     async def __aenter__(self) -> Self:
+        if self._was_opened:
+            raise RequestError("a node runs once: make a new one", code="already_used", status=409)
+        self._was_opened = True
         await self._environment.tasks.open()
         self._is_open = True
         self._environment.tasks.start("graph scheduler: watch", self._scheduler.watch())
@@ -69,10 +76,10 @@ class Node:
     ) -> None:
         await self._close()
 
-    async def _close(self, grace: float | None = None) -> None:
+    async def _close(self) -> None:
         if self._is_open:
             self._is_open = False
-            await self._scheduler.close(grace)
+            await self._installer.close()
             await self._environment.tasks.close()
 
     def _tenant(self, tenant: str | None) -> str:
@@ -84,11 +91,16 @@ class Node:
 
     async def load(self, thing: Any, *, tenant: str | None = None) -> str:
         """Load a module or a definition and return the package's name; loaded again, it is swapped hot."""
-        return await self._installer.load(read_package(thing), self._tenant(tenant))
+        owner = self._tenant(tenant)
+        name = await self._installer.load(read_package(thing), owner)
+        self._loaded[owner, name] = thing
+        return name
 
     async def unload(self, name: str, *, tenant: str | None = None) -> None:
         """Unload a package by the name that `load` returned."""
-        await self._installer.unload(name, self._tenant(tenant))
+        owner = self._tenant(tenant)
+        await self._installer.unload(name, owner)
+        del self._loaded[owner, name]
 
     # -- events
 
@@ -108,7 +120,9 @@ class Node:
 
     def reactor(self, name: str, *, tenant: str | None = None) -> ReactorHandle:
         """Return a loaded reactor to look at and to command."""
-        return ReactorHandle(self._scheduler.reactor(self._tenant(tenant), name))
+        find = partial(self._scheduler.reactor, self._tenant(tenant), name)
+        find()
+        return ReactorHandle(find)
 
     async def restart_accumulator(self, name: str, *, tenant: str | None = None) -> None:
         """Revive an accumulator that was given up, or one that hangs."""
@@ -124,5 +138,9 @@ class Node:
         """Return when nothing is left to do now: no event in process, no firing running or due."""
         calm = 0
         while calm < 3:
-            await asyncio.sleep(0)
-            calm = calm + 1 if self._scheduler.is_idle else 0
+            await asyncio.sleep(0 if self._is_calm else GLANCE)
+            calm = calm + 1 if self._is_calm else 0
+
+    @property
+    def _is_calm(self) -> bool:
+        return self._scheduler.is_idle

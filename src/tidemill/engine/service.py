@@ -3,9 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+from tidemill.kernel.errors import OperationError, TidemillError
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+REMINDER = 1.0  # seconds until code that swallowed its cancellation is cancelled again
 
 
 class Tasks:
@@ -24,12 +30,22 @@ class Tasks:
         task = self._group.create_task(_guarded(work), name=name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _: work.close())  # for a task that was cancelled before its first step
         return task
+
+    async def see_through(self, name: str, work: Coroutine[Any, Any, Result]) -> Result:
+        """Wait for work that goes on even if whoever asked for it stops waiting; its errors are theirs."""
+        outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        task = self.start(name, _report(work, outcome))
+        task.add_done_callback(lambda _: _stopped(name, work, outcome))
+        return await outcome
 
     async def close(self) -> None:
         """Cancel what still runs and wait for it."""
-        for task in tuple(self._running):
-            task.cancel()
+        while self._running:
+            for task in tuple(self._running):
+                task.cancel()
+            await asyncio.wait(tuple(self._running), timeout=REMINDER)
         await self._group.__aexit__(None, None, None)
 
     def __len__(self) -> int:
@@ -47,9 +63,25 @@ async def _guarded(work: Coroutine[Any, Any, Any]) -> Any:
         return None
 
 
+async def _report(work: Coroutine[Any, Any, Result], outcome: "asyncio.Future[Result]") -> None:
+    try:
+        result = await work
+    except TidemillError as error:
+        if not outcome.done():
+            outcome.set_exception(error)
+    else:
+        if not outcome.done():
+            outcome.set_result(result)
+
+
+def _stopped(name: str, work: Coroutine[Any, Any, Result], outcome: "asyncio.Future[Result]") -> None:
+    work.close()
+    if not outcome.done():
+        outcome.set_exception(OperationError(f"{name}: stopped before it was done"))
+
+
 async def stop(task: "asyncio.Task[Any] | None") -> None:
     """Cancel a task and wait until it is gone."""
-    if task is None or task.done():
-        return
-    task.cancel()
-    await asyncio.wait({task})
+    while task is not None and not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=REMINDER)

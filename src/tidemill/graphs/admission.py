@@ -1,11 +1,11 @@
 """Letting values in: an instance of the declared class passes untouched, all else is converted or refused."""
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Annotated, Any, get_origin, is_typeddict
 
 import msgspec
 
-from tidemill.graphs.variants import label, variants
+from tidemill.graphs.variants import label, members, variants
 
 Decode = Callable[[bytes], Any]
 
@@ -17,27 +17,28 @@ class MisfitError(ValueError):
 class Admission:
     """The border for values of one annotation."""
 
-    __slots__ = ("_convertible", "annotation", "classes", "expected")
+    __slots__ = ("_convertible", "_whole", "annotation", "classes", "expected")
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
         found = variants(annotation)
         self.classes = None if found is None else tuple(one.cls for one in found)
-        plain = self.classes is not None and len(self.classes) == 1 and not get_args(annotation)
-        self.expected = self.classes[0] if plain and self.classes else None
+        parts = members(annotation) if get_origin(annotation) is not Annotated else ()
+        self._whole = tuple(part for part in parts if _says_all(part))
+        self.expected = self._whole[0] if found is not None and self._whole == (annotation,) else None
         self._convertible = _is_convertible(annotation)
 
     def admit(self, value: Any) -> Any:
         """Return the value, converted if need be, or raise MisfitError."""
-        if self.classes is None or value.__class__ is self.expected:
-            return value
-        if isinstance(value, self.classes) and (not get_args(self.annotation) or not self._convertible):
+        if self.classes is None or value.__class__ is self.expected or isinstance(value, self._whole):
             return value
         if not self._convertible:
+            if isinstance(value, self.classes):
+                return value
             raise MisfitError(f"expected {label(self.annotation)}, got {type(value).__name__}")
         try:
             return msgspec.convert(value, self.annotation, strict=True)
-        except msgspec.ValidationError as error:
+        except Exception as error:  # author code: a class may refuse a value in its own way
             raise MisfitError(f"expected {label(self.annotation)}: {error}") from error
 
     def decode(self, data: bytes, form: str = "json") -> Any:
@@ -49,8 +50,15 @@ class Admission:
             if self._convertible and self.classes is not None:
                 return codec.decode(data, type=self.annotation)
             return self.admit(codec.decode(data))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except MisfitError:
+            raise
+        except Exception as error:  # author code: as above
             raise MisfitError(f"expected {label(self.annotation)}: {error}") from error
+
+
+def _says_all(annotation: Any) -> bool:
+    """Return whether an instance of the annotation, a class, needs no further look."""
+    return isinstance(annotation, type) and get_origin(annotation) is None and not is_typeddict(annotation)
 
 
 def _is_convertible(annotation: Any) -> bool:

@@ -1,5 +1,7 @@
 """How authors declare accumulators: a decorator per kind, and `window` for a graph's own memory."""
 
+import inspect
+import keyword
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -25,7 +27,7 @@ def passthrough(function: Function | None = None, /, *, state: type | None = Non
 def stream(source: Source | Kafka | Nats, *, state: type | None = None) -> Callable[[Function], Accumulator]:
     """Declare an accumulator that follows a source of events, such as a Kafka topic."""
     location = caller_location()
-    if not isinstance(source, Source | Kafka | Nats):
+    if isinstance(source, type) or not isinstance(source, Source | Kafka | Nats):
         message = (
             f"{source!r} is no source: it needs `async def start(self, checkpoint)` that yields (event, checkpoint)"
         )
@@ -53,7 +55,7 @@ def batch(
 def window(name: str, element: Any, *, capacity: int) -> Accumulator:
     """Declare a window: the newest `capacity` of what is fed to it; negative for all, 0 for a sink that shows none."""
     location = caller_location()
-    if not isinstance(name, str) or not name.isidentifier():
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise DefinitionError.of("window", f"a window's name is an identifier, not {name!r}", location)
     if not isinstance(capacity, int):
         raise DefinitionError.of(f"window '{name}'", f"capacity is a whole number, not {capacity!r}", location)
@@ -71,7 +73,7 @@ def _declare(call: Function, kind: Kind, **options: Any) -> Accumulator:
     try:
         function = AuthorFunction.of(call, depth=2)
     except TypeError as error:
-        raise DefinitionError.of(f"{kind} accumulator", str(error)) from error
+        raise DefinitionError.of(f"{kind} accumulator", str(error), caller_location(2)) from error
     accumulator = Accumulator(name=function.name, kind=kind, function=function, location=function.location, **options)
     _check_parameters(accumulator, function)
     return accumulator
@@ -79,12 +81,14 @@ def _declare(call: Function, kind: Kind, **options: Any) -> Accumulator:
 
 def _check_parameters(accumulator: Accumulator, function: AuthorFunction) -> None:
     """Refuse a function that cannot be called with what its kind hands over."""
-    code = function.call.__code__
-    names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    parameters = inspect.signature(function.call).parameters
+    names = list(parameters)
+    by_position = [name for name, one in parameters.items() if one.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
     wanted = [] if accumulator.kind is Kind.POLLING else ["events" if accumulator.kind is Kind.BATCH else "event"]
     if accumulator.state is not None:
         wanted.append("state")
-    if len(names) != len(wanted) or (accumulator.state is not None and names[-1:] != ["state"]):
+    is_callable = names == by_position and len(names) == len(wanted)
+    if not is_callable or (accumulator.state is not None and names[-1:] != ["state"]):
         message = (
             f"a {accumulator.kind} accumulator is called with ({', '.join(wanted)}), "
             f"but '{function.name}' takes ({', '.join(names)})"

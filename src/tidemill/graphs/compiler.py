@@ -1,8 +1,7 @@
 """From a wired graph to one Python function: source that a person can read, compiled once.
 
-The function takes the reactor's inputs as one list and returns one value per node, `SKIPPED` for those that did not
-run. Routes become nested ifs on the class of the routed value; nothing is looked up or walked per event. There are
-two bodies to write:
+The function takes the reactor's inputs as one list and returns what somebody may ask for (see `shape`). Routes become
+nested ifs on the class of the routed value; nothing is looked up or walked per event. There are two bodies to write:
 
 * straight: nodes in topological order, awaited one by one if they must be. Blocks that ask the same route tests
   are kept together, so an untaken branch costs one comparison.
@@ -14,21 +13,22 @@ A node's error is not caught here. The line it passed through tells which node i
 
 import linecache
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Callable, Iterator
+from itertools import count, takewhile
 from types import TracebackType
 from typing import Any
 
+import msgspec
+
 from tidemill.graphs.emission import Draft, write
-from tidemill.graphs.result import SKIPPED, GraphResult, NodeError, Shape
+from tidemill.graphs.result import SKIPPED, GraphResult, NodeError
+from tidemill.graphs.shape import Shape
 from tidemill.graphs.wired import Wiring
 
 _serial = count(1)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Routine:
+class Routine(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A generated function with its source, and how to read an error that passed through it."""
 
     function: Callable[..., Any]
@@ -54,14 +54,13 @@ class Routine:
         trace: TracebackType | None = error.__traceback__
         while trace is not None:
             if trace.tb_frame.f_code.co_filename == self.file:
-                node = self.lines.get(trace.tb_lineno, node)
+                node = node or self.lines.get(trace.tb_lineno)  # the outermost, should a node call its own graph
                 seen = seen or trace.tb_frame.f_locals
             trace = trace.tb_next
         return node, seen
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Compiled:
+class Compiled(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A graph ready to run: its function, and what is needed to read its results and errors."""
 
     wiring: Wiring
@@ -93,29 +92,35 @@ class Compiled:
     def failed(self, error: BaseException, routine: Routine | None = None) -> GraphResult:
         """Read a call that raised: which node it was, and what had run before."""
         node, seen = (routine or self.routine).trace(error)
-        values = tuple(_settled(seen, name) for name in self.shape.names)
-        return GraphResult(self.shape, values, NodeError(node or self.name, error))
+        finished = {name: value for name, value in self._settled(seen, node) if value is not SKIPPED}
+        return GraphResult(self.shape, (), NodeError(node or self.name, error), finished)
 
-
-def _settled(seen: dict[str, Any], name: str) -> Any:
-    """Return a node's value from the locals of an interrupted function: a value, or a finished strand."""
-    strand = seen.get(f"{name}_strand")
-    if strand is not None and hasattr(strand, "cancelled"):
-        finished = strand.done() and not strand.cancelled() and strand.exception() is None
-        return strand.result() if finished else SKIPPED
-    return seen.get(name, SKIPPED)
+    def _settled(self, seen: dict[str, Any], failed: str | None) -> Iterator[tuple[str, Any]]:
+        """Yield the nodes that ended before an error, with their values, from the locals it interrupted."""
+        classes = [seen.get(f"{name}{self.shape.kind}", SKIPPED) for name in self.shape.routed]
+        reached = self.shape.ran([*(None for _ in self.shape.kept), *classes])
+        before = takewhile(lambda name: name != failed, reached)
+        strands = [name for name in self.shape.names if hasattr(seen.get(f"{name}{self.shape.strand}"), "cancelled")]
+        for name in before:
+            if name not in strands and name in seen:
+                yield name, seen[name]
+        for name in strands:
+            strand = seen[f"{name}{self.shape.strand}"]
+            if strand.done() and not strand.cancelled() and strand.exception() is None:
+                yield name, strand.result()
 
 
 def compile_graph(wiring: Wiring) -> Compiled:
     """Write and compile the function of a wired graph."""
     draft = write(wiring)
-    position = {name: index for index, name in enumerate(draft.order)}
+    shape = draft.shape
+    fed = [(one.name, one.node.feeds.name) for one in wiring.nodes if one.node.feeds is not None]
     return Compiled(
         wiring=wiring,
         routine=Routine.build(draft, wiring.name),
-        shape=Shape(draft.order, wiring.terminals),
+        shape=shape,
         needs=tuple(index for index, one in enumerate(wiring.inputs) if one.required),
-        feeds=tuple((position[one.name], one.node.feeds.name) for one in wiring.nodes if one.node.feeds is not None),
+        feeds=tuple((shape.kept.index(name), window) for name, window in fed),
         is_async=wiring.is_async,
         needs_context=wiring.needs_context,
     )

@@ -1,17 +1,16 @@
 """The declarations as frozen values: accumulators, sources, criteria, reactors, nodes."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import msgspec
 
 from tidemill.graphs.signatures import AuthorFunction, Parameter, Signature, caller_location
 from tidemill.graphs.variants import label, without_none
 from tidemill.kernel.backoff import Retry
-from tidemill.kernel.errors import DefinitionError, Location
+from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.suggestions import did_you_mean
 
 Strategy = Literal["latest", "sequential"]
@@ -41,8 +40,7 @@ class Source(Protocol):
         """Yield (event, checkpoint) pairs, beginning after `checkpoint` (None: from the start)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kafka:
+class Kafka(msgspec.Struct, frozen=True, kw_only=True):
     """A Kafka topic; `servers` from here or from the setting `kafka_servers`."""
 
     topic: str
@@ -50,8 +48,7 @@ class Kafka:
     servers: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nats:
+class Nats(msgspec.Struct, frozen=True, kw_only=True):
     """A NATS JetStream subject; `servers` from here or from the setting `nats_servers`."""
 
     subject: str
@@ -59,8 +56,7 @@ class Nats:
     servers: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Accumulator:
+class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One source of boundaries, as declared. Calling it calls the author's function."""
 
     name: str
@@ -103,7 +99,7 @@ class Accumulator:
             return self.boundary_type
         annotation = self.event_parameter.annotation if self.event_parameter else Any
         if self.kind is Kind.BATCH:
-            arguments = getattr(annotation, "__args__", ())
+            arguments = get_args(without_none(annotation))
             return arguments[0] if arguments else Any
         return annotation
 
@@ -121,8 +117,7 @@ class Accumulator:
         return f"<{self.kind} accumulator '{self.name}' -> {label(self.boundary_type)}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Criteria:
+class Criteria(msgspec.Struct, frozen=True):
     """When a reactor fires: any or all of some accumulators have news (none named: all of them)."""
 
     mode: Literal["any", "all"]
@@ -168,6 +163,9 @@ class Reactor:
         on_error: Literal["dead_letter"] | Retry = "dead_letter",
     ) -> None:
         self.name = name
+        if isinstance(accumulators, Accumulator):
+            message = f"accumulators come in a list: [{accumulators.name}]"
+            raise DefinitionError.of(f"reactor '{name}'", message, caller_location())
         self.accumulators = tuple(accumulators)
         self.names = tuple(getattr(one, "name", repr(one)) for one in self.accumulators)
         self.when: Criteria = Criteria(when) if when == "any" or when == "all" else when
@@ -180,9 +178,8 @@ class Reactor:
         self._check()
 
     def _check(self) -> None:
-        subject = f"reactor '{self.name}'"
-        for complaint in self._complaints():
-            raise DefinitionError.of(subject, complaint, self.location)
+        if problems := [Problem(message=said, location=self.location) for said in self._complaints()]:
+            raise DefinitionError(problems, f"reactor '{self.name}'")
 
     def _complaints(self) -> Sequence[str]:
         said = []
@@ -211,7 +208,11 @@ class Reactor:
         return (
             ("strategy", self.strategy, ("latest", "sequential")),
             ("overflow", self.overflow, ("block", "drop_oldest", "reject")),
-            ("durability", self.durability or "none", ("none", "interval", "fire", "boundary")),
+            (
+                "durability",
+                "none" if self.durability is None else self.durability,
+                ("none", "interval", "fire", "boundary"),
+            ),
         )
 
     def _criteria_complaints(self) -> list[str]:
@@ -228,8 +229,7 @@ class Reactor:
         return f"<reactor '{self.name}' of {', '.join(self.names)}>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(msgspec.Struct, frozen=True, kw_only=True):
     """One function of a graph, as declared."""
 
     function: AuthorFunction

@@ -3,29 +3,30 @@
 import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from tidemill.graphs.result import SKIPPED
-from tidemill.graphs.routes import Guard, Routes, RouteTest, Test
+from tidemill.graphs.routes import AnyLive, Guard, Routes, RouteTest, Test
+from tidemill.graphs.shape import Shape, free_ending
 from tidemill.graphs.variants import NoneType
 from tidemill.graphs.wired import Edge, Origin, WiredNode, Wiring
 from tidemill.kernel.concurrency import Strands, in_thread
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """Written source: the function's name, what it refers to, and which node each line belongs to."""
 
     source: str
     function: str
     namespace: Mapping[str, Any]
     lines: dict[int, str]
-    order: tuple[str, ...]
+    shape: Shape
 
 
 def write(wiring: Wiring) -> Draft:
-    """Write the function that a reactor calls: a list of inputs in, one value per node out."""
+    """Write the function that a reactor calls: a list of inputs in, what the shape asks for out."""
     return Page(wiring, Routes.of(wiring.nodes)).filled()
 
 
@@ -85,12 +86,11 @@ def _shared(one: Guard, other: Guard) -> int:
     return length
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(msgspec.Struct):
     """An open `if`: what it asked, and which classes its chain has dealt with."""
 
     test: Test
-    covered: set[type] = field(default_factory=set)
+    covered: set[type] = msgspec.field(default_factory=set)
 
 
 class Page:
@@ -103,16 +103,38 @@ class Page:
         self.text: list[str] = []
         self.lines: dict[int, str] = {}
         self.margin = self.depth = 1
+        self.is_woven = False
         self.namespace: dict[str, Any] = {}
         self.taken = {one.name for one in wiring.nodes} | {one.name for one in wiring.inputs}
-        self.taken |= {f"{name}{end}" for name in self.taken for end in ("_is", "_strand")}
-        self.function = self.name(re.sub(r"\W", "_", wiring.name) or "graph")
+        self.kind, self.strand = free_ending(self.taken, "_is"), free_ending(self.taken, "_strand")
+        self.taken |= {f"{name}{end}" for name in self.taken for end in (self.kind, self.strand)}
+        self.function = self.name(re.sub(r"\W", "_", wiring.name, flags=re.ASCII))
         self.inputs = self.name("inputs")
         self.context = self.name("context")
         self.skipped = self.refer("SKIPPED", SKIPPED)
         self.routed = {edge.source for one in wiring.nodes for edge in one.edges if edge.admitted is not None}
+        self.shape = self._shape()
+        self.marked = self._marked()
         self.classes: dict[type, str] = {}
         self.calls = {one.name: self.refer(f"call_{one.name}", one.node.function.call) for one in self.order}
+
+    def _marked(self) -> set[str]:
+        """Return the nodes whose not having run must be told from their having returned None."""
+        tests = [test for guard in self.routes.guards.values() for test in guard if isinstance(test, AnyLive)]
+        asked = {edge.source for test in tests for edge in test.edges}
+        return asked | {edge.source for one in self.order for edge in one.upstream() if edge.fallback is not None}
+
+    def _shape(self) -> Shape:
+        asked = [one.name for one in self.order if one.name in self.wiring.terminals or one.node.feeds is not None]
+        return Shape(
+            names=tuple(one.name for one in self.order),
+            kept=tuple(asked),
+            routed=tuple(sorted(self.routed)),
+            terminals=self.wiring.terminals,
+            routes=self.routes,
+            kind=self.kind,
+            strand=self.strand,
+        )
 
     def filled(self) -> Draft:
         """Write the whole function."""
@@ -142,7 +164,7 @@ class Page:
     def class_(self, cls: type) -> str:
         """Return the name under which the function refers to a class."""
         if cls not in self.classes:
-            self.classes[cls] = self.refer(re.sub(r"\W", "_", cls.__name__), cls)
+            self.classes[cls] = self.refer(re.sub(r"\W", "_", cls.__name__, flags=re.ASCII), cls)
         return self.classes[cls]
 
     # -- lines
@@ -165,7 +187,7 @@ class Page:
         self.tell_input_variants()
 
     def close(self) -> None:
-        """Write the return of one value per node."""
+        """Write the return."""
         self.line(f"return {self.values()}")
 
     def used_inputs(self) -> set[str]:
@@ -179,9 +201,10 @@ class Page:
                 self._tell_variant(one.name, self._known_classes(one.name), None)
 
     def values(self) -> str:
-        """Return the expression for one value per node."""
-        names = ", ".join(one.name for one in self.order)
-        return f"{names}," if len(self.order) == 1 else names
+        """Return the expression for the values that the shape asks for."""
+        return "".join(
+            f"{name}, " for name in (*self.shape.kept, *(f"{name}{self.kind}" for name in self.shape.routed))
+        ).strip()
 
     def draft(self) -> Draft:
         """Return what was written."""
@@ -190,17 +213,14 @@ class Page:
             function=self.function,
             namespace=self.namespace,
             lines=self.lines,
-            order=tuple(one.name for one in self.order),
+            shape=self.shape,
         )
 
     # -- the straight body
 
     def straight(self) -> None:
         """Write all nodes one after the other, routes as nested blocks."""
-        guarded = [one.name for one in self.order if self.routes.guards[one.name]]
-        routed = [f"{name}_is" for name in guarded if name in self.routed]
-        if guarded:
-            self.line(" = ".join([*guarded, *routed, self.skipped]))
+        self._write_blanks()
         open_blocks: list[_Block] = []
         last: dict[int, _Block] = {}
         for one in self.order:
@@ -211,6 +231,22 @@ class Page:
                 self._tell_variant(one.name, one.classes or (), one.name)
             last.pop(len(open_blocks), None)
         self.depth = self.margin
+
+    def _write_blanks(self) -> None:
+        """Give the nodes behind routes a value for the case that they do not run, where somebody looks at it."""
+        guarded = [one.name for one in self.order if self.routes.guards[one.name]]
+        seen = {*self.shape.kept, *self.marked, *self._seen_from_outside()}
+        marked = [name for name in guarded if name in self.marked]
+        marked += [f"{name}{self.kind}" for name in guarded if name in self.routed]
+        blank = [name for name in guarded if name in seen and name not in self.marked]
+        for names, value in ((marked, self.skipped), (blank, "None")):
+            if names:
+                self.line(" = ".join([*names, value]))
+
+    def _seen_from_outside(self) -> set[str]:
+        """Return the nodes that some other node looks at whether or not they ran."""
+        edges = ((edge, one.name) for one in self.order for edge in one.upstream())
+        return {edge.source for edge, taker in edges if not self.routes.is_certain(edge, taker)}
 
     def _enter(self, guard: Guard, open_blocks: list[_Block], last: dict[int, _Block]) -> None:
         """Close the blocks that a guard does not share with what is open, and open the rest."""
@@ -248,23 +284,23 @@ class Page:
 
     def _tell_variant(self, name: str, classes: tuple[type, ...], node: str | None) -> None:
         """Write which variant a routed value is: its class, or the declared class it is a kind of."""
-        self.line(f"{name}_is = {name}.__class__")
-        strange = " and ".join(f"{name}_is is not {self.class_(cls)}" for cls in classes)
+        self.line(f"{name}{self.kind} = {name}.__class__")
+        strange = " and ".join(f"{name}{self.kind} is not {self.class_(cls)}" for cls in classes)
         which = self.refer(f"variant_of_{name}", variant_teller(name, classes, strict=node is not None))
         self.line(f"if {strange}:")
         self.depth += 1
-        self.line(f"{name}_is = {which}({name})", node)
+        self.line(f"{name}{self.kind} = {which}({name})", node)
         self.depth -= 1
 
     def _asks(self, test: Test) -> str:
         if isinstance(test, RouteTest):
-            return " or ".join(f"{test.source}_is is {self.class_(cls)}" for cls in test.classes)
+            return " or ".join(f"{test.source}{self.kind} is {self.class_(cls)}" for cls in test.classes)
         return " or ".join(self._is_live(edge) for edge in test.edges)
 
     def _is_live(self, edge: Edge) -> str:
         if edge.admitted is None:
             return f"{edge.source} is not {self.skipped}"
-        asked = " or ".join(f"{edge.source}_is is {self.class_(cls)}" for cls in edge.admitted)
+        asked = " or ".join(f"{edge.source}{self.kind} is {self.class_(cls)}" for cls in edge.admitted)
         return f"({asked})" if len(edge.admitted) > 1 else asked
 
     def _call(self, one: WiredNode) -> str:
@@ -295,6 +331,8 @@ class Page:
             if edge.origin is Origin.INPUT and edge.optional and fallback != "None":
                 return f"{fallback} if {edge.source} is None else {edge.source}"
             return edge.source
+        if edge.admitted is None and edge.source not in self.marked and not self.is_woven:
+            return edge.source
         return f"{edge.source} if {self._is_live(edge)} else {fallback}"
 
     def _is_window(self, name: str) -> bool:
@@ -304,6 +342,7 @@ class Page:
 
     def strands(self) -> None:
         """Write nodes that nothing slow precedes in line, and every other as a strand of its own."""
+        self.is_woven = True
         above = _ancestors(self.wiring)
         slow = {one.name for one in self.order if one.node.is_slow}
         strands = [one for one in self.order if one.name in slow or above[one.name] & slow]
@@ -313,18 +352,21 @@ class Page:
                 self._plain_node(one)
         for one in strands:
             self._strand(one, woven)
-        self.line(f"async with {self.refer('Strands', Strands)}() as strands:")
+        group = self.name("strands")
+        self.line(f"async with {self.refer('Strands', Strands)}() as {group}:")
         self.depth += 1
         for one in strands:
-            self.line(f"{one.name}_strand = strands.start({one.name!r}, {one.name}_strand())")
+            self.line(f"{one.name}{self.strand} = {group}.start({one.name!r}, {one.name}{self.strand}())")
         self.depth -= 1
         for one in strands:
-            self.line(f"{one.name} = {one.name}_strand.result()")
+            self.line(f"{one.name} = {one.name}{self.strand}.result()")
+            if one.name in self.routed:
+                self._tell_strand_variant(one.name)
 
     def _plain_node(self, one: WiredNode) -> None:
         tests = [f"({self._asks(test)})" for test in self.routes.guards[one.name]]
         if tests:
-            known = [one.name, *([f"{one.name}_is"] if one.name in self.routed else []), self.skipped]
+            known = [one.name, *([f"{one.name}{self.kind}"] if one.name in self.routed else []), self.skipped]
             self.line(" = ".join(known))
             self.line(f"if {' and '.join(tests)}:")
             self.depth += 1
@@ -335,11 +377,11 @@ class Page:
 
     def _strand(self, one: WiredNode, woven: set[str]) -> None:
         """Write a coroutine that waits for what the node needs, runs it if its route was taken, and returns it."""
-        self.line(f"async def {one.name}_strand():")
+        self.line(f"async def {one.name}{self.strand}():")
         self.depth += 1
         for source in self._needed_by(one):
             if source in woven:
-                self.line(f"{source} = await {source}_strand")
+                self.line(f"{source} = await {source}{self.strand}")
                 if source in self.routed:
                     self._tell_strand_variant(source)
         for test in self.routes.guards[one.name]:
@@ -362,7 +404,7 @@ class Page:
     def _tell_strand_variant(self, source: str) -> None:
         classes = self.routes.nodes[source].classes or ()
         teller = self._helper(f"variant_of_{source}", self._strand_teller(source, classes))
-        self.line(f"{source}_is = {teller}({source})", source)
+        self.line(f"{source}{self.kind} = {teller}({source})", source)
 
     def _strand_teller(self, source: str, classes: tuple[type, ...]) -> Callable[[Any], type]:
         held = self.namespace.get(f"variant_of_{source}")
@@ -382,7 +424,7 @@ class Desk(Protocol):
         """Return the context of a call."""
 
     def succeeded(self) -> tuple[Callable[..., Any], Any]:
-        """Return what makes a result, and its first argument; the second is one value per node."""
+        """Return what makes a result, and its first argument; the second are the values."""
 
     def failed(self, error: Exception) -> Any:
         """Return the result of a call that raised."""
@@ -434,6 +476,9 @@ def variant_teller(name: str, classes: tuple[type, ...], *, strict: bool) -> Cal
                 return cls
         if float in classes and type(value) is int:
             return float
+        for cls in classes:
+            if isinstance(value, cls):  # a virtual subclass: `list` is a Sequence, without inheriting from it
+                return cls
         if not strict:
             return type(value)
         declared = " | ".join(

@@ -101,7 +101,7 @@ class Graph:
         """The generated function, as text."""
         return self.compiled().routine.source
 
-    def _first_call(self, **inputs: Any) -> Any:
+    def _first_call(self, /, **inputs: Any) -> Any:
         self.__call__ = direct_call(self.compiled())
         return self.__call__(**inputs)
 

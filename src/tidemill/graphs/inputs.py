@@ -22,15 +22,28 @@ class Taken(msgspec.Struct, frozen=True):
     snapshot: list[Any]
     consumed: list[Entry]
     flags: int
+    injected: bool = False  # the values were given by hand and never stood in the queue
 
 
 class Inputs:
     """Cache, flags and queue of one reactor."""
 
-    __slots__ = ("cache", "capacity", "consumed", "dirty", "forgotten", "mask", "needs_all", "queue", "sequential")
+    __slots__ = (
+        "_blank",
+        "cache",
+        "capacity",
+        "consumed",
+        "dirty",
+        "forgotten",
+        "mask",
+        "needs_all",
+        "queue",
+        "sequential",
+    )
 
     def __init__(self, reactor: Reactor) -> None:
-        self.cache: list[Any] = [[] if one.is_window else None for one in reactor.accumulators]
+        self._blank: list[Any] = [[] if one.is_window else None for one in reactor.accumulators]
+        self.cache = self._blank.copy()
         self.dirty = 0
         self.sequential = reactor.strategy == "sequential"
         self.capacity = reactor.capacity
@@ -88,18 +101,34 @@ class Inputs:
 
     def give_back(self, taken: Taken) -> None:
         """Undo a take whose firing was interrupted: its news is news again, ahead of what came since."""
+        if taken.injected:
+            return
         if self.sequential:
             self.queue.extendleft(reversed(taken.consumed))
+            self.dirty |= taken.flags & ~_flags_of(taken.consumed)
         else:
             self.dirty |= taken.flags
 
     def replace(self, values: Sequence[Any]) -> Taken:
         """Replace the whole cache and take it for a firing; the queue stays."""
         self.cache[:] = values
-        given = [(index, value) for index, value in enumerate(values) if value is not None]
+        given = [
+            (index, value)
+            for index, value in enumerate(values)
+            if value is not None and not self._is_blank(index, value)
+        ]
         self.dirty = 0
         self.consumed.clear()
-        return Taken(self.cache.copy(), given, 0)
+        return Taken(self.cache.copy(), given, 0, injected=True)
+
+    def _is_blank(self, index: int, value: Any) -> bool:
+        """Whether a window was left empty, as every window begins."""
+        return self._blank[index] is not None and not value
+
+    def resize(self, capacity: int) -> None:
+        """Queue at most this many boundaries from now on."""
+        self.capacity = capacity
+        self.consumed = deque(self.consumed, maxlen=capacity)
 
     def drop_oldest(self) -> None:
         """Make room by forgetting the oldest queued boundary."""
@@ -109,3 +138,10 @@ class Inputs:
         if self.sequential:
             return list(self.consumed)
         return [(index, value) for index, value in enumerate(self.cache) if self.dirty >> index & 1]
+
+
+def _flags_of(entries: Sequence[Entry]) -> int:
+    flags = 0
+    for index, _ in entries:
+        flags |= 1 << index
+    return flags

@@ -1,15 +1,16 @@
 """What comes back: the result of one graph, of one firing, of one push; and the letters nobody could deliver.
 
-Results are kept as the compiled function returned them, one value per node, and become names and dicts only when
-somebody looks: a firing that nobody looks at costs one tuple.
+Results are kept as the compiled function returned them, and become names and dicts only when somebody looks: a firing
+that nobody looks at costs one tuple.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
+from tidemill.graphs.shape import Shape
 from tidemill.kernel.errors import OperationError
 
 
@@ -35,19 +36,13 @@ class NodeError(OperationError):
         self.__cause__ = cause
 
 
-class Shape(msgspec.Struct, frozen=True):
-    """How to read the raw values of a compiled graph: the node behind each position, and which are terminal."""
-
-    names: tuple[str, ...]
-    terminals: frozenset[str]
-
-
 class GraphResult(msgspec.Struct, frozen=True, eq=False):
     """What one graph did in one call."""
 
     shape: Shape
     values: tuple[Any, ...]
     error: NodeError | None = None
+    finished: dict[str, Any] | None = None  # after an error: the nodes that had run, and what they returned
 
     @property
     def ok(self) -> bool:
@@ -57,25 +52,23 @@ class GraphResult(msgspec.Struct, frozen=True, eq=False):
     @property
     def outputs(self) -> dict[str, Any]:
         """The results of the terminal nodes that ran, by name."""
-        terminals = self.shape.terminals
-        return {name: value for name, value in self._pairs() if name in terminals}
+        shape = self.shape
+        if self.finished is not None:
+            return {name: value for name, value in self.finished.items() if name in shape.terminals}
+        ran = set(shape.ran(self.values))
+        kept = zip(shape.kept, self.values, strict=False)
+        return {name: value for name, value in kept if name in shape.terminals and name in ran}
 
     @property
     def ran(self) -> tuple[str, ...]:
         """The nodes that ran to their end, in the order of the graph."""
-        return tuple(name for name, _ in self._pairs())
+        return self.shape.ran(self.values) if self.finished is None else tuple(self.finished)
 
     @property
     def skipped(self) -> tuple[str, ...]:
         """The nodes that did not run: behind an untaken branch, or after an error."""
-        values = zip(self.shape.names, self.values, strict=True)
-        failed = self.error.node if self.error else None
-        return tuple(name for name, value in values if value is SKIPPED and name != failed)
-
-    def _pairs(self) -> Iterator[tuple[str, Any]]:
-        for name, value in zip(self.shape.names, self.values, strict=True):
-            if value is not SKIPPED:
-                yield name, value
+        ran = {*self.ran, *([self.error.node] if self.error else [])}
+        return tuple(name for name in self.shape.names if name not in ran)
 
     def __repr__(self) -> str:
         return f"GraphResult(outputs={self.outputs!r}, skipped={self.skipped!r}, error={self.error!r})"

@@ -6,22 +6,21 @@ routed value, in the order in which they must be asked; nodes behind a route inh
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
+
+import msgspec
 
 from tidemill.graphs.wired import Edge, Origin, WiredNode
 
 
-@dataclass(frozen=True, slots=True)
-class RouteTest:
+class RouteTest(msgspec.Struct, frozen=True):
     """The value of `source` has one of these classes."""
 
     source: str
     classes: tuple[type, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AnyLive:
+class AnyLive(msgspec.Struct, frozen=True):
     """At least one of these optional edges is live."""
 
     edges: tuple[Edge, ...]
@@ -31,17 +30,16 @@ Test = RouteTest | AnyLive
 Guard = tuple[Test, ...]
 
 
-@dataclass(slots=True)
-class Routes:
+class Routes(msgspec.Struct):
     """The guards of all nodes of a graph, worked out from its edges."""
 
     nodes: Mapping[str, WiredNode]
-    guards: dict[str, Guard] = field(default_factory=dict)
+    guards: dict[str, Guard]
 
     @classmethod
     def of(cls, nodes: Sequence[WiredNode]) -> "Routes":
         """Work out the guard of every node; the nodes must not form a cycle."""
-        routes = cls({one.name: one for one in nodes})
+        routes = cls({one.name: one for one in nodes}, {})
         upstream = {one.name: [edge.source for edge in one.upstream()] for one in nodes}
         for name in TopologicalSorter(upstream).static_order():
             routes.guards[name] = routes._guard(routes.nodes[name])
@@ -95,7 +93,7 @@ def unreachable(nodes: Sequence[WiredNode]) -> Iterable[tuple[WiredNode, str]]:
     for one in nodes:
         asked: dict[str, set[type]] = {}
         for test in routes.guards[one.name]:
-            if isinstance(test, RouteTest):
+            if isinstance(test, RouteTest) and test.classes:
                 possible = asked.setdefault(test.source, set(test.classes))
                 possible &= set(test.classes)
                 if not possible:

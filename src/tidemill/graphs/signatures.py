@@ -1,18 +1,20 @@
 """What an author's function asks for and promises: its parameters and annotations, resolved."""
 
 import inspect
+import keyword
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, get_type_hints
+
+import msgspec
 
 from tidemill.kernel.errors import Location, Problem
 
 MISSING: Any = inspect.Parameter.empty
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     """One parameter: its name, what it takes, and what it falls back to."""
 
     name: str
@@ -26,8 +28,7 @@ class Parameter:
         return self.default is not MISSING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """A function's parameters and result, with text annotations resolved."""
 
     parameters: tuple[Parameter, ...]
@@ -35,13 +36,12 @@ class Signature:
     problems: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuthorFunction:
+class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
     """A function that an author wrote, where, and the names its text annotations may use."""
 
     call: Callable[..., Any]
     location: Location
-    scope: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    scope: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -56,21 +56,20 @@ class AuthorFunction:
     @classmethod
     def of(cls, call: Callable[..., Any], depth: int = 1) -> "AuthorFunction":
         """Capture a function; `depth` is how many frames up the author's own line is."""
-        code = getattr(call, "__code__", None)
-        if code is None or not hasattr(call, "__name__"):
-            raise TypeError(f"expected a function, got {call!r}")
+        code = getattr(inspect.unwrap(call), "__code__", None)
+        name = getattr(call, "__name__", "")
+        if code is None or not name.isidentifier() or keyword.iskeyword(name):
+            raise TypeError(f"expected a function with a name of its own, got {call!r}")
         location = Location(code.co_filename, code.co_firstlineno)
         has_text = any(isinstance(note, str) for note in getattr(call, "__annotations__", {}).values())
-        frame = sys._getframe(depth + 1)
-        is_local = frame.f_locals is not frame.f_globals
-        scope = dict(frame.f_locals) if has_text and is_local else {}
+        scope = _local_names(call, sys._getframe(depth + 1)) if has_text else {}
         return cls(call=call, location=location, scope=scope)
 
     def signature(self) -> Signature:
         """Resolve parameters and annotations; what cannot be resolved is a problem, and `Any`."""
         problems: list[Problem] = []
         try:
-            hints = get_type_hints(self.call, localns=self.scope or None)
+            hints = get_type_hints(self.call, localns=self.scope or None, include_extras=True)
         except Exception as error:  # author code: annotations may hold any expression
             problems.append(
                 Problem(
@@ -101,6 +100,17 @@ class AuthorFunction:
             else:
                 declared.append((name, parameter))
         return declared
+
+
+def _local_names(call: Callable[..., Any], frame: FrameType) -> dict[str, Any]:
+    """Return what text annotations may name beside globals: the locals of the functions around the author's."""
+    scopes = [frame.f_locals] if frame.f_locals is not frame.f_globals else []
+    outer = frame.f_back
+    while outer is not None:
+        if call.__qualname__.startswith(f"{outer.f_code.co_qualname}.<locals>."):
+            scopes.append(outer.f_locals)
+        outer = outer.f_back
+    return {name: value for scope in reversed(scopes) for name, value in scope.items()}
 
 
 def caller_location(depth: int = 1) -> Location:

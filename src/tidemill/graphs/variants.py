@@ -6,9 +6,7 @@ A union is a set of variants. Each variant has one class, by which the compiled 
 
 import types
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import reduce
-from hashlib import sha256
 from operator import or_
 from typing import (
     Annotated,
@@ -23,11 +21,12 @@ from typing import (
     is_typeddict,
 )
 
+import msgspec
+
 NoneType = type(None)
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(msgspec.Struct, frozen=True):
     """One member of a union: the annotation, and the class its values have."""
 
     annotation: Any
@@ -43,6 +42,8 @@ def label(annotation: Any) -> str:
     """Return an annotation the way its author wrote it, as nearly as can be told."""
     if annotation is NoneType or annotation is None:
         return "None"
+    if len(parts := members(annotation)) > 1:
+        return " | ".join(map(label, parts))
     if get_origin(annotation) is None and isinstance(annotation, type):
         return annotation.__qualname__.rpartition(".<locals>.")[2]
     return str(annotation).replace("typing.", "")
@@ -52,6 +53,8 @@ def members(annotation: Any) -> tuple[Any, ...]:
     """Return the members of a union, in order, or the annotation itself."""
     if get_origin(annotation) is Annotated:
         return members(get_args(annotation)[0])
+    if type(annotation).__name__ == "TypeAliasType":  # `type X = A | B`, since Python 3.12
+        return members(annotation.__value__)
     if get_origin(annotation) in (Union, types.UnionType):
         return tuple(member for part in get_args(annotation) for member in members(part))
     return (annotation,)
@@ -73,6 +76,8 @@ def runtime_classes(annotation: Any) -> tuple[type, ...] | None:
     if annotation is None:
         return (NoneType,)
     if annotation is Any or annotation is object or isinstance(annotation, TypeVar):
+        return None
+    if getattr(annotation, "_is_protocol", False):  # any class may have the methods
         return None
     if isinstance(annotation, NewType):
         return runtime_classes(annotation.__supertype__)
@@ -108,7 +113,8 @@ def _admits_member(wanted: Any, given: Variant) -> bool:
         return False
     wanted_args, given_args = get_args(wanted), get_args(given.annotation)
     if get_origin(wanted) is Literal or get_origin(given.annotation) is Literal:
-        return True
+        # Part of a Literal cannot be routed: its values are of one class.
+        return get_origin(wanted) is not get_origin(given.annotation) or set(given_args) <= set(wanted_args)
     if not wanted_args or not given_args or len(wanted_args) != len(given_args):
         return True
     return all(_same_argument(one, other) for one, other in zip(wanted_args, given_args, strict=True))
@@ -131,17 +137,15 @@ def same_shape(one: type, other: type) -> bool:
     """Return whether two classes are the same declaration, loaded twice: equal name and equal fields."""
     if (one.__module__, one.__qualname__) != (other.__module__, other.__qualname__):
         return False
-    return shape_digest(one) == shape_digest(other)
+    return _fields(one) == _fields(other)
 
 
-def shape_digest(cls: type) -> str:
-    """Return a digest of a class's fields and their annotations."""
+def _fields(cls: type) -> list[tuple[str, str]]:
     try:
         hints = get_type_hints(cls)
     except Exception:  # author code: annotations may hold any expression
         hints = dict(getattr(cls, "__annotations__", {}))
-    text = ";".join(f"{name}:{label(note)}" for name, note in hints.items())
-    return sha256(text.encode()).hexdigest()[:16]
+    return [(name, label(note)) for name, note in hints.items()]
 
 
 def clashes(found: Iterable[Variant]) -> list[tuple[Variant, Variant]]:

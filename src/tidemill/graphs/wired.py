@@ -1,9 +1,10 @@
 """A wired graph as frozen values: nodes, the edges between them, inputs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from tidemill.graphs.definition import Node
 from tidemill.graphs.signatures import Parameter
@@ -17,8 +18,7 @@ class Origin(Enum):
     CONTEXT = "context"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One parameter of a node and where its value comes from."""
 
     parameter: Parameter
@@ -33,8 +33,7 @@ class Edge:
         return self.parameter.default if self.parameter.has_default else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WiredNode:
+class WiredNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node with its edges, and the classes its result can have (None: anything)."""
 
     node: Node
@@ -51,8 +50,7 @@ class WiredNode:
         return (edge for edge in self.edges if edge.origin is Origin.NODE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class Input(msgspec.Struct, frozen=True, kw_only=True):
     """One input of a graph: its name, its type, and whether the graph cannot do without it."""
 
     name: str
@@ -61,8 +59,7 @@ class Input:
     window: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wiring:
+class Wiring(msgspec.Struct, frozen=True, kw_only=True):
     """A graph that can be compiled: every name resolved, nothing left to doubt."""
 
     name: str

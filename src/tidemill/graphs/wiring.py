@@ -6,10 +6,13 @@ raised, so that an author mends a graph once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import reduce
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
+from operator import or_
 from typing import Any
+
+import msgspec
 
 from tidemill.graphs.context import Context
 from tidemill.graphs.definition import Accumulator, Node, Reactor
@@ -22,8 +25,9 @@ from tidemill.graphs.variants import (
     admits,
     clashes,
     label,
-    runtime_classes,
+    members,
     variants,
+    without_none,
 )
 from tidemill.graphs.wired import Edge, Input, Origin, WiredNode, Wiring
 from tidemill.kernel.errors import DefinitionError, Problem
@@ -35,22 +39,24 @@ def wire(name: str, nodes: Sequence[Node], reactor: Reactor | None) -> Wiring:
     return _Loom(name, nodes, reactor).weave()
 
 
-@dataclass(slots=True)
-class _Loom:
+class _Loom(msgspec.Struct):
     """The work of wiring one graph: names first, then edges, then what must hold of the whole."""
 
     name: str
     nodes: Sequence[Node]
     reactor: Reactor | None
-    problems: list[Problem] = field(default_factory=list)
-    signatures: dict[str, Signature] = field(default_factory=dict)
-    results: dict[str, tuple[Variant, ...] | None] = field(default_factory=dict)
-    accumulators: Mapping[str, Accumulator] = field(default_factory=dict)
+    problems: list[Problem] = msgspec.field(default_factory=list)
+    signatures: dict[str, Signature] = msgspec.field(default_factory=dict)
+    results: dict[str, tuple[Variant, ...] | None] = msgspec.field(default_factory=dict)
+    accumulators: Mapping[str, Accumulator] = msgspec.field(default_factory=dict)
+    open_inputs: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def weave(self) -> Wiring:
         if self.reactor is not None:
             self.accumulators = dict(zip(self.reactor.names, self.reactor.accumulators, strict=True))
+            self.problems.extend(problem for one in self.reactor.accumulators for problem in one.signature.problems)
         self._read_signatures()
+        self._gather_open_inputs()
         wired = [self._wire_node(node) for node in self._distinct_nodes()]
         self._check_routes(wired)
         self._check_feeds(wired)
@@ -94,13 +100,16 @@ class _Loom:
 
     def _variants_of(self, node: Node, signature: Signature) -> tuple[Variant, ...] | None:
         found = variants(signature.returns)
-        for one, other in clashes(found or ()):
+        self._check_distinct(node, found or (), f"node '{node.name}' returns")
+        return found
+
+    def _check_distinct(self, node: Node, found: Sequence[Variant], giver: str) -> None:
+        for one, other in clashes(found):
             self._complain(
                 node,
-                f"node '{node.name}' returns {one.label} or {other.label}, which are both '{one.cls.__name__}' "
-                "at run time: give each a class of its own",
+                f"{giver} {one.label} or {other.label}, which are both '{one.cls.__name__}' at run time: "
+                "give each a class of its own",
             )
-        return found
 
     # -- edges
 
@@ -111,12 +120,12 @@ class _Loom:
         return WiredNode(node=node, edges=tuple(edge for edge in edges if edge), classes=classes)
 
     def _edge(self, node: Node, parameter: Parameter) -> Edge | None:
-        if parameter.annotation is Context:
+        if Context in members(parameter.annotation):
             return Edge(parameter=parameter, origin=Origin.CONTEXT, source="context", optional=False)
         if parameter.name in self.results:
             return self._node_edge(node, parameter)
         if self.reactor is None:
-            return self._open_edge(parameter)
+            return self._open_edge(node, parameter)
         if parameter.name in self.accumulators:
             return self._accumulator_edge(node, parameter, self.accumulators[parameter.name])
         known = [*self.accumulators, *self.results]
@@ -144,6 +153,8 @@ class _Loom:
         optional = parameter.has_default or accepts_none(parameter.annotation)
         found = variants(accumulator.boundary_type)
         admitted = self._admitted(node, parameter, found, f"accumulator '{accumulator.name}' emits")
+        if admitted is not None:
+            self._check_distinct(node, found or (), f"accumulator '{accumulator.name}' emits")
         return Edge(
             parameter=parameter,
             origin=Origin.INPUT,
@@ -152,9 +163,33 @@ class _Loom:
             admitted=admitted,
         )
 
-    def _open_edge(self, parameter: Parameter) -> Edge:
+    def _gather_open_inputs(self) -> None:
+        """Without a reactor, an input is whatever the nodes that name it take, and routes between them."""
+        taken: dict[str, list[Any]] = {}
+        for signature in self.signatures.values():
+            for one in signature.parameters:
+                if self.reactor is None and one.name not in self.results and Context not in members(one.annotation):
+                    taken.setdefault(one.name, []).append(one.annotation)
+        for name, annotations in taken.items():
+            known = [annotation for annotation in annotations if not runtime_unknown(annotation)]
+            self.open_inputs[name] = reduce(or_, known) if known else Any
+
+    def _open_edge(self, node: Node, parameter: Parameter) -> Edge:
         optional = parameter.has_default or accepts_none(parameter.annotation)
-        return Edge(parameter=parameter, origin=Origin.INPUT, source=parameter.name, optional=optional)
+        found = variants(without_none(self.open_inputs[parameter.name])) or ()
+        admitted = self._admitted(node, parameter, found, "its takers want")
+        refused = [one for one in found if admitted and one.cls in admitted and not admits(parameter.annotation, one)]
+        for one in refused:
+            if not any(admits(one.annotation, own) for own in variants(parameter.annotation) or ()):
+                self._complain(
+                    node,
+                    f"input '{parameter.name}' is taken as {label(parameter.annotation)} by node '{node.name}' and as "
+                    f"{one.label} by another, which are both '{one.cls.__name__}' at run time",
+                    parameter.name,
+                )
+        return Edge(
+            parameter=parameter, origin=Origin.INPUT, source=parameter.name, optional=optional, admitted=admitted
+        )
 
     def _admitted(
         self, node: Node, parameter: Parameter, given: tuple[Variant, ...] | None, giver: str
@@ -162,13 +197,11 @@ class _Loom:
         if given is None or runtime_unknown(parameter.annotation):
             return None
         admitted = [one for one in given if admits(parameter.annotation, one)]
-        if not [one for one in admitted if one.cls is not NoneType] and [
-            one for one in given if one.cls is not NoneType
-        ]:
+        if not _can_arrive(parameter.annotation, given, admitted):
             self._complain(
                 node,
                 f"parameter '{parameter.name}' of node '{node.name}' takes {label(parameter.annotation)}, which can "
-                f"never arrive: {giver} {' | '.join(one.label for one in given)}",
+                f"never arrive: {giver} {' | '.join(dict.fromkeys(one.label for one in given))}",
                 parameter.name,
             )
         if len(admitted) == len(given):
@@ -198,12 +231,12 @@ class _Loom:
                     )
 
     def _is_ignored(self, node: Node, variant: Variant) -> bool:
-        return any(variant.cls in (runtime_classes(ignored) or ()) for ignored in node.ignores)
+        return any(admits(ignored, variant) for ignored in node.ignores)
 
     def _check_ignores(self, node: Node) -> None:
-        found = self.results[node.name] or ()
+        found = self.results[node.name]
         for ignored in node.ignores:
-            if not any(variant.cls in (runtime_classes(ignored) or ()) for variant in found):
+            if found is not None and not any(admits(ignored, variant) for variant in found):
                 self._complain(node, f"node '{node.name}' ignores {label(ignored)}, which it never returns")
 
     def _check_feeds(self, wired: Sequence[WiredNode]) -> None:
@@ -251,9 +284,17 @@ class _Loom:
                 )
                 for one in self.reactor.accumulators
             )
-        found = {edge.source: edge.parameter.annotation for edge in reversed(edges)}
-        names = dict.fromkeys(edge.source for edge in edges)
-        return tuple(Input(name=name, annotation=found[name], required=name in required) for name in names)
+        return tuple(
+            Input(name=name, annotation=annotation, required=name in required)
+            for name, annotation in self.open_inputs.items()
+        )
+
+
+def _can_arrive(annotation: Any, given: Sequence[Variant], admitted: Sequence[Variant]) -> bool:
+    """Return whether something arrives at a parameter, beside the None that it may take as well."""
+    if without_none(annotation) is NoneType or all(one.cls is NoneType for one in given):
+        return bool(admitted)
+    return any(one.cls is not NoneType for one in admitted)
 
 
 def runtime_unknown(annotation: Any) -> bool:

@@ -1,13 +1,14 @@
 """How long to wait before the next try: for supervised components, and for author code that failed."""
 
 import random
-from dataclasses import dataclass
+
+import msgspec
 
 from tidemill.kernel.durations import Duration, parse
+from tidemill.kernel.errors import DefinitionError
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(msgspec.Struct, frozen=True):
     """Doubling delays with a ceiling, without jitter: 1, 2, 4, ... seconds."""
 
     first: float = 1.0
@@ -36,14 +37,14 @@ class Retry:
         jitter: float = 0.0,
         on: tuple[type[BaseException], ...] = (Exception,),
     ) -> None:
-        if times < 0:
-            raise ValueError("Retry(times) counts further tries: it cannot be negative")
+        if not isinstance(times, int) or times < 0:
+            raise DefinitionError.of("Retry", f"the first argument counts further tries, 0 or more, not {times!r}")
         if backoff < 1.0 or not 0.0 <= jitter <= 1.0:
-            raise ValueError("Retry: backoff is at least 1.0 and jitter lies between 0.0 and 1.0")
+            raise DefinitionError.of("Retry", "backoff is at least 1.0, and jitter lies between 0.0 and 1.0")
         self.times = times
-        self.delay = parse(delay)
+        self.delay = _seconds("delay", delay)
         self.backoff = backoff
-        self.max_delay = parse(max_delay)
+        self.max_delay = _seconds("max_delay", max_delay)
         self.jitter = jitter
         self.on = tuple(on) if isinstance(on, list | tuple | set) else (on,)
 
@@ -53,10 +54,20 @@ class Retry:
 
     def delay_after(self, attempts: int, chance: random.Random | None = None) -> float:
         """Return the seconds to wait after `attempts` tries, counted from 1."""
-        seconds = min(self.max_delay, self.delay * self.backoff ** (attempts - 1))
+        try:
+            seconds = min(self.max_delay, self.delay * self.backoff ** (attempts - 1))
+        except OverflowError:
+            seconds = self.max_delay
         if self.jitter and chance is not None:
             seconds *= 1.0 + self.jitter * chance.uniform(-1.0, 1.0)
         return seconds
 
     def __repr__(self) -> str:
         return f"Retry({self.times}, delay={self.delay}, backoff={self.backoff}, max_delay={self.max_delay})"
+
+
+def _seconds(what: str, value: Duration) -> float:
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise DefinitionError.of("Retry", f"{what}: {error}") from error

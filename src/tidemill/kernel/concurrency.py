@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,6 +12,9 @@ class Strands:
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
+        self._strands: list[Coroutine[Any, Any, Any]] = []
+        self._first: Exception | None = None
+        self._trace: TracebackType | None = None
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -22,13 +26,42 @@ class Strands:
         try:
             await self._group.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
-            raise group.exceptions[0] from None
+            first = self._first or group.exceptions[0]
+            raise first.with_traceback(self._trace or first.__traceback__) from None
+        finally:
+            for strand in self._strands:
+                strand.close()  # one that was cancelled before its first step was never awaited
 
     def start(self, name: str, strand: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Start a strand; awaiting what comes back gives its result."""
-        return self._group.create_task(strand, name=name)
+        self._strands.append(strand)
+        return self._group.create_task(self._watch(strand), name=name)
+
+    async def _watch(self, strand: Coroutine[Any, Any, Any]) -> Any:
+        """Run a strand; keep the first error and its traceback, which every strand that waits for it rewrites."""
+        try:
+            return await strand
+        except Exception as error:  # author code: raised again, here and where the strands end
+            if self._first is None:
+                self._first, self._trace = error, error.__traceback__
+            raise
 
 
-async def in_thread(function: Callable[..., Any], *values: Any, **named: Any) -> Any:
+async def in_thread(function: Callable[..., Any], /, *values: Any, **named: Any) -> Any:
     """Call a blocking function on a thread and wait for it without holding the loop."""
     return await asyncio.to_thread(function, *values, **named)
+
+
+class WorkerThread:
+    """One thread for calls that must not overlap, such as those of a client that is not thread-safe."""
+
+    def __init__(self, name: str) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+
+    async def call(self, function: Callable[..., Any], *values: Any) -> Any:
+        """Call a function on the thread, after all calls before it, also those nobody waits for any more."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *values)
+
+    def close(self) -> None:
+        """Let the thread end when its last call has."""
+        self._executor.shutdown(wait=False)

@@ -15,13 +15,19 @@ Duration = str | int | float | timedelta
 def parse(value: Duration) -> float:
     """Return a duration in seconds; raise ValueError for anything that is none."""
     if isinstance(value, timedelta):
-        return value.total_seconds()
+        return _not_negative(value.total_seconds(), value)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        return _not_negative(float(value), value)
     text = value.strip() if isinstance(value, str) else ""
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"{value!r} is not a duration: {_HINT}")
     return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
+
+
+def _not_negative(seconds: float, value: Duration) -> float:
+    if not seconds >= 0:  # so that nan is refused too
+        raise ValueError(f"{value!r} is not a duration: time does not run backwards")
+    return seconds
 
 
 def parse_positive(value: Duration) -> float:

@@ -9,16 +9,16 @@ TidemillError
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 
 class TidemillError(Exception):
     """The root of all errors that Tidemill raises on purpose."""
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(msgspec.Struct, frozen=True):
     """Where something was written: file and line."""
 
     file: str
@@ -28,8 +28,7 @@ class Location:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """One thing wrong with a declaration: what, where, and what to do."""
 
     message: str

@@ -1,11 +1,11 @@
-"""Settings: read once, frozen, passed down. Keywords win over the environment, which wins over a TOML file."""
+"""Settings: read once, frozen, passed down. Keywords win over the environment, which wins over a file."""
 
 import os
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, get_type_hints
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from tidemill.kernel.durations import parse
 from tidemill.kernel.errors import DefinitionError
@@ -28,16 +28,20 @@ _DURATIONS = frozenset(
         "retention",
     ]
 )
+_EDITIONS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class _ByEdition(int):
+    """A default that an edition may change; a number that somebody gave is a plain int."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator may turn. Durations are seconds here, and "5s" wherever a person writes them."""
 
     edition: str = "lite"
     tick_interval: float = 1.0
-    dispatch_workers: int = 1
-    dispatch_queue: int = 1
+    dispatch_workers: int = _ByEdition(1)
+    dispatch_queue: int = _ByEdition(1)
     reap_limit: int = 100
     run_orphan_after: float = 300.0
     heartbeat_interval: float = 15.0
@@ -63,16 +67,14 @@ class Settings:
         given: "Settings | Mapping[str, Any] | None" = None,
         *,
         environment: Mapping[str, str] | None = None,
-        file: Path | None = None,
+        file: Mapping[str, Any] | None = None,
     ) -> "Settings":
-        """Gather settings from a TOML file, then the environment, then what was given."""
+        """Gather settings from a file's content, then the environment, then what was given."""
         if isinstance(given, Settings):
             return given
-        values: dict[str, Any] = {}
-        if file is not None:
-            values |= tomllib.loads(file.read_text())
+        values: dict[str, Any] = dict(file or {})
         environment = os.environ if environment is None else environment
-        known = {field.name for field in fields(cls)}
+        known = set(cls.__struct_fields__)
         for name in known:
             if (text := environment.get(PREFIX + name.upper())) is not None:
                 values[name] = text
@@ -80,25 +82,34 @@ class Settings:
         if unknown := sorted(values.keys() - known):
             hints = ", ".join(f"'{name}'{did_you_mean(name, known)}" for name in unknown)
             raise DefinitionError.of("settings", f"unknown setting {hints}")
-        typed = {name: _typed(name, value) for name, value in values.items()}
-        return cls(**(_edition_defaults(values) | typed))
+        return cls(**values)
+
+    def __post_init__(self) -> None:
+        """Turn what people write into numbers, and fill in what follows from the edition."""
+        if self.edition not in _EDITIONS:
+            raise DefinitionError.of("settings", f"edition is 'lite' or 'pro', not {self.edition!r}")
+        for name, number in _EDITIONS[self.edition].items():
+            if isinstance(getattr(self, name), _ByEdition):
+                force_setattr(self, name, number)
+        hints = get_type_hints(Settings)
+        for name in self.__struct_fields__:
+            force_setattr(self, name, _typed(name, getattr(self, name), hints[name]))
 
 
-def _edition_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    edition = values.get("edition", "lite")
-    if edition not in ("lite", "pro"):
-        raise DefinitionError.of("settings", f"edition is 'lite' or 'pro', not {edition!r}")
-    pro = {"dispatch_workers": 16, "dispatch_queue": 256} if edition == "pro" else {}
-    return dict(pro)
-
-
-def _typed(name: str, value: Any) -> Any:
+def _typed(name: str, value: Any, kind: Any) -> Any:
     try:
         if name in _DURATIONS:
             return parse(float(value) if isinstance(value, str) and _is_number(value) else value)
-        return int(value) if get_type_hints(Settings)[name] is int else value
+        return _whole(value) if kind is int else value
     except (TypeError, ValueError) as error:
         raise DefinitionError.of("settings", f"{name}: {error}") from error
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if number < 0 or (isinstance(value, float) and value != number):
+        raise ValueError(f"{value!r} is not a whole number, 0 or more")
+    return number
 
 
 def _is_number(text: str) -> bool:

@@ -1,20 +1,21 @@
 """Loading and unloading packages whole: everything is checked first, then done, and undone if a step fails."""
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from tidemill.engine.graphs.scheduler import GraphDeclaration, GraphScheduler
 from tidemill.engine.registry import Registry
 from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.errors import DefinitionError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.loader import Package
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageState:
+class PackageState(msgspec.Struct, frozen=True, kw_only=True):
     """The side effects of a loaded package: all that unloading needs."""
 
     reactors: tuple[str, ...]
@@ -27,9 +28,24 @@ class Installer:
     def __init__(self, scheduler: GraphScheduler, registry: Registry) -> None:
         self._scheduler = scheduler
         self._registry = registry
+        self._turn = asyncio.Lock()  # one change at a time: what was checked still holds when it is done
 
     async def load(self, package: Package, tenant: str) -> str:
         """Load a package, or swap it for its new version; nothing has changed if that fails."""
+        async with self._turn:
+            return await self._load(package, tenant)
+
+    async def unload(self, name: str, tenant: str) -> None:
+        """Unload a package; refused, with nothing changed, while others are bound to its reactors."""
+        async with self._turn:
+            await self._unload(name, tenant)
+
+    async def close(self) -> None:
+        """Unload everything, guards or not."""
+        async with self._turn:
+            await self._scheduler.close()
+
+    async def _load(self, package: Package, tenant: str) -> str:
         before: PackageState | None = self._registry.package(tenant, package.name)
         owned = tuple(one for one in package.reactors if self._is_owned(one, tenant, before))
         compiled = self._check(package, owned, tenant, before)
@@ -68,6 +84,7 @@ class Installer:
         replacing = frozenset(before.reactors) if before else frozenset()
         mine = frozenset(before.graphs) if before else frozenset()
         for reactor in owned:
+            _check_annotations(reactor)
             self._scheduler.check_names(reactor, tenant, replacing)
             if reactor.name in replacing and not self._scheduler.has_same_contract(tenant, reactor):
                 self._scheduler.guard_unload(tenant, reactor.name, mine)
@@ -102,8 +119,7 @@ class Installer:
         else:
             self._scheduler.load_reactor(GraphDeclaration.of(reactor, tenant))
 
-    async def unload(self, name: str, tenant: str) -> None:
-        """Unload a package; refused, with nothing changed, while others are bound to its reactors."""
+    async def _unload(self, name: str, tenant: str) -> None:
         state: PackageState | None = self._registry.package(tenant, name)
         if state is None:
             known = self._registry.packages(tenant)
@@ -116,3 +132,10 @@ class Installer:
         for reactor in state.reactors:
             await self._scheduler.unload_reactor(tenant, reactor)
         self._registry.drop_package(tenant, name)
+
+
+def _check_annotations(reactor: Reactor) -> None:
+    """Refuse accumulators whose annotations cannot be resolved: their events could not be checked."""
+    problems = [problem for one in reactor.accumulators for problem in one.signature.problems]
+    if problems:
+        raise DefinitionError(problems, f"reactor '{reactor.name}'")

@@ -1,16 +1,16 @@
 """Reading a package: which definitions a module, or a single definition, brings."""
 
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import RequestError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Package:
+class Package(msgspec.Struct, frozen=True, kw_only=True):
     """What is loaded and unloaded as one."""
 
     name: str

@@ -8,9 +8,9 @@ from typing import Any, cast
 from tidemill.kernel.clock import Clock, VirtualClock
 from tidemill.kernel.durations import Duration, parse
 from tidemill.kernel.settings import Settings
-from tidemill.node import Node
+from tidemill.node import GLANCE, Node
 
-PATIENCE = 50  # turns of the loop that a step waits for work that may be blocked
+PATIENCE = 50  # turns of the loop, or glances, that are given to work that may be blocked
 
 
 class TestNode(Node):
@@ -39,10 +39,19 @@ class TestNode(Node):
     def _make_clock(self) -> Clock:
         return self.clock
 
-    async def _close(self, grace: float | None = None) -> None:
+    async def _close(self) -> None:
         if self._successor is not None:
-            await self._successor._close(grace)
-        await super()._close(0.0 if grace is None else grace)
+            await self._successor._close()
+        if self._is_open:
+            self._environment.tasks.start("test node: end of grace", self._run_out_of_grace())
+        await super()._close()
+
+    async def _run_out_of_grace(self) -> None:
+        """Let time pass for what does not end while the node closes: nobody else moves the clock then."""
+        while True:
+            for _ in range(PATIENCE):
+                await asyncio.sleep(GLANCE)
+            self.clock.move_to(self.clock.monotonic() + self.settings.unload_timeout)
 
     # -- time
 
@@ -61,16 +70,13 @@ class TestNode(Node):
         calm = 0
         for _ in range(PATIENCE):
             await asyncio.sleep(0)
-            calm = calm + 1 if self._scheduler.is_idle and not self.clock.is_waking else 0
+            calm = calm + 1 if self._is_calm else 0
             if calm == 3:
                 return
 
-    async def settle(self) -> None:
-        """Return when no event is in process and no firing runs or is due; author code's own sleeps are real."""
-        calm = 0
-        while calm < 3:
-            await asyncio.sleep(0 if self._scheduler.is_idle else 0.0005)
-            calm = calm + 1 if self._scheduler.is_idle and not self.clock.is_waking else 0
+    @property
+    def _is_calm(self) -> bool:
+        return super()._is_calm and not self.clock.is_waking
 
     # -- faults
 
@@ -102,12 +108,14 @@ class TestNode(Node):
 
         The `async with` block that opened the first node closes its successors too.
         """
-        loaded = list(self._to_load)
         self._is_open = False
+        self._scheduler.abandon()
         await self._environment.tasks.close()
         arguments = cast(dict[str, Any], self._arguments)
-        self._successor = TestNode(load=loaded, clock=self.clock, **arguments)
+        self._successor = TestNode(clock=self.clock, **arguments)
         await self._successor.__aenter__()
+        for (tenant, _), thing in self._loaded.items():
+            await self._successor.load(thing, tenant=tenant)
         return self._successor
 
 

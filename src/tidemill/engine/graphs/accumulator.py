@@ -8,22 +8,22 @@ still accounted for. What does not fit, and what the function cannot digest, bec
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol
-
-import msgspec
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from tidemill.engine.graphs.dead_letters import DeadLetterBox
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.lane import Tally
+from tidemill.engine.graphs.migration import migrated
 from tidemill.engine.graphs.push_path import Handle, PushPath
 from tidemill.engine.graphs.supervision import Supervision
+from tidemill.engine.graphs.target import Target
 from tidemill.engine.service import stop
 from tidemill.graphs.admission import Admission, MisfitError
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ACCUMULATOR_MOVES, AccumulatorHealth
 from tidemill.graphs.result import DeadLetter, Receipt
-from tidemill.kernel.errors import FullError, OperationError, RequestError
+from tidemill.kernel.errors import FullError, RequestError
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
@@ -32,52 +32,13 @@ AUTHOR_ERRORS = (Exception, SystemExit)  # author code: whatever it raises is ab
 REFUSED: Any = object()
 
 
-class Target(Protocol):
-    """A reactor, as an accumulator sees it."""
-
-    name: str
-
-    @property
-    def arrivals(self) -> list[float | None]:
-        """When each source last delivered."""
-
-    @property
-    def capacity(self) -> int | None:
-        """How many boundaries it queues; None if it never queues."""
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether pushers must wait for room."""
-
-    @property
-    def refuses(self) -> bool:
-        """Whether a push is turned away."""
-
-    async def wait_for_room(self) -> None:
-        """Return when there is room."""
-
-    def receive(self, index: int, boundary: Any) -> None:
-        """Take a boundary in, whatever the reactor is doing."""
-
-    def open_path(self, path: PushPath, accumulator: "RunningAccumulator", index: int) -> None:
-        """Open the fast way through the reactor, if there is one."""
-
-    def review(self) -> None:
-        """Look at the health of the accumulators again."""
-
-    def drop(self, reason: str) -> None:
-        """Count something that was not delivered."""
-
-    def refresh_window(self, index: int, content: list[Any]) -> None:
-        """Show a window's new content without making it news."""
-
-
 class RunningAccumulator:
     """One loaded accumulator. Kinds differ in `start`, `take` and what happens around firings."""
 
     component = "accumulator"
     flushes_after_firing = False
     is_plain = False  # whether an event is nothing but a call of the function
+    works = False  # whether something runs beside the pushes
     healthy_as = AccumulatorHealth.SOCKET_ONLY
 
     def __init__(self, definition: Accumulator, tenant: str, environment: Environment) -> None:
@@ -98,6 +59,7 @@ class RunningAccumulator:
         self.targets: list[tuple[Target, int]] = []
         self._path = PushPath(self.with_care)
         self._path_was_tried = False
+        self._is_free = False  # whether no event ever has to wait or is turned away, as long as nothing changes
         self._unusual: Receipt  # what became of the last event that left the fast way
         self.pushes = 0
         self.push_seconds = 0.0
@@ -106,15 +68,15 @@ class RunningAccumulator:
         self._in_flight: asyncio.Task[Any] | None = None
         self._in_flight_since: float | None = None
         self._turn = asyncio.Lock()
+        self._waiting = 0  # pushers that wait for their turn or for room
         self._loop: asyncio.Task[Any] | None = None
+        self._heir: Callable[[], RunningAccumulator] | None = None
 
     def _define(self, definition: Accumulator) -> None:
         """Read from the declaration what every event needs. Handles look here, so that they outlive a reload."""
         self.definition = definition
         self.admission = Admission(definition.event_type)
         self.boundary = Admission(definition.boundary_type)
-        self.expected = self.admission.expected
-        self.promised = self.boundary.expected
         self.is_async = definition.function is not None and definition.function.is_async
         self.call: Callable[..., Any] = definition.function.call if definition.function else _no_function
 
@@ -125,7 +87,8 @@ class RunningAccumulator:
             self.state = migrated(self.state, definition.state, definition.state)
         self._define(definition)
         self.shut_path()
-        self._loop = self._start_loop()
+        if self.down is None:
+            self._start_loop()
 
     # -- where boundaries go
 
@@ -160,14 +123,13 @@ class RunningAccumulator:
             try:
                 value = self._admit(event, form)
             except MisfitError as error:
-                return self._dead(event, error)
+                return self._dead(event, error, form)
             if self.is_async:
-                return await self._outlive_pusher(self._take_in_turn(value))
+                title = f"accumulator {self.name}: event"
+                return await self.environment.tasks.see_through(title, self._take_in_turn(value))
             if not self._blocked():
                 return self._take_fast(value)
-            async with self._turn:
-                await self._wait_for_room()
-                return self._turned_away() or self.take(value)
+            return await self._take_with_room(value)
         finally:
             self.pushes += 1
             self.push_seconds += self.clock.monotonic() - began
@@ -181,8 +143,13 @@ class RunningAccumulator:
         if self.down is not None:
             self._count_drop("accumulator_down")
             return self._receipt("rejected", f"accumulator '{self.name}' is {self.health}: {self.down}")
+        return self._refused()
+
+    def _refused(self) -> Receipt | None:
+        if self._is_free:
+            return None
         for reactor, _ in self.targets:
-            if reactor.refuses:
+            if reactor.room.refuses:
                 reactor.drop("full")
                 return self._receipt("rejected", f"the queue of reactor '{reactor.name}' is full")
         return None
@@ -198,21 +165,20 @@ class RunningAccumulator:
     def _take_fast(self, value: Any) -> Receipt:
         """Take an admitted event by the fast way if that is open."""
         self._try_path()
-        if not self._path.is_open or value.__class__ is not self.expected:
+        if not self._path.is_open or value.__class__ is not self.admission.expected:
             return self.take(value)
         sequence = self._path.call(value)
         return self._unusual if sequence is None else Receipt(True, sequence, "emitted")
 
-    async def _outlive_pusher(self, work: Coroutine[Any, Any, Receipt]) -> Receipt:
-        """Wait for work that goes on even if whoever pushed stops waiting."""
-        task = self.environment.tasks.start(f"accumulator {self.name}: event", work)
+    async def _take_with_room(self, value: Any) -> Receipt:
+        """Process an admitted event after those that wait already, when there is room."""
+        self._waiting += 1
         try:
-            receipt: Receipt = await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise OperationError(f"the node stopped before '{self.name}' was done with an event") from None
-            raise
-        return receipt
+            async with self._turn:
+                await self._wait_for_room()
+                return self._turned_away() or self.take(value)
+        finally:
+            self._waiting -= 1
 
     async def _take_in_turn(self, value: Any) -> Receipt:
         """Process an admitted event after all that came before it; for asynchronous functions."""
@@ -238,7 +204,8 @@ class RunningAccumulator:
         finally:
             if self._in_flight is task:
                 self._in_flight = self._in_flight_since = self.stuck_since = None
-        return self.emit(boundary, event)
+        await self._wait_for_room()  # others may have taken it since
+        return self._refused() or self.emit(boundary, event)
 
     def process(self, value: Any) -> Any:
         """Call the author's function, with the running state if there is one."""
@@ -256,9 +223,14 @@ class RunningAccumulator:
             return self._dead(event, error)
         if self.definition.state is not None:
             self.state = boundary
-        self.tally.sequence += 1
+        receipt = self.number()
         self.deliver(boundary)
-        return self._receipt("emitted")
+        return receipt
+
+    def number(self) -> Receipt:
+        """Give the next boundary its number, before it is handed on: what it sets off may push here again."""
+        self.tally.sequence = sequence = self.tally.sequence + 1
+        return Receipt(True, sequence, "emitted")
 
     def check(self, boundary: Any) -> Any:
         """Return a boundary that is what the function promised, or raise MisfitError."""
@@ -271,18 +243,26 @@ class RunningAccumulator:
 
     def handle(self) -> Handle:
         """Return the synchronous way in for hot loops: it stays valid whatever is restarted or reloaded."""
-        if self.is_async:
-            message = f"accumulator '{self.name}' is asynchronous: use `await node.push(...)`"
-            raise RequestError(message, code="needs_push", status=409)
+        self._check_needs_no_wait()
         self._try_path()
         return self._path.call
+
+    def _check_needs_no_wait(self) -> None:
+        waits = "is asynchronous" if self.is_async else None
+        if any(reactor.needs_commit for reactor, _ in self.targets):
+            waits = "feeds a reactor with durability='boundary'"
+        if waits is not None:
+            message = f"accumulator '{self.name}' {waits}: use `await node.push(...)`"
+            raise RequestError(message, code="needs_push", status=409)
 
     def _try_path(self) -> None:
         """Open the fast way once after each change, if there is one."""
         if self._path_was_tried:
             return
         self._path_was_tried = True
-        plain = self.is_plain and not self.is_async and self.definition.state is None
+        self._is_free = self.down is None and not self.is_async and all(one.takes_all for one, _ in self.targets)
+        is_checked = self.admission.expected is not None or self.admission.classes is None
+        plain = self.is_plain and is_checked and not self.is_async and self.definition.state is None
         if plain and self.down is None and len(self.targets) == 1:
             reactor, index = self.targets[0]
             reactor.open_path(self._path, self, index)
@@ -290,15 +270,17 @@ class RunningAccumulator:
     def shut_path(self) -> None:
         """Let nobody take the fast way: something on it has changed."""
         self._path.shut()
-        self._path_was_tried = False
+        self._path_was_tried = self._is_free = False
 
     def with_care(self, event: Any) -> int | None:
         """Take an event that is not plain, or for which there is no fast way."""
+        if self._heir is not None:
+            return self._heir().with_care(event)
+        self._try_path()
         value = self.let_in(event)
         if value is REFUSED:
             return None
-        self._try_path()
-        if self._path.is_open and value.__class__ is self.expected:
+        if self._path.is_open and value.__class__ is self.admission.expected:
             return self._path.call(value)
         receipt = self.take(value)
         return receipt.sequence if receipt.outcome == "emitted" else None
@@ -308,51 +290,56 @@ class RunningAccumulator:
         self._unusual = self._dead(event, error)
 
     def hand_on(self, event: Any, boundary: Any) -> int | None:
-        """Emit a boundary the long way."""
-        receipt = self._unusual = self.emit(boundary, event)
+        """Emit a boundary the long way, if there is room for it."""
+        if boundary is not None and not self._is_free:
+            self._check_room()
+        receipt = self._unusual = self._refused() or self.emit(boundary, event)
         return receipt.sequence if receipt.outcome == "emitted" else None
 
     def let_in(self, event: Any) -> Any:
         """Admit an event without waiting: REFUSED if it is turned away, FullError where it would have to wait."""
-        for reactor, _ in self.targets:
-            if reactor.is_blocked:
-                raise FullError(reactor.name, reactor.capacity or 0)
-        if self._turned_away() is not None:
-            return REFUSED
+        if not self._is_free:
+            self._check_needs_no_wait()
+            if self._turned_away() is not None:
+                return REFUSED
+            self._check_room()
         try:
             return self._admit(event, "json")
         except MisfitError as error:
             self._dead(event, error)
             return REFUSED
 
+    def _check_room(self) -> None:
+        if self._blocked():
+            reactor = next((one for one, _ in self.targets if one.room.is_blocked), self.targets[0][0])
+            raise FullError(reactor.name, reactor.room.capacity)
+
     def _blocked(self) -> bool:
-        return self._turn.locked() or any(target.is_blocked for target, _ in self.targets)
+        return self._waiting > 0 or any(target.room.is_blocked for target, _ in self.targets)
 
     async def _wait_for_room(self) -> None:
-        for reactor, _ in self.targets:
-            if reactor.is_blocked:
-                await reactor.wait_for_room()
+        while full := [target.room for target, _ in self.targets if target.room.is_blocked]:
+            await full[0].wait()
 
-    def _dead(self, event: Any, error: BaseException) -> Receipt:
+    def _dead(self, event: Any, error: BaseException, form: str = "json") -> Receipt:
         self._last_event = self.clock.monotonic()
         text = f"{type(error).__name__}: {error}"
-        self.letters.put("event", text, event=event)
+        self.letters.put("event", text, form, event=event)
         logger.warning(events.EVENT_DEAD, extra={"accumulator": self.name, "error": text})
         return self._receipt("dead_lettered", text)
 
     def _receipt(self, outcome: Any, reason: str | None = None) -> Receipt:
         return Receipt(outcome in ("emitted", "suppressed", "buffered"), self.sequence, outcome, reason)
 
-    async def replay(self, letter: DeadLetter) -> Receipt:
+    async def replay(self, letter: DeadLetter, form: str) -> Receipt:
         """Try a dead event again; it stays a dead letter if it fails again."""
-        before = self.letters.total
-        receipt = await self.push(letter.event)
+        before = {one.id for one in self.letters.letters()}
+        receipt = await self.push(letter.event, form)
         if receipt.accepted:
             self.letters.remove(letter.id)
-        elif self.letters.total > before:
-            newest = self.letters.letters()[-1]
-            self.letters.remove(newest.id)
-            self.letters.failed_again(letter.id, newest.error)
+        elif receipt.outcome == "dead_lettered":
+            again = [one for one in self.letters.letters() if one.id not in before and one.error == receipt.reason]
+            self.letters.failed_again(letter, receipt.reason or letter.error, [one.id for one in again[-1:]])
         return receipt
 
     # -- around firings
@@ -368,29 +355,29 @@ class RunningAccumulator:
     def start(self) -> None:
         """Come up: start what the kind needs, and say so."""
         self.down = None
+        self.shut_path()
         self.supervision.started(self.clock.monotonic())
-        self._loop = self._start_loop()
+        self._start_loop()
         self.move(self.healthy_as)
 
-    def _start_loop(self) -> "asyncio.Task[Any] | None":
-        work = self.work()
-        if work is None:
-            return None
-        return self.environment.tasks.start(f"accumulator {self.name}", self._watched(work))
+    def _start_loop(self) -> None:
+        if self.works:
+            self._loop = self.environment.tasks.start(f"accumulator {self.name}", self._watched())
 
-    def work(self) -> Any:
-        """Return the coroutine that runs beside the pushes, if the kind has one."""
-        return None
+    async def work(self) -> None:
+        """Do what the kind does beside the pushes, until cancelled."""
 
-    async def _watched(self, work: Any) -> None:
+    async def _watched(self) -> None:
         try:
-            await work
+            await self.work()
         except Exception as error:  # the source's or ours: the supervisor decides
             self._loop = None
             self.crash(error)
 
     def crash(self, error: BaseException) -> None:
         """Turn events away after an error outside author code, and tell the supervisor."""
+        if self.health is AccumulatorHealth.FAILED:
+            return
         self._end_loop()
         self.down = f"crashed: {error!r}"
         self.shut_path()
@@ -405,25 +392,43 @@ class RunningAccumulator:
     def revive(self) -> None:
         """Come up again in place; an event that hangs is put aside."""
         self._end_loop()
+        self._abandon_event()
+        self.move(AccumulatorHealth.STARTING)
+        self.start()
+
+    def _abandon_event(self) -> None:
+        """Put the event aside that is in the author's hands."""
         in_flight, self._in_flight = self._in_flight, None
         if in_flight is not None:
             in_flight.cancel()
         self._in_flight_since = self.stuck_since = None
-        self.move(AccumulatorHealth.STARTING)
-        self.start()
 
     def _end_loop(self) -> None:
         if self._loop is not None:
             self._loop.cancel()
             self._loop = None
 
+    def close(self, reason: str) -> None:
+        """Turn new events away from now on, for good."""
+        self.down = reason
+        self.shut_path()
+
+    async def drain(self) -> None:
+        """Hand on what is still held back or in process, before an orderly end."""
+        async with self._turn:
+            pass
+
     async def stop(self) -> None:
-        """End the accumulator's own task."""
+        """End whatever still runs here."""
+        self.supervision.ended()
+        self._abandon_event()
         await stop(self._loop)
         self._loop = None
 
-    async def drain(self) -> None:
-        """Hand on what is still held back, before an orderly end."""
+    def bequeath(self, heir: "Callable[[], RunningAccumulator]") -> None:
+        """Let handles that outlive this accumulator find the one that has its name now."""
+        self._heir = heir
+        self.shut_path()
 
     def move(self, health: AccumulatorHealth) -> None:
         """Change health, and let the reactors know."""
@@ -440,12 +445,14 @@ class RunningAccumulator:
     def sever(self) -> None:
         """Lose the connection to the source, as a test asks."""
         self.severed = True
-        self.move(AccumulatorHealth.DISCONNECTED)
+        if self.health is not AccumulatorHealth.FAILED:
+            self.move(AccumulatorHealth.DISCONNECTED)
 
     def mend(self) -> None:
         """Have the connection again."""
         self.severed = False
-        self.move(self.healthy_as)
+        if self.down is None:
+            self.move(self.healthy_as)
 
     def check_progress(self, patience: float) -> None:
         """Notice an event that has been in the author's hands for longer than `patience` seconds."""
@@ -471,15 +478,3 @@ class RunningAccumulator:
 
 def _no_function(*_: Any) -> Any:
     raise TypeError("a window has no function")
-
-
-def migrated(value: Any, annotation: Any, otherwise: Callable[[], Any]) -> Any:
-    """Return a value as the type that a newer version declares, or what `otherwise` gives if it does not fit."""
-    if value is None:
-        return otherwise()
-    try:
-        admission = Admission(annotation)
-        fits = admission.classes is None or isinstance(value, admission.classes)
-        return value if fits else admission.admit(msgspec.to_builtins(value))
-    except (MisfitError, TypeError):
-        return otherwise()

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.engine.graphs.accumulator import RunningAccumulator
-from tidemill.engine.graphs.firing_log import KEPT
 from tidemill.engine.graphs.reactor import RunningReactor
 from tidemill.graphs.admission import Admission, MisfitError
 from tidemill.graphs.health import ReactorHealth
@@ -21,8 +20,13 @@ from tidemill.kernel.suggestions import did_you_mean
 class ReactorHandle:
     """One loaded reactor, for whoever operates it."""
 
-    def __init__(self, reactor: RunningReactor) -> None:
-        self._reactor = reactor
+    def __init__(self, find: Callable[[], RunningReactor]) -> None:
+        self._find = find
+
+    @property
+    def _reactor(self) -> RunningReactor:
+        """The reactor that has the name now: a handle outlives reloads, and says so when there is none."""
+        return self._find()
 
     @property
     def name(self) -> str:
@@ -34,7 +38,7 @@ class ReactorHandle:
     def state(self) -> ReactorState:
         """Return health, cache, flags and counters of this moment, as plain values."""
         reactor = self._reactor
-        names, inputs = reactor.definition.names, reactor.inputs
+        names, inputs = reactor.definition.names, reactor.wheel.inputs
         unhealthy = reactor.unhealthy
         warming = reactor.health in (ReactorHealth.STARTING, ReactorHealth.WARMING)
         return ReactorState(
@@ -42,15 +46,15 @@ class ReactorHandle:
             health=reactor.health,
             waiting=unhealthy if warming else [],
             disconnected=[] if warming else unhealthy,
-            paused=reactor.paused,
+            paused=reactor.wheel.paused,
             cache={name: plain(value) for name, value in zip(names, inputs.cache, strict=True) if value is not None},
             dirty={name: bool(inputs.dirty >> index & 1) for index, name in enumerate(names)},
             queued=len(inputs.queue),
-            fires=reactor.log.fires,
-            failures=reactor.outcomes.failures,
-            incomplete=reactor.incomplete,
+            fires=reactor.wheel.log.fires,
+            failures=reactor.wheel.outcomes.failures,
+            incomplete=reactor.wheel.incomplete,
             dropped=dict(self._dropped()),
-            subscribers=sorted(reactor.graphs),
+            subscribers=sorted(reactor.wheel.graphs),
             accumulators={one.name: accumulator_state(one) for one in reactor.accumulators},
         )
 
@@ -58,28 +62,28 @@ class ReactorHandle:
         total = Counter(self._reactor.dropped)
         for one in self._reactor.accumulators:
             total.update(one.dropped)
-        if self._reactor.inputs.forgotten:
-            total["consumed"] = self._reactor.inputs.forgotten
+        if self._reactor.wheel.inputs.forgotten:
+            total["consumed"] = self._reactor.wheel.inputs.forgotten
         return total
 
     def firings(self, limit: int = 50) -> list[Firing]:
         """Return the newest firings, newest first; at most 200 are kept."""
-        if not 1 <= limit <= KEPT:
-            raise RequestError(f"limit is a number from 1 to {KEPT}, not {limit}", code="invalid_limit")
-        return self._reactor.log.newest(limit)
+        if limit < 1:
+            raise RequestError(f"limit is at least 1, not {limit}", code="invalid_limit")
+        return self._reactor.wheel.log.newest(limit)
 
     async def next_firing(self, timeout: float | None = None) -> Firing:
         """Return the oldest firing not handed out yet; wait up to `timeout` seconds if there is none."""
         async with asyncio.timeout(timeout):
-            return await self._reactor.next_firing()
+            return await self._reactor.wheel.next_firing()
 
     def timeseries(self) -> list[int]:
         """Return how many firings each of the last 60 minutes saw, oldest first."""
-        return self._reactor.log.per_minute()
+        return self._reactor.wheel.log.per_minute()
 
     def latency(self) -> Latency:
         """Return median and 99th percentile of the newest firings' durations, in seconds."""
-        return self._reactor.log.latency()
+        return self._reactor.wheel.log.latency()
 
     def events(self) -> list[Recovery]:
         """Return the recoveries of this reactor and its accumulators, oldest first."""
@@ -138,15 +142,15 @@ class ReactorHandle:
 
     async def dead_letters(self) -> list[DeadLetter]:
         """Return the dead letters of this reactor and its accumulators, oldest first."""
-        boxes = [self._reactor.outcomes.letters, *(one.letters for one in self._reactor.accumulators)]
+        boxes = [self._reactor.wheel.outcomes.letters, *(one.letters for one in self._reactor.accumulators)]
         return sorted((letter for box in boxes for letter in box.letters()), key=lambda letter: letter.at)
 
     async def replay(self, dead_letter_id: str) -> Firing | Receipt:
         """Try a dead letter again: an event through its accumulator, a firing on its own snapshot."""
         for one in self._reactor.accumulators:
             if (found := one.letters.find(dead_letter_id)) is not None:
-                return await one.replay(found[0])
-        return await self._reactor.outcomes.replay(dead_letter_id)
+                return await one.replay(*found)
+        return await self._reactor.wheel.outcomes.replay(dead_letter_id)
 
 
 def accumulator_state(one: RunningAccumulator) -> AccumulatorState:

@@ -1,7 +1,6 @@
 """What every running part of a graph shares: clock, settings, tasks, supervisor."""
 
 import random
-from dataclasses import dataclass, field
 from types import TracebackType
 
 from tidemill.engine.graphs.supervision import Overseer
@@ -25,14 +24,15 @@ class Activity:
         self.count -= 1
 
 
-@dataclass(slots=True, kw_only=True)
 class Environment:
     """The surroundings of accumulators and reactors on one node."""
 
-    clock: Clock
-    settings: Settings
-    tasks: Tasks
-    connects: bool = True  # False on test nodes: streams are live without their broker
-    activity: Activity = field(default_factory=Activity)
-    chance: random.Random = field(default_factory=random.Random)
-    supervisor: Overseer = field(init=False)
+    supervisor: Overseer
+
+    def __init__(self, *, clock: Clock, settings: Settings, tasks: Tasks) -> None:
+        self.clock = clock
+        self.settings = settings
+        self.tasks = tasks
+        self.connects = True  # False on test nodes: streams are live without their broker
+        self.activity = Activity()
+        self.chance = random.Random()

@@ -20,15 +20,15 @@ def accumulator_figures(accumulator: RunningAccumulator) -> Collector:
 
 def _read_reactor(reactor: RunningReactor) -> Iterable[Sample]:
     labels = (("reactor", reactor.name), ("tenant", reactor.tenant))
-    latency = reactor.log.latency()
-    yield Sample("reactor_fires_total", reactor.log.fires, labels)
-    yield Sample("reactor_fire_failures_total", reactor.outcomes.failures, labels)
-    yield Sample("reactor_incomplete_total", reactor.incomplete, labels)
+    latency = reactor.wheel.log.latency()
+    yield Sample("reactor_fires_total", reactor.wheel.log.fires, labels)
+    yield Sample("reactor_fire_failures_total", reactor.wheel.outcomes.failures, labels)
+    yield Sample("reactor_incomplete_total", reactor.wheel.incomplete, labels)
     yield Sample("reactor_restarts_total", reactor.supervision.restarts, labels)
     yield Sample("reactor_health", float(reactor.health is ReactorHealth.LIVE), labels)
     yield Sample("reactor_firing_seconds_p50", latency.p50, labels)
     yield Sample("reactor_firing_seconds_p99", latency.p99, labels)
-    yield Sample("dead_letters_total", reactor.outcomes.letters.total, labels)
+    yield Sample("dead_letters_total", reactor.wheel.outcomes.letters.total, labels)
     for reason, count in reactor.dropped.items():
         yield Sample("boundaries_dropped_total", count, (*labels, ("reason", reason)))
 

@@ -166,9 +166,8 @@ class FiringLog:
 
     def newest(self, limit: int) -> list[Firing]:
         """Return the newest firings, newest first."""
-        wanted = max(0, min(limit, KEPT))
-        records = list(self._records())
-        return [self._firing(record) for record in reversed(records[len(records) - wanted :] if wanted else [])]
+        records = list(self._records())[-min(limit, KEPT) :]
+        return [self._firing(record) for record in reversed(records)]
 
     def hand_out(self) -> Firing | None:
         """Return the oldest firing that was not handed out yet; what the log no longer holds is passed over."""

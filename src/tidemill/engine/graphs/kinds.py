@@ -3,16 +3,17 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
 from typing import Any
 
-from tidemill.engine.graphs.accumulator import AUTHOR_ERRORS, RunningAccumulator, Target
+from tidemill.engine.graphs.accumulator import AUTHOR_ERRORS, RunningAccumulator
 from tidemill.engine.graphs.environment import Environment
-from tidemill.graphs.definition import Accumulator, Kafka, Kind, Nats
+from tidemill.engine.graphs.sources.feed import Listener
+from tidemill.engine.graphs.sources.opening import open_feed
+from tidemill.engine.graphs.target import Target
+from tidemill.graphs.definition import Accumulator, Kind
 from tidemill.graphs.health import AccumulatorHealth
-from tidemill.graphs.result import Receipt
+from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.kernel.concurrency import in_thread
-from tidemill.kernel.errors import OperationError
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ class Polling(RunningAccumulator):
     """Asks the author's function every so often. A pushed value is the boundary itself."""
 
     healthy_as = AccumulatorHealth.LIVE
+    works = True
 
     def _define(self, definition: Accumulator) -> None:
         super()._define(definition)
@@ -36,14 +38,10 @@ class Polling(RunningAccumulator):
     def process(self, value: Any) -> Any:
         return value
 
-    def work(self) -> Coroutine[Any, Any, None]:
-        return self._poll_for_ever()
-
-    async def _poll_for_ever(self) -> None:
+    async def work(self) -> None:
         while True:
             await self.clock.sleep(self.definition.every or 0.0)
-            async with self._turn:
-                await self._poll()
+            await self._poll()
 
     async def _poll(self) -> None:
         self._in_flight_since = self.clock.monotonic()
@@ -57,9 +55,10 @@ class Polling(RunningAccumulator):
         finally:
             self._in_flight_since = self.stuck_since = None
         self.move(AccumulatorHealth.LIVE)
-        await self._wait_for_room()
-        if self._turned_away() is None:
-            self.emit(boundary, boundary)
+        async with self._turn:
+            await self._wait_for_room()
+            if self._turned_away() is None:
+                self.emit(boundary, boundary)
 
     async def _ask(self) -> Any:
         function = self.definition.function
@@ -72,7 +71,7 @@ class Polling(RunningAccumulator):
         return function.call(*arguments)
 
 
-class Stream(RunningAccumulator):
+class Stream(RunningAccumulator, Listener):
     """Follows a source; live only while it is really connected."""
 
     is_plain = True
@@ -83,19 +82,33 @@ class Stream(RunningAccumulator):
         self.checkpoint: Any = None
         if not environment.connects:
             self.healthy_as = AccumulatorHealth.LIVE
+        self.works = environment.connects
 
-    def work(self) -> Coroutine[Any, Any, None] | None:
-        return self._follow() if self.environment.connects else None
+    def _define(self, definition: Accumulator) -> None:
+        super()._define(definition)
+        if self.environment.connects:
+            self._feed = open_feed(definition, self.environment.settings, self.clock)
 
-    async def _follow(self) -> None:
-        source = self.definition.source
-        if source is None or isinstance(source, Kafka | Nats):
-            raise OperationError(f"accumulator '{self.name}': {type(source).__name__} sources need a broker client")
-        async for event, checkpoint in source.start(self.checkpoint):
-            self.move(AccumulatorHealth.LIVE)
-            await self.push(event)
-            self.checkpoint = checkpoint
+    async def work(self) -> None:
+        await self._feed.follow(self, self.checkpoint)
         self.move(AccumulatorHealth.SOCKET_ONLY)  # the source has ended; pushes are still welcome
+
+    def connected(self) -> None:
+        self.move(AccumulatorHealth.LIVE)
+
+    def lost(self, reason: str) -> None:
+        if self.health is not AccumulatorHealth.CONNECTING:
+            self.move(AccumulatorHealth.DISCONNECTED)
+        logger.warning(events.SOURCE_LOST, extra={"accumulator": self.name, "reason": reason})
+
+    async def event(self, event: Any, checkpoint: Any) -> None:
+        try:
+            await self.push(event)
+        except asyncio.CancelledError:
+            if self.is_async:  # the event goes on without us, or became a dead letter
+                self.checkpoint = checkpoint
+            raise
+        self.checkpoint = checkpoint
 
 
 class Batch(RunningAccumulator):
@@ -103,6 +116,7 @@ class Batch(RunningAccumulator):
 
     healthy_as = AccumulatorHealth.LIVE
     flushes_after_firing = True
+    works = True
 
     def __init__(self, definition: Accumulator, tenant: str, environment: Environment) -> None:
         super().__init__(definition, tenant, environment)
@@ -125,21 +139,26 @@ class Batch(RunningAccumulator):
 
     async def _take_in_turn(self, value: Any) -> Receipt:
         async with self._turn:
+            if self._is_large(with_another=True):
+                await self._wait_for_room()
+            if (turned_away := self._turned_away()) is not None:
+                return turned_away
             self.buffer.append(value)
             self.buffered += 1
+            self._last_event = self.clock.monotonic()
             return (await self._flush_async() if self._is_large() else None) or self._receipt("buffered")
 
-    def _is_large(self) -> bool:
-        return self.definition.max_size is not None and len(self.buffer) >= self.definition.max_size
+    def _is_large(self, *, with_another: bool = False) -> bool:
+        size = self.definition.max_size
+        return size is not None and len(self.buffer) + with_another >= size
 
     def _blocked(self) -> bool:
         """Only the event that fills the batch may have to wait: the others are merely kept."""
-        fills = self.definition.max_size is not None and len(self.buffer) + 1 >= self.definition.max_size
-        return self._turn.locked() or (fills and super()._blocked())
+        return self._waiting > 0 or (self._is_large(with_another=True) and super()._blocked())
 
     def flush(self) -> Receipt | None:
         """Sum up what is buffered and hand it on; nothing happens without events or without room for the result."""
-        if not self.buffer or any(target.is_blocked or target.refuses for target, _ in self.targets):
+        if not self.buffer or self._has_no_room():
             return None
         gathered, self.buffer = self.buffer, []
         try:
@@ -148,14 +167,16 @@ class Batch(RunningAccumulator):
             return self._dead(gathered, error)
         return self.emit(boundary, gathered)
 
-    def _dead(self, event: Any, error: BaseException) -> Receipt:
+    def _has_no_room(self) -> bool:
+        return any(target.room.is_blocked or target.room.refuses for target, _ in self.targets)
+
+    def _dead(self, event: Any, error: BaseException, form: str = "json") -> Receipt:
         self._failed += isinstance(event, list)
-        return super()._dead(event, error)
+        return super()._dead(event, error, form)
 
     async def _flush_async(self) -> Receipt | None:
-        if not self.buffer:
+        if not self.buffer or self._has_no_room():
             return None
-        await self._wait_for_room()
         gathered, self.buffer = self.buffer, []
         return await self.watch_over(lambda: self.process(gathered), gathered)
 
@@ -164,20 +185,20 @@ class Batch(RunningAccumulator):
             await self._flush_async()
 
     def after_firing(self) -> None:
-        if self.is_async:
-            if self.buffer:
-                self.environment.tasks.start(f"accumulator {self.name}: flush", self._flush_in_turn())
-        else:
+        if not self.is_async:
             self.flush()
+        elif self.buffer:
+            self.environment.tasks.start(self._flush_title, self._flush_in_turn())
 
-    def work(self) -> Coroutine[Any, Any, None]:
-        return self._flush_for_ever()
+    @property
+    def _flush_title(self) -> str:
+        return f"accumulator {self.name}: flush"
 
-    async def _flush_for_ever(self) -> None:
+    async def work(self) -> None:
         while True:
             await self.clock.sleep(self.definition.every or 0.0)
             if self.is_async:
-                await self._flush_in_turn()
+                await self.environment.tasks.see_through(self._flush_title, self._flush_in_turn())
             else:
                 self.flush()
 
@@ -187,15 +208,15 @@ class Batch(RunningAccumulator):
         else:
             self.flush()
 
-    async def replay(self, letter: Any) -> Receipt:
+    async def replay(self, letter: DeadLetter, form: str) -> Receipt:
         """Try a batch that failed, or a single event that did not fit, again."""
         if not isinstance(letter.event, list):
-            return await super().replay(letter)
+            return await super().replay(letter, form)
         try:
             boundary = self.process(letter.event)
             boundary = await boundary if asyncio.iscoroutine(boundary) else boundary
         except AUTHOR_ERRORS as error:
-            self.letters.failed_again(letter.id, f"{type(error).__name__}: {error}")
+            self.letters.failed_again(letter, f"{type(error).__name__}: {error}")
             return self._receipt("dead_lettered", str(error))
         self.letters.remove(letter.id)
         return self.emit(boundary, letter.event)
@@ -208,18 +229,28 @@ class Window(RunningAccumulator):
 
     def __init__(self, definition: Accumulator, tenant: str, environment: Environment) -> None:
         super().__init__(definition, tenant, environment)
-        capacity = definition.capacity or 0
-        self.content: deque[Any] = deque(maxlen=capacity if capacity >= 0 else None)
+        self.content: deque[Any] = deque(maxlen=self._limit)
+
+    @property
+    def _limit(self) -> int | None:
+        capacity = self.definition.capacity or 0
+        return capacity if capacity >= 0 else None
+
+    def redefine(self, definition: Accumulator) -> None:
+        super().redefine(definition)
+        self.content = deque(self.content, maxlen=self._limit)
 
     def take(self, value: Any) -> Receipt:
         if not self._append(value):
             return self._receipt("suppressed")
+        receipt = self.number()
         self.deliver(list(self.content))
-        return self._receipt("emitted")
+        return receipt
 
     def feed(self, value: Any, by: Target) -> None:
         if value is None or not self._append(value):
             return
+        self.number()
         for reactor, index in self.targets:
             if reactor is by:
                 reactor.refresh_window(index, list(self.content))
@@ -231,7 +262,6 @@ class Window(RunningAccumulator):
         self._last_event = self.clock.monotonic()
         self.content.append(value)
         shows = self.definition.capacity != 0
-        self.tally.sequence += shows
         self.suppressed += not shows
         return shows
 

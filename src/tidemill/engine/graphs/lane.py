@@ -2,7 +2,8 @@
 
 A push path (see `push_path`) may fire a boundary straight from where it was pushed as long as its reactor grants
 `credit`: then the reactor is live, idle and complete, and nothing watches it. The path takes the credit away while the
-graph runs, which keeps pushes from inside the graph out. Whatever must stop fast firings closes the lane.
+graph runs (None), which keeps pushes from inside the graph out: they are noted, and fired after it. Whatever must stop
+fast firings closes the lane.
 """
 
 from collections.abc import Callable
@@ -19,8 +20,8 @@ class Lane:
 
     __slots__ = ("arrivals", "cache", "credit", "entries", "now", "pending")
 
-    credit: int
-    """How many boundaries may still be fired straight from where they were pushed."""
+    credit: int | None
+    """How many boundaries may still be fired straight from where they were pushed; None while one is."""
     pending: int
     """What whoever ends a firing must look at: NEWS that may make another due, a lane that was CLOSED."""
 
@@ -29,11 +30,13 @@ class Lane:
         self.arrivals: list[float | None] = [None] * len(cache)
         self.entries: list[FastEntry] = []
         self.now = now
-        self.credit = self.pending = 0
+        self.credit = 0
+        self.pending = 0
 
     def close(self) -> None:
         """Send the next boundary the long way, also when a fast firing is running just now."""
-        self.credit = 0
+        if self.credit is not None:
+            self.credit = 0
         self.pending |= CLOSED
 
 

@@ -14,9 +14,9 @@ from tidemill.engine.graphs.dead_letters import DeadLetterBox
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.firing import Due
 from tidemill.engine.graphs.firing_log import FiringLog, Record
+from tidemill.engine.graphs.housing import Housing
 from tidemill.engine.service import stop
 from tidemill.graphs.compiler import Compiled
-from tidemill.graphs.definition import Reactor
 from tidemill.graphs.result import SKIPPED, Firing, GraphResult
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import RequestError
@@ -26,20 +26,10 @@ from tidemill.telemetry import events
 logger = logging.getLogger(__name__)
 
 
-class Fired(Protocol):
-    """The reactor whose firings these are."""
+class Turning(Protocol):
+    """The wheel, as the outcomes of its firings see it."""
 
-    definition: Reactor
     graphs: dict[str, Compiled]
-
-    def drop(self, reason: str) -> None:
-        """Count something that was not delivered."""
-
-    def feed(self, window: str, value: Any) -> None:
-        """Append a node's result to a window."""
-
-    def flush_batches(self) -> None:
-        """Let batches hand on what they hold."""
 
     def hold(self, change: int) -> None:
         """Begin (+1) or end (-1) holding the queue for a retry."""
@@ -47,16 +37,16 @@ class Fired(Protocol):
     async def call_again(self, due: Due) -> dict[str, GraphResult]:
         """Call the graphs of a firing once more, in turn with other firings."""
 
-    @property
-    def is_degraded(self) -> bool:
-        """Whether firings see stale values."""
+    async def fire_again(self, due: Due) -> None:
+        """Fire once more, in turn with other firings."""
 
 
 class Outcomes:
     """The firing log, dead letters and pending retries of one reactor."""
 
-    def __init__(self, reactor: Fired, environment: Environment) -> None:
+    def __init__(self, reactor: Housing, wheel: Turning, environment: Environment) -> None:
         self._reactor = reactor
+        self._wheel = wheel
         self._environment = environment
         self._clock = environment.clock
         definition = reactor.definition
@@ -71,16 +61,20 @@ class Outcomes:
 
     def finish(self, due: Due, started: float, results: dict[str, GraphResult]) -> Record:
         """Log a firing, then see to what follows from its outcome."""
-        ended, degraded = self._clock.monotonic(), self._reactor.is_degraded
-        snapshot = due.taken.snapshot
-        record = Record(due.number, started, ended, snapshot, results, due.manual, degraded, due.attempt)
-        self.log.add(record)
+        record = self._note(due, started, results)
         failed = [name for name, result in results.items() if result.error is not None]
         self._feed_windows(due.graphs, results)
         if failed:
             self._after_failure(due, results, failed)
         else:
             self._reactor.flush_batches()
+        return record
+
+    def _note(self, due: Due, started: float, results: dict[str, GraphResult]) -> Record:
+        ended, degraded = self._clock.monotonic(), self._reactor.is_degraded
+        snapshot = due.taken.snapshot
+        record = Record(due.number, started, ended, snapshot, results, due.manual, degraded, due.attempt)
+        self.log.add(record)
         if self._watchers:
             self._tell_watchers()
         return record
@@ -110,31 +104,34 @@ class Outcomes:
         return self._reactor.definition.name
 
     def _named(self, names: list[str]) -> list[Compiled]:
-        return [self._reactor.graphs[name] for name in names if name in self._reactor.graphs]
+        return [self._wheel.graphs[name] for name in names if name in self._wheel.graphs]
 
     # -- trying again
 
     def _start_retry(self, work: Coroutine[Any, Any, None]) -> None:
-        self._reactor.hold(+1)
+        self._wheel.hold(+1)
         task = self._environment.tasks.start(f"reactor {self._name}: retry", work)
         self._retries.add(task)
         task.add_done_callback(self._end_retry)
 
     def _end_retry(self, task: "asyncio.Task[Any]") -> None:
         self._retries.discard(task)
-        self._reactor.hold(-1)
+        self._wheel.hold(-1)
 
     async def _retry(self, retry: Retry, due: Due, failed: list[str]) -> None:
         await self._clock.sleep(retry.delay_after(due.attempt, self._environment.chance))
         again = Due(due.number, due.taken, self._named(failed), due.manual, due.attempt + 1)
+        if not again.graphs:
+            return self._dead_letter(due, f"{failed} unbound before the next try", failed)
         with self._environment.activity:
-            started = self._clock.monotonic()
-            self.finish(again, started, await self._reactor.call_again(again))
+            await self._wheel.fire_again(again)
 
     async def stop(self) -> None:
-        """Give up pending retries."""
+        """Give up pending retries, and send home who waits for a firing."""
         for task in tuple(self._retries):
             await stop(task)
+        message = f"reactor '{self._name}' was unloaded"
+        self._tell_watchers(RequestError(message, code="reactor_not_loaded", status=404, reactor=self._name))
 
     # -- dead letters
 
@@ -150,38 +147,40 @@ class Outcomes:
         if found is None:
             raise RequestError(f"no dead letter '{letter_id}'", code="unknown_dead_letter", status=404)
         letter, (due, failed) = found
+        if gone := sorted(set(failed) - set(self._wheel.graphs)):
+            message = f"dead letter '{letter_id}' is for graphs that are no longer bound: {gone}"
+            raise RequestError(message, code="graph_not_bound", status=409, graphs=gone)
         again = Due(due.number, due.taken, self._named(failed), manual=True, attempt=letter.attempts + 1)
         started = self._clock.monotonic()
-        results = await self._reactor.call_again(again)
-        ended = self._clock.monotonic()
-        record = Record(due.number, started, ended, due.taken.snapshot, results, manual=True, attempt=again.attempt)
-        self.log.add(record)
+        title = f"reactor {self._name}: replay"
+        results = await self._environment.tasks.see_through(title, self._wheel.call_again(again))
         errors = [str(result.error) for result in results.values() if result.error]
         if errors:
-            self.letters.failed_again(letter_id, "; ".join(errors))
+            self.letters.failed_again(letter, "; ".join(errors))
         else:
             self.letters.remove(letter_id)
-        return self.log.view(record)
+        return self.log.view(self._note(again, started, results))
 
     # -- watching
 
     @property
     def is_watched(self) -> bool:
         """Whether somebody waits for the next firing."""
-        return bool(self._watchers)
+        return any(not watcher.done() for watcher in self._watchers)
 
-    async def watch(self) -> None:
-        """Return after the next firing that is logged whole."""
+    def watch(self) -> "asyncio.Future[None]":
+        """Return what is done after the next firing that is logged whole; whoever awaits it watches from now on."""
         watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers = [one for one in self._watchers if not one.done()]
         self._watchers.append(watcher)
-        try:
-            await watcher
-        finally:
-            if watcher in self._watchers:
-                self._watchers.remove(watcher)
+        return watcher
 
-    def _tell_watchers(self) -> None:
+    def _tell_watchers(self, error: RequestError | None = None) -> None:
         watchers, self._watchers = self._watchers, []
         for watcher in watchers:
-            if not watcher.done():
+            if watcher.done():
+                continue
+            if error is None:
                 watcher.set_result(None)
+            else:
+                watcher.set_exception(error)

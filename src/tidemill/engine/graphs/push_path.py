@@ -1,20 +1,43 @@
-"""Push paths: for an accumulator that feeds one synchronous graph, everything an event needs as one function.
+"""Push paths: everything that an event of one accumulator needs, as one function.
 
-Admission, the author's function, the cache slot, the nodes and the log entry stand in one generated body, written by
-the same writer as the graph's own function. Whatever is not plain goes to `with_care`, `hand_on` or `failed`, which
-know all cases.
+Through a synchronous graph: admission, the author's function, the cache slot, the nodes and the log entry stand in one
+generated body, written by the same writer as the graph's own function. Into a reactor that somebody will look at
+anyway, such as one whose asynchronous graph is running: only the cache slot and the flag. Whatever is not plain goes to
+`with_care`, `hand_on` or `failed`, which know all cases.
 """
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from tidemill.engine.graphs.lane import Lane, Tally
+from tidemill.engine.graphs.lane import NEWS, Lane, Tally
+from tidemill.graphs.admission import Admission
 from tidemill.graphs.compiler import Compiled, Routine
 from tidemill.graphs.emission import Page
+from tidemill.graphs.inputs import Inputs
 from tidemill.graphs.routes import Routes
 from tidemill.graphs.wired import Wiring
 
 Handle = Callable[[Any], int | None]
+
+BYTES = frozenset([bytes, bytearray, memoryview])
+AUTHOR_ERRORS = (Exception, SystemExit)
+
+ABSORB = f"""
+def push(event):
+    if event.__class__ is not expected:
+        return with_care(event)
+    try:
+        boundary = call(event)
+    except AUTHOR_ERRORS as error:
+        return spoiled(event, error)
+    if not lane.pending & {NEWS} or boundary.__class__ is not promised:
+        return hand_on(event, boundary)
+    tally.sequence = sequence = tally.sequence + 1
+    arrivals[index] = now()
+    cache[index] = boundary
+    inputs.dirty |= flag
+    return sequence
+"""
 
 
 class Accumulating(Protocol):
@@ -22,8 +45,8 @@ class Accumulating(Protocol):
 
     name: str
     call: Callable[..., Any]
-    expected: type | None
-    promised: type | None
+    admission: Admission
+    boundary: Admission
     tally: Tally
 
     def with_care(self, event: Any) -> int | None:
@@ -40,12 +63,13 @@ class Firing(Protocol):
     """The reactor at the end of a push path."""
 
     lane: Lane
+    inputs: Inputs
 
     def failed_fast(self, failure: "FastFailure") -> None:
         """Deal with a fast firing that raised."""
 
-    def go_on(self) -> None:
-        """Look at what is pending."""
+    def end_fast(self) -> None:
+        """Look at what is pending after a fast firing."""
 
 
 class FastFailure:
@@ -84,6 +108,30 @@ class PushPath:
         self.call.__code__ = routine.function.__code__
         self.is_open = True
 
+    def absorb(self, source: Accumulating, index: int, reactor: Firing) -> None:
+        """Only replace the last value from now on, whenever somebody is going to look at it anyway."""
+        lane = reactor.lane
+        self._namespace |= {
+            "AUTHOR_ERRORS": AUTHOR_ERRORS,
+            "arrivals": lane.arrivals,
+            "cache": lane.cache,
+            "call": source.call,
+            "expected": source.admission.expected,
+            "flag": 1 << index,
+            "hand_on": source.hand_on,
+            "index": index,
+            "inputs": reactor.inputs,
+            "lane": lane,
+            "now": lane.now,
+            "promised": source.boundary.expected,
+            "spoiled": source.spoiled,
+            "tally": source.tally,
+        }
+        made: dict[str, Any] = {}
+        exec(ABSORB, self._namespace, made)
+        self.call.__code__ = made["push"].__code__
+        self.is_open = True
+
     def shut(self) -> None:
         """Take every event with care from now on."""
         self.call.__code__ = self._shut
@@ -99,7 +147,7 @@ class _PushPage(Page):
         self.index = index
         self.with_care = self.refer("with_care", source.with_care)
         self.failed = self.refer("failed", None)
-        self.go_on = self.refer("go_on", reactor.go_on)
+        self.end_fast = self.refer("end_fast", reactor.end_fast)
         self.lane = self.refer("lane", reactor.lane)
         self.cache = self.refer("cache", reactor.lane.cache)
         self.arrivals = self.refer("arrivals", reactor.lane.arrivals)
@@ -125,26 +173,31 @@ class _PushPage(Page):
     def _take_in(self) -> None:
         source = self.source
         self.text.append(f"def {self.function}({self.event}):")
-        if source.expected:
-            self.line(f"if {self.event}.__class__ is not {self.class_(source.expected)}:")
-            self.line(f"    return {self.with_care}({self.event})")
+        expected = source.admission.expected
+        unusual = f"is not {self.class_(expected)}" if expected else f"in {self.refer('BYTES', BYTES)}"
+        self.line(f"if {self.event}.__class__ {unusual}:")
+        self.line(f"    return {self.with_care}({self.event})")
         self.line("try:")
         self.line(f"    {self.boundary} = {self.refer(f'call_{source.name}', source.call)}({self.event})")
-        self.line(f"except {self.refer('AuthorErrors', (Exception, SystemExit))} as {self.error}:")
+        self.line(f"except {self.refer('AuthorErrors', AUTHOR_ERRORS)} as {self.error}:")
         self.line(f"    return {self.refer('spoiled', source.spoiled)}({self.event}, {self.error})")
 
     def _claim(self) -> None:
-        promised = self.source.promised
-        unusual = (
-            f"{self.boundary}.__class__ is not {self.class_(promised)}" if promised else f"{self.boundary} is None"
-        )
         self.line(f"{self.credit} = {self.lane}.credit")
-        self.line(f"if not {self.credit} or {unusual}:")
+        self.line(f"if not {self.credit} or {self._is_unusual()}:")
         self.line(f"    return {self.refer('hand_on', self.source.hand_on)}({self.event}, {self.boundary})")
         self.line(f"{self.tally}.sequence = {self.sequence} = {self.tally}.sequence + 1")
-        self.line(f"{self.lane}.credit = 0")
+        self.line(f"{self.lane}.credit = None")
         self.line(f"{self.cache}[{self.index}] = {self.boundary}")
         self.line(f"{self.arrivals}[{self.index}] = {self.started} = {self.now}()")
+
+    def _is_unusual(self) -> str:
+        promised = self.source.boundary
+        if promised.expected:
+            return f"{self.boundary}.__class__ is not {self.class_(promised.expected)}"
+        if promised.classes is None:
+            return f"{self.boundary} is None"
+        return f"{self.boundary}.__class__ not in {self.refer('declared', frozenset(promised.classes))}"
 
     def close(self) -> None:
         """Write everything after the nodes: note the firing, and see whether more is to do."""
@@ -155,7 +208,7 @@ class _PushPage(Page):
         entry = f"{self.index}, {self.boundary}, {self.started}, {self.now}(), {self.values()}"
         self.line(f"{self.entries}.append(({entry}))")
         self.line(f"if {self.credit} == 1 or {self.lane}.pending:")
-        self.line(f"    {self.go_on}()")
+        self.line(f"    {self.end_fast}()")
         self.line("else:")
         self.line(f"    {self.lane}.credit = {self.credit} - 1")
         self.line(f"return {self.sequence}")

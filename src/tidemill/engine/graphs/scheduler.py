@@ -7,14 +7,17 @@ are registered last, all or none, and after an unload nothing of the reactor is 
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.figures import accumulator_figures, reactor_figures
 from tidemill.engine.graphs.kinds import spawn
 from tidemill.engine.graphs.reactor import RunningReactor
+from tidemill.engine.graphs.supervision import Component
 from tidemill.engine.registry import Registry
 from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.definition import Accumulator, Reactor
@@ -29,8 +32,7 @@ logger = logging.getLogger(__name__)
 Key = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class AccumulatorDeclaration:
+class AccumulatorDeclaration(msgspec.Struct, frozen=True):
     """An accumulator to be brought to life."""
 
     definition: Accumulator
@@ -41,8 +43,7 @@ class AccumulatorDeclaration:
         return spawn(self.definition, self.tenant, environment)
 
 
-@dataclass(frozen=True, slots=True)
-class GraphDeclaration:
+class GraphDeclaration(msgspec.Struct, frozen=True):
     """A reactor to be loaded, with the accumulators that feed it: what packages and code hand over alike."""
 
     name: str
@@ -57,14 +58,13 @@ class GraphDeclaration:
         return cls(reactor.name, tenant, reactor, accumulators)
 
 
-@dataclass(slots=True)
-class ManagedGraph:
+class ManagedGraph(msgspec.Struct):
     """A loaded reactor: what runs for it, and the keys under which it is found."""
 
     reactor: RunningReactor
     accumulators: list[RunningAccumulator]
     endpoints: list[str]
-    subscribers: dict[str, Compiled] = field(default_factory=dict)
+    subscribers: dict[str, Compiled] = msgspec.field(default_factory=dict)
 
 
 class GraphScheduler:
@@ -74,6 +74,7 @@ class GraphScheduler:
         self._environment = environment
         self._registry = registry
         self._metrics = metrics
+        self._is_closed = False
         self._managed: dict[Key, ManagedGraph] = {}
         self._accumulators: dict[Key, RunningAccumulator] = {}
         self.severed_at_start: frozenset[str] = frozenset()
@@ -86,6 +87,7 @@ class GraphScheduler:
 
     def accumulator(self, tenant: str, name: str) -> RunningAccumulator:
         """Return a running accumulator, or raise RequestError."""
+        self._check_open()
         found = self._accumulators.get((tenant, name))
         if found is None:
             known = [other for owner, other in self._accumulators if owner == tenant]
@@ -93,7 +95,12 @@ class GraphScheduler:
             raise RequestError(message, code="unknown_accumulator", status=404, accumulator=name)
         return found
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RequestError("the node is not running any more", code="not_running", status=409)
+
     def _find(self, tenant: str, name: str) -> ManagedGraph:
+        self._check_open()
         owner, _, local = name.rpartition("/")
         if owner and owner != tenant:
             message = f"reactor '{local}' of tenant '{owner}' is not shared with tenant '{tenant}'"
@@ -142,32 +149,32 @@ class GraphScheduler:
         """Bring a reactor and its accumulators up; endpoints come last, all or none."""
         tenant, definition = declaration.tenant, declaration.reactor
         self.check_names(definition, tenant)
-        self._registry.add_reactor(tenant, declaration.name, lambda: definition)
+        accumulators = [self._running_or_new(one) for one in declaration.accumulators]
+        fresh = [one for one in accumulators if (tenant, one.name) not in self._accumulators]
         reactor = RunningReactor(definition, tenant, self._environment)
-        accumulators = []
-        fresh = []
-        for index, one in enumerate(declaration.accumulators):
-            key = (tenant, one.definition.name)
-            running = self._accumulators.get(key)
-            if running is None:
-                running = self._accumulators[key] = one.spawn(self._environment)
-                self._register_accumulator(running)
-                fresh.append(running)
-            reactor.attach(running, index)
-            accumulators.append(running)
+        for index, one in enumerate(accumulators):
+            reactor.attach(one, index)
         keys = [f"reactors/{declaration.name}", *(f"accumulators/{one.name}" for one in accumulators)]
         self._managed[tenant, declaration.name] = ManagedGraph(reactor, accumulators, keys)
-        for running in fresh:
-            running.severed = running.name in self.severed_at_start
-            running.start()
+        self._registry.add_reactor(tenant, declaration.name, lambda: definition)
+        for one in fresh:
+            self._add_accumulator(one)
         reactor.start()
         self._metrics.register(reactor_figures(reactor))
         self._registry.add_endpoints(tenant, keys)
         logger.info(events.REACTOR_LOADED, extra={"reactor": declaration.name, "tenant": tenant})
 
-    def _register_accumulator(self, running: RunningAccumulator) -> None:
+    def _running_or_new(self, declaration: AccumulatorDeclaration) -> RunningAccumulator:
+        """Return the accumulator of that name if it runs already, else a new one that nobody knows yet."""
+        running = self._accumulators.get((declaration.tenant, declaration.definition.name))
+        return running or declaration.spawn(self._environment)
+
+    def _add_accumulator(self, running: RunningAccumulator) -> None:
+        self._accumulators[running.tenant, running.name] = running
         self._registry.add_accumulator(running.tenant, running.name, lambda: running.definition)
         self._metrics.register(accumulator_figures(running))
+        running.severed = running.name in self.severed_at_start
+        running.start()
 
     def guard_unload(self, tenant: str, name: str, leaving: frozenset[str] = frozenset()) -> None:
         """Refuse to unload a reactor that graphs other than `leaving` are bound to."""
@@ -176,41 +183,53 @@ class GraphScheduler:
             message = f"reactor '{name}' has {len(others)} bound subscriber(s): {others}; unbind them first"
             raise RequestError(message, code="reactor_in_use", status=409, subscribers=others)
 
-    async def unload_reactor(self, tenant: str, name: str, grace: float | None = None) -> None:
+    async def unload_reactor(self, tenant: str, name: str) -> None:
         """Take a reactor down: stop it, then accumulators that nobody else uses, endpoints, constructor."""
         self.guard_unload(tenant, name)
         managed = self._managed[tenant, name]
-        grace = self._environment.settings.unload_timeout if grace is None else grace
         leaving = [one for one in managed.accumulators if len(one.targets) == 1]
-        for one in leaving:
-            await self._within(grace, one.drain(), f"accumulator {one.name}: drain")
-        await self._within(grace, managed.reactor.wind_down(), f"reactor {name}")
-        await managed.reactor.stop()
-        for one in managed.accumulators:
-            one.leave(managed.reactor)
-        for one in leaving:
-            await self._within(grace, one.stop(), f"accumulator {one.name}")
+        await self._wind_up(managed, leaving)
         self._registry.drop_endpoints(tenant, self._keys_to_drop(managed, leaving))
         for one in leaving:
             self._metrics.retire(accumulator_figures(one))
             del self._accumulators[tenant, one.name]
             self._registry.drop_accumulator(tenant, one.name)
+            one.bequeath(partial(self.accumulator, tenant, one.name))
         self._metrics.retire(reactor_figures(managed.reactor))
         del self._managed[tenant, name]
         self._registry.drop_reactor(tenant, name)
         logger.info(events.REACTOR_UNLOADED, extra={"reactor": name, "tenant": tenant})
 
+    async def _wind_up(self, managed: ManagedGraph, leaving: list[RunningAccumulator]) -> None:
+        """Let a reactor and its leaving accumulators end in order; what takes too long is cancelled."""
+        reactor = managed.reactor
+        reactor.room.end()
+        for one in managed.accumulators:
+            if one in leaving:
+                one.close("it is being unloaded")
+            else:
+                one.leave(reactor)
+        for one in leaving:
+            await self._within(one.drain(), one)
+        await self._within(reactor.wheel.wind_down(), reactor)
+        await self._within(reactor.stop(), reactor)
+        for one in leaving:
+            one.leave(reactor)
+            await self._within(one.stop(), one)
+
     def _keys_to_drop(self, managed: ManagedGraph, leaving: list[RunningAccumulator]) -> list[str]:
         kept = {f"accumulators/{one.name}" for one in managed.accumulators if one not in leaving}
         return [key for key in managed.endpoints if key not in kept]
 
-    async def _within(self, grace: float, work: Coroutine[Any, Any, None], title: str) -> None:
-        """Wait for work, but no longer than `grace`; then cancel it, say so, and go on."""
+    async def _within(self, work: Coroutine[Any, Any, None], component: Component) -> None:
+        """Wait for the end of something, but not for ever; then cancel it, say so, and go on."""
+        grace = self._environment.settings.unload_timeout
+        title = f"end of {component.component} {component.name}"
         task = self._environment.tasks.start(title, work)
         timer = self._environment.tasks.start(f"{title}: grace", self._environment.clock.sleep(grace))
         await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            logger.error(events.STOP_TIMED_OUT, extra={"component": title, "seconds": grace})
+            self._environment.supervisor.overran(component, f"did not end within {grace:g} s")
             task.cancel()
         timer.cancel()
         await asyncio.wait({task, timer})
@@ -264,18 +283,27 @@ class GraphScheduler:
             for one in tuple(self._accumulators.values()):
                 one.check_progress(interval)
 
-    async def close(self, grace: float | None = None) -> None:
+    async def close(self) -> None:
         """Unload everything, guards or not."""
         for (tenant, name), managed in tuple(self._managed.items()):
             for graph in tuple(managed.subscribers):
                 self._registry.drop_graph(tenant, graph)
             managed.subscribers.clear()
-            await self.unload_reactor(tenant, name, grace)
+            await self.unload_reactor(tenant, name)
+        self._is_closed = True
+
+    def abandon(self) -> None:
+        """Leave everything as the death of the process would: nothing runs, nothing is handed on."""
+        self._is_closed = True
+        for reactor in self.reactors:
+            reactor.abandon()
+        for one in self.accumulators:
+            one.bequeath(partial(self.accumulator, one.tenant, one.name))
 
     @property
     def is_idle(self) -> bool:
         """Whether no firing runs and none is due."""
-        return self._environment.activity.count == 0 and all(reactor.is_idle for reactor in self.reactors)
+        return self._environment.activity.count == 0 and all(reactor.wheel.is_idle for reactor in self.reactors)
 
 
 def contract(reactor: Reactor) -> tuple[Any, ...]:

@@ -23,6 +23,10 @@ class Supervision:
         self.since = now
         self.episode += 1
 
+    def ended(self) -> None:
+        """Note that the component is gone for good."""
+        self.episode += 1
+
     def failed(self, now: float, reset_after: float) -> int:
         """Note a crash; return how many there were in a row."""
         if self.since is not None and now - self.since >= reset_after:
@@ -74,3 +78,6 @@ class Overseer(Protocol):
 
     def restart(self, component: Component) -> None:
         """Restart a component now, because an operator asked."""
+
+    def overran(self, component: Component, reason: str) -> None:
+        """Note a component that did not end in time and was cancelled."""

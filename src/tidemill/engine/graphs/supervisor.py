@@ -16,6 +16,13 @@ from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
 
+NAMES = {
+    "crashed": events.COMPONENT_CRASHED,
+    "restarted": events.COMPONENT_RESTARTED,
+    "failed": events.COMPONENT_FAILED,
+    "cancelled": events.STOP_TIMED_OUT,
+}
+
 
 class Supervisor(Overseer):
     """Restarts the components of one node, and remembers what it did."""
@@ -55,6 +62,10 @@ class Supervisor(Overseer):
         self._note(component, "restarted", "by an operator")
         component.revive()
 
+    def overran(self, component: Component, reason: str) -> None:
+        """Note a component that did not end in time and was cancelled."""
+        self._note(component, "cancelled", reason)
+
     def _give_up(self, component: Component, reason: str) -> None:
         self._note(component, "failed", reason)
         component.give_up()
@@ -69,7 +80,6 @@ class Supervisor(Overseer):
             failures=component.supervision.failures,
         )
         self.recoveries.append((component.tenant, recovery))
-        known = events.COMPONENT_FAILED if action == "failed" else events.COMPONENT_RESTARTED
         level = logging.ERROR if action == "failed" else logging.WARNING
         facts = {"component": component.component, "component_name": component.name, "reason": reason}
-        logger.log(level, known if action != "crashed" else f"{component.component}.crashed", extra=facts)
+        logger.log(level, NAMES[action], extra=facts)

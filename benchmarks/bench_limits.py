@@ -1,0 +1,110 @@
+"""Limits: a flood under "latest", memory over millions of events, import time.
+
+python -m benchmarks.bench_limits [--quick]
+"""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import tidemill as tm
+from benchmarks.market_maker import SOURCES, ledger, make_event, maker, market
+from benchmarks.measure import keep, show, verdict
+
+MILLION = 1_000_000
+
+
+class Tick(tm.Boundary):
+    """A price."""
+
+    price: float
+
+
+@tm.passthrough
+def ticks(event: Tick) -> Tick:
+    return event
+
+
+flooded = tm.Reactor("flooded", [ticks], strategy="latest")
+slow = tm.Graph("slow", reactor=flooded)
+
+
+@slow.node
+async def think(ticks: Tick) -> float:
+    await asyncio.sleep(0)
+    return ticks.price
+
+
+async def flood(seconds: float) -> tuple[float, float]:
+    """Push as fast as possible while an async graph runs; the loop gets a turn every 1,000 events."""
+    async with tm.Node(load=[flooded, slow]) as node:
+        push, tick = node.handle("ticks"), Tick(1.0)
+        began = perf_counter()
+        accepted = 0
+        while (spent := perf_counter() - began) < seconds:
+            for _ in range(1_000):
+                push(tick)
+            accepted += 1_000
+            await asyncio.sleep(0)
+        state = node.reactor("flooded").state()
+    assert state.accumulators["ticks"].emitted == accepted, "a push was lost"
+    return accepted / spent, state.fires / spent
+
+
+def resident() -> float:
+    """Return the memory this process holds, in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / MILLION
+
+
+async def memory(events: int) -> list[tuple[int, float]]:
+    """Push many events through the market maker and note the memory now and then."""
+    ledger.clear()
+    noted = []
+    async with tm.Node(load=[market, maker]) as node:
+        handles = [node.handle(name) for name in SOURCES]
+        for number in range(events + 1):
+            source, event = make_event(number, number)
+            handles[source](event)
+            if number % (events // 5) == 0:
+                noted.append((number, resident()))
+                await asyncio.sleep(0)
+    return noted
+
+
+def import_time(runs: int) -> float:
+    """Return the fastest of several imports of tidemill on top of asyncio and msgspec, in milliseconds."""
+    code = (
+        "import asyncio, msgspec, msgspec.json, msgspec.msgpack; from time import perf_counter; "
+        "began = perf_counter(); import tidemill; print((perf_counter() - began) * 1000)"
+    )
+    found = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(runs)
+    ]
+    return min(float(one.stdout) for one in found)
+
+
+def main() -> None:
+    """Run all, print tables, keep figures."""
+    quick = "--quick" in sys.argv
+    verdicts: list[dict[str, Any]] = []
+    accepted, fired = asyncio.run(flood(1.0 if quick else 4.0))
+    show(
+        '"latest" under a flood, async graph',
+        ["pushes/s accepted", "firings/s"],
+        [[f"{accepted:,.0f}", f"{fired:,.0f}"]],
+    )
+    verdicts.append(verdict("pushes/s accepted", accepted, 1.5 * MILLION, at_least=True))
+    noted = asyncio.run(memory(MILLION // 2 if quick else 10 * MILLION))
+    show("Memory over the market maker's events", ["events", "MB"], [[f"{n:,}", f"{mb:.1f}"] for n, mb in noted])
+    verdicts.append(verdict("MB grown since the first fifth", noted[-1][1] - noted[1][1], 2.0, at_least=False))
+    milliseconds = import_time(3 if quick else 10)
+    verdicts.append(verdict("import ms on top of asyncio and msgspec", milliseconds, 60, at_least=False))
+    keep("limits", {"verdicts": verdicts, "flood": [accepted, fired], "memory": noted, "import_ms": milliseconds})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""The reactor around its wheel, as the wheel and the outcomes of its firings see it."""
+
+from typing import Any, Protocol
+
+from tidemill.graphs.definition import Reactor
+
+
+class Housing(Protocol):
+    """Whose firings these are: declaration, health, and the accumulators around."""
+
+    definition: Reactor
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether firings see stale values."""
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether some accumulator flushes after each firing."""
+
+    def check_ready(self) -> None:
+        """Refuse manual firings while the reactor is not up."""
+
+    def drop(self, reason: str) -> None:
+        """Count something that was not delivered."""
+
+    def feed(self, window: str, value: Any) -> None:
+        """Append a node's result to a window."""
+
+    def flush_batches(self) -> None:
+        """Let batches hand on what they hold."""
+
+    def crash(self, error: BaseException) -> None:
+        """Stop firing after an error of our own."""

@@ -1,0 +1,46 @@
+"""The room in a reactor's queue, and those who wait for it."""
+
+import asyncio
+
+from tidemill.graphs.definition import Overflow
+from tidemill.graphs.inputs import Inputs
+
+
+class Room:
+    """Whether a boundary may come now, must wait, or is turned away. The latest strategy always has room."""
+
+    def __init__(self, inputs: Inputs, overflow: Overflow) -> None:
+        self._inputs = inputs
+        self.overflow = overflow
+        self._is_ending = False
+        self._freed = asyncio.Event()
+
+    @property
+    def capacity(self) -> int:
+        """How many boundaries the queue takes."""
+        return self._inputs.capacity
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether pushers must wait."""
+        return self._inputs.is_full and self.overflow == "block" and not self._is_ending
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a push is turned away."""
+        return self._inputs.is_full and self.overflow == "reject"
+
+    async def wait(self) -> None:
+        """Return when there is room again, or never will be."""
+        while self.is_blocked:
+            self._freed.clear()
+            await self._freed.wait()
+
+    def free(self) -> None:
+        """Let those who wait look again."""
+        self._freed.set()
+
+    def end(self) -> None:
+        """Let nobody wait any more: the reactor is about to end."""
+        self._is_ending = True
+        self.free()

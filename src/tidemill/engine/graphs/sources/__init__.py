@@ -1,0 +1,1 @@
+"""Where streams get their events: brokers, and sources that authors bring."""

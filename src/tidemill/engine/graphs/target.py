@@ -1,0 +1,40 @@
+"""A reactor as an accumulator sees it: where boundaries go, and whether there is room for them."""
+
+from typing import Any, Protocol
+
+from tidemill.engine.graphs.push_path import Accumulating, PushPath
+from tidemill.engine.graphs.room import Room
+
+
+class Target(Protocol):
+    """A reactor, as an accumulator sees it."""
+
+    name: str
+    room: Room
+
+    @property
+    def arrivals(self) -> list[float | None]:
+        """When each source last delivered."""
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it takes every boundary at once, as long as it is not redefined."""
+
+    @property
+    def needs_commit(self) -> bool:
+        """Whether a boundary counts only once it is committed, so that pushers must wait for that."""
+
+    def receive(self, index: int, boundary: Any) -> None:
+        """Take a boundary in, whatever the reactor is doing."""
+
+    def open_path(self, path: PushPath, accumulator: Accumulating, index: int) -> None:
+        """Open the fast way through the reactor, if there is one."""
+
+    def review(self) -> None:
+        """Look at the health of the accumulators again."""
+
+    def drop(self, reason: str) -> None:
+        """Count something that was not delivered."""
+
+    def refresh_window(self, index: int, content: list[Any]) -> None:
+        """Show a window's new content without making it news."""

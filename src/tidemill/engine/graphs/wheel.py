@@ -1,0 +1,337 @@
+"""The wheel: turns a reactor's inputs into firings, one at a time.
+
+Everything here happens on the loop's own thread, so each method is one atomic step up to its next await. Invariants:
+
+* `receive` and push paths are the only writers of cache and flags, manual firings aside.
+* `lane.pending` says what whoever ends a firing must look at: NEWS that may make one due, a lane that was CLOSED.
+* `lane.credit` is positive only while a boundary may be fired straight from where it was pushed. Whatever ends that (a
+  pause, a change of health, a waiting observer, a new graph) closes the lane; `_reopen` alone grants credit again.
+* A firing's flags are cleared when it takes its snapshot. If it is interrupted, they are given back.
+* Whatever is awaited under `_turn` runs in a task of the node, so that a crash or an unload can end it.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tidemill.engine.graphs.environment import Environment
+from tidemill.engine.graphs.firing import AUTHOR_ERRORS, Caller, Due
+from tidemill.engine.graphs.firing_log import Record
+from tidemill.engine.graphs.housing import Housing
+from tidemill.engine.graphs.lane import NEWS, Lane
+from tidemill.engine.graphs.outcomes import Outcomes
+from tidemill.engine.graphs.push_path import FastFailure
+from tidemill.engine.graphs.room import Room
+from tidemill.engine.service import stop
+from tidemill.graphs.compiler import Compiled
+from tidemill.graphs.inputs import Inputs, Taken
+from tidemill.graphs.result import Firing, GraphResult
+from tidemill.kernel.errors import RequestError
+
+TURN = 256  # firings in a row before the loop gets a turn
+
+
+class Wheel:
+    """Inputs, graphs and firings of one reactor."""
+
+    def __init__(self, housing: Housing, environment: Environment) -> None:
+        definition = housing.definition
+        self._housing = housing
+        self._tasks = environment.tasks
+        self._clock = environment.clock
+        self._title = f"reactor {definition.name}"
+        self.inputs = Inputs(definition)
+        self.room = Room(self.inputs, definition.overflow)
+        self.lane = Lane(self.inputs.cache, self._clock.monotonic)
+        self.graphs: dict[str, Compiled] = {}
+        self.outcomes = Outcomes(housing, self, environment)
+        self.log = self.outcomes.log
+        self.turns = False  # whether the reactor's health allows firings
+        self.paused = False
+        self.incomplete = 0
+        self.plain_graph: Compiled | None = None
+        self._caller = Caller(definition.name, definition.names, self.log.firing_id)
+        self._busy = False
+        self._held = 0  # retries that hold the queue
+        self._is_async = False
+        self._turn = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._worker: asyncio.Task[Any] | None = None  # awaits graphs just now
+        self._driver: asyncio.Task[Any] | None = None
+
+    # -- deciding
+
+    def receive(self, index: int, boundary: Any) -> None:
+        """Take a boundary in, and fire if that is due and nobody else will see to it."""
+        self.lane.arrivals[index] = self._clock.monotonic()
+        if self.inputs.is_full:
+            if self.room.refuses:
+                return self._housing.drop("full")
+            self.inputs.drop_oldest()
+            self._housing.drop("overflow")
+        self.inputs.put(index, boundary)
+        self.lane.pending |= NEWS
+        if not self._busy:
+            self.go_on()
+
+    @property
+    def may_fire(self) -> bool:
+        """Whether criteria lead to firings now."""
+        return self.turns and not self.paused and not self._held
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs and nothing is due."""
+        return not self._busy and not (self.lane.pending & NEWS and self.may_fire)
+
+    def look_again(self) -> None:
+        """Evaluate the criteria, although nothing new may have come."""
+        self.lane.pending |= NEWS
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Fire what is due, then open the fast lane again if nothing stands against it."""
+        if self._busy or self.lane.credit is None:
+            return
+        self.lane.pending &= NEWS
+        if self.lane.pending and self.may_fire:
+            if self._is_async:
+                self._wake.set()
+                return
+            self._drain()
+        self._reopen()
+
+    def _drain(self) -> None:
+        self._busy = True
+        self.lane.credit = 0
+        try:
+            for _ in range(TURN):
+                due = self._next_due()
+                if due is None:
+                    return
+                self._fire_now(due)
+            asyncio.get_running_loop().call_soon(self.go_on)
+        except Exception as error:  # ours, not the author's: the supervisor decides
+            self._housing.crash(error)
+        finally:
+            self._busy = False
+
+    def _next_due(self) -> Due | None:
+        """Take the next firing if one is due; apply queued boundaries on the way to it."""
+        if not (self.lane.pending & NEWS and self.may_fire):
+            return None
+        inputs = self.inputs
+        while not inputs.sequential or inputs.advance():
+            if inputs.sequential:
+                self.room.free()
+            if inputs.is_met:
+                ready = self._ready_graphs(inputs.cache)
+                if ready or not self.graphs:
+                    self.lane.pending = NEWS if inputs.queue else 0
+                    return Due(self.log.next_number(), inputs.take(), ready)
+                self.incomplete += 1
+            if not inputs.sequential:
+                break
+        self.lane.pending = 0
+        return None
+
+    def _ready_graphs(self, values: list[Any]) -> list[Compiled]:
+        """Return the graphs that have all they need."""
+        return [graph for graph in self.graphs.values() if graph.has_all(values)]
+
+    def _reopen(self) -> None:
+        """Grant the fast lane if every condition for it holds."""
+        graph, lane, inputs = self.plain_graph, self.lane, self.inputs
+        if graph is None or lane.credit or lane.pending or self._busy or self.outcomes.is_watched or not self.may_fire:
+            return
+        if not inputs.dirty and not inputs.queue and graph.has_all(inputs.cache):
+            degraded = self._housing.is_degraded
+            lane.credit = self.log.begin_burst(graph, inputs.cache, lane.entries, degraded=degraded)
+
+    # -- firing at once
+
+    def end_fast(self) -> None:
+        """Look at what is pending after a fast firing."""
+        self.lane.credit = 0
+        self.go_on()
+
+    def failed_fast(self, failure: FastFailure) -> None:
+        """Deal with a fast firing that raised."""
+        self._busy = True
+        self.lane.credit = 0
+        try:
+            snapshot = self.log.latest_snapshot()
+            snapshot[failure.index] = failure.boundary
+            taken = Taken(snapshot, [(failure.index, failure.boundary)], 1 << failure.index)
+            if not isinstance(failure.error, AUTHOR_ERRORS):
+                self._interrupted(taken)
+                raise failure.error
+            (graph,) = self.graphs.values()
+            result = graph.failed(failure.error, failure.routine)
+            self.outcomes.finish(Due(self.log.next_number(), taken, [graph]), failure.started, {graph.name: result})
+        finally:
+            self._busy = False
+        self.go_on()
+
+    def _fire_now(self, due: Due) -> Record:
+        started = self._clock.monotonic()
+        try:
+            results = self._caller.call(due)
+        except BaseException:
+            self._interrupted(due.taken)
+            raise
+        return self.outcomes.finish(due, started, results)
+
+    def _interrupted(self, taken: Taken) -> None:
+        """Make the news of a firing that was cut off news again, to be looked at when it is over."""
+        self.inputs.give_back(taken)
+        self.lane.pending |= NEWS
+        asyncio.get_running_loop().call_soon(self.go_on)
+
+    # -- firing graphs that must be awaited
+
+    def ensure_driver(self) -> None:
+        """Have a task that fires, if some graph must be awaited."""
+        if self._is_async and self._driver is None:
+            self._driver = self._tasks.start(self._title, self._drive())
+
+    async def _drive(self) -> None:
+        """Fire asynchronous graphs, one firing after the other, until cancelled."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while await self._fire_next():
+                    pass
+        except Exception as error:  # ours, not the author's: the supervisor decides
+            self._driver = None
+            self._housing.crash(error)
+
+    async def _fire_next(self) -> bool:
+        async with self._turn:  # a turn per firing, so that commands get theirs in between
+            due = self._next_due()
+            if due is not None:
+                await self._fire_async(due)
+        return due is not None
+
+    async def _fire_async(self, due: Due) -> Record:
+        with self._working():
+            started = self._clock.monotonic()
+            try:
+                results = await self._caller.call_async(due)
+            except BaseException:
+                self._interrupted(due.taken)
+                raise
+            return self.outcomes.finish(due, started, results)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Keep other firings out while graphs are awaited."""
+        self._busy, self._worker = True, asyncio.current_task()
+        self.lane.close()
+        try:
+            yield
+        finally:
+            self._busy, self._worker = False, None
+
+    # -- firing again, or by hand
+
+    async def call_again(self, due: Due) -> dict[str, GraphResult]:
+        """Call the graphs of a firing once more, in turn with other firings."""
+        try:
+            async with self._turn:
+                with self._working():
+                    return await self._caller.call_async(due)
+        finally:
+            self.go_on()
+
+    async def fire_again(self, due: Due) -> None:
+        """Fire once more, in turn with other firings."""
+        try:
+            async with self._turn:
+                await self._fire_async(due)
+        finally:
+            self.go_on()
+
+    def hold(self, change: int) -> None:
+        """Begin (+1) or end (-1) holding the queue for a retry; the latest strategy never waits."""
+        if self.inputs.sequential:
+            self._held += change
+            self.look_again()
+
+    async def fire_by_hand(self, values: Sequence[Any] | None) -> Firing:
+        """Fire whatever the criteria say: with the cache as it is, or with `values` in its place."""
+        title = f"{self._title}: manual firing"
+        return self.log.view(await self._tasks.see_through(title, self._fire_in_turn(values)))
+
+    async def _fire_in_turn(self, values: Sequence[Any] | None) -> Record:
+        try:
+            async with self._turn:
+                self._housing.check_ready()
+                self._check_complete(list(self.inputs.cache if values is None else values))
+                self.lane.close()
+                taken = self.inputs.take() if values is None else self.inputs.replace(values)
+                due = Due(self.log.next_number(), taken, self._ready_graphs(taken.snapshot), manual=True)
+                return await self._fire_async(due)
+        finally:
+            self.go_on()
+
+    def _check_complete(self, values: list[Any]) -> None:
+        lacking = {graph.name: graph.missing(values) for graph in self.graphs.values()}
+        if lacking and all(lacking.values()):
+            names = sorted({name for missing in lacking.values() for name in missing})
+            reactor = self._housing.definition.name
+            message = f"reactor '{reactor}' cannot fire: no value yet from {', '.join(map(repr, names))}"
+            raise RequestError(message, code="incomplete_inputs", status=409, missing=names)
+
+    async def next_firing(self) -> Firing:
+        """Return the oldest firing not handed out yet; wait for one if there is none."""
+        while (firing := self.log.hand_out()) is None:
+            watcher = self.outcomes.watch()
+            self.lane.close()
+            await watcher
+        self.go_on()
+        return firing
+
+    # -- what it turns, and whether
+
+    def set_graphs(self, graphs: dict[str, Compiled]) -> None:
+        """Call these graphs from the next firing on."""
+        self.graphs = graphs
+        own = frozenset(window for graph in graphs.values() for _, window in graph.feeds)
+        self.inputs.watch(self._housing.definition, own)
+        self._is_async = any(graph.is_async for graph in graphs.values())
+        self.plain_graph = self._find_plain_graph()
+        self.lane.close()
+
+    def _find_plain_graph(self) -> Compiled | None:
+        """Return the graph that push paths may run: the only one, synchronous, and nothing follows its firings."""
+        if len(self.graphs) != 1 or self.inputs.needs_all:
+            return None
+        (graph,) = self.graphs.values()
+        follows = graph.feeds or self._housing.has_batches
+        return None if graph.is_async or graph.needs_context or follows else graph
+
+    def halt(self) -> None:
+        """Cut off what is awaited just now; what it took is given back."""
+        for task in (self._driver, self._worker):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+        self._driver = None
+        self._wake = asyncio.Event()
+        self.lane.close()
+
+    async def wind_down(self) -> None:
+        """Return when nothing runs and nothing is due any more."""
+        while not self.is_idle:
+            async with self._turn:
+                pass
+            await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        """End the driver and pending retries; a firing in progress is interrupted."""
+        await self.outcomes.stop()
+        await stop(self._worker)
+        await stop(self._driver)
+        self._driver = None

@@ -1,0 +1,88 @@
+"""The reference says what the code says: settings, metrics, health, error codes, public names."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import tidemill
+from tests.architecture.sources import ROOT, listing, modules
+from tidemill.graphs.health import ACCUMULATOR_MOVES, REACTOR_MOVES
+from tidemill.graphs.result import NodeError
+from tidemill.kernel import errors
+from tidemill.kernel.settings import Settings
+from tidemill.telemetry.metrics import GRAPH_METRICS
+
+REFERENCE = ROOT / "docs" / "reference"
+ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<rest>.+) \|$", re.MULTILINE)
+MERMAID = re.compile(r"^```mermaid\n(?P<diagram>.*?)\n```$", re.MULTILINE | re.DOTALL)
+USUAL_STATUS = 400
+
+
+def page(name: str) -> str:
+    """Return the text of a reference page."""
+    return (REFERENCE / name).read_text(encoding="utf-8")
+
+
+def rows(text: str) -> list[tuple[str, list[str]]]:
+    """Return the table rows that begin with a name in code style: the name, and the other cells."""
+    return [(row["name"], row["rest"].split(" | ")) for row in ROW.finditer(text)]
+
+
+def test_every_setting_is_listed_once_with_its_default() -> None:
+    """A default on the page is what an operator would write, read as the code reads it."""
+    listed = [(name, default_in_words(name, cells[0])) for name, cells in rows(page("settings.md"))]
+    assert sorted(listed) == sorted((one.name, one.default) for one in msgspec.structs.fields(Settings))
+
+
+def default_in_words(name: str, cell: str) -> Any:
+    """Return the value that a default on the page stands for."""
+    if cell == "unset":
+        return None
+    return getattr(Settings.read({name: cell.strip("`")}, environment={}), name)
+
+
+def test_every_metric_is_listed_once() -> None:
+    """What `node.metrics()` returns is what the page explains."""
+    metrics, _, _ = page("metrics.md").partition("## Reasons for drops")
+    assert sorted(name for name, _ in rows(metrics)) == sorted(GRAPH_METRICS)
+
+
+def test_the_health_diagrams_are_the_tables_of_moves() -> None:
+    """The first diagram is of accumulators, the second of reactors."""
+    drawn = [block["diagram"] for block in MERMAID.finditer(page("health.md"))]
+    assert drawn == [ACCUMULATOR_MOVES.diagram(), REACTOR_MOVES.diagram()]
+
+
+def test_every_code_of_a_request_error_is_listed_once_with_its_status() -> None:
+    """A code that programs may meet is explained, and a code that is gone is gone from the page."""
+    listed = [(code, int(cells[0])) for code, cells in rows(page("errors.md"))]
+    assert sorted(listed) == sorted(set(raised_codes()))
+
+
+def raised_codes() -> Iterator[tuple[str, int]]:
+    """Yield the code and status of every call in the tree that gives a code."""
+    for module in modules():
+        for node in ast.walk(module.tree):
+            given = {one.arg: one.value for one in node.keywords} if isinstance(node, ast.Call) else {}
+            code, status = given.get("code"), given.get("status", ast.Constant(USUAL_STATUS))
+            if isinstance(code, ast.Constant):
+                assert isinstance(status, ast.Constant), f"{module.where(node.lineno)} gives a status that is no number"
+                yield str(code.value), int(str(status.value))
+
+
+@pytest.mark.parametrize("error", [errors.IllegalMoveError, NodeError, *errors.TidemillError.__subclasses__()])
+def test_every_error_is_in_the_tree(error: type[Exception]) -> None:
+    """The drawn tree is complete."""
+    assert error.__name__ in page("errors.md")
+
+
+def test_every_public_name_is_explained_somewhere_in_the_reference() -> None:
+    """A name that authors can import is written as `tm.name` on some page."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(Path(REFERENCE).glob("*.md")))
+    known = set(re.findall(r"\btm\.(\w+)", text))
+    assert not (silent := sorted(set(tidemill.__all__) - known)), listing(silent)

@@ -1,0 +1,41 @@
+"""The examples and benchmarks run as a newcomer would run them: as programs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str) -> str:
+    """Run Python in the project's folder and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_market_maker_runs_and_trades() -> None:
+    """The example fires a few hundred times a second, fails never, and ends by itself."""
+    lines = run("examples/market_maker.py", "--seconds", "2").splitlines()
+    assert all("market is live" in line for line in lines[:-1])
+    fired = int(lines[-1].split(" firings")[0].replace(",", ""))
+    assert fired > 50
+    assert "0 failed, 0 dropped" in lines[-1]
+
+
+def test_the_market_maker_shows_its_compiled_graph() -> None:
+    """G-17: one readable function, routes as ifs."""
+    code = run("examples/market_maker.py", "--code")
+    assert "def market_maker(inputs):" in code
+    assert "if decide_is is Trade:" in code
+
+
+@pytest.mark.parametrize("name", ["bench_event_path", "bench_scaling", "bench_limits"])
+def test_a_benchmark_runs_and_gives_verdicts(name: str) -> None:
+    """Each benchmark prints its bounds and whether they were reached; how fast is not this test's business."""
+    printed = run("-m", f"benchmarks.{name}", "--quick")
+    assert "wanted" in printed

@@ -1,0 +1,222 @@
+"""Declaring accumulators: a decorator per kind, and what each refuses."""
+
+import functools
+import inspect
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import pytest
+
+import tidemill as tm
+
+
+class Fill(tm.Boundary):
+    """An event."""
+
+    size: int
+
+
+class Exposure(tm.Boundary):
+    """A running state."""
+
+    size: int = 0
+
+
+class OwnSource:
+    """A source of the author's own."""
+
+    async def start(self, checkpoint: Any) -> AsyncIterator[tuple[Any, Any]]:
+        """Yield events."""
+        yield (1, 1)
+
+
+def refused(declare: Any) -> tm.DefinitionError:
+    """Return the refusal of a declaration."""
+    with pytest.raises(tm.DefinitionError) as caught:
+        declare()
+    return caught.value
+
+
+def test_an_accumulator_has_the_name_of_its_function() -> None:
+    """The accumulator's name is the function's name."""
+
+    @tm.passthrough
+    def orderbook(event: dict) -> Fill:
+        return Fill(size=1)
+
+    assert (orderbook.name, orderbook.kind) == ("orderbook", "passthrough")
+    assert orderbook.location.file == __file__
+
+
+def test_an_accumulator_stays_callable() -> None:
+    """Calling it calls the author's function, as in a unit test."""
+
+    @tm.passthrough
+    def one(event: int) -> int:
+        return event + 1
+
+    @tm.stream(tm.Kafka(topic="fills"), state=Exposure)
+    def two(event: Fill, state: Exposure) -> Exposure:
+        return Exposure(state.size + event.size)
+
+    assert one(1) == 2
+    assert two(Fill(2), Exposure(3)) == Exposure(5)
+    assert two(event=Fill(2), state=Exposure(3)) == Exposure(5)
+
+
+@pytest.mark.parametrize("state", [None, Exposure])
+def test_every_kind_but_window_takes_state(state: type | None) -> None:
+    """`state=T` works on every kind but window."""
+    kinds = {
+        tm.passthrough(state=state): ["event"],
+        tm.stream(OwnSource(), state=state): ["event"],
+        tm.polling(every="1s", state=state): [],
+        tm.batch(every="1s", state=state): ["events"],
+    }
+    for decorate, parameters in kinds.items():
+        names = parameters + (["state"] if state else [])
+        namespace: dict[str, Any] = {}
+        exec(f"def acc({', '.join(names)}): return None", namespace)
+        assert decorate(namespace["acc"]).state is state
+
+
+@pytest.mark.parametrize(
+    ("decorate", "source"),
+    [
+        (tm.passthrough, "def acc(): ..."),
+        (tm.passthrough, "def acc(event, more): ..."),
+        (tm.passthrough, "def acc(*, event): ..."),
+        (tm.passthrough, "def acc(*events): ..."),
+        (tm.passthrough, "def acc(**event): ..."),
+        (tm.passthrough(state=Exposure), "def acc(event): ..."),
+        (tm.passthrough(state=Exposure), "def acc(state, event): ..."),
+        (tm.passthrough(state=Exposure), "def acc(event, memory): ..."),
+        (tm.polling(every="1s"), "def acc(event): ..."),
+        (tm.polling(every="1s", state=Exposure), "def acc(): ..."),
+        (tm.batch(every="1s"), "def acc(): ..."),
+        (tm.batch(every="1s"), "def acc(events, state): ..."),
+        (tm.stream(OwnSource()), "def acc(event, state): ..."),
+    ],
+)
+def test_a_function_that_cannot_be_called_as_its_kind_is_refused(decorate: Any, source: str) -> None:
+    """Wrong parameters are found at the declaration, with name and place."""
+    namespace: dict[str, Any] = {}
+    exec(source, namespace)
+    error = refused(lambda: decorate(namespace["acc"]))
+    assert "'acc'" in str(error)
+    assert error.problems[0].location is not None
+
+
+def test_a_wrapped_function_is_judged_by_what_it_wraps() -> None:
+    """A decorator made with functools.wraps does not hide the parameters."""
+
+    def logged(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*values: Any, **named: Any) -> Any:
+            return function(*values, **named)
+
+        return wrapper
+
+    @tm.passthrough
+    @logged
+    def one(event: int) -> int:
+        return event
+
+    assert (one.name, one.event_type, one(3)) == ("one", int, 3)
+
+
+@pytest.mark.parametrize(
+    "every", ["", "5", "5x", "s", "-5s", "0s", "five", "5 s s", "1,5s", 0, -1, None, True, [], "∞"]
+)
+def test_a_bad_interval_is_refused(every: Any) -> None:
+    """cloacina 8: anything but ms, s, m, h and d is a build error, at the author's line."""
+    for decorate in (tm.polling, tm.batch):
+        error = refused(lambda decorate=decorate: decorate(every=every))
+        assert "duration" in str(error)
+        assert error.problems[0].location is not None
+        assert error.problems[0].location.file == __file__
+
+
+@pytest.mark.parametrize(
+    ("every", "seconds"), [("200ms", 0.2), ("5s", 5.0), ("10m", 600.0), ("3h", 10800.0), (2, 2.0), (0.5, 0.5)]
+)
+def test_intervals_are_seconds(every: Any, seconds: float) -> None:
+    """cloacina 8: intervals parse ms, s, m and h."""
+
+    @tm.polling(every=every)
+    def poll() -> None: ...
+
+    assert poll.every == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, "3"])
+def test_a_bad_batch_size_is_refused(size: Any) -> None:
+    """max_size is a number of events, at least one."""
+    assert "max_size" in str(refused(lambda: tm.batch(every="1s", max_size=size)))
+
+
+@pytest.mark.parametrize("source", ["prices", None, 3, object(), OwnSource])
+def test_a_stream_needs_a_source(source: Any) -> None:
+    """A source has `start`; a topic's name alone is none, nor is a class that was not called."""
+    assert "source" in str(refused(lambda: tm.stream(source)))
+
+
+@pytest.mark.parametrize("name", ["", "two words", "9lives", "class", None, 3])
+def test_a_windows_name_is_an_identifier(name: Any) -> None:
+    """A parameter must be able to name it."""
+    assert "window" in str(refused(lambda: tm.window(name, int, capacity=1)))
+
+
+@pytest.mark.parametrize("capacity", ["3", 1.5, None])
+def test_a_windows_capacity_is_a_whole_number(capacity: Any) -> None:
+    """Negative is unbounded, 0 a sink; anything but a whole number is a mistake."""
+    assert "capacity" in str(refused(lambda: tm.window("ticks", int, capacity=capacity)))
+
+
+def test_a_window_emits_a_list_of_its_elements() -> None:
+    """A window is read as a list, and has no function to call."""
+    ticks = tm.window("ticks", Fill, capacity=-1)
+    assert (ticks.event_type, ticks.boundary_type, ticks.is_window) == (Fill, list[Fill], True)
+    assert ticks.location.line == inspect.currentframe().f_lineno - 2
+    with pytest.raises(TypeError):
+        ticks(1)
+
+
+@pytest.mark.parametrize("decorate", [tm.passthrough, tm.polling(every="1s"), tm.batch(every="1s")])
+@pytest.mark.parametrize("thing", [lambda event: event, 3, "text"])
+def test_only_a_function_with_a_name_can_accumulate(decorate: Any, thing: Any) -> None:
+    """The function's name is the accumulator's: what has none cannot be one."""
+    refused(lambda: decorate(thing))
+
+
+def test_the_types_of_events_and_boundaries_follow_the_annotations() -> None:
+    """The annotation of `event` decides what fits; None in the result means nothing to say."""
+
+    @tm.passthrough
+    def plain(event: Fill) -> Exposure | None: ...
+
+    @tm.batch(every="1s", max_size=2)
+    def many(events: list[Fill]) -> Exposure | None: ...
+
+    @tm.batch(every="1s")
+    def maybe(events: Annotated[list[Fill], "as they came"] | None) -> Exposure: ...
+
+    @tm.batch(every="1s")
+    def loose(events): ...
+
+    @tm.polling(every="1s")
+    async def polled() -> Exposure | None: ...
+
+    assert (plain.event_type, plain.boundary_type) == (Fill, Exposure)
+    assert (many.event_type, many.boundary_type, many.max_size) == (Fill, Exposure, 2)
+    assert maybe.event_type is Fill
+    assert (loose.event_type, loose.boundary_type) == (Any, Any)
+    assert (polled.event_type, polled.boundary_type) == (Exposure, Exposure)
+
+
+def test_sources_are_values() -> None:
+    """Kafka and NATS are declared, not contacted."""
+    assert tm.Kafka(topic="prices", group="maker") == tm.Kafka(topic="prices", group="maker", servers=None)
+    with pytest.raises(AttributeError):
+        tm.Kafka(topic="prices").topic = "other"
+    assert isinstance(OwnSource(), tm.Source)

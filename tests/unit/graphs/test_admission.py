@@ -1,0 +1,201 @@
+"""Letting values in: instances pass untouched, what fits is converted, the rest is refused."""
+
+import enum
+import json
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Any, Literal, NewType, Protocol, TypedDict
+
+import msgspec
+import pytest
+
+import tidemill as tm
+from tidemill.graphs.admission import Admission, MisfitError
+
+
+class Quote(tm.Boundary):
+    """A boundary."""
+
+    price: float
+    day: date = date(2026, 1, 1)
+
+
+class DeepQuote(Quote):
+    """A kind of it."""
+
+    depth: int = 0
+
+
+@dataclass
+class Point:
+    """A dataclass."""
+
+    x: int
+
+
+@dataclass
+class DeepPoint(Point):
+    """A kind of it."""
+
+    z: int = 0
+
+
+class Plain:
+    """A class that msgspec does not know."""
+
+
+class Row(TypedDict):
+    """A dict with declared keys."""
+
+    x: int
+
+
+class Colour(enum.Enum):
+    """An enumeration."""
+
+    RED = "red"
+
+
+class Priced(Protocol):
+    """Anything with a price."""
+
+    price: float
+
+
+Price = NewType("Price", float)
+Prices = NewType("Prices", list[int])
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Quote, Quote(1.0)),
+        (Quote, DeepQuote(1.0)),
+        (Quote | None, DeepQuote(1.0)),
+        (Point, Point(1)),
+        (Point, DeepPoint(1)),
+        (Point | None, DeepPoint(1)),
+        (Plain, Plain()),
+        (Plain | None, Plain()),
+        (Plain | Quote, Quote(1.0)),
+        (Quote | DeepQuote, DeepQuote(1.0)),
+        (Colour, Colour.RED),
+        (dict, {"a": object()}),
+        (list, [object()]),
+        (Any, object()),
+        (object, object()),
+        (Priced, Quote(1.0)),
+        (Priced, 3),
+    ],
+)
+def test_an_instance_of_the_annotated_class_passes_untouched(annotation: Any, value: Any) -> None:
+    """`node.handle`: an instance of the annotated class passes untouched."""
+    assert Admission(annotation).admit(value) is value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "expected"),
+    [
+        (Quote, {"price": 1, "day": "2026-02-03"}, Quote(1.0, date(2026, 2, 3))),
+        (Quote | None, {"price": 1}, Quote(1.0)),
+        (Point, {"x": 1}, Point(1)),
+        (list[Quote], [{"price": 1}], [Quote(1.0)]),
+        (dict[str, Quote], {"a": {"price": 1}}, {"a": Quote(1.0)}),
+        (Row, {"x": 1}, {"x": 1}),
+        (Colour, "red", Colour.RED),
+        (Literal["a", "b"], "b", "b"),
+        (float, 1, 1.0),
+        (Price, 1.5, 1.5),
+        (Prices, [1], [1]),
+        (tuple[int, str], [1, "a"], (1, "a")),
+        (Annotated[int, msgspec.Meta(gt=0)], 1, 1),
+        (date, "2026-02-03", date(2026, 2, 3)),
+    ],
+)
+def test_what_fits_is_converted(annotation: Any, value: Any, expected: Any) -> None:
+    """Anything else is converted."""
+    assert Admission(annotation).admit(value) == expected
+
+
+MISFITS = [
+    (Quote, {"price": "x"}),
+    (Quote, {}),
+    (Quote, 3),
+    (Quote | None, {"price": "x"}),
+    (Point, {"x": "a"}),
+    (Row, {"x": "a"}),
+    (Row, {}),
+    (list[Quote], [{"price": "x"}]),
+    (list[int], ["a"]),
+    (Prices, ["a"]),
+    (Literal["a"], "b"),
+    (Colour, "blue"),
+    (Annotated[int, msgspec.Meta(gt=0)], 0),
+    (int, "1"),
+    (int, None),
+    (str, 1),
+    (Plain, {}),
+    (Plain | Quote, 3),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value"), MISFITS)
+def test_what_does_not_fit_is_a_misfit(annotation: Any, value: Any) -> None:
+    """G-7: what does not fit the annotation is told, with what was expected."""
+    with pytest.raises(MisfitError, match="expected"):
+        Admission(annotation).admit(value)
+
+
+@pytest.mark.parametrize(("annotation", "value"), MISFITS)
+@pytest.mark.parametrize("form", ["json", "msgpack"])
+def test_bytes_that_do_not_fit_are_misfits_too(annotation: Any, value: Any, form: str) -> None:
+    """G-7: an event that cannot be decoded is told the same way."""
+    data = msgspec.msgpack.encode(value) if form == "msgpack" else msgspec.json.encode(value)
+    with pytest.raises(MisfitError):
+        Admission(annotation).decode(data, form)
+
+
+@pytest.mark.parametrize("form", ["json", "msgpack"])
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [(Quote, {"price": 1.0}), (Point, {"x": 1}), (dict, {"a": 1}), (Any, [1]), (list[int], [1]), (Quote | None, None)],
+)
+def test_bytes_are_decoded_into_what_was_declared(annotation: Any, value: Any, form: str) -> None:
+    """Bytes are JSON, or msgpack when said so."""
+    data = msgspec.msgpack.encode(value) if form == "msgpack" else json.dumps(value).encode()
+    assert Admission(annotation).decode(data, form) == msgspec.convert(value, annotation)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"nonsense", b"1 2"])
+@pytest.mark.parametrize("annotation", [Quote, Any, dict, Plain])
+def test_broken_bytes_are_misfits(annotation: Any, data: bytes) -> None:
+    """G-7: what is no JSON at all is a misfit, whatever was declared."""
+    with pytest.raises(MisfitError):
+        Admission(annotation).decode(data)
+
+
+@pytest.mark.parametrize("refuse", [ValueError, RuntimeError, KeyError])
+def test_a_class_that_refuses_in_its_own_way_makes_a_misfit(refuse: type[Exception]) -> None:
+    """G-7: whatever the author's `__post_init__` raises, the event is told to be a misfit."""
+
+    class Picky(tm.Boundary):
+        x: int
+
+        def __post_init__(self) -> None:
+            raise refuse("not today")
+
+    for let_in in (lambda: Admission(Picky).admit({"x": 1}), lambda: Admission(Picky).decode(b'{"x": 1}')):
+        with pytest.raises(MisfitError, match="not today"):
+            let_in()
+
+
+def test_bytes_pass_where_bytes_are_wanted() -> None:
+    """An accumulator of bytes decodes by itself."""
+    assert Admission(bytes).decode(b"\x00raw") == b"\x00raw"
+
+
+def test_nothing_is_converted_twice() -> None:
+    """What was admitted once passes the second time as the same object."""
+    admission = Admission(Quote)
+    quote = admission.admit({"price": 1})
+    assert admission.admit(quote) is quote

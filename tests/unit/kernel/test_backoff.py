@@ -1,0 +1,83 @@
+"""Back-off and retry: how long to wait, and how often to try."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidemill as tm
+from tidemill.kernel.backoff import Backoff
+
+
+def test_back_off_doubles_up_to_a_minute_without_jitter() -> None:
+    """G-20: 1 s doubling to 60 s, no jitter."""
+    assert [Backoff().delay(failures) for failures in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+@given(st.integers(1, 10_000))
+def test_back_off_never_exceeds_its_ceiling(failures: int) -> None:
+    """G-20: however many failures."""
+    assert 0 < Backoff(first=0.5, ceiling=7.0).delay(failures) <= 7.0
+
+
+def test_retry_counts_further_tries() -> None:
+    """`tm.Retry(3)`: three more tries after the first."""
+    retry = tm.Retry(3)
+    assert [retry.allows(attempts, ValueError()) for attempts in (1, 2, 3, 4)] == [True, True, True, False]
+    assert not tm.Retry(0).allows(1, ValueError())
+
+
+def test_retry_is_for_the_errors_it_names() -> None:
+    """`on=(ConnectionError,)`: subclasses count, others do not."""
+    retry = tm.Retry(3, on=(ConnectionError,))
+    assert retry.allows(1, ConnectionResetError())
+    assert not retry.allows(1, ValueError())
+    assert tm.Retry(1, on=KeyError).allows(1, KeyError())
+
+
+def test_delays_grow_by_the_factor_up_to_the_limit() -> None:
+    """`delay="10s", backoff=2.0, max_delay="1m"`."""
+    retry = tm.Retry(9, delay="10s", backoff=2.0, max_delay="1m")
+    assert [retry.delay_after(attempts) for attempts in (1, 2, 3, 4, 5)] == [10, 20, 40, 60, 60]
+    assert tm.Retry(2, delay=0).delay_after(2) == 0
+
+
+@given(st.integers(1, 100_000), st.floats(1.0, 100.0))
+def test_no_number_of_tries_breaks_the_delay(attempts: int, backoff: float) -> None:
+    """The delay is the limit at last, not an overflow."""
+    assert 0 < tm.Retry(100_000, delay="1s", backoff=backoff, max_delay="5m").delay_after(attempts) <= 300.0
+
+
+@given(st.integers(), st.floats(0.0, 1.0))
+def test_jitter_is_a_fraction_of_the_delay_both_ways(seed: int, jitter: float) -> None:
+    """`jitter` is a fraction of the delay, both ways."""
+    delay = tm.Retry(3, delay="10s", jitter=jitter).delay_after(1, random.Random(seed))
+    assert 10 * (1 - jitter) - 1e-9 <= delay <= 10 * (1 + jitter) + 1e-9
+
+
+def test_jitter_goes_both_ways() -> None:
+    """Some delays are shorter, some longer."""
+    chance = random.Random(1)
+    delays = [tm.Retry(3, delay="10s", jitter=0.5).delay_after(1, chance) for _ in range(50)]
+    assert min(delays) < 10 < max(delays)
+
+
+@pytest.mark.parametrize(
+    ("times", "options"),
+    [
+        (-1, {}),
+        ("3", {}),
+        (1, {"delay": "soon"}),
+        (1, {"delay": -1}),
+        (1, {"max_delay": "5 parsecs"}),
+        (1, {"backoff": 0.5}),
+        (1, {"jitter": 1.5}),
+        (1, {"jitter": -0.1}),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_a_definition_error(times: Any, options: dict[str, Any]) -> None:
+    """Errors: the author must act."""
+    with pytest.raises(tm.DefinitionError, match="Retry"):
+        tm.Retry(times, **options)

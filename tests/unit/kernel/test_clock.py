@@ -1,0 +1,136 @@
+"""Clocks: the system's, and a virtual one that moves only when told to."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.kernel.clock import SystemClock, VirtualClock
+
+
+async def turns(count: int = 3) -> None:
+    """Let everybody who is awake run."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_a_virtual_clock_stands_still() -> None:
+    """Time moves only when told to."""
+    clock = VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
+    assert clock.now() == clock.now() == datetime(2026, 3, 1, tzinfo=UTC)
+    clock.move_to(90.0)
+    assert clock.now() == datetime(2026, 3, 1, 0, 1, 30, tzinfo=UTC)
+    assert clock.monotonic() == 90.0
+
+
+def test_a_virtual_clock_never_steps_back() -> None:
+    """Moving to the past changes nothing."""
+    clock = VirtualClock()
+    clock.move_to(10.0)
+    clock.move_to(5.0)
+    assert clock.monotonic() == 10.0
+
+
+def test_now_is_aware_and_in_utc() -> None:
+    """`clock.now()` is aware."""
+    start = datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    assert VirtualClock(start).now() == start
+    for clock in (VirtualClock(start), SystemClock()):
+        assert clock.now().utcoffset() == timedelta(0)
+
+
+def test_a_naive_start_is_refused() -> None:
+    """A start without a time zone could be any moment."""
+    with pytest.raises(ValueError, match="aware"):
+        VirtualClock(datetime(2026, 1, 1))
+
+
+async def test_sleepers_wake_in_the_order_they_are_due() -> None:
+    """Due time first, then who came first."""
+    clock = VirtualClock()
+    woken: list[str] = []
+
+    async def sleep(name: str, seconds: float) -> None:
+        await clock.sleep(seconds)
+        woken.append(name)
+
+    async with asyncio.TaskGroup() as group:
+        for name, seconds in [("late", 3.0), ("early", 1.0), ("early too", 1.0), ("never mind", 0.0)]:
+            group.create_task(sleep(name, seconds))
+        await turns()
+        assert (woken, clock.next_due()) == (["never mind"], 1.0)
+        clock.move_to(2.0)
+        await turns()
+        assert (woken, clock.next_due()) == (["never mind", "early", "early too"], 3.0)
+        clock.move_to(3.0)
+    assert woken == ["never mind", "early", "early too", "late"]
+    assert clock.next_due() is None
+
+
+async def test_a_cancelled_sleeper_is_forgotten() -> None:
+    """Nobody is due who does not wait any more."""
+    clock = VirtualClock()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(clock.sleep(5.0))
+        await turns()
+        task.cancel()
+    assert clock.next_due() is None
+    clock.move_to(10.0)
+    assert not clock.is_waking
+
+
+async def test_a_clock_knows_that_somebody_has_yet_to_wake() -> None:
+    """Between the move and the sleeper's turn, the world is not settled."""
+    clock = VirtualClock()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(clock.sleep(1.0))
+        await turns()
+        assert not clock.is_waking
+        clock.move_to(1.0)
+        assert clock.is_waking
+    assert not clock.is_waking
+
+
+async def test_cancelled_while_waking_counts_as_awake() -> None:
+    """A sleeper that is cancelled between its due time and its turn leaves the clock settled."""
+    clock = VirtualClock()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(clock.sleep(1.0))
+        await turns()
+        clock.move_to(1.0)
+        task.cancel()
+    assert not clock.is_waking
+
+
+async def test_the_system_clock_moves_by_itself() -> None:
+    """Sleeping takes time, and monotonic never steps back."""
+    clock = SystemClock()
+    before = clock.monotonic()
+    await clock.sleep(0.001)
+    assert clock.monotonic() > before
+
+
+@given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=20))
+def test_everybody_wakes_exactly_when_due(delays: list[float]) -> None:
+    """However many sleep, each wakes at its own time."""
+
+    async def play() -> None:
+        clock = VirtualClock()
+        woken: list[tuple[float, float]] = []
+
+        async def sleep(seconds: float) -> None:
+            await clock.sleep(seconds)
+            woken.append((seconds, clock.monotonic()))
+
+        async with asyncio.TaskGroup() as group:
+            for delay in delays:
+                group.create_task(sleep(delay))
+            await turns()
+            while (due := clock.next_due()) is not None:
+                clock.move_to(due)
+                await turns()
+        assert woken == [(delay, delay) for delay in sorted(delays)]
+
+    asyncio.run(play())

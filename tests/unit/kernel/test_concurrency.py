@@ -1,0 +1,87 @@
+"""Strands: steps that run together inside one call and fail as one."""
+
+import asyncio
+import traceback
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from tidemill.kernel.concurrency import Strands, in_thread
+
+
+async def give(value: int) -> int:
+    """Return what was given, later."""
+    await asyncio.sleep(0)
+    return value
+
+
+async def fail(text: str) -> int:
+    """Raise at once."""
+    raise ValueError(text)  # the line that failed
+
+
+async def test_strands_return_their_results() -> None:
+    """Awaiting what comes back gives a strand's result."""
+    async with Strands() as strands:
+        one, two = strands.start("one", give(1)), strands.start("two", give(2))
+    assert (one.result(), two.result(), one.get_name()) == (1, 2, "one")
+
+
+async def test_the_first_error_itself_comes_out() -> None:
+    """Not a group around it, and with nothing before it."""
+    with pytest.raises(ValueError, match="first") as caught:
+        await run_together(fail("first"), fail("second"))
+    assert caught.value.__suppress_context__
+
+
+async def test_an_error_keeps_its_traceback_however_many_wait_for_it() -> None:
+    """G-18: the traceback ends where the error was raised."""
+
+    async def fail_and_wait() -> None:
+        async with Strands() as strands:
+            source = strands.start("source", fail("source"))
+            for number in range(3):
+                strands.start(f"waiter {number}", wait_for(source))
+
+    with pytest.raises(ValueError, match="source") as caught:
+        await fail_and_wait()
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert frames[-1].name == "fail"
+    assert "the line that failed" in frames[-1].line
+
+
+async def run_together(*steps: Coroutine[Any, Any, Any]) -> None:
+    """Run some strands to their end."""
+    async with Strands() as strands:
+        for number, step in enumerate(steps):
+            strands.start(f"strand {number}", step)
+
+
+async def wait_for(task: "asyncio.Task[int]") -> int:
+    """Wait for another strand."""
+    return await task
+
+
+async def test_a_strand_that_waits_is_cancelled_by_an_error() -> None:
+    """Strands fail as one."""
+    cancelled = asyncio.Event()
+
+    async def wait_for_ever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    with pytest.raises(ValueError, match="now"):
+        await run_together(wait_for_ever(), fail("now"))
+    assert cancelled.is_set()
+
+
+async def test_a_thread_takes_every_name_of_argument() -> None:
+    """No keyword is the helper's own."""
+
+    def show(*values: int, **named: int) -> tuple[tuple[int, ...], dict[str, int]]:
+        return values, named
+
+    assert await in_thread(show, 1, function=2, func=3) == ((1,), {"function": 2, "func": 3})

@@ -1,0 +1,72 @@
+"""Durations as people write them."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.kernel.durations import parse, parse_positive
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("200ms", 0.2),
+        ("5s", 5),
+        ("10m", 600),
+        ("3h", 10800),
+        ("90d", 90 * 86400),
+        ("1h30m", 5400),
+        ("1.5s", 1.5),
+        (" 5s ", 5),
+        ("0s", 0),
+        (3, 3),
+        (0.25, 0.25),
+        (timedelta(minutes=2), 120),
+    ],
+)
+def test_durations_are_seconds(text: Any, seconds: float) -> None:
+    """cloacina 8: ms, s, m, h and d, combined, or a number of seconds, or a timedelta."""
+    assert parse(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "5", "s", "5x", "-5s", "5 s s", "5s!", "s5", "1e3s", ".5s", None, True, False, [], b"5s", -1, float("nan")],
+)
+def test_anything_else_is_refused_with_an_example(value: Any) -> None:
+    """cloacina 8: anything else is an error, which says what a duration looks like."""
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse(value)
+    with pytest.raises(ValueError, match="duration"):
+        parse_positive(value)
+
+
+@pytest.mark.parametrize("value", ["0s", 0, timedelta(0), timedelta(seconds=-1), float("inf")])
+def test_an_interval_is_longer_than_zero(value: Any) -> None:
+    """What repeats needs a pause in between."""
+    with pytest.raises(ValueError, match="duration"):
+        parse_positive(value)
+
+
+parts = st.lists(st.tuples(st.integers(0, 10_000), st.sampled_from(sorted(UNITS))), min_size=1, max_size=4)
+
+
+@given(parts)
+def test_parts_add_up(drawn: list[tuple[int, str]]) -> None:
+    """Any sequence of parts is the sum of them."""
+    text = "".join(f"{number}{unit}" for number, unit in drawn)
+    assert parse(text) == pytest.approx(sum(number * UNITS[unit] for number, unit in drawn))
+
+
+@given(st.text(max_size=8))
+def test_no_text_breaks_the_parser(text: str) -> None:
+    """A text is a duration or a ValueError, never anything else."""
+    try:
+        assert parse(text) >= 0
+    except ValueError as error:
+        assert "is not a duration" in str(error)  # noqa: PT017

@@ -1,0 +1,114 @@
+"""Settings: from a file, the environment and keywords, checked, frozen."""
+
+import tomllib
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+
+DOCUMENTED = {
+    "edition": "lite",
+    "tick_interval": 1.0,
+    "dispatch_workers": 1,
+    "dispatch_queue": 1,
+    "reap_limit": 100,
+    "run_orphan_after": 300.0,
+    "heartbeat_interval": 15.0,
+    "heartbeat_timeout": 90.0,
+    "lease_ttl": 3.0,
+    "watchdog_interval": 5.0,
+    "task_max_recoveries": 3,
+    "checkpoint_interval": 0.2,
+    "backoff_base": 1.0,
+    "backoff_max": 60.0,
+    "component_max_failures": 5,
+    "restarts_per_hour": 20,
+    "success_reset": 60.0,
+    "unload_timeout": 5.0,
+    "dead_letter_limit": 1000,
+    "retention": 90 * 86400.0,
+}
+
+
+def read(given: dict[str, Any] | None = None, file: str = "", **environment: str) -> tm.Settings:
+    """Read settings from all three places."""
+    variables = {f"TIDEMILL_{name.upper()}": value for name, value in environment.items()}
+    return tm.Settings.read(given, environment=variables, file=tomllib.loads(file))
+
+
+@pytest.mark.parametrize(("name", "value"), list(DOCUMENTED.items()))
+def test_the_defaults_are_those_of_the_documentation(name: str, value: Any) -> None:
+    """Settings that exist on every node."""
+    assert getattr(read(), name) == value
+    assert getattr(tm.Settings(), name) == value
+
+
+def test_the_pro_edition_dispatches_more() -> None:
+    """dispatch_workers and dispatch_queue: 1/1 lite, 16/256 pro; what is said in so many words wins."""
+    for settings in (read({"edition": "pro"}), read(edition="pro"), tm.Settings(edition="pro")):
+        assert (settings.dispatch_workers, settings.dispatch_queue) == (16, 256)
+    assert read({"edition": "pro", "dispatch_workers": 1}).dispatch_workers == 1
+    assert tm.Settings(edition="pro", dispatch_queue=9).dispatch_queue == 9
+
+
+def test_keywords_win_over_the_environment_which_wins_over_the_file() -> None:
+    """Env `TIDEMILL_…`, TOML, keyword."""
+    file = 'tick_interval = "3s"\nreap_limit = 3\nlease_ttl = "3s"\n'
+    settings = read({"tick_interval": "1s"}, file, tick_interval="2s", reap_limit="2")
+    assert (settings.tick_interval, settings.reap_limit, settings.lease_ttl) == (1.0, 2, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5s", 5.0), ("200ms", 0.2), ("5", 5.0), ("0.5", 0.5), ("1h30m", 5400.0)]
+)
+def test_durations_are_written_as_people_do(text: str, seconds: float) -> None:
+    """A duration is "5s" wherever a person writes it, and seconds inside."""
+    assert read(tick_interval=text).tick_interval == seconds
+    assert read({"tick_interval": text}).tick_interval == seconds
+    assert tm.Settings(tick_interval=text).tick_interval == seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("edition", "premium"),
+        ("tick_interval", "soon"),
+        ("tick_interval", -1),
+        ("reap_limit", "many"),
+        ("reap_limit", -1),
+        ("reap_limit", 1.5),
+        ("retention", None),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused_by_name(name: str, value: Any) -> None:
+    """Messages say what was found, and where."""
+    for declare in (lambda: read({name: value}), lambda: tm.Settings(**{name: value})):
+        with pytest.raises(tm.DefinitionError, match=name) as caught:
+            declare()
+        assert "settings" in str(caught.value)
+
+
+def test_an_unknown_name_is_refused_with_a_suggestion() -> None:
+    """A misspelt setting would silently change nothing."""
+    with pytest.raises(tm.DefinitionError, match="did you mean 'tick_interval'"):
+        read({"tick_intervall": "1s"})
+    with pytest.raises(tm.DefinitionError, match="did you mean 'lease_ttl'"):
+        read(file='lease_tll = "1s"')
+
+
+def test_settings_are_frozen() -> None:
+    """One frozen Settings, passed down."""
+    with pytest.raises(AttributeError):
+        read().tick_interval = 2.0
+
+
+def test_settings_pass_through_as_they_are() -> None:
+    """Whoever has settings already hands them on."""
+    settings = tm.Settings(reap_limit=7)
+    assert tm.Settings.read(settings, environment={"TIDEMILL_REAP_LIMIT": "9"}) is settings
+
+
+def test_the_environment_of_others_is_left_alone() -> None:
+    """Only names with the prefix count."""
+    assert tm.Settings.read(environment={"TICK_INTERVAL": "9s", "tidemill_tick_interval": "9s"}).tick_interval == 1.0
