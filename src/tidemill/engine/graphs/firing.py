@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from tidemill.engine.graphs.push_path import AUTHOR_ERRORS
 from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.context import Context
 from tidemill.graphs.inputs import Taken
@@ -13,8 +14,6 @@ from tidemill.graphs.result import GraphResult
 from tidemill.kernel.concurrency import Strands
 
 logger = logging.getLogger("tidemill.graph")
-
-AUTHOR_ERRORS = (Exception, SystemExit)  # author code: whatever it raises is the firing's outcome
 
 
 class Due(msgspec.Struct, frozen=True):

@@ -5,8 +5,9 @@ import logging
 from collections import deque
 from typing import Any
 
-from tidemill.engine.graphs.accumulator import AUTHOR_ERRORS, RunningAccumulator
+from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.environment import Environment
+from tidemill.engine.graphs.push_path import AUTHOR_ERRORS
 from tidemill.engine.graphs.sources.feed import Listener
 from tidemill.engine.graphs.sources.opening import open_feed
 from tidemill.engine.graphs.target import Target

@@ -20,7 +20,7 @@ from tidemill.graphs.wired import Wiring
 Handle = Callable[[Any], int | None]
 
 BYTES = frozenset([bytes, bytearray, memoryview])
-AUTHOR_ERRORS = (Exception, SystemExit)
+AUTHOR_ERRORS = (Exception, SystemExit)  # what author code raises is about that event or firing, and no more
 
 ABSORB = f"""
 def push(event):

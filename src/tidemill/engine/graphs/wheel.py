@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from tidemill.engine.graphs.environment import Environment
-from tidemill.engine.graphs.firing import AUTHOR_ERRORS, Caller, Due
+from tidemill.engine.graphs.firing import Caller, Due
 from tidemill.engine.graphs.firing_log import Record
 from tidemill.engine.graphs.housing import Housing
 from tidemill.engine.graphs.lane import NEWS, Lane
 from tidemill.engine.graphs.outcomes import Outcomes
-from tidemill.engine.graphs.push_path import FastFailure
+from tidemill.engine.graphs.push_path import AUTHOR_ERRORS, FastFailure
 from tidemill.engine.graphs.room import Room
 from tidemill.engine.service import stop
 from tidemill.graphs.compiler import Compiled

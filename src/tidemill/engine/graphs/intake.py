@@ -1,0 +1,341 @@
+"""Letting events in: admission, the author's function on each, boundaries out; and the fast way for hot loops.
+
+One event at a time per accumulator, in the order in which they came. A synchronous function is simply called; an
+asynchronous one runs as a task of its own, so that an operator can restart an accumulator that hangs and the event is
+still accounted for. What does not fit, and what the function cannot digest, becomes a dead letter.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tidemill.engine.graphs.dead_letters import DeadLetterBox
+from tidemill.engine.graphs.environment import Environment
+from tidemill.engine.graphs.lane import Tally
+from tidemill.engine.graphs.push_path import AUTHOR_ERRORS, Handle, PushPath
+from tidemill.engine.graphs.target import Target
+from tidemill.graphs.admission import Admission, MisfitError
+from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.health import AccumulatorHealth
+from tidemill.graphs.result import DeadLetter, Receipt
+from tidemill.kernel.errors import FullError, RequestError
+from tidemill.telemetry import events
+
+logger = logging.getLogger(__name__)
+
+REFUSED: Any = object()
+
+
+class Intake:
+    """The way of one accumulator's events, from whoever pushes them to the reactors."""
+
+    is_plain = False  # whether an event is nothing but a call of the function
+
+    def __init__(self, definition: Accumulator, environment: Environment) -> None:
+        self.name = definition.name
+        self.environment = environment
+        self.clock = environment.clock
+        self.health = AccumulatorHealth.STARTING
+        self.down: str | None = None  # why events are turned away, if they are
+        self.tally = Tally()
+        self.suppressed = self.buffered = 0
+        self.dropped: Counter[str] = Counter()
+        self.letters = DeadLetterBox(self.name, self.clock, environment.settings.dead_letter_limit, self._count_drop)
+        self.state: Any = definition.state() if definition.state is not None else None
+        self._define(definition)
+        self.targets: list[tuple[Target, int]] = []
+        self._path = PushPath(self.with_care)
+        self._path_was_tried = False
+        self._is_free = False  # whether no event ever has to wait or is turned away, as long as nothing changes
+        self._unusual: Receipt  # what became of the last event that left the fast way
+        self.pushes = 0
+        self.push_seconds = 0.0
+        self.stuck_since: float | None = None
+        self._last_event: float | None = None
+        self._in_flight: asyncio.Task[Any] | None = None
+        self._in_flight_since: float | None = None
+        self._turn = asyncio.Lock()
+        self._waiting = 0  # pushers that wait for their turn or for room
+        self._heir: Callable[[], Intake] | None = None
+
+    def _define(self, definition: Accumulator) -> None:
+        """Read from the declaration what every event needs. Handles look here, so that they outlive a reload."""
+        self.definition = definition
+        self.admission = Admission(definition.event_type)
+        self.boundary = Admission(definition.boundary_type)
+        self.is_async = definition.function is not None and definition.function.is_async
+        self.call: Callable[..., Any] = definition.function.call if definition.function else _no_function
+
+    # -- where boundaries go
+
+    def join(self, reactor: Target, index: int) -> None:
+        """Deliver to this reactor too."""
+        self.targets.append((reactor, index))
+        self.shut_path()
+
+    def leave(self, reactor: Target) -> None:
+        """Deliver to this reactor no more."""
+        self.targets = [target for target in self.targets if target[0] is not reactor]
+        self.shut_path()
+
+    def deliver(self, boundary: Any) -> None:
+        """Hand a boundary to every reactor."""
+        for reactor, index in self.targets:
+            reactor.receive(index, boundary)
+
+    @property
+    def sequence(self) -> int:
+        """How many boundaries were emitted; the newest one's number."""
+        return self.tally.sequence
+
+    # -- events in
+
+    async def push(self, event: Any, form: str = "json") -> Receipt:
+        """Take an event, wait where that is called for, and say what became of it."""
+        began = self.clock.monotonic()
+        try:
+            if (turned_away := self._turned_away()) is not None:
+                return turned_away
+            try:
+                value = self._admit(event, form)
+            except MisfitError as error:
+                return self._dead(event, error, form)
+            if self.is_async:
+                title = f"accumulator {self.name}: event"
+                return await self.environment.tasks.see_through(title, self._take_in_turn(value))
+            if not self._blocked():
+                return self._take_fast(value)
+            return await self._take_with_room(value)
+        finally:
+            self.pushes += 1
+            self.push_seconds += self.clock.monotonic() - began
+
+    def _admit(self, event: Any, form: str) -> Any:
+        if isinstance(event, bytes | bytearray | memoryview):
+            return self.admission.decode(bytes(event), form)
+        return self.admission.admit(event)
+
+    def _turned_away(self) -> Receipt | None:
+        if self.down is not None:
+            self._count_drop("accumulator_down")
+            return self._receipt("rejected", f"accumulator '{self.name}' is {self.health}: {self.down}")
+        return self._refused()
+
+    def _refused(self) -> Receipt | None:
+        if self._is_free:
+            return None
+        for reactor, _ in self.targets:
+            if reactor.room.refuses:
+                reactor.drop("full")
+                return self._receipt("rejected", f"the queue of reactor '{reactor.name}' is full")
+        return None
+
+    def take(self, value: Any) -> Receipt:
+        """Process an admitted event at once; for synchronous functions."""
+        try:
+            boundary = self.process(value)
+        except AUTHOR_ERRORS as error:
+            return self._dead(value, error)
+        return self.emit(boundary, value)
+
+    def _take_fast(self, value: Any) -> Receipt:
+        """Take an admitted event by the fast way if that is open."""
+        self._try_path()
+        if not self._path.is_open or value.__class__ is not self.admission.expected:
+            return self.take(value)
+        sequence = self._path.call(value)
+        return self._unusual if sequence is None else Receipt(True, sequence, "emitted")
+
+    async def _take_with_room(self, value: Any) -> Receipt:
+        """Process an admitted event after those that wait already, when there is room."""
+        self._waiting += 1
+        try:
+            async with self._turn:
+                await self._wait_for_room()
+                return self._turned_away() or self.take(value)
+        finally:
+            self._waiting -= 1
+
+    async def _take_in_turn(self, value: Any) -> Receipt:
+        """Process an admitted event after all that came before it; for asynchronous functions."""
+        async with self._turn:
+            await self._wait_for_room()
+            if (turned_away := self._turned_away()) is not None:
+                return turned_away
+            return await self.watch_over(lambda: self.process(value), value)
+
+    async def watch_over(self, call: Callable[[], Awaitable[Any]], event: Any) -> Receipt:
+        """Await the author's function so that a restart can end it, and emit what it returns."""
+        task = self._in_flight = asyncio.current_task()
+        self._in_flight_since = self.clock.monotonic()
+        try:
+            with self.environment.activity:
+                boundary = await call()
+        except AUTHOR_ERRORS as error:
+            return self._dead(event, error)
+        except asyncio.CancelledError:
+            if self._in_flight is task:
+                raise
+            return self._dead(event, RuntimeError("the accumulator was restarted while it processed this event"))
+        finally:
+            if self._in_flight is task:
+                self._in_flight = self._in_flight_since = self.stuck_since = None
+        await self._wait_for_room()  # others may have taken it since
+        return self._refused() or self.emit(boundary, event)
+
+    def process(self, value: Any) -> Any:
+        """Call the author's function, with the running state if there is one."""
+        return self.call(value) if self.definition.state is None else self.call(value, self.state)
+
+    def emit(self, boundary: Any, event: Any) -> Receipt:
+        """Hand a boundary on, unless there is nothing to say or it is not what was declared."""
+        self._last_event = self.clock.monotonic()
+        if boundary is None:
+            self.suppressed += 1
+            return self._receipt("suppressed")
+        try:
+            boundary = self.check(boundary)
+        except MisfitError as error:
+            return self._dead(event, error)
+        if self.definition.state is not None:
+            self.state = boundary
+        receipt = self.number()
+        self.deliver(boundary)
+        return receipt
+
+    def number(self) -> Receipt:
+        """Give the next boundary its number, before it is handed on: what it sets off may push here again."""
+        self.tally.sequence = sequence = self.tally.sequence + 1
+        return Receipt(True, sequence, "emitted")
+
+    def check(self, boundary: Any) -> Any:
+        """Return a boundary that is what the function promised, or raise MisfitError."""
+        classes = self.boundary.classes
+        if classes is None or isinstance(boundary, classes) or (float in classes and type(boundary) is int):
+            return boundary
+        raise MisfitError(f"'{self.name}' returned {type(boundary).__name__}, which is not what it declares")
+
+    # -- the fast way
+
+    def handle(self) -> Handle:
+        """Return the synchronous way in for hot loops: it stays valid whatever is restarted or reloaded."""
+        self._check_needs_no_wait()
+        self._try_path()
+        return self._path.call
+
+    def _check_needs_no_wait(self) -> None:
+        waits = "is asynchronous" if self.is_async else None
+        if any(reactor.needs_commit for reactor, _ in self.targets):
+            waits = "feeds a reactor with durability='boundary'"
+        if waits is not None:
+            message = f"accumulator '{self.name}' {waits}: use `await node.push(...)`"
+            raise RequestError(message, code="needs_push", status=409)
+
+    def _try_path(self) -> None:
+        """Open the fast way once after each change, if there is one."""
+        if self._path_was_tried:
+            return
+        self._path_was_tried = True
+        self._is_free = self.down is None and not self.is_async and all(one.takes_all for one, _ in self.targets)
+        is_checked = self.admission.expected is not None or self.admission.classes is None
+        plain = self.is_plain and is_checked and not self.is_async and self.definition.state is None
+        if plain and self.down is None and len(self.targets) == 1:
+            reactor, index = self.targets[0]
+            reactor.open_path(self._path, self, index)
+
+    def shut_path(self) -> None:
+        """Let nobody take the fast way: something on it has changed."""
+        self._path.shut()
+        self._path_was_tried = self._is_free = False
+
+    def with_care(self, event: Any) -> int | None:
+        """Take an event that is not plain, or for which there is no fast way."""
+        if self._heir is not None:
+            return self._heir().with_care(event)
+        self._try_path()
+        value = self.let_in(event)
+        if value is REFUSED:
+            return None
+        if self._path.is_open and value.__class__ is self.admission.expected:
+            return self._path.call(value)
+        receipt = self.take(value)
+        return receipt.sequence if receipt.outcome == "emitted" else None
+
+    def spoiled(self, event: Any, error: BaseException) -> None:
+        """Put an event aside that the author's function could not digest."""
+        self._unusual = self._dead(event, error)
+
+    def hand_on(self, event: Any, boundary: Any) -> int | None:
+        """Emit a boundary the long way, if there is room for it."""
+        if boundary is not None and not self._is_free:
+            self._check_room()
+        receipt = self._unusual = self._refused() or self.emit(boundary, event)
+        return receipt.sequence if receipt.outcome == "emitted" else None
+
+    def let_in(self, event: Any) -> Any:
+        """Admit an event without waiting: REFUSED if it is turned away, FullError where it would have to wait."""
+        if not self._is_free:
+            self._check_needs_no_wait()
+            if self._turned_away() is not None:
+                return REFUSED
+            self._check_room()
+        try:
+            return self._admit(event, "json")
+        except MisfitError as error:
+            self._dead(event, error)
+            return REFUSED
+
+    def _check_room(self) -> None:
+        if self._blocked():
+            reactor = next((one for one, _ in self.targets if one.room.is_blocked), self.targets[0][0])
+            raise FullError(reactor.name, reactor.room.capacity)
+
+    def _blocked(self) -> bool:
+        return self._waiting > 0 or any(target.room.is_blocked for target, _ in self.targets)
+
+    async def _wait_for_room(self) -> None:
+        while full := [target.room for target, _ in self.targets if target.room.is_blocked]:
+            await full[0].wait()
+
+    def _dead(self, event: Any, error: BaseException, form: str = "json") -> Receipt:
+        self._last_event = self.clock.monotonic()
+        text = f"{type(error).__name__}: {error}"
+        self.letters.put("event", text, form, event=event)
+        logger.warning(events.EVENT_DEAD, extra={"accumulator": self.name, "error": text})
+        return self._receipt("dead_lettered", text)
+
+    def _receipt(self, outcome: Any, reason: str | None = None) -> Receipt:
+        return Receipt(outcome in ("emitted", "suppressed", "buffered"), self.sequence, outcome, reason)
+
+    async def replay(self, letter: DeadLetter, form: str) -> Receipt:
+        """Try a dead event again; it stays a dead letter if it fails again."""
+        before = {one.id for one in self.letters.letters()}
+        receipt = await self.push(letter.event, form)
+        if receipt.accepted:
+            self.letters.remove(letter.id)
+        elif receipt.outcome == "dead_lettered":
+            again = [one for one in self.letters.letters() if one.id not in before and one.error == receipt.reason]
+            self.letters.failed_again(letter, receipt.reason or letter.error, [one.id for one in again[-1:]])
+        return receipt
+
+    # -- counting
+
+    @property
+    def last_event(self) -> float | None:
+        """When the last event came, in seconds of the clock."""
+        known = [target.arrivals[index] for target, index in self.targets]
+        return max((moment for moment in (*known, self._last_event) if moment is not None), default=None)
+
+    @property
+    def events(self) -> int:
+        """How many events were taken in, whatever became of them."""
+        return self.sequence + self.suppressed + self.buffered + self.letters.total
+
+    def _count_drop(self, reason: str) -> None:
+        self.dropped[reason] += 1
+
+
+def _no_function(*_: Any) -> Any:
+    raise TypeError("a window has no function")
