@@ -61,13 +61,14 @@ $(READY): pyproject.toml $(PINS)
 	echo "Setting up $(VENV) with $$($$found --version)"; \
 	$$found -m venv --clear $(VENV)
 	@{ $(INSTALL_WITH_UV); } || { echo "Without uv: installing with pip"; $(INSTALL_WITH_PIP); }
+	@$(PYTHON) -m compileall -q src
 	@touch $@
 
 # uv comes by the pins too: its lines of the list are a list of their own.
 INSTALL_WITH_UV = \
 	sed -n '/^uv==/,/ via /p' $(PINS) > $(VENV)/uv.txt && \
 	$(PIP_INSTALL) --require-hashes --requirement $(VENV)/uv.txt && \
-	$(UV) pip sync --quiet --python $(PYTHON) --require-hashes $(PINS) && \
+	$(UV) pip sync --quiet --compile-bytecode --python $(PYTHON) --require-hashes $(PINS) && \
 	$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation --editable .
 
 INSTALL_WITH_PIP = \

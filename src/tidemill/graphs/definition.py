@@ -125,12 +125,12 @@ class Criteria(msgspec.Struct, frozen=True):
 
 
 def any_of(*accumulators: Accumulator) -> Criteria:
-    """Fire when any of these accumulators has news; the others only fill the cache."""
+    """Fire when any of these accumulators has news; the others only fill the cache. None named: all of them."""
     return Criteria("any", accumulators)
 
 
 def all_of(*accumulators: Accumulator) -> Criteria:
-    """Fire when every one of these accumulators has news since the last firing."""
+    """Fire when every one of these accumulators has news since the last firing. None named: all of them."""
     return Criteria("all", accumulators)
 
 
@@ -218,12 +218,13 @@ class Reactor:
     def _criteria_complaints(self) -> list[str]:
         if not isinstance(self.when, Criteria):
             return [f"when is 'any', 'all', tm.any_of(...) or tm.all_of(...), not {self.when!r}"]
-        return [
-            f"when names '{getattr(one, 'name', one)}', which is not among its accumulators {list(self.names)}"
-            f"{did_you_mean(str(getattr(one, 'name', one)), self.names)}"
-            for one in self.when.accumulators
-            if one not in self.accumulators
-        ]
+        return [self._criteria_complaint(one) for one in self.when.accumulators if one not in self.accumulators]
+
+    def _criteria_complaint(self, stranger: Any) -> str:
+        if not isinstance(stranger, Accumulator):
+            return f"when names {stranger!r}: pass the accumulators themselves to tm.any_of and tm.all_of"
+        hint = did_you_mean(stranger.name, self.names)
+        return f"when names '{stranger.name}', which is not among its accumulators {list(self.names)}{hint}"
 
     def __repr__(self) -> str:
         return f"<reactor '{self.name}' of {', '.join(self.names)}>"

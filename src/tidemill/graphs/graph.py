@@ -22,7 +22,7 @@ class Graph:
     """
 
     # `__call__` is a slot, so that calling a graph calls its generated function without a detour.
-    __slots__ = ("__call__", "_compiled", "location", "name", "nodes", "reactor")
+    __slots__ = ("__call__", "_compiled", "_direct", "location", "name", "nodes", "reactor")
 
     def __init__(self, name: str, *, reactor: Reactor | str | None = None) -> None:
         self.name = name
@@ -30,6 +30,7 @@ class Graph:
         self.location = caller_location()
         self.nodes: list[Node] = []
         self._compiled: Compiled | None = None
+        self._direct: Callable[..., Any] | None = None
         self.__call__ = self._first_call
         if not isinstance(name, str) or not name:
             raise DefinitionError.of("graph", "a graph needs a name", self.location)
@@ -73,7 +74,7 @@ class Graph:
         except TypeError as error:
             raise DefinitionError.of(f"graph '{self.name}'", str(error), self.location) from error
         self.nodes.append(Node(function=captured, **options))
-        self._compiled = None
+        self._compiled = self._direct = None
         self.__call__ = self._first_call
         return function
 
@@ -82,7 +83,7 @@ class Graph:
         self.compiled()
 
     def compiled(self) -> Compiled:
-        """Return the compiled graph, building it if nothing changed since would be untrue."""
+        """Return the compiled graph, built once, and anew after a node was added."""
         if self._compiled is None:
             self._compiled = self.compile_for(self.reactor if isinstance(self.reactor, Reactor) else None)
         return self._compiled
@@ -102,8 +103,10 @@ class Graph:
         return self.compiled().routine.source
 
     def _first_call(self, /, **inputs: Any) -> Any:
-        self.__call__ = direct_call(self.compiled())
-        return self.__call__(**inputs)
+        """Make the function behind direct calls, once, also for whoever held this one."""
+        if self._direct is None:
+            self._direct = self.__call__ = direct_call(self.compiled())
+        return self._direct(**inputs)
 
     def __repr__(self) -> str:
         return f"<graph '{self.name}' of {', '.join(node.name for node in self.nodes)}>"

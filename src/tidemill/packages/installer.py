@@ -1,16 +1,17 @@
 """Loading and unloading packages whole: everything is checked first, then done, and undone if a step fails."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from tidemill.engine.graphs.scheduler import GraphDeclaration, GraphScheduler
 from tidemill.engine.registry import Registry
 from tidemill.graphs.compiler import Compiled
-from tidemill.graphs.definition import Reactor
+from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
-from tidemill.kernel.errors import DefinitionError, RequestError
+from tidemill.graphs.variants import label
+from tidemill.kernel.errors import DefinitionError, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.loader import Package
 
@@ -84,7 +85,7 @@ class Installer:
         replacing = frozenset(before.reactors) if before else frozenset()
         mine = frozenset(before.graphs) if before else frozenset()
         for reactor in owned:
-            _check_annotations(reactor)
+            _check_accumulators(reactor)
             self._scheduler.check_names(reactor, tenant, replacing)
             if reactor.name in replacing and not self._scheduler.has_same_contract(tenant, reactor):
                 self._scheduler.guard_unload(tenant, reactor.name, mine)
@@ -134,8 +135,18 @@ class Installer:
         self._registry.drop_package(tenant, name)
 
 
-def _check_annotations(reactor: Reactor) -> None:
-    """Refuse accumulators whose annotations cannot be resolved: their events could not be checked."""
-    problems = [problem for one in reactor.accumulators for problem in one.signature.problems]
+def _check_accumulators(reactor: Reactor) -> None:
+    """Refuse accumulators whose events could not be checked, or whose state cannot begin."""
+    problems = [problem for one in reactor.accumulators for problem in (*one.signature.problems, *_state_problems(one))]
     if problems:
         raise DefinitionError(problems, f"reactor '{reactor.name}'")
+
+
+def _state_problems(accumulator: Accumulator) -> Iterator[Problem]:
+    if accumulator.state is None:
+        return
+    try:
+        accumulator.state()
+    except Exception as error:  # author code: whatever it raises, the state cannot begin
+        message = f"state= of accumulator '{accumulator.name}' begins as {label(accumulator.state)}(): {error}"
+        yield Problem(message=f"{message}; give its fields defaults", location=accumulator.location)

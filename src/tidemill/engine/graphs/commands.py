@@ -59,11 +59,9 @@ class ReactorHandle:
         )
 
     def _dropped(self) -> Counter[str]:
-        total = Counter(self._reactor.dropped)
+        total = self._reactor.all_dropped()
         for one in self._reactor.accumulators:
             total.update(one.dropped)
-        if self._reactor.wheel.inputs.forgotten:
-            total["consumed"] = self._reactor.wheel.inputs.forgotten
         return total
 
     def firings(self, limit: int = 50) -> list[Firing]:

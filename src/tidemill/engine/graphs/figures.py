@@ -29,7 +29,7 @@ def _read_reactor(reactor: RunningReactor) -> Iterable[Sample]:
     yield Sample("reactor_firing_seconds_p50", latency.p50, labels)
     yield Sample("reactor_firing_seconds_p99", latency.p99, labels)
     yield Sample("dead_letters_total", reactor.wheel.outcomes.letters.total, labels)
-    for reason, count in reactor.dropped.items():
+    for reason, count in reactor.all_dropped().items():
         yield Sample("boundaries_dropped_total", count, (*labels, ("reason", reason)))
 
 

@@ -3,7 +3,7 @@
 Fast firings are logged in bursts. A burst begins with a copy of the cache; each firing after that adds only what
 changed: (source, boundary, started, ended, values). The snapshot that a firing saw is put together again when somebody
 looks at it. So logging costs the same with one accumulator as with a hundred. All other firings, those that were
-manual, failed, degraded, or took several boundaries at once, are logged whole.
+manual, failed, or took several boundaries at once, are logged whole.
 """
 
 from collections import Counter, deque

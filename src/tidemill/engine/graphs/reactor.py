@@ -65,6 +65,11 @@ class RunningReactor(Housing, Target):
     def drop(self, reason: str) -> None:
         self.dropped[reason] += 1
 
+    def all_dropped(self) -> Counter[str]:
+        """Return what was not delivered, or not kept for `ctx.consumed`, by reason."""
+        forgotten = self.wheel.inputs.forgotten
+        return self.dropped + Counter({"consumed": forgotten}) if forgotten else Counter(self.dropped)
+
     def refresh_window(self, index: int, content: list[Any]) -> None:
         self.wheel.inputs.cache[index] = content
         self.wheel.lane.close()
