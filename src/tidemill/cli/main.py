@@ -1,0 +1,42 @@
+"""The `tidemill` command."""
+
+from typing import Annotated
+
+import typer
+
+from tidemill import TidemillError, __version__
+from tidemill.cli.commands import graph
+from tidemill.cli.output import complain, say
+
+app = typer.Typer(
+    name="tidemill",
+    help="Computation graphs that turn when events come.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(graph.app, name="graph")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(f"tidemill {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def tidemill(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and stop.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Computation graphs that turn when events come."""
+
+
+def main() -> None:
+    """Run the command line; errors that users can mend end it without a traceback."""
+    try:
+        app(prog_name="tidemill")
+    except TidemillError as error:
+        complain(str(error))
+        raise SystemExit(1) from error
