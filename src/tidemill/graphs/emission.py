@@ -201,10 +201,9 @@ class Page:
                 self._tell_variant(one.name, self._known_classes(one.name), None)
 
     def values(self) -> str:
-        """Return the expression for the values that the shape asks for."""
-        return "".join(
-            f"{name}, " for name in (*self.shape.kept, *(f"{name}{self.kind}" for name in self.shape.routed))
-        ).strip()
+        """Return the expression for the tuple of values that the shape asks for."""
+        names = [*self.shape.kept, *(f"{name}{self.kind}" for name in self.shape.routed)]
+        return f"{names[0]}," if len(names) == 1 else ", ".join(names)
 
     def draft(self) -> Draft:
         """Return what was written."""
