@@ -65,7 +65,7 @@ class Node:
         self._environment.tasks.start("graph scheduler: watch", self._scheduler.watch())
         try:
             for thing in in_load_order(self._to_load):
-                await self.load(thing)
+                await self._load(thing, self.tenant)  # without a turn of the loop: no source begins before its graphs
         except BaseException:
             await self._close()
             raise
@@ -80,7 +80,7 @@ class Node:
         if self._is_open:
             self._is_open = False
             await self._installer.close()
-            await self._environment.tasks.close()
+            await self._environment.tasks.close(self.settings.unload_timeout)
 
     def _tenant(self, tenant: str | None) -> str:
         if not self._is_open:
@@ -91,16 +91,22 @@ class Node:
 
     async def load(self, thing: Any, *, tenant: str | None = None) -> str:
         """Load a module or a definition and return the package's name; loaded again, it is swapped hot."""
-        owner = self._tenant(tenant)
-        name = await self._installer.load(read_package(thing), owner)
-        self._loaded[owner, name] = thing
+        work = self._load(thing, self._tenant(tenant))
+        return await self._environment.tasks.see_through("node: load", work)
+
+    async def _load(self, thing: Any, tenant: str) -> str:
+        name = await self._installer.load(read_package(thing), tenant)
+        self._loaded[tenant, name] = thing
         return name
 
     async def unload(self, name: str, *, tenant: str | None = None) -> None:
         """Unload a package by the name that `load` returned."""
-        owner = self._tenant(tenant)
-        await self._installer.unload(name, owner)
-        del self._loaded[owner, name]
+        work = self._unload(name, self._tenant(tenant))
+        await self._environment.tasks.see_through("node: unload", work)
+
+    async def _unload(self, name: str, tenant: str) -> None:
+        await self._installer.unload(name, tenant)
+        del self._loaded[tenant, name]
 
     # -- events
 

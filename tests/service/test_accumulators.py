@@ -445,9 +445,11 @@ async def test_a_source_is_closed_with_its_node() -> None:
 async def test_a_full_queue_holds_the_source_back() -> None:
     """G-12: back-pressure reaches the source."""
     yielded: list[int] = []
+    paused = asyncio.Event()
 
     class Eager:
         async def start(self, checkpoint: Any) -> AsyncIterator[tuple[int, int]]:
+            await paused.wait()
             for number in range(5):
                 yielded.append(number)
                 yield number, number
@@ -459,6 +461,7 @@ async def test_a_full_queue_holds_the_source_back() -> None:
     reactor = tm.Reactor("r", [numbers], strategy="sequential", capacity=2)
     async with tm.Node(load=[reactor]) as node, asyncio.timeout(5):
         await node.reactor("r").pause()
+        paused.set()
         await node.settle()
         assert yielded == [0, 1, 2]
         await node.reactor("r").resume()

@@ -1,6 +1,7 @@
 """Bounded queues: what happens when a sequential reactor's queue is full."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -198,3 +199,50 @@ async def test_a_queue_that_is_never_full_treats_all_policies_alike(overflow: st
         receipts = [await node.push("a", value) for value in range(5)]
     assert [receipt.sequence for receipt in receipts] == [1, 2, 3, 4, 5]
     assert sample.seen == [0, 1, 2, 3, 4]
+
+
+async def test_what_cannot_wait_for_room_exceeds_a_blocking_queue() -> None:
+    """G-4, G-12: only drop_oldest drops; a window that another reactor's graph feeds has nobody to hold back."""
+    recent = tm.window("recent", int, capacity=5)
+
+    @tm.passthrough
+    def a(event: int) -> int:
+        return event
+
+    feeding = tm.Reactor("feeding", [a, recent])
+    fed = tm.Reactor("fed", [recent], strategy="sequential", capacity=2, overflow="block")
+    graph = tm.Graph("g", reactor=feeding)
+
+    @graph.node(feeds=recent)
+    def out(a: int) -> int:
+        return a
+
+    async with tm.testing.node(load=[feeding, fed, graph]) as node:
+        await node.reactor("fed").pause()
+        for value in range(4):
+            await node.push("a", value)
+        state = node.reactor("fed").state()
+        await node.reactor("fed").resume()
+        seen = [firing.inputs["recent"] for firing in node.reactor("fed").firings()]
+    assert (state.dropped, state.queued) == ({}, 4)
+    assert seen == [[0, 1, 2, 3], [0, 1, 2], [0, 1], [0]]
+
+
+@pytest.mark.parametrize("options", [{"capacity": 10}, {"capacity": 1, "overflow": "drop_oldest"}])
+async def test_a_new_version_with_more_room_lets_in_who_waits(options: dict[str, Any]) -> None:
+    """G-12, G-27: nobody waits for room that is there."""
+
+    @tm.passthrough
+    def a(event: int) -> int:
+        return event
+
+    old = tm.Reactor("r", [a], strategy="sequential", capacity=1)
+    new = tm.Reactor("r", [a], strategy="sequential", **options)
+    async with tm.testing.node(load=[old]) as node, asyncio.timeout(5), asyncio.TaskGroup() as group:
+        await node.reactor("r").pause()
+        await node.push("a", 1)
+        waiting = group.create_task(node.push("a", 2))
+        await node.advance(0)
+        assert not waiting.done()
+        await node.load(new)
+        assert (await waiting).outcome == "emitted"

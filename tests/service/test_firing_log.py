@@ -8,6 +8,7 @@ import pytest
 import tidemill as tm
 from tests.service.samples import raising, single, slow
 
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
@@ -164,10 +165,14 @@ async def test_next_firing_waits_for_one() -> None:
 
 
 async def test_next_firing_gives_up_after_its_timeout_and_loses_nothing() -> None:
-    """API: `timeout`."""
-    async with tm.testing.node(load=single().load) as node:
+    """API: `timeout`, in the node's own time."""
+    async with tm.testing.node(load=single().load) as node, asyncio.timeout(5):
+        waiting = asyncio.gather(node.reactor("r").next_firing(timeout=5))
+        await node.advance("4s")
+        assert not waiting.done()
+        await node.advance("1s")
         with pytest.raises(TimeoutError):
-            await node.reactor("r").next_firing(timeout=0.001)
+            await waiting
         await node.push("a", 1)
         assert (await node.reactor("r").next_firing(timeout=1)).inputs == {"a": 1}
 
@@ -211,3 +216,69 @@ async def test_a_log_that_is_not_full_shows_all_it_has(count: int) -> None:
             await node.push("a", value)
         assert len(node.reactor("r").firings()) == min(count, 50)
         assert len(node.reactor("r").firings(limit=200)) == count
+
+
+async def test_firings_follow_the_wall_clock_and_past_ones_stay_where_they_were() -> None:
+    """G-16: `at` is when it was, by the wall clock of that moment, for firings logged whole too."""
+    for sample in (single(), slow(lambda value: asyncio.sleep(0))):
+        clock = SteppingClock()
+        async with tm.testing.TestNode(load=sample.load, clock=clock) as node:
+            await node.push("a", 1)
+            await node.settle()
+            await node.reactor("r").pause()
+            clock.step = timedelta(hours=1)
+            await node.reactor("r").resume()
+            await node.push("a", 2)
+            await node.settle()
+            second, first = node.reactor("r").firings()
+        assert second.at - first.at == timedelta(hours=1)
+        assert first.at == EPOCH
+
+
+class SteppingClock(tm.testing.VirtualClock):
+    """A virtual clock whose wall time can be set."""
+
+    step = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.step
+
+
+async def test_the_duration_of_a_replay_is_that_of_its_graphs() -> None:
+    """G-16: not of the wait for its turn."""
+    gate, mood = asyncio.Event(), {"bad": True}
+
+    async def act(value: int) -> None:
+        if value == 1 and mood["bad"]:
+            raise ValueError
+        if value == 2:
+            await gate.wait()
+
+    sample = slow(act)
+    async with tm.testing.node(load=sample.load) as node, asyncio.timeout(5):
+        await node.push("a", 1)
+        await node.settle()
+        mood["bad"] = False
+        (letter,) = await node.reactor("r").dead_letters()
+        await node.push("a", 2)
+        await node.advance(0)
+        replay = asyncio.gather(node.reactor("r").replay(letter.id))
+        await node.advance("10s")
+        gate.set()
+        (firing,) = await replay
+    assert isinstance(firing, tm.Firing)
+    assert firing.duration == 0
+
+
+async def test_bursts_and_whole_firings_are_read_in_order() -> None:
+    """G-16: whatever is asked for, and however it was logged."""
+    sample = single(raising(when=lambda value: value % 7 == 0))
+    async with tm.testing.node(load=sample.load) as node:
+        push = node.handle("a")
+        for value in range(300):
+            push(value)
+        reactor = node.reactor("r")
+        for limit in (1, 6, 7, 8, 200):
+            assert [one.inputs["a"] for one in reactor.firings(limit)] == list(range(299, 299 - limit, -1))
+        handed = [(await reactor.next_firing()).inputs["a"] for _ in range(200)]
+    assert handed == list(range(handed[0], handed[0] + 200))

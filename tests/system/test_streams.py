@@ -8,6 +8,9 @@ import pytest
 
 import tidemill as tm
 from tests.system.brokers import KafkaCluster, nats_server, publish
+from tidemill.engine.graphs.sources import kafka
+from tidemill.engine.graphs.sources.feed import Listener
+from tidemill.kernel.clock import VirtualClock
 
 
 class Price(tm.Boundary):
@@ -107,3 +110,17 @@ async def test_a_stream_without_servers_is_refused_at_load(source: tm.Kafka | tm
         with pytest.raises(tm.OperationError, match=f"'pricing'.*{setting}_servers"):
             await node.load(reactor)
         assert node.registry.reactors() == node.registry.accumulators() == node.registry.endpoints() == []
+
+
+async def test_a_partition_that_a_rebalance_took_away_is_no_failure() -> None:
+    """G-19: its new owner reads the event again; storing its offset here fails, and must not crash the stream."""
+    settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.offset.store": False, "log_level": 0}
+    following = kafka._Following("t", settings, SilentListener(), VirtualClock())
+    following._store(kafka.TopicPartition("t", 0, 1))
+    with pytest.raises(kafka.KafkaException):
+        following.consumer.store_offsets(offsets=[kafka.TopicPartition("t", 0, 1)])
+    await following.close()
+
+
+class SilentListener(Listener):
+    """Hears nothing."""

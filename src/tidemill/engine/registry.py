@@ -1,23 +1,31 @@
-"""What is loaded now, by name: the node's constructors and endpoints. One per node, no globals."""
+"""What is loaded now, by name: the node's declarations and endpoints. One per node, no globals."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
-from tidemill.graphs.definition import Accumulator, Reactor
+import msgspec
+
+from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 
 Key = tuple[str, str]
 
 
+class PackageState(msgspec.Struct, frozen=True, kw_only=True):
+    """The side effects of a loaded package: all that unloading needs."""
+
+    reactors: tuple[str, ...] = ()
+    graphs: tuple[str, ...] = ()
+
+
 class Registry:
-    """Names of what is loaded, per tenant, and the constructors that mint them anew."""
+    """Names of what is loaded, per tenant, and the declarations from which it is built and built again."""
 
     def __init__(self, tenant: str) -> None:
         self._tenant = tenant
-        self._reactors: dict[Key, Callable[[], Reactor]] = {}
-        self._accumulators: dict[Key, Callable[[], Accumulator]] = {}
-        self._graphs: dict[Key, Callable[[], Graph]] = {}
-        self._packages: dict[Key, Any] = {}
+        self._reactors: dict[Key, Reactor] = {}
+        self._accumulators: set[Key] = set()
+        self._graphs: dict[Key, Graph] = {}
+        self._packages: dict[Key, PackageState] = {}
         self._endpoints: set[Key] = set()
 
     # -- what is loaded, for people
@@ -56,38 +64,37 @@ class Registry:
 
     # -- for the engine
 
-    def add_reactor(self, tenant: str, name: str, constructor: Callable[[], Reactor]) -> None:
-        """Remember how to mint a reactor."""
-        self._reactors[tenant, name] = constructor
-
-    def mint_reactor(self, tenant: str, name: str) -> Reactor:
-        """Return the current declaration of a reactor."""
-        return self._reactors[tenant, name]()
+    def add_reactor(self, tenant: str, reactor: Reactor) -> None:
+        """Remember a reactor's current declaration."""
+        self._reactors[tenant, reactor.name] = reactor
 
     def drop_reactor(self, tenant: str, name: str) -> None:
         """Forget a reactor."""
         self._reactors.pop((tenant, name), None)
 
-    def add_accumulator(self, tenant: str, name: str, constructor: Callable[[], Accumulator]) -> None:
-        """Remember how to mint an accumulator."""
-        self._accumulators[tenant, name] = constructor
+    def add_accumulator(self, tenant: str, name: str) -> None:
+        """Remember that an accumulator runs."""
+        self._accumulators.add((tenant, name))
 
     def drop_accumulator(self, tenant: str, name: str) -> None:
         """Forget an accumulator."""
-        self._accumulators.pop((tenant, name), None)
+        self._accumulators.discard((tenant, name))
 
-    def add_graph(self, tenant: str, name: str, constructor: Callable[[], Graph]) -> None:
-        """Remember how to mint a graph."""
-        self._graphs[tenant, name] = constructor
+    def add_graph(self, tenant: str, graph: Graph) -> None:
+        """Remember a graph's current declaration."""
+        self._graphs[tenant, graph.name] = graph
 
-    def mint_graph(self, tenant: str, name: str) -> Graph | None:
-        """Return the current declaration of a graph, if it is loaded."""
-        constructor = self._graphs.get((tenant, name))
-        return constructor() if constructor else None
+    def graph(self, tenant: str, name: str) -> Graph:
+        """Return the current declaration of a loaded graph."""
+        return self._graphs[tenant, name]
 
-    def drop_graph(self, tenant: str, name: str) -> None:
-        """Forget a graph."""
-        self._graphs.pop((tenant, name), None)
+    def has_graph(self, tenant: str, name: str) -> bool:
+        """Return whether a graph of that name is loaded."""
+        return (tenant, name) in self._graphs
+
+    def drop_graph(self, tenant: str, name: str) -> bool:
+        """Forget a graph; return whether it was known."""
+        return self._graphs.pop((tenant, name), None) is not None
 
     def add_endpoints(self, tenant: str, keys: Iterable[str]) -> None:
         """Let sockets find these, all at once."""
@@ -97,11 +104,11 @@ class Registry:
         """Let sockets find these no more."""
         self._endpoints.difference_update((tenant, key) for key in keys)
 
-    def add_package(self, tenant: str, name: str, state: Any) -> None:
+    def add_package(self, tenant: str, name: str, state: PackageState) -> None:
         """Remember what a package has loaded."""
         self._packages[tenant, name] = state
 
-    def package(self, tenant: str, name: str) -> Any:
+    def package(self, tenant: str, name: str) -> PackageState | None:
         """Return what a package has loaded, or None."""
         return self._packages.get((tenant, name))
 

@@ -40,12 +40,19 @@ class Tasks:
         task.add_done_callback(lambda _: _stopped(name, work, outcome))
         return await outcome
 
-    async def close(self) -> None:
-        """Cancel what still runs and wait for it."""
-        while self._running:
+    async def close(self, patience: float = 5.0) -> None:
+        """Cancel what still runs and wait for it; what does not give in within so many seconds is left behind."""
+        reminder = min(REMINDER, patience)
+        for _ in range(1 + int(patience / REMINDER)):
+            if not self._running:
+                break
             for task in tuple(self._running):
                 task.cancel()
-            await asyncio.wait(tuple(self._running), timeout=REMINDER)
+            await asyncio.wait(tuple(self._running), timeout=reminder)
+        if self._running:  # the group would wait for them for ever
+            names = sorted(task.get_name() for task in self._running)
+            logger.error("tasks that swallow their cancellation are left behind", extra={"tasks": names})
+            return
         await self._group.__aexit__(None, None, None)
 
     def __len__(self) -> int:
@@ -66,9 +73,11 @@ async def _guarded(work: Coroutine[Any, Any, Any]) -> Any:
 async def _report(work: Coroutine[Any, Any, Result], outcome: "asyncio.Future[Result]") -> None:
     try:
         result = await work
-    except TidemillError as error:
+    except Exception as error:  # whatever it is, it belongs to whoever asked
         if not outcome.done():
             outcome.set_exception(error)
+        elif not isinstance(error, TidemillError):
+            raise  # nobody waits any more, and it is a bug: it must be logged
     else:
         if not outcome.done():
             outcome.set_result(result)

@@ -1,13 +1,10 @@
 """Letting values in: an instance of the declared class passes untouched, all else is converted or refused."""
 
-from collections.abc import Callable
 from typing import Annotated, Any, get_origin, is_typeddict
 
 import msgspec
 
 from tidemill.graphs.variants import label, members, variants
-
-Decode = Callable[[bytes], Any]
 
 
 class MisfitError(ValueError):

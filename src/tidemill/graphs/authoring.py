@@ -47,7 +47,7 @@ def batch(
     """Declare an accumulator that gathers events and sums them up: by time, by size, and after each firing."""
     location = caller_location()
     seconds = _duration("batch(every=...)", every, location)
-    if max_size is not None and (not isinstance(max_size, int) or max_size < 1):
+    if max_size is not None and (type(max_size) is not int or max_size < 1):
         raise DefinitionError.of("batch", f"max_size is a number of events, at least 1, not {max_size!r}", location)
     return lambda call: _declare(call, Kind.BATCH, every=seconds, max_size=max_size, state=state)
 
@@ -57,7 +57,7 @@ def window(name: str, element: Any, *, capacity: int) -> Accumulator:
     location = caller_location()
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise DefinitionError.of("window", f"a window's name is an identifier, not {name!r}", location)
-    if not isinstance(capacity, int):
+    if type(capacity) is not int:
         raise DefinitionError.of(f"window '{name}'", f"capacity is a whole number, not {capacity!r}", location)
     return Accumulator(name=name, kind=Kind.WINDOW, location=location, element=element, capacity=capacity)
 

@@ -8,7 +8,7 @@ from typing import Any
 class Context:
     """The firing around a node: annotate a parameter with it to get it."""
 
-    __slots__ = ("_name_firing", "consumed", "graph", "log")
+    __slots__ = ("_consumed", "_name_firing", "graph", "log")
 
     def __init__(
         self,
@@ -19,8 +19,13 @@ class Context:
     ) -> None:
         self.graph = graph
         self._name_firing = name_firing
-        self.consumed = consumed
+        self._consumed = consumed
         self.log = log
+
+    @property
+    def consumed(self) -> list[tuple[str, Any]]:
+        """What led to this firing, as (source, boundary) in the order of arrival; a list of your own."""
+        return self._consumed.copy()
 
     @property
     def firing_id(self) -> str:

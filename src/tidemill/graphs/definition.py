@@ -196,7 +196,7 @@ class Reactor:
             for what, value, known in self._choices()
             if value not in known
         ]
-        if not isinstance(self.capacity, int) or self.capacity < 1:
+        if type(self.capacity) is not int or self.capacity < 1:
             said.append(f"capacity is a number of boundaries, at least 1, not {self.capacity!r}")
         if self.on_error != "dead_letter" and not isinstance(self.on_error, Retry):
             said.append(f"on_error is 'dead_letter' or tm.Retry(...), not {self.on_error!r}")

@@ -14,6 +14,7 @@ from tidemill.graphs.compiler import Compiled, Routine
 from tidemill.graphs.context import Context
 from tidemill.graphs.emission import Desk, write_direct
 from tidemill.graphs.result import GraphResult
+from tidemill.graphs.variants import label
 from tidemill.graphs.wired import Input
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
@@ -45,7 +46,7 @@ class _CallDesk(Desk):
     def _admit(self, one: Input, admission: Admission, value: Any) -> Any:
         if value is None:
             if one.required:
-                raise self._missing(one.name)
+                raise self._missing(one)
             return [] if one.window else None
         try:
             return admission.admit(value)
@@ -53,9 +54,10 @@ class _CallDesk(Desk):
             message = f"input '{one.name}' of graph '{self._compiled.name}': {error}"
             raise RequestError(message, code="invalid_input", input=one.name) from error
 
-    def _missing(self, name: str) -> RequestError:
-        message = f"graph '{self._compiled.name}' cannot run without input '{name}'"
-        return RequestError(message, code="missing_input", input=name)
+    def _missing(self, one: Input) -> RequestError:
+        needed = f"input '{one.name}' ({label(one.annotation)}); pass {one.name}=..."
+        message = f"graph '{self._compiled.name}' cannot run without {needed}"
+        return RequestError(message, code="missing_input", input=one.name)
 
     def refuse(self, unknown: dict[str, Any]) -> None:
         name = next(iter(unknown))

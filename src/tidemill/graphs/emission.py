@@ -2,17 +2,20 @@
 
 import keyword
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
+from tidemill.graphs.ordering import ancestors, has_parallel_waits, in_order, shared
 from tidemill.graphs.result import SKIPPED
 from tidemill.graphs.routes import AnyLive, Guard, Routes, RouteTest, Test
 from tidemill.graphs.shape import Shape, free_ending
 from tidemill.graphs.variants import NoneType
 from tidemill.graphs.wired import Edge, Origin, WiredNode, Wiring
 from tidemill.kernel.concurrency import Strands, in_thread
+
+DEEPEST = 20
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,57 +36,6 @@ def write(wiring: Wiring) -> Draft:
 def write_direct(wiring: Wiring, desk: "Desk") -> Draft:
     """Write the function behind `graph(name=value, ...)`: keywords in, a GraphResult out."""
     return _DirectPage(wiring, Routes.of(wiring.nodes), desk).filled()
-
-
-def _has_parallel_waits(wiring: Wiring, routes: Routes) -> bool:
-    """Return whether two nodes that must be awaited could wait at the same time."""
-    above = _ancestors(wiring)
-    slow = [one.name for one in wiring.nodes if one.node.is_slow]
-    return any(
-        one not in above[other] and other not in above[one] and not _exclusive(routes.guards[one], routes.guards[other])
-        for index, one in enumerate(slow)
-        for other in slow[index + 1 :]
-    )
-
-
-def _ancestors(wiring: Wiring) -> dict[str, set[str]]:
-    above: dict[str, set[str]] = {}
-    for one in in_order(wiring.nodes, {node.name: () for node in wiring.nodes}):
-        sources = [edge.source for edge in one.upstream()]
-        above[one.name] = set(sources).union(*(above[source] for source in sources))
-    return above
-
-
-def _exclusive(one: Guard, other: Guard) -> bool:
-    """Return whether two guards ask for different branches of the same route."""
-    asked = {test.source: set(test.classes) for test in one if isinstance(test, RouteTest)}
-    return any(
-        isinstance(test, RouteTest) and test.source in asked and not asked[test.source] & set(test.classes)
-        for test in other
-    )
-
-
-def in_order(nodes: Sequence[WiredNode], guards: Mapping[str, Guard]) -> list[WiredNode]:
-    """Return nodes in topological order, those with the same guard side by side, else as declared."""
-    waiting = {one.name: one for one in nodes}
-    ordered: list[WiredNode] = []
-    current: Guard = ()
-    while waiting:
-        ready = [one for one in waiting.values() if not any(edge.source in waiting for edge in one.upstream())]
-        chosen = max(ready, key=lambda one: _shared(current, guards[one.name]))
-        current = guards[chosen.name]
-        ordered.append(waiting.pop(chosen.name))
-    return ordered
-
-
-def _shared(one: Guard, other: Guard) -> int:
-    """Return how many tests two guards have in common from the start."""
-    length = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        length += 1
-    return length
 
 
 class _Block(msgspec.Struct):
@@ -139,7 +91,7 @@ class Page:
     def filled(self) -> Draft:
         """Write the whole function."""
         self.open()
-        if _has_parallel_waits(self.wiring, self.routes):
+        if has_parallel_waits(self.wiring, self.routes):
             self.strands()
         else:
             self.straight()
@@ -223,7 +175,7 @@ class Page:
         open_blocks: list[_Block] = []
         last: dict[int, _Block] = {}
         for one in self.order:
-            self._enter(self.routes.guards[one.name], open_blocks, last)
+            self._enter(self._guard(one.name), open_blocks, last)
             awaited = "await " if one.node.is_slow else ""
             self.line(f"{one.name} = {awaited}{self._call(one)}", one.name)
             if one.name in self.routed:
@@ -247,9 +199,14 @@ class Page:
         edges = ((edge, one.name) for one in self.order for edge in one.upstream())
         return {edge.source for edge, taker in edges if not self.routes.is_certain(edge, taker)}
 
+    def _guard(self, node: str) -> Guard:
+        """Return the tests to nest around a node; Python nests no deeper than 100, so deep routes are asked flat."""
+        guard = self.routes.guards[node]
+        return guard if len(guard) <= DEEPEST else self.routes.essential(node)
+
     def _enter(self, guard: Guard, open_blocks: list[_Block], last: dict[int, _Block]) -> None:
         """Close the blocks that a guard does not share with what is open, and open the rest."""
-        common = _shared(tuple(block.test for block in open_blocks), guard)
+        common = shared(tuple(block.test for block in open_blocks), guard)
         while len(open_blocks) > common:
             closed = open_blocks.pop()
             last[len(open_blocks)] = closed
@@ -258,10 +215,17 @@ class Page:
         for test in guard[common:]:
             self.depth = len(open_blocks) + self.margin
             before = last.pop(len(open_blocks), None)
-            open_blocks.append(self._open_block(test, before))
+            certain = self._is_certain(test, open_blocks)
+            open_blocks.append(self._open_block(test, before, certain=certain))
         self.depth = len(open_blocks) + self.margin
 
-    def _open_block(self, test: Test, before: _Block | None) -> _Block:
+    def _is_certain(self, test: Test, open_blocks: list[_Block]) -> bool:
+        """Return whether the value that a test asks about is there wherever the open blocks are entered."""
+        if not isinstance(test, RouteTest):
+            return False
+        return set(self.routes.guards.get(test.source, ())) <= {block.test for block in open_blocks}
+
+    def _open_block(self, test: Test, before: _Block | None, *, certain: bool) -> _Block:
         block = _Block(test, set(test.classes) if isinstance(test, RouteTest) else set())
         if (
             not (before and isinstance(test, RouteTest) and isinstance(before.test, RouteTest))
@@ -272,7 +236,7 @@ class Page:
         else:
             block.covered |= before.covered
             rest = set(self._known_classes(test.source)) - block.covered
-            self.line(f"elif {self._asks(test)}:" if rest else "else:")
+            self.line("else:" if certain and not rest else f"elif {self._asks(test)}:")
         return block
 
     def _known_classes(self, source: str) -> tuple[type, ...]:
@@ -342,7 +306,7 @@ class Page:
     def strands(self) -> None:
         """Write nodes that nothing slow precedes in line, and every other as a strand of its own."""
         self.is_woven = True
-        above = _ancestors(self.wiring)
+        above = ancestors(self.wiring)
         slow = {one.name for one in self.order if one.node.is_slow}
         strands = [one for one in self.order if one.name in slow or above[one.name] & slow]
         woven = {one.name for one in strands}

@@ -66,6 +66,9 @@ class Graph:
         """
         if function is not None:
             return self._add(function, thread=False, feeds=None, ignores=())
+        if not isinstance(ignores, list | tuple | set):
+            message = f"ignores is a list of classes, such as ignores=[Hold], not {ignores!r}"
+            raise DefinitionError.of(f"graph '{self.name}'", message, caller_location())
         return lambda call: self._add(call, thread=thread, feeds=feeds, ignores=tuple(ignores))
 
     def _add(self, function: Function, **options: Any) -> Function:

@@ -6,7 +6,7 @@ The only place that decides what a firing sees. `latest` keeps one value per sou
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -22,7 +22,6 @@ class Taken(msgspec.Struct, frozen=True):
     snapshot: list[Any]
     consumed: list[Entry]
     flags: int
-    injected: bool = False  # the values were given by hand and never stood in the queue
 
 
 class Inputs:
@@ -99,16 +98,6 @@ class Inputs:
         self.consumed.clear()
         return taken
 
-    def give_back(self, taken: Taken) -> None:
-        """Undo a take whose firing was interrupted: its news is news again, ahead of what came since."""
-        if taken.injected:
-            return
-        if self.sequential:
-            self.queue.extendleft(reversed(taken.consumed))
-            self.dirty |= taken.flags & ~_flags_of(taken.consumed)
-        else:
-            self.dirty |= taken.flags
-
     def replace(self, values: Sequence[Any]) -> Taken:
         """Replace the whole cache and take it for a firing; the queue stays."""
         self.cache[:] = values
@@ -119,7 +108,7 @@ class Inputs:
         ]
         self.dirty = 0
         self.consumed.clear()
-        return Taken(self.cache.copy(), given, 0, injected=True)
+        return Taken(self.cache.copy(), given, 0)
 
     def _is_blank(self, index: int, value: Any) -> bool:
         """Whether a window was left empty, as every window begins."""
@@ -130,6 +119,23 @@ class Inputs:
         self.capacity = capacity
         self.consumed = deque(self.consumed, maxlen=capacity)
 
+    def migrate(self, adapt: Callable[[int, Any], Any]) -> int:
+        """Make every value what `adapt` returns for its source; forget those it returns None for, and count them."""
+        lost = 0
+        for index, value in enumerate(self.cache):
+            adapted = None if value is None else adapt(index, value)
+            if adapted is None and value is not None:
+                lost += 1
+                adapted = self._blank[index]
+                self.dirty &= ~(1 << index)
+            self.cache[index] = adapted
+        for entries in (self.queue, self.consumed):
+            fitting = [(index, new) for index, value in entries if (new := adapt(index, value)) is not None]
+            lost += len(entries) - len(fitting)
+            entries.clear()
+            entries.extend(fitting)
+        return lost
+
     def drop_oldest(self) -> None:
         """Make room by forgetting the oldest queued boundary."""
         self.queue.popleft()
@@ -138,10 +144,3 @@ class Inputs:
         if self.sequential:
             return list(self.consumed)
         return [(index, value) for index, value in enumerate(self.cache) if self.dirty >> index & 1]
-
-
-def _flags_of(entries: Sequence[Entry]) -> int:
-    flags = 0
-    for index, _ in entries:
-        flags |= 1 << index
-    return flags

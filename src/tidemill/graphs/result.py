@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from tidemill.graphs.shape import Shape
+from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError
 
 
@@ -30,10 +31,13 @@ class NodeError(OperationError):
     """A node raised: which one, and what."""
 
     def __init__(self, node: str, cause: BaseException) -> None:
-        super().__init__(f"node '{node}' failed: {type(cause).__name__}: {cause}")
+        super().__init__(f"node '{node}' failed: {describe(cause)}")
         self.node = node
         self.cause = cause
         self.__cause__ = cause
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.node, self.cause)
 
 
 class GraphResult(msgspec.Struct, frozen=True, eq=False):
@@ -119,5 +123,5 @@ def plain(value: Any, by: Callable[[Any], Any] = repr) -> Any:
     """Return a value as JSON-able builtins; what msgspec does not know is described by `by`."""
     try:
         return msgspec.to_builtins(value, enc_hook=by, str_keys=True)
-    except (TypeError, ValueError, RecursionError):
-        return by(value)
+    except Exception:  # author code: a value may be of any class, and its repr may raise
+        return f"<{type(value).__name__}>"

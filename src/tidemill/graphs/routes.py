@@ -55,6 +55,13 @@ class Routes(msgspec.Struct):
         """Return whether an edge is live whenever its node runs."""
         return set(self.tests(edge)) <= set(self.guards[node])
 
+    def essential(self, node: str) -> Guard:
+        """Return a node's guard without the tests that others in it imply: those behind which their source runs."""
+        guard = self.guards[node]
+        sources = [test.source for test in guard if isinstance(test, RouteTest)]
+        implied = {earlier for source in sources for earlier in self.guards.get(source, ())}
+        return tuple(test for test in guard if test not in implied)
+
     def _guard(self, wired: WiredNode) -> Guard:
         required = [test for edge in wired.edges if not edge.optional for test in self.tests(edge)]
         upstream = list(wired.upstream())

@@ -60,6 +60,8 @@ class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
         name = getattr(call, "__name__", "")
         if code is None or not name.isidentifier() or keyword.iskeyword(name):
             raise TypeError(f"expected a function with a name of its own, got {call!r}")
+        if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
+            raise TypeError(f"'{name}' is a generator: return one value instead of yielding several")
         location = Location(code.co_filename, code.co_firstlineno)
         has_text = any(isinstance(note, str) for note in getattr(call, "__annotations__", {}).values())
         scope = _local_names(call, sys._getframe(depth + 1)) if has_text else {}

@@ -196,7 +196,8 @@ class _Loom(msgspec.Struct):
     ) -> tuple[type, ...] | None:
         if given is None or runtime_unknown(parameter.annotation):
             return None
-        admitted = [one for one in given if admits(parameter.annotation, one)]
+        admitted = [one for one in given if admits(parameter.annotation, one, loosely=False)]
+        admitted = admitted or [one for one in given if admits(parameter.annotation, one)]
         if not _can_arrive(parameter.annotation, given, admitted):
             self._complain(
                 node,

@@ -1,6 +1,7 @@
 """How long to wait before the next try: for supervised components, and for author code that failed."""
 
 import random
+from math import inf
 
 import msgspec
 
@@ -37,9 +38,9 @@ class Retry:
         jitter: float = 0.0,
         on: tuple[type[BaseException], ...] = (Exception,),
     ) -> None:
-        if not isinstance(times, int) or times < 0:
+        if type(times) is not int or times < 0:
             raise DefinitionError.of("Retry", f"the first argument counts further tries, 0 or more, not {times!r}")
-        if backoff < 1.0 or not 0.0 <= jitter <= 1.0:
+        if not (_is_number(backoff) and 1.0 <= backoff < inf and _is_number(jitter) and 0.0 <= jitter <= 1.0):
             raise DefinitionError.of("Retry", "backoff is at least 1.0, and jitter lies between 0.0 and 1.0")
         self.times = times
         self.delay = _seconds("delay", delay)
@@ -47,6 +48,8 @@ class Retry:
         self.max_delay = _seconds("max_delay", max_delay)
         self.jitter = jitter
         self.on = tuple(on) if isinstance(on, list | tuple | set) else (on,)
+        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.on):
+            raise DefinitionError.of("Retry", f"on= takes classes of errors, such as ConnectionError, not {on!r}")
 
     def allows(self, attempts: int, error: BaseException) -> bool:
         """Return whether another try may follow after `attempts` tries ended with `error`."""
@@ -66,8 +69,15 @@ class Retry:
         return f"Retry({self.times}, delay={self.delay}, backoff={self.backoff}, max_delay={self.max_delay})"
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _seconds(what: str, value: Duration) -> float:
     try:
-        return parse(value)
+        seconds = parse(value)
     except ValueError as error:
         raise DefinitionError.of("Retry", f"{what}: {error}") from error
+    if seconds == inf:
+        raise DefinitionError.of("Retry", f"{what} must end some day")
+    return seconds

@@ -6,6 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
+
+
+class _StrandError(Exception):
+    """Stands for an error that asyncio would not let end a group: it is kept, and raised where the strands end."""
+
 
 class Strands:
     """A task group whose failure is the first error itself, not a group around it."""
@@ -13,10 +19,13 @@ class Strands:
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
         self._strands: list[Coroutine[Any, Any, Any]] = []
-        self._first: Exception | None = None
+        self._first: BaseException | None = None
         self._trace: TracebackType | None = None
+        self._cancelling = 0  # how often the task around was asked to end before the strands began
 
     async def __aenter__(self) -> Self:
+        task = asyncio.current_task()
+        self._cancelling = task.cancelling() if task is not None else 0
         await self._group.__aenter__()
         return self
 
@@ -26,11 +35,18 @@ class Strands:
         try:
             await self._group.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
+            self._forget_own_cancellation()
             first = self._first or group.exceptions[0]
             raise first.with_traceback(self._trace or first.__traceback__) from None
         finally:
             for strand in self._strands:
                 strand.close()  # one that was cancelled before its first step was never awaited
+
+    def _forget_own_cancellation(self) -> None:
+        """Take back what the group asked of the task around it: Python 3.11 leaves that cancellation counted."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling() > self._cancelling:
+            task.uncancel()
 
     def start(self, name: str, strand: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Start a strand; awaiting what comes back gives its result."""
@@ -41,10 +57,14 @@ class Strands:
         """Run a strand; keep the first error and its traceback, which every strand that waits for it rewrites."""
         try:
             return await strand
-        except Exception as error:  # author code: raised again, here and where the strands end
+        except AUTHOR_ERRORS as error:  # author code: raised again, here or where the strands end
+            if is_cut_off(error):
+                raise
             if self._first is None:
                 self._first, self._trace = error, error.__traceback__
-            raise
+            if isinstance(error, Exception):
+                raise
+            raise _StrandError from None  # a SystemExit would end the loop, a cancellation would count as success
 
 
 async def in_thread(function: Callable[..., Any], /, *values: Any, **named: Any) -> Any:

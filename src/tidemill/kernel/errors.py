@@ -5,6 +5,7 @@ TidemillError
 ├── RequestError         the caller: `code` for programs, `status` for HTTP
 │   └── FullError        a bounded queue has no room and the caller may not wait
 └── OperationError       the operator: something at run time needs a look
+    ├── NodeError        a node raised: found in results (`graphs.result`), never raised
     └── IllegalMoveError a state was asked to move where its table does not allow
 """
 
@@ -53,6 +54,9 @@ class DefinitionError(TidemillError):
             message = f"{subject} has {len(self.problems)} problems:{lines}"
         super().__init__(message)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problems, self.subject)
+
     @classmethod
     def of(cls, subject: str, message: str, location: Location | None = None) -> "DefinitionError":
         """Build the error for a single problem."""
@@ -68,6 +72,9 @@ class RequestError(TidemillError):
         self.status = status
         self.facts = facts
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _request_error, (type(self), str(self), self.code, self.status, self.facts)
+
 
 class FullError(RequestError):
     """A bounded queue has no room, and this call may not wait for it."""
@@ -82,6 +89,15 @@ class FullError(RequestError):
         )
 
 
+def _request_error(
+    kind: type[RequestError], message: str, code: str, status: int, facts: dict[str, Any]
+) -> RequestError:
+    """Make a request error again that was sent to another process."""
+    error = kind.__new__(kind)
+    RequestError.__init__(error, message, code=code, status=status, **facts)
+    return error
+
+
 class OperationError(TidemillError):
     """Something went wrong at run time that an operator should look at."""
 
@@ -89,8 +105,9 @@ class OperationError(TidemillError):
 class IllegalMoveError(OperationError):
     """A state was asked to move where its table does not allow."""
 
-    def __init__(self, subject: str, before: str, after: str) -> None:
-        super().__init__(f"{subject} cannot move from {before} to {after}")
+    def __init__(self, subject: str, before: str, after: str, allowed: Iterable[str] = ()) -> None:
+        possible = ", ".join(sorted(allowed)) or "nothing"
+        super().__init__(f"{subject} cannot move from {before} to {after}, only to {possible}")
         self.subject = subject
         self.before = before
         self.after = after

@@ -2,8 +2,10 @@
 
 import os
 from datetime import datetime
+from itertools import count
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_made = count()
 
 
 def incarnation() -> str:
@@ -12,7 +14,10 @@ def incarnation() -> str:
 
 
 def sortable(at: datetime) -> str:
-    """Return a unique id that sorts by the millisecond it was made in."""
+    """Return a unique id that sorts by the millisecond it was made in, and within it by the order of making."""
     millis = int(at.timestamp() * 1000)
-    stamp = "".join(_ALPHABET[(millis >> shift) & 31] for shift in range(45, -1, -5))
-    return f"{stamp}{incarnation()}"
+    return f"{_digits(millis, 10)}{_digits(next(_made), 6)}{incarnation()}"
+
+
+def _digits(number: int, length: int) -> str:
+    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(5 * (length - 1), -1, -5))

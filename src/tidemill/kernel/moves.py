@@ -22,12 +22,7 @@ class Moves(Generic[State]):
     def check(self, subject: str, before: State, after: State) -> None:
         """Raise IllegalMoveError unless `after` may follow `before`."""
         if not self.allow(before, after):
-            raise IllegalMoveError(subject, before, after)
-
-    @property
-    def final(self) -> frozenset[State]:
-        """The states that nothing leaves."""
-        return frozenset(state for state, targets in self.table.items() if not targets)
+            raise IllegalMoveError(subject, before, after, self.table.get(before, frozenset()))
 
     def diagram(self) -> str:
         """Draw the table as a Mermaid state diagram."""

@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec.structs import force_setattr
 
-from tidemill.kernel.durations import parse
+from tidemill.kernel.durations import parse, parse_positive
 from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.suggestions import did_you_mean
 
@@ -28,6 +28,10 @@ _DURATIONS = frozenset(
         "retention",
     ]
 )
+_MAY_BE_ZERO = frozenset(
+    ["run_orphan_after", "backoff_base", "backoff_max", "success_reset", "unload_timeout", "retention"]
+)
+"""Durations of which none at all makes sense. The others are waited for in a loop, which would spin."""
 _EDITIONS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
 
 
@@ -99,7 +103,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def _typed(name: str, value: Any, kind: Any) -> Any:
     try:
         if name in _DURATIONS:
-            return parse(float(value) if isinstance(value, str) and _is_number(value) else value)
+            read = parse if name in _MAY_BE_ZERO else parse_positive
+            return read(float(value) if isinstance(value, str) and _is_number(value) else value)
         return _whole(value) if kind is int else value
     except (TypeError, ValueError) as error:
         raise DefinitionError.of("settings", f"{name}: {error}") from error

@@ -1,5 +1,6 @@
 """Reading a package: which definitions a module, or a single definition, brings."""
 
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -7,7 +8,7 @@ import msgspec
 
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.errors import DefinitionError, Problem, RequestError
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,14 +26,28 @@ def read_package(thing: Any) -> Package:
     if isinstance(thing, Graph):
         return Package(name=f"graph:{thing.name}", graphs=(thing,))
     if isinstance(thing, ModuleType):
-        found = list({id(value): value for value in vars(thing).values()}.values())
-        return Package(
-            name=thing.__name__,
-            reactors=tuple(value for value in found if isinstance(value, Reactor)),
-            graphs=tuple(value for value in found if isinstance(value, Graph)),
-        )
+        return _read_module(thing)
     message = f"cannot load {thing!r}: pass a module, a tm.Reactor or a tm.Graph"
     raise RequestError(message, code="not_loadable")
+
+
+def _read_module(module: ModuleType) -> Package:
+    found = list({id(value): value for value in vars(module).values()}.values())
+    reactors = tuple(value for value in found if isinstance(value, Reactor))
+    graphs = tuple(value for value in found if isinstance(value, Graph))
+    if problems := [*_namesakes("reactors", reactors), *_namesakes("graphs", graphs)]:
+        raise DefinitionError(problems, f"package '{module.__name__}'")
+    return Package(name=module.__name__, reactors=reactors, graphs=graphs)
+
+
+def _namesakes(what: str, definitions: Sequence[Reactor | Graph]) -> Iterator[Problem]:
+    """Yield a problem for each definition whose name another one has already."""
+    first: dict[str, Reactor | Graph] = {}
+    for one in definitions:
+        other = first.setdefault(one.name, one)
+        if other is not one:
+            message = f"two {what} are named '{one.name}', the other at {other.location}; rename one of them"
+            yield Problem(message=message, location=one.location)
 
 
 def in_load_order(things: list[Any]) -> list[Any]:

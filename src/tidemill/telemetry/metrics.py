@@ -53,10 +53,6 @@ class Metrics:
         self._totals: defaultdict[tuple[str, tuple[tuple[str, str], ...]], float] = defaultdict(float)
         self._collectors: list[Collector] = []
 
-    def add(self, name: str, amount: float = 1, **labels: str) -> None:
-        """Raise a counter; for paths that are not hot."""
-        self._totals[name, tuple(sorted(labels.items()))] += amount
-
     def register(self, collector: Collector) -> None:
         """Ask this collector too whenever figures are read."""
         self._collectors.append(collector)

@@ -110,7 +110,7 @@ class TestNode(Node):
         """
         self._is_open = False
         self._scheduler.abandon()
-        await self._environment.tasks.close()
+        await self._environment.tasks.close(self.settings.unload_timeout)
         arguments = cast(dict[str, Any], self._arguments)
         self._successor = TestNode(clock=self.clock, **arguments)
         await self._successor.__aenter__()

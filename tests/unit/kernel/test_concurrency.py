@@ -85,3 +85,31 @@ async def test_a_thread_takes_every_name_of_argument() -> None:
         return values, named
 
     assert await in_thread(show, 1, function=2, func=3) == ((1,), {"function": 2, "func": 3})
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()])
+async def test_what_is_no_exception_comes_out_where_the_strands_end(error: BaseException) -> None:
+    """asyncio would raise the one out of the loop, and take the other for an end that was asked for."""
+
+    async def fail_with() -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        await run_together(fail_with(), asyncio.Event().wait())
+    assert caught.value is error
+
+
+async def test_strands_that_are_cancelled_from_outside_are_cancelled() -> None:
+    """No error of a strand stands for it."""
+    begun = asyncio.Event()
+
+    async def begin() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(run_together(begin(), begin()))
+        await begun.wait()
+        running.cancel()
+    assert running.cancelled()

@@ -112,3 +112,11 @@ def test_settings_pass_through_as_they_are() -> None:
 def test_the_environment_of_others_is_left_alone() -> None:
     """Only names with the prefix count."""
     assert tm.Settings.read(environment={"TICK_INTERVAL": "9s", "tidemill_tick_interval": "9s"}).tick_interval == 1.0
+
+
+@pytest.mark.parametrize("name", ["watchdog_interval", "tick_interval", "checkpoint_interval", "heartbeat_interval"])
+def test_an_interval_of_nothing_is_refused(name: str) -> None:
+    """A service that waits no time between two looks never lets go of the processor."""
+    with pytest.raises(tm.DefinitionError, match=f"{name}: '0s' is not a duration longer than zero"):
+        read(**{name: "0s"})
+    assert read(unload_timeout="0s", backoff_base="0s").unload_timeout == 0

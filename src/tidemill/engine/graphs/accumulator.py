@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Self
 
 from tidemill.engine.graphs.environment import Environment
-from tidemill.engine.graphs.intake import Intake
-from tidemill.engine.graphs.migration import migrated
+from tidemill.engine.graphs.intake import CUT_OFF, Intake
+from tidemill.engine.graphs.migration import Migration
 from tidemill.engine.graphs.supervision import Supervision
 from tidemill.engine.graphs.target import Target
 from tidemill.engine.service import stop
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ACCUMULATOR_MOVES, AccumulatorHealth
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
@@ -33,15 +34,23 @@ class RunningAccumulator(Intake):
         self.severed = False  # a test cut its connection
         self._loop: asyncio.Task[Any] | None = None
 
-    def redefine(self, definition: Accumulator) -> None:
-        """Go on as another version of the same accumulator: counts, state and listeners stay."""
-        self._end_loop()
-        if definition.state is not None:
-            self.state = migrated(self.state, definition.state, definition.state)
-        self._define(definition)
+    def redefine(self, newer: Self) -> None:
+        """Go on as a newer version, spawned but never started: counts, listeners and what fits of the state stay."""
+        state = Migration(newer.definition.state)(self.state) if self.state is not None else None
+        self.state = newer.state if newer.state is None or state is None else state
+        self._define(newer.definition)
         self.shut_path()
+        self._end_loop()  # before the next begins, so that it goes on where this one stopped
         if self.down is None:
             self._start_loop()
+
+    def _migrated(self, held: Iterable[Any]) -> list[Any]:
+        """Return the held events that fit what is declared now; the others are counted as dropped."""
+        before = list(held)
+        fitting = Migration(self.definition.event_type).keep(before)
+        if len(fitting) < len(before):
+            self.dropped["migration"] += len(before) - len(fitting)
+        return fitting
 
     # -- around firings
 
@@ -71,9 +80,14 @@ class RunningAccumulator(Intake):
     async def _watched(self) -> None:
         try:
             await self.work()
-        except Exception as error:  # the source's or ours: the supervisor decides
-            self._loop = None
-            self.crash(error)
+        except AUTHOR_ERRORS as error:  # the source's or ours: the supervisor decides
+            if is_cut_off(error):
+                raise
+            if self._loop is asyncio.current_task():
+                self._loop = None
+                self.crash(error)
+            else:  # it was given up already, and may have a successor
+                logger.warning(events.SOURCE_LOST, extra={"accumulator": self.name, "reason": repr(error)})
 
     def crash(self, error: BaseException) -> None:
         """Turn events away after an error outside author code, and tell the supervisor."""
@@ -98,10 +112,12 @@ class RunningAccumulator(Intake):
         self.start()
 
     def _abandon_event(self) -> None:
-        """Put the event aside that is in the author's hands."""
+        """Put the event aside that is in the author's hands: it is a dead letter now, whatever comes of it yet."""
         in_flight, self._in_flight = self._in_flight, None
         if in_flight is not None:
+            self._dead(self._in_flight_event, CUT_OFF)
             in_flight.cancel()
+        self._in_flight_event = None
         self._in_flight_since = self.stuck_since = None
 
     def _end_loop(self) -> None:
@@ -122,9 +138,9 @@ class RunningAccumulator(Intake):
     async def stop(self) -> None:
         """End whatever still runs here."""
         self.supervision.ended()
+        loop, self._loop = self._loop, None
         self._abandon_event()
-        await stop(self._loop)
-        self._loop = None
+        await stop(loop)
 
     def bequeath(self, heir: Callable[[], Intake]) -> None:
         """Let handles that outlive this accumulator find the one that has its name now."""

@@ -1,6 +1,5 @@
 """What operators can ask of a reactor: look, fire, pause, resume, restart, replay."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -72,8 +71,7 @@ class ReactorHandle:
 
     async def next_firing(self, timeout: float | None = None) -> Firing:
         """Return the oldest firing not handed out yet; wait up to `timeout` seconds if there is none."""
-        async with asyncio.timeout(timeout):
-            return await self._reactor.wheel.next_firing()
+        return await self._reactor.wheel.next_firing(timeout)
 
     def timeseries(self) -> list[int]:
         """Return how many firings each of the last 60 minutes saw, oldest first."""
@@ -109,7 +107,8 @@ class ReactorHandle:
     async def fire_with(self, inputs: Mapping[str, Any]) -> Firing:
         """Replace the whole cache by these inputs and fire; sources not given are absent afterwards."""
         if not inputs:
-            raise RequestError("fire_with needs at least one input", code="empty_inputs")
+            names = ", ".join(self._reactor.definition.names)
+            raise RequestError(f"fire_with needs at least one input, of: {names}", code="empty_inputs")
         definition = self._reactor.definition
         values: list[Any] = [[] if one.is_window else None for one in definition.accumulators]
         for name, value in inputs.items():

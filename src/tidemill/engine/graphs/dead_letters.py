@@ -1,7 +1,7 @@
 """Dead letters: what could not be dealt with, kept in a bounded box to be looked at and replayed."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -9,6 +9,18 @@ import msgspec
 from tidemill.graphs.result import DeadLetter
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.ids import sortable
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """Events that a batch gave to its function together, and that died together."""
+
+    events: list[Any]
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """Something that is tried again: should it die again, it is still this letter."""
+
+    letter: DeadLetter
 
 
 class DeadLetterBox:
@@ -45,11 +57,9 @@ class DeadLetterBox:
         """Forget a letter: its replay succeeded."""
         self._letters.pop(letter_id, None)
 
-    def failed_again(self, letter: DeadLetter, error: str, echoes: Iterable[str] = ()) -> None:
-        """Note that a replay failed too; `echoes` are the letters that this very failure has put here."""
-        detail = self._letters[letter.id][1] if letter.id in self._letters else None
-        for echo in echoes:
-            _, detail = self._letters.pop(echo)
-            self.total -= 1
-        again = msgspec.structs.replace(letter, attempts=letter.attempts + 1, error=error)
-        self._letters[letter.id] = (again, detail)
+    def failed_again(self, letter_id: str, error: str) -> None:
+        """Note that a replay failed too, unless the letter left the box meanwhile."""
+        if letter_id in self._letters:
+            letter, detail = self._letters[letter_id]
+            again = msgspec.structs.replace(letter, attempts=letter.attempts + 1, error=error)
+            self._letters[letter_id] = (again, detail)

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from tidemill.engine.graphs.push_path import AUTHOR_ERRORS
 from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.context import Context
 from tidemill.graphs.inputs import Taken
 from tidemill.graphs.result import GraphResult
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
 from tidemill.kernel.concurrency import Strands
 
 logger = logging.getLogger("tidemill.graph")
@@ -65,6 +65,8 @@ class Caller:
         try:
             return GraphResult(graph.shape, await graph.function(*self._arguments(graph, due)))
         except AUTHOR_ERRORS as error:
+            if is_cut_off(error):
+                raise
             return graph.failed(error)
 
     def _arguments(self, graph: Compiled, due: Due) -> tuple[Any, ...]:

@@ -36,6 +36,7 @@ class Record(msgspec.Struct, frozen=True):
     manual: bool = False
     degraded: bool = False
     attempt: int = 1
+    offset: float = 0.0  # from the clock's seconds to those of the wall, as it was then
 
 
 class Burst(msgspec.Struct):
@@ -46,6 +47,7 @@ class Burst(msgspec.Struct):
     base: list[Any]
     entries: list[FastEntry]
     degraded: bool
+    offset: float
 
     def latest(self) -> list[Any]:
         """Return the snapshot after the newest firing."""
@@ -54,13 +56,15 @@ class Burst(msgspec.Struct):
             snapshot[index] = boundary
         return snapshot
 
-    def records(self) -> Iterator[Record]:
-        """Put the firings together again, oldest first."""
+    def records(self, start: int) -> Iterator[Record]:
+        """Put the firings together again, oldest first, from the one at position `start` on."""
         snapshot = self.base.copy()
-        for number, (index, boundary, started, ended, *values) in enumerate(self.entries, self.first):
+        for position, (index, boundary, started, ended, *values) in enumerate(self.entries):
             snapshot[index] = boundary
-            results = {self.graph.name: GraphResult(self.graph.shape, tuple(values))}
-            yield Record(number, started, ended, snapshot.copy(), results, degraded=self.degraded)
+            if position >= start:
+                results = {self.graph.name: GraphResult(self.graph.shape, tuple(values))}
+                seen, number = snapshot.copy(), self.first + position
+                yield Record(number, started, ended, seen, results, degraded=self.degraded, offset=self.offset)
 
 
 class FiringLog:
@@ -73,7 +77,7 @@ class FiringLog:
         self._clock = clock
         self._kept: deque[Record | Burst] = deque()
         self._burst: Burst | None = None
-        self._offset = self._wall_offset()
+        self._offset = self._read_offset()
         self._minutes: Counter[int] = Counter()
         self._numbers = 0
         self._entries = self._held = self._fires = 0
@@ -84,7 +88,7 @@ class FiringLog:
     def begin_burst(self, graph: Compiled, cache: list[Any], entries: list[FastEntry], *, degraded: bool) -> int:
         """Begin a run of fast firings that will be noted in `entries`; return how many it may hold."""
         self.close_burst()
-        self._burst = Burst(graph, self._numbers + 1, cache.copy(), entries, degraded)
+        self._burst = Burst(graph, self._numbers + 1, cache.copy(), entries, degraded, self.wall_offset())
         return KEPT
 
     def close_burst(self) -> None:
@@ -128,7 +132,6 @@ class FiringLog:
             self._held -= _length(self._kept.popleft())
 
     def _count(self, first: float, entries: list[FastEntry]) -> None:
-        self._follow_wall_clock()
         if self._minute(first) == self._minute(entries[-1][2]):
             self._minutes[self._minute(first)] += len(entries)
         else:
@@ -140,13 +143,14 @@ class FiringLog:
             horizon = self._minute(self._clock.monotonic()) - MINUTES
             self._minutes = Counter({minute: n for minute, n in self._minutes.items() if minute > horizon})
 
-    def _follow_wall_clock(self) -> None:
-        """Follow steps of the wall clock, but keep the times of firings steady otherwise."""
-        offset = self._wall_offset()
+    def wall_offset(self) -> float:
+        """Return what turns the clock's seconds into the wall's: it follows steps, and is steady otherwise."""
+        offset = self._read_offset()
         if abs(offset - self._offset) > _STEP:
             self._offset = offset
+        return self._offset
 
-    def _wall_offset(self) -> float:
+    def _read_offset(self) -> float:
         return self._clock.now().timestamp() - self._clock.monotonic()
 
     def _minute(self, moment: float) -> int:
@@ -166,18 +170,28 @@ class FiringLog:
 
     def newest(self, limit: int) -> list[Firing]:
         """Return the newest firings, newest first."""
-        records = list(self._records())[-min(limit, KEPT) :]
-        return [self._firing(record) for record in reversed(records)]
+        firings: list[Firing] = []
+        for item in self._newest_first():
+            wanted = min(limit, KEPT) - len(firings)
+            if wanted <= 0:
+                break
+            records = list(_records(item, max(0, _length(item) - wanted)))
+            firings.extend(self.view(record) for record in reversed(records))
+        return firings
 
     def hand_out(self) -> Firing | None:
         """Return the oldest firing that was not handed out yet; what the log no longer holds is passed over."""
         waiting = self.total - self._handed_out
         if waiting <= 0:
             return None
-        records = list(self._records())
-        waiting = min(waiting, len(records))
+        item, behind = self._burst or self._kept[-1], 0
+        for item in self._newest_first():
+            behind += _length(item)
+            if behind >= waiting:
+                break
+        waiting = min(waiting, behind)
         self._handed_out = self.total - waiting + 1
-        return self._firing(records[len(records) - waiting])
+        return self.view(next(_records(item, behind - waiting)))
 
     def per_minute(self) -> list[int]:
         """Return the firings of each of the last 60 minutes, oldest first, the running minute last."""
@@ -188,7 +202,10 @@ class FiringLog:
 
     def latency(self) -> Latency:
         """Return median and 99th percentile of the newest firings' durations, 0 without any."""
-        spans = sorted(record.ended - record.started for record in list(self._records())[-KEPT:])
+        spans: list[float] = []
+        for item in self._newest_first():
+            spans.extend(_spans(item, KEPT - len(spans)))
+        spans.sort()
         if not spans:
             return Latency(0.0, 0.0)
         return Latency(spans[(len(spans) - 1) // 2], spans[min(len(spans) - 1, int(len(spans) * 0.99))])
@@ -197,19 +214,19 @@ class FiringLog:
         """Return the name of a firing: unique, and the same when it is tried again."""
         return f"{self._reactor}-{self._incarnation}-{number}"
 
-    def _records(self) -> Iterator[Record]:
-        for item in (*self._kept, *((self._burst,) if self._burst else ())):
-            if isinstance(item, Burst):
-                yield from item.records()
-            else:
-                yield item
+    def _newest_first(self) -> Iterator["Record | Burst"]:
+        """Yield what is kept, without putting anything together."""
+        if self._burst is not None and self._burst.entries:
+            yield self._burst
+        yield from reversed(self._kept)
 
-    def _firing(self, record: Record) -> Firing:
+    def view(self, record: Record) -> Firing:
+        """Show one record as a Firing."""
         inputs = zip(self._names, record.snapshot, strict=True)
         return Firing(
             id=self.firing_id(record.number),
             reactor=self._reactor,
-            at=_ZERO + timedelta(seconds=self._offset + record.started),
+            at=_ZERO + timedelta(seconds=record.offset + record.started),
             inputs={name: value for name, value in inputs if value is not None},
             results=record.results,
             duration=record.ended - record.started,
@@ -218,10 +235,17 @@ class FiringLog:
             attempt=record.attempt,
         )
 
-    def view(self, record: Record) -> Firing:
-        """Show one record as a Firing."""
-        return self._firing(record)
-
 
 def _length(item: "Record | Burst") -> int:
     return len(item.entries) if isinstance(item, Burst) else 1
+
+
+def _records(item: "Record | Burst", start: int) -> Iterator[Record]:
+    return item.records(start) if isinstance(item, Burst) else iter((item,))
+
+
+def _spans(item: "Record | Burst", limit: int) -> list[float]:
+    """Return how long the newest firings took, at most `limit` of them."""
+    if isinstance(item, Record):
+        return [item.ended - item.started][:limit]
+    return [entry[3] - entry[2] for entry in item.entries[max(0, len(item.entries) - limit) :]]

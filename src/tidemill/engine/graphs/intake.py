@@ -11,21 +11,23 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tidemill.engine.graphs.dead_letters import DeadLetterBox
+from tidemill.engine.graphs.dead_letters import DeadLetterBox, Gathered, Replayed
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.lane import Tally
-from tidemill.engine.graphs.push_path import AUTHOR_ERRORS, Handle, PushPath
+from tidemill.engine.graphs.push_path import Handle, PushPath
 from tidemill.engine.graphs.target import Target
 from tidemill.graphs.admission import Admission, MisfitError
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.result import DeadLetter, Receipt
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
 from tidemill.kernel.errors import FullError, RequestError
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
 
 REFUSED: Any = object()
+CUT_OFF = RuntimeError("the accumulator was ended or restarted while it processed this event")
 
 
 class Intake:
@@ -55,6 +57,7 @@ class Intake:
         self.stuck_since: float | None = None
         self._last_event: float | None = None
         self._in_flight: asyncio.Task[Any] | None = None
+        self._in_flight_event: Any = None
         self._in_flight_since: float | None = None
         self._turn = asyncio.Lock()
         self._waiting = 0  # pushers that wait for their turn or for room
@@ -120,7 +123,7 @@ class Intake:
     def _turned_away(self) -> Receipt | None:
         if self.down is not None:
             self._count_drop("accumulator_down")
-            return self._receipt("rejected", f"accumulator '{self.name}' is {self.health}: {self.down}")
+            return self._receipt("rejected", f"accumulator '{self.name}' {self.down}")
         return self._refused()
 
     def _refused(self) -> Receipt | None:
@@ -170,18 +173,22 @@ class Intake:
         """Await the author's function so that a restart can end it, and emit what it returns."""
         task = self._in_flight = asyncio.current_task()
         self._in_flight_since = self.clock.monotonic()
+        self._in_flight_event = event
         try:
             with self.environment.activity:
                 boundary = await call()
         except AUTHOR_ERRORS as error:
-            return self._dead(event, error)
-        except asyncio.CancelledError:
             if self._in_flight is task:
-                raise
-            return self._dead(event, RuntimeError("the accumulator was restarted while it processed this event"))
+                if is_cut_off(error):
+                    self._dead(event, CUT_OFF)
+                    raise
+                return self._dead(event, error)
         finally:
-            if self._in_flight is task:
-                self._in_flight = self._in_flight_since = self.stuck_since = None
+            was_abandoned = self._in_flight is not task
+            if not was_abandoned:
+                self._in_flight = self._in_flight_event = self._in_flight_since = self.stuck_since = None
+        if was_abandoned:  # it is a dead letter already, whatever came of it since
+            return self._receipt("dead_lettered", _told(CUT_OFF))
         await self._wait_for_room()  # others may have taken it since
         return self._refused() or self.emit(boundary, event)
 
@@ -293,7 +300,7 @@ class Intake:
             raise FullError(reactor.name, reactor.room.capacity)
 
     def _blocked(self) -> bool:
-        return self._waiting > 0 or any(target.room.is_blocked for target, _ in self.targets)
+        return self._waiting > 0 or (not self._is_free and any(target.room.is_blocked for target, _ in self.targets))
 
     async def _wait_for_room(self) -> None:
         while full := [target.room for target, _ in self.targets if target.room.is_blocked]:
@@ -301,24 +308,54 @@ class Intake:
 
     def _dead(self, event: Any, error: BaseException, form: str = "json") -> Receipt:
         self._last_event = self.clock.monotonic()
-        text = f"{type(error).__name__}: {error}"
-        self.letters.put("event", text, form, event=event)
+        text = _told(error)
+        if isinstance(event, Replayed):
+            self.letters.failed_again(event.letter.id, text)
+        elif isinstance(event, Gathered):
+            self.letters.put("event", text, event, event=event.events)
+        else:
+            self.letters.put("event", text, form, event=event)
         logger.warning(events.EVENT_DEAD, extra={"accumulator": self.name, "error": text})
         return self._receipt("dead_lettered", text)
 
     def _receipt(self, outcome: Any, reason: str | None = None) -> Receipt:
         return Receipt(outcome in ("emitted", "suppressed", "buffered"), self.sequence, outcome, reason)
 
-    async def replay(self, letter: DeadLetter, form: str) -> Receipt:
-        """Try a dead event again; it stays a dead letter if it fails again."""
-        before = {one.id for one in self.letters.letters()}
-        receipt = await self.push(letter.event, form)
+    # -- dead letters
+
+    async def replay(self, letter: DeadLetter, detail: Any) -> Receipt:
+        """Try a dead event again, by the same rules as any event; it stays a dead letter if it fails again."""
+        title = f"accumulator {self.name}: replay"
+        return await self.environment.tasks.see_through(title, self._replay_in_turn(letter, detail))
+
+    async def _replay_in_turn(self, letter: DeadLetter, detail: Any) -> Receipt:
+        self._waiting += 1
+        try:
+            async with self._turn:
+                await self._wait_for_room()
+                receipt = self._turned_away() or await self._take_again(letter, detail)
+        finally:
+            self._waiting -= 1
         if receipt.accepted:
             self.letters.remove(letter.id)
-        elif receipt.outcome == "dead_lettered":
-            again = [one for one in self.letters.letters() if one.id not in before and one.error == receipt.reason]
-            self.letters.failed_again(letter, receipt.reason or letter.error, [one.id for one in again[-1:]])
         return receipt
+
+    async def _take_again(self, letter: DeadLetter, detail: Any) -> Receipt:
+        """Take the event of a letter; `detail` says how it is encoded, if it is."""
+        try:
+            value = self._admit(letter.event, detail)
+        except MisfitError as error:
+            return self._dead(Replayed(letter), error)
+        return await self._process_again(value, Replayed(letter))
+
+    async def _process_again(self, value: Any, replayed: Replayed) -> Receipt:
+        if self.is_async:
+            return await self.watch_over(lambda: self.process(value), replayed)
+        try:
+            boundary = self.process(value)
+        except AUTHOR_ERRORS as error:
+            return self._dead(replayed, error)
+        return self.emit(boundary, replayed)
 
     # -- counting
 
@@ -335,6 +372,10 @@ class Intake:
 
     def _count_drop(self, reason: str) -> None:
         self.dropped[reason] += 1
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _no_function(*_: Any) -> Any:

@@ -3,18 +3,21 @@
 import asyncio
 import logging
 from collections import deque
-from typing import Any
+from typing import Any, Self
 
 from tidemill.engine.graphs.accumulator import RunningAccumulator
+from tidemill.engine.graphs.dead_letters import Gathered, Replayed
 from tidemill.engine.graphs.environment import Environment
-from tidemill.engine.graphs.push_path import AUTHOR_ERRORS
 from tidemill.engine.graphs.sources.feed import Listener
 from tidemill.engine.graphs.sources.opening import open_feed
 from tidemill.engine.graphs.target import Target
+from tidemill.graphs.admission import MisfitError
 from tidemill.graphs.definition import Accumulator, Kind
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.result import DeadLetter, Receipt
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
 from tidemill.kernel.concurrency import in_thread
+from tidemill.kernel.errors import OperationError
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
@@ -50,6 +53,8 @@ class Polling(RunningAccumulator):
             with self.environment.activity:
                 boundary = await self._ask()
         except AUTHOR_ERRORS as error:
+            if is_cut_off(error):
+                raise
             logger.warning(events.POLL_FAILED, extra={"accumulator": self.name, "error": repr(error)})
             self.move(AccumulatorHealth.DISCONNECTED)
             return
@@ -72,7 +77,7 @@ class Polling(RunningAccumulator):
         return function.call(*arguments)
 
 
-class Stream(RunningAccumulator, Listener):
+class Stream(RunningAccumulator):
     """Follows a source; live only while it is really connected."""
 
     is_plain = True
@@ -81,28 +86,44 @@ class Stream(RunningAccumulator, Listener):
     def __init__(self, definition: Accumulator, tenant: str, environment: Environment) -> None:
         super().__init__(definition, tenant, environment)
         self.checkpoint: Any = None
-        if not environment.connects:
-            self.healthy_as = AccumulatorHealth.LIVE
         self.works = environment.connects
+        if self.works:
+            self._feed = open_feed(definition, environment.settings, self.clock)
+        else:
+            self.healthy_as = AccumulatorHealth.LIVE
 
-    def _define(self, definition: Accumulator) -> None:
-        super()._define(definition)
-        if self.environment.connects:
-            self._feed = open_feed(definition, self.environment.settings, self.clock)
+    def redefine(self, newer: Self) -> None:
+        reconnects = self.works and self.down is None
+        if reconnects:  # what the old connection was worth says nothing about the new one
+            self.move(AccumulatorHealth.STARTING)
+        if self.works:
+            self._feed = newer._feed
+        super().redefine(newer)
+        if reconnects:
+            self.move(self.healthy_as)
 
     async def work(self) -> None:
-        await self._feed.follow(self, self.checkpoint)
-        self.move(AccumulatorHealth.SOCKET_ONLY)  # the source has ended; pushes are still welcome
+        line = _Line(self)
+        await self._feed.follow(line, self.checkpoint)
+        if line.is_current:
+            self.move(AccumulatorHealth.SOCKET_ONLY)  # the source has ended; pushes are still welcome
+
+    def is_following(self, loop: "asyncio.Task[Any] | None") -> bool:
+        """Return whether this task is the one that follows the source now."""
+        return loop is not None and loop is self._loop
 
     def connected(self) -> None:
+        """The source is there."""
         self.move(AccumulatorHealth.LIVE)
 
     def lost(self, reason: str) -> None:
+        """The source is gone for now."""
         if self.health is not AccumulatorHealth.CONNECTING:
             self.move(AccumulatorHealth.DISCONNECTED)
         logger.warning(events.SOURCE_LOST, extra={"accumulator": self.name, "reason": reason})
 
     async def event(self, event: Any, checkpoint: Any) -> None:
+        """Take an event of the source, and remember how far it got."""
         try:
             await self.push(event)
         except asyncio.CancelledError:
@@ -110,6 +131,32 @@ class Stream(RunningAccumulator, Listener):
                 self.checkpoint = checkpoint
             raise
         self.checkpoint = checkpoint
+
+
+class _Line(Listener):
+    """What one following of the source reports to; cut when another takes its place, so that it cannot mislead."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._loop = asyncio.current_task()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is still this following that counts."""
+        return self._stream.is_following(self._loop)
+
+    def connected(self) -> None:
+        if self.is_current:
+            self._stream.connected()
+
+    def lost(self, reason: str) -> None:
+        if self.is_current:
+            self._stream.lost(reason)
+
+    async def event(self, event: Any, checkpoint: Any) -> None:
+        if not self.is_current:
+            raise OperationError(f"accumulator '{self._stream.name}' follows its source anew; this feed is over")
+        await self._stream.event(event, checkpoint)
 
 
 class Batch(RunningAccumulator):
@@ -124,14 +171,16 @@ class Batch(RunningAccumulator):
         self.buffer: list[Any] = []
         self._failed = 0
 
+    def redefine(self, newer: Self) -> None:
+        super().redefine(newer)
+        self.buffer = self._migrated(self.buffer)
+
     @property
     def events(self) -> int:
         return self.buffered + self.letters.total - self._failed
 
     def take(self, value: Any) -> Receipt:
-        self.buffer.append(value)
-        self.buffered += 1
-        self._last_event = self.clock.monotonic()
+        self._keep(value)
         if self._is_large():
             flushed = self.flush()
             if flushed is not None:
@@ -144,10 +193,16 @@ class Batch(RunningAccumulator):
                 await self._wait_for_room()
             if (turned_away := self._turned_away()) is not None:
                 return turned_away
-            self.buffer.append(value)
-            self.buffered += 1
-            self._last_event = self.clock.monotonic()
-            return (await self._flush_async() if self._is_large() else None) or self._receipt("buffered")
+            return await self._take_async(value)
+
+    async def _take_async(self, value: Any) -> Receipt:
+        self._keep(value)
+        return (await self._flush_async() if self._is_large() else None) or self._receipt("buffered")
+
+    def _keep(self, value: Any) -> None:
+        self.buffer.append(value)
+        self.buffered += 1
+        self._last_event = self.clock.monotonic()
 
     def _is_large(self, *, with_another: bool = False) -> bool:
         size = self.definition.max_size
@@ -162,24 +217,25 @@ class Batch(RunningAccumulator):
         if not self.buffer or self._has_no_room():
             return None
         gathered, self.buffer = self.buffer, []
+        whole = Gathered(gathered)
         try:
             boundary = self.process(gathered)
         except AUTHOR_ERRORS as error:
-            return self._dead(gathered, error)
-        return self.emit(boundary, gathered)
+            return self._dead(whole, error)
+        return self.emit(boundary, whole)
 
     def _has_no_room(self) -> bool:
         return any(target.room.is_blocked or target.room.refuses for target, _ in self.targets)
 
     def _dead(self, event: Any, error: BaseException, form: str = "json") -> Receipt:
-        self._failed += isinstance(event, list)
+        self._failed += isinstance(event, Gathered)
         return super()._dead(event, error, form)
 
     async def _flush_async(self) -> Receipt | None:
         if not self.buffer or self._has_no_room():
             return None
         gathered, self.buffer = self.buffer, []
-        return await self.watch_over(lambda: self.process(gathered), gathered)
+        return await self.watch_over(lambda: self.process(gathered), Gathered(gathered))
 
     async def _flush_in_turn(self) -> None:
         async with self._turn:
@@ -204,23 +260,27 @@ class Batch(RunningAccumulator):
                 self.flush()
 
     async def drain(self) -> None:
-        if self.is_async:
-            await self._flush_in_turn()
+        if self.is_async:  # in a task of its own: if it hangs, `stop` puts the events aside
+            await asyncio.wait({self.environment.tasks.start(self._flush_title, self._flush_in_turn())})
         else:
             self.flush()
 
-    async def replay(self, letter: DeadLetter, form: str) -> Receipt:
-        """Try a batch that failed, or a single event that did not fit, again."""
-        if not isinstance(letter.event, list):
-            return await super().replay(letter, form)
+    async def stop(self) -> None:
+        left, self.buffer = self.buffer, []
+        for _ in left:
+            self._count_drop("unloaded")
+        await super().stop()
+
+    async def _take_again(self, letter: DeadLetter, detail: Any) -> Receipt:
+        """Take a batch that failed, or a single event that did not fit."""
+        if isinstance(detail, Gathered):
+            return await self._process_again(detail.events, Replayed(letter))
         try:
-            boundary = self.process(letter.event)
-            boundary = await boundary if asyncio.iscoroutine(boundary) else boundary
-        except AUTHOR_ERRORS as error:
-            self.letters.failed_again(letter, f"{type(error).__name__}: {error}")
-            return self._receipt("dead_lettered", str(error))
-        self.letters.remove(letter.id)
-        return self.emit(boundary, letter.event)
+            value = self._admit(letter.event, detail)
+        except MisfitError as error:
+            return self._dead(Replayed(letter), error)
+        self.letters.remove(letter.id)  # from now on the event shares the fate of its batch
+        return await self._take_async(value) if self.is_async else self.take(value)
 
 
 class Window(RunningAccumulator):
@@ -237,9 +297,9 @@ class Window(RunningAccumulator):
         capacity = self.definition.capacity or 0
         return capacity if capacity >= 0 else None
 
-    def redefine(self, definition: Accumulator) -> None:
-        super().redefine(definition)
-        self.content = deque(self.content, maxlen=self._limit)
+    def redefine(self, newer: Self) -> None:
+        super().redefine(newer)
+        self.content = deque(self._migrated(self.content), maxlen=self._limit)
 
     def take(self, value: Any) -> Receipt:
         if not self._append(value):
@@ -257,6 +317,10 @@ class Window(RunningAccumulator):
                 reactor.refresh_window(index, list(self.content))
             else:
                 reactor.receive(index, list(self.content))
+
+    async def _process_again(self, value: Any, replayed: Replayed) -> Receipt:
+        self.letters.remove(replayed.letter.id)  # a window digests whatever was admitted
+        return self.take(value)
 
     def _append(self, value: Any) -> bool:
         """Keep a value; return whether the window shows anything."""

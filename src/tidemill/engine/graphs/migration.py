@@ -1,20 +1,54 @@
 """Values that outlive a hot swap: as the type that the newer version declares, if they fit it."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, get_args, get_origin
 
 import msgspec
 
 from tidemill.graphs.admission import Admission, MisfitError
+from tidemill.graphs.variants import members
+from tidemill.kernel.author_errors import AUTHOR_ERRORS
 
 
-def migrated(value: Any, annotation: Any, otherwise: Callable[[], Any]) -> Any:
-    """Return a value as the type that a newer version declares, or what `otherwise` gives if it does not fit."""
-    if value is None:
-        return otherwise()
-    try:
-        admission = Admission(annotation)
-        fits = admission.classes is None or isinstance(value, admission.classes)
-        return value if fits else admission.admit(msgspec.to_builtins(value))
-    except (MisfitError, TypeError):
-        return otherwise()
+class Migration:
+    """Makes values of an older version what a newer one declares. It never raises: what does not fit is None."""
+
+    def __init__(self, annotation: Any) -> None:
+        self._annotation = annotation
+
+    def __call__(self, value: Any) -> Any:
+        """Return a value as the declared type: untouched if it is one, else rebuilt; None if it does not fit."""
+        try:
+            if self._element is not None and isinstance(value, list):
+                migrated = self._element.keep(value)
+                return migrated if len(migrated) == len(value) else None
+            return self._migrate(value)
+        except AUTHOR_ERRORS:  # author code: a class may refuse a value in its own way
+            return None
+
+    def keep(self, values: Iterable[Any]) -> list[Any]:
+        """Return those of many values that fit, in their order."""
+        return [migrated for value in values if (migrated := self(value)) is not None]
+
+    def _migrate(self, value: Any) -> Any:
+        try:
+            return self._admission.admit(value)
+        except MisfitError:
+            namesake = self._classes.get(type(value).__name__, self._admission)
+            return namesake.admit(msgspec.to_builtins(value))
+
+    @cached_property
+    def _admission(self) -> Admission:
+        return Admission(self._annotation)
+
+    @cached_property
+    def _classes(self) -> dict[str, Admission]:
+        """The declared classes by name: a union of plain classes cannot tell otherwise which one a value was."""
+        return {part.__name__: Admission(part) for part in members(self._annotation) if isinstance(part, type)}
+
+    @cached_property
+    def _element(self) -> "Migration | None":
+        """How to migrate the elements of a list, which says nothing about itself."""
+        arguments = get_args(self._annotation) if get_origin(self._annotation) is list else ()
+        return Migration(arguments[0]) if arguments else None

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
+import msgspec
+
 from tidemill.engine.graphs.dead_letters import DeadLetterBox
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.firing import Due
@@ -34,11 +36,11 @@ class Turning(Protocol):
     def hold(self, change: int) -> None:
         """Begin (+1) or end (-1) holding the queue for a retry."""
 
-    async def call_again(self, due: Due) -> dict[str, GraphResult]:
-        """Call the graphs of a firing once more, in turn with other firings."""
+    async def call_again(self, due: Due) -> tuple[float, dict[str, GraphResult]]:
+        """Call the graphs of a firing once more, in turn with other firings; return when it began, and the results."""
 
-    async def fire_again(self, due: Due) -> None:
-        """Fire once more, in turn with other firings."""
+    def fire_again(self, due: Due) -> None:
+        """Fire once more, before anything else and as soon as the reactor's health allows."""
 
 
 class Outcomes:
@@ -72,8 +74,8 @@ class Outcomes:
 
     def _note(self, due: Due, started: float, results: dict[str, GraphResult]) -> Record:
         ended, degraded = self._clock.monotonic(), self._reactor.is_degraded
-        snapshot = due.taken.snapshot
-        record = Record(due.number, started, ended, snapshot, results, due.manual, degraded, due.attempt)
+        facts = (due.manual, degraded, due.attempt, self.log.wall_offset())
+        record = Record(due.number, started, ended, due.taken.snapshot, results, *facts)
         self.log.add(record)
         if self._watchers:
             self._tell_watchers()
@@ -89,15 +91,16 @@ class Outcomes:
 
     def _after_failure(self, due: Due, results: dict[str, GraphResult], failed: list[str]) -> None:
         self.failures += due.attempt == 1
-        errors = [error for name in failed if (error := results[name].error) is not None]
-        text = "; ".join(str(error) for error in errors)
+        text = _text(results, failed)
         facts = {"reactor": self._name, "firing": self.log.firing_id(due.number), "graphs": failed, "error": text}
         logger.warning(events.FIRING_FAILED, extra=facts)
         retry = self._reactor.definition.on_error
-        if isinstance(retry, Retry) and all(retry.allows(due.attempt, error.cause) for error in errors):
-            self._start_retry(self._retry(retry, due, failed))
-        else:
-            self._dead_letter(due, text, failed)
+        again = [name for name in failed if _allows(retry, due.attempt, results[name])]
+        final = [name for name in failed if name not in again]
+        if final:
+            self._dead_letter(due, _text(results, final), final)
+        if isinstance(retry, Retry) and again:
+            self._start_retry(self._retry(retry, due, again))
 
     @property
     def _name(self) -> str:
@@ -120,16 +123,23 @@ class Outcomes:
 
     async def _retry(self, retry: Retry, due: Due, failed: list[str]) -> None:
         await self._clock.sleep(retry.delay_after(due.attempt, self._environment.chance))
-        again = Due(due.number, due.taken, self._named(failed), due.manual, due.attempt + 1)
-        if not again.graphs:
-            return self._dead_letter(due, f"{failed} unbound before the next try", failed)
-        with self._environment.activity:
-            await self._wheel.fire_again(again)
+        graphs = [graph for graph in due.graphs if graph.name in failed]
+        self._wheel.fire_again(Due(due.number, due.taken, graphs, due.manual, due.attempt + 1))
+
+    def renewed(self, due: Due) -> Due | None:
+        """Return another try with its graphs as they are bound by now; those that are gone become a dead letter."""
+        names = [graph.name for graph in due.graphs]
+        if gone := [name for name in names if name not in self._wheel.graphs]:
+            last = msgspec.structs.replace(due, attempt=due.attempt - 1)
+            self._dead_letter(last, f"{gone} unbound before the next try", gone)
+        graphs = self._named(names)
+        return msgspec.structs.replace(due, graphs=graphs) if graphs else None
 
     async def stop(self) -> None:
         """Give up pending retries, and send home who waits for a firing."""
         for task in tuple(self._retries):
             await stop(task)
+            self._reactor.drop("unloaded")
         message = f"reactor '{self._name}' was unloaded"
         self._tell_watchers(RequestError(message, code="reactor_not_loaded", status=404, reactor=self._name))
 
@@ -151,12 +161,11 @@ class Outcomes:
             message = f"dead letter '{letter_id}' is for graphs that are no longer bound: {gone}"
             raise RequestError(message, code="graph_not_bound", status=409, graphs=gone)
         again = Due(due.number, due.taken, self._named(failed), manual=True, attempt=letter.attempts + 1)
-        started = self._clock.monotonic()
         title = f"reactor {self._name}: replay"
-        results = await self._environment.tasks.see_through(title, self._wheel.call_again(again))
+        started, results = await self._environment.tasks.see_through(title, self._wheel.call_again(again))
         errors = [str(result.error) for result in results.values() if result.error]
         if errors:
-            self.letters.failed_again(letter, "; ".join(errors))
+            self.letters.failed_again(letter_id, "; ".join(errors))
         else:
             self.letters.remove(letter_id)
         return self.log.view(self._note(again, started, results))
@@ -184,3 +193,12 @@ class Outcomes:
                 watcher.set_result(None)
             else:
                 watcher.set_exception(error)
+
+
+def _allows(policy: Any, attempts: int, result: GraphResult) -> bool:
+    """Return whether a graph that failed may be tried again."""
+    return isinstance(policy, Retry) and result.error is not None and policy.allows(attempts, result.error.cause)
+
+
+def _text(results: dict[str, GraphResult], names: list[str]) -> str:
+    return "; ".join(str(results[name].error) for name in names)

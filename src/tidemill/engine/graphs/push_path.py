@@ -7,6 +7,7 @@ anyway, such as one whose asynchronous graph is running: only the cache slot and
 """
 
 from collections.abc import Callable
+from types import CodeType
 from typing import Any, Protocol
 
 from tidemill.engine.graphs.lane import NEWS, Lane, Tally
@@ -16,11 +17,11 @@ from tidemill.graphs.emission import Page
 from tidemill.graphs.inputs import Inputs
 from tidemill.graphs.routes import Routes
 from tidemill.graphs.wired import Wiring
+from tidemill.kernel.author_errors import AUTHOR_ERRORS
 
 Handle = Callable[[Any], int | None]
 
 BYTES = frozenset([bytes, bytearray, memoryview])
-AUTHOR_ERRORS = (Exception, SystemExit)  # what author code raises is about that event or firing, and no more
 
 ABSORB = f"""
 def push(event):
@@ -59,7 +60,7 @@ class Accumulating(Protocol):
         """Emit a boundary the long way."""
 
 
-class Firing(Protocol):
+class Turning(Protocol):
     """The reactor at the end of a push path."""
 
     lane: Lane
@@ -89,13 +90,21 @@ class PushPath:
     """The callable that users hold. It never changes; the code behind it does, when what it passes through does."""
 
     def __init__(self, with_care: Handle) -> None:
-        self._namespace: dict[str, Any] = {"with_care": with_care}
-        exec("def push(event):\n    return with_care(event)\n", self._namespace)
-        self.call: Handle = self._namespace["push"]
+        self._when_shut = {"with_care": with_care}
+        self._namespace: dict[str, Any] = dict(self._when_shut)
+        made: dict[str, Any] = {}
+        exec("def push(event):\n    return with_care(event)\n", self._namespace, made)
+        self.call: Handle = made["push"]
         self._shut = self.call.__code__
         self.is_open = False
 
-    def open(self, source: Accumulating, index: int, graph: Compiled, reactor: Firing) -> None:
+    def _pass_through(self, code: CodeType, namespace: dict[str, Any]) -> None:
+        """Change what is behind the callable. Nothing of before stays: no name to mistake, no graph kept alive."""
+        self._namespace.clear()
+        self._namespace.update(namespace)
+        self.call.__code__ = code
+
+    def open(self, source: Accumulating, index: int, graph: Compiled, reactor: Turning) -> None:
         """Run events straight through one graph from now on."""
         page = _PushPage(graph.wiring, source, index, reactor)
         routine = Routine.build(page.filled(), f"{graph.name} pushed by {source.name}")
@@ -103,15 +112,14 @@ class PushPath:
         def failed(boundary: Any, started: float, error: BaseException) -> None:
             reactor.failed_fast(FastFailure(index, boundary, started, error, routine))
 
-        self._namespace |= routine.function.__globals__
-        self._namespace[page.failed] = failed
-        self.call.__code__ = routine.function.__code__
+        function = routine.function
+        self._pass_through(function.__code__, function.__globals__ | {page.failed: failed})
         self.is_open = True
 
-    def absorb(self, source: Accumulating, index: int, reactor: Firing) -> None:
+    def absorb(self, source: Accumulating, index: int, reactor: Turning) -> None:
         """Only replace the last value from now on, whenever somebody is going to look at it anyway."""
         lane = reactor.lane
-        self._namespace |= {
+        namespace = {
             "AUTHOR_ERRORS": AUTHOR_ERRORS,
             "arrivals": lane.arrivals,
             "cache": lane.cache,
@@ -126,22 +134,23 @@ class PushPath:
             "promised": source.boundary.expected,
             "spoiled": source.spoiled,
             "tally": source.tally,
+            "with_care": source.with_care,
         }
         made: dict[str, Any] = {}
-        exec(ABSORB, self._namespace, made)
-        self.call.__code__ = made["push"].__code__
+        exec(ABSORB, {}, made)
+        self._pass_through(made["push"].__code__, namespace)
         self.is_open = True
 
     def shut(self) -> None:
         """Take every event with care from now on."""
-        self.call.__code__ = self._shut
+        self._pass_through(self._shut, self._when_shut)
         self.is_open = False
 
 
 class _PushPage(Page):
     """The graph's body between taking an event in and noting the firing."""
 
-    def __init__(self, wiring: Wiring, source: Accumulating, index: int, reactor: Firing) -> None:
+    def __init__(self, wiring: Wiring, source: Accumulating, index: int, reactor: Turning) -> None:
         super().__init__(wiring, Routes.of(wiring.nodes))
         self.source = source
         self.index = index

@@ -2,19 +2,19 @@
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.housing import Housing
-from tidemill.engine.graphs.migration import migrated
+from tidemill.engine.graphs.migration import Migration
 from tidemill.engine.graphs.push_path import Accumulating, PushPath
 from tidemill.engine.graphs.supervision import Supervision
 from tidemill.engine.graphs.target import Target
 from tidemill.engine.graphs.wheel import Wheel
 from tidemill.graphs.compiler import Compiled
-from tidemill.graphs.definition import Reactor
+from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.health import REACTOR_MOVES, ReactorHealth
 from tidemill.graphs.result import Firing
 from tidemill.kernel.errors import RequestError
@@ -108,7 +108,8 @@ class RunningReactor(Housing, Target):
 
     def check_ready(self) -> None:
         if self.health in (ReactorHealth.STARTING, ReactorHealth.FAILED):
-            message = f"reactor '{self.name}' is {self.health} and cannot fire"
+            remedy = f"restart it with `await node.reactor('{self.name}').restart()`"
+            message = f"reactor '{self.name}' is {self.health} and cannot fire; {remedy}"
             raise RequestError(message, code="not_ready", status=409, health=str(self.health))
 
     def pause(self) -> None:
@@ -123,15 +124,8 @@ class RunningReactor(Housing, Target):
 
     # -- graphs
 
-    def bind(self, graph: Compiled) -> None:
-        """Call this graph too from the next firing on."""
-        self._set_graphs(self.wheel.graphs | {graph.name: graph})
-
-    def unbind(self, name: str) -> None:
-        """Call this graph no more."""
-        self._set_graphs({other: graph for other, graph in self.wheel.graphs.items() if other != name})
-
-    def _set_graphs(self, graphs: dict[str, Compiled]) -> None:
+    def set_graphs(self, graphs: dict[str, Compiled]) -> None:
+        """Call these graphs from the next firing on."""
         self.wheel.set_graphs(graphs)
         for one in self.accumulators:
             one.shut_path()
@@ -139,16 +133,19 @@ class RunningReactor(Housing, Target):
             self.wheel.ensure_driver()
             self.wheel.go_on()
 
-    def redefine(self, definition: Reactor) -> None:
-        """Go on as another version of the same reactor: inputs, log and subscribers stay."""
+    def redefine(self, definition: Reactor, graphs: dict[str, Compiled]) -> None:
+        """Go on as another version of the same reactor: log and subscribers stay, and inputs that fit it."""
+        pairs = zip(self.definition.accumulators, definition.accumulators, strict=True)
+        migrations = {index: _migration(new) for index, (old, new) in enumerate(pairs) if old is not new}
         self.definition = definition
         inputs = self.wheel.inputs
         inputs.resize(definition.capacity)
+        lost = inputs.migrate(lambda index, value: migrations[index](value) if index in migrations else value)
+        if lost:
+            self.dropped["migration"] += lost
         self.room.overflow = definition.overflow
-        for index, one in enumerate(definition.accumulators):
-            blank = list if one.is_window else lambda: None
-            inputs.cache[index] = migrated(inputs.cache[index], one.boundary_type, blank)
-        self._set_graphs(self.wheel.graphs)
+        self.room.free()  # there may be more of it now
+        self.set_graphs(graphs)
 
     # -- health
 
@@ -217,3 +214,8 @@ class RunningReactor(Housing, Target):
         self.supervision.ended()
         self.abandon()
         await self.wheel.stop()
+
+
+def _migration(accumulator: Accumulator) -> Callable[[Any], Any]:
+    """Return how an accumulator's boundaries become what its newer version declares; windows keep what fits."""
+    return Migration(accumulator.element).keep if accumulator.is_window else Migration(accumulator.boundary_type)

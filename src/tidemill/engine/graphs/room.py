@@ -11,7 +11,7 @@ class Room:
 
     def __init__(self, inputs: Inputs, overflow: Overflow) -> None:
         self._inputs = inputs
-        self.overflow = overflow
+        self._overflow = overflow
         self._is_ending = False
         self._freed = asyncio.Event()
 
@@ -21,14 +21,24 @@ class Room:
         return self._inputs.capacity
 
     @property
+    def overflow(self) -> Overflow:
+        """What becomes of a boundary when the queue is full."""
+        return self._overflow
+
+    @overflow.setter
+    def overflow(self, overflow: Overflow) -> None:
+        self._overflow = overflow
+        self.free()  # a new version may let in those whom the old one kept waiting; the capacity changes with it
+
+    @property
     def is_blocked(self) -> bool:
         """Whether pushers must wait."""
-        return self._inputs.is_full and self.overflow == "block" and not self._is_ending
+        return self._inputs.is_full and self._overflow == "block" and not self._is_ending
 
     @property
     def refuses(self) -> bool:
         """Whether a push is turned away."""
-        return self._inputs.is_full and self.overflow == "reject"
+        return self._inputs.is_full and self._overflow == "reject"
 
     async def wait(self) -> None:
         """Return when there is room again, or never will be."""

@@ -10,61 +10,20 @@ from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.figures import accumulator_figures, reactor_figures
-from tidemill.engine.graphs.kinds import spawn
 from tidemill.engine.graphs.reactor import RunningReactor
+from tidemill.engine.graphs.staging import ManagedGraph, Offer, Stage, Staged, has_same_contract, in_use, taken
 from tidemill.engine.graphs.supervision import Component
-from tidemill.engine.registry import Registry
-from tidemill.graphs.compiler import Compiled
-from tidemill.graphs.definition import Accumulator, Reactor
-from tidemill.graphs.graph import Graph
+from tidemill.engine.registry import Key, Registry
+from tidemill.graphs.definition import Reactor
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.telemetry import events
 from tidemill.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
-
-Key = tuple[str, str]
-
-
-class AccumulatorDeclaration(msgspec.Struct, frozen=True):
-    """An accumulator to be brought to life."""
-
-    definition: Accumulator
-    tenant: str
-
-    def spawn(self, environment: Environment) -> RunningAccumulator:
-        """Bring it to life."""
-        return spawn(self.definition, self.tenant, environment)
-
-
-class GraphDeclaration(msgspec.Struct, frozen=True):
-    """A reactor to be loaded, with the accumulators that feed it: what packages and code hand over alike."""
-
-    name: str
-    tenant: str
-    reactor: Reactor
-    accumulators: tuple[AccumulatorDeclaration, ...]
-
-    @classmethod
-    def of(cls, reactor: Reactor, tenant: str) -> "GraphDeclaration":
-        """Declare a reactor for a tenant."""
-        accumulators = tuple(AccumulatorDeclaration(one, tenant) for one in reactor.accumulators)
-        return cls(reactor.name, tenant, reactor, accumulators)
-
-
-class ManagedGraph(msgspec.Struct):
-    """A loaded reactor: what runs for it, and the keys under which it is found."""
-
-    reactor: RunningReactor
-    accumulators: list[RunningAccumulator]
-    endpoints: list[str]
-    subscribers: dict[str, Compiled] = msgspec.field(default_factory=dict)
 
 
 class GraphScheduler:
@@ -131,63 +90,101 @@ class GraphScheduler:
         managed = self._managed.get((tenant, reactor.name))
         return managed is not None and managed.reactor.definition is reactor
 
-    # -- reactors
+    # -- loading
 
     def check_names(self, reactor: Reactor, tenant: str, replacing: frozenset[str] = frozenset()) -> None:
         """Refuse a reactor whose name, or an accumulator of whose, belongs to somebody else."""
         if (tenant, reactor.name) in self._managed and reactor.name not in replacing:
-            raise _taken("reactor", reactor.name, self._managed[tenant, reactor.name].reactor.definition)
+            raise taken("reactor", reactor.name, self._managed[tenant, reactor.name].reactor.definition)
         for one in reactor.accumulators:
             running = self._accumulators.get((tenant, one.name))
             if running is None or running.definition is one:
                 continue
             owners = {target.name for target, _ in running.targets}
             if not owners <= replacing:
-                raise _taken("accumulator", one.name, running.definition)
+                raise taken("accumulator", one.name, running.definition)
 
-    def load_reactor(self, declaration: GraphDeclaration) -> None:
-        """Bring a reactor and its accumulators up; endpoints come last, all or none."""
-        tenant, definition = declaration.tenant, declaration.reactor
-        self.check_names(definition, tenant)
-        accumulators = [self._running_or_new(one) for one in declaration.accumulators]
-        fresh = [one for one in accumulators if (tenant, one.name) not in self._accumulators]
-        reactor = RunningReactor(definition, tenant, self._environment)
-        for index, one in enumerate(accumulators):
+    def stage(self, offer: Offer) -> Staged:
+        """Make a package ready beside what runs: whatever may fail fails here, and nothing has changed."""
+        replacing, mine = frozenset(offer.before.reactors), frozenset(offer.before.graphs)
+        arriving = {one.name: one for one in offer.reactors}
+        for reactor in offer.reactors:
+            self.check_names(reactor, offer.tenant, replacing)
+        for name in offer.before.reactors:
+            if name not in arriving or not self.has_same_contract(offer.tenant, arriving[name]):
+                self.guard_unload(offer.tenant, name, mine)
+        return Stage(offer, self._managed, self._registry, self._environment).build()
+
+    def commit(self, staged: Staged) -> None:
+        """Put a package in its place, in one step that cannot fail; what it replaces must have left."""
+        tenant = staged.offer.tenant
+        for name, newer in staged.newer.items():
+            self._accumulators[tenant, name].redefine(newer)
+        for name, managed in staged.fresh.items():
+            self._bring_up(tenant, name, managed)
+        for name in set(staged.offer.before.graphs) - {one.name for one in staged.offer.graphs}:
+            self._forget_graph(tenant, name)
+        for graph in staged.offer.graphs:
+            self._registry.add_graph(tenant, graph)
+            logger.info(events.GRAPH_BOUND, extra={"graph": graph.name, "reactor": graph.reactor_name})
+        for (owner, name), managed in self._managed.items():
+            if owner == tenant:
+                self._rebind(managed, staged, name)
+
+    def _rebind(self, managed: ManagedGraph, staged: Staged, name: str) -> None:
+        """Let a reactor go on as staged, version and graphs in one step, so that no firing sees half of it."""
+        leaving = staged.offer.before.graphs
+        staying = {graph: compiled for graph, compiled in managed.subscribers.items() if graph not in leaving}
+        subscribers = staying | staged.subscribers.get(name, {})
+        definition = staged.swapped.get(name)
+        if definition is not None:
+            self._registry.add_reactor(staged.offer.tenant, definition)
+            managed.reactor.redefine(definition, subscribers)
+        elif subscribers != managed.subscribers:
+            managed.reactor.set_graphs(subscribers)
+        managed.subscribers = subscribers
+
+    def _bring_up(self, tenant: str, name: str, managed: ManagedGraph) -> None:
+        """Start a reactor and those of its accumulators that do not run yet; endpoints come last, all or none."""
+        reactor = managed.reactor
+        for index, one in enumerate(managed.accumulators):
             reactor.attach(one, index)
-        keys = [f"reactors/{declaration.name}", *(f"accumulators/{one.name}" for one in accumulators)]
-        self._managed[tenant, declaration.name] = ManagedGraph(reactor, accumulators, keys)
-        self._registry.add_reactor(tenant, declaration.name, lambda: definition)
-        for one in fresh:
-            self._add_accumulator(one)
+        self._managed[tenant, name] = managed
+        self._registry.add_reactor(tenant, reactor.definition)
+        for one in managed.accumulators:
+            if (tenant, one.name) not in self._accumulators:
+                self._add_accumulator(one)
         reactor.start()
         self._metrics.register(reactor_figures(reactor))
-        self._registry.add_endpoints(tenant, keys)
-        logger.info(events.REACTOR_LOADED, extra={"reactor": declaration.name, "tenant": tenant})
-
-    def _running_or_new(self, declaration: AccumulatorDeclaration) -> RunningAccumulator:
-        """Return the accumulator of that name if it runs already, else a new one that nobody knows yet."""
-        running = self._accumulators.get((declaration.tenant, declaration.definition.name))
-        return running or declaration.spawn(self._environment)
+        self._registry.add_endpoints(tenant, managed.endpoints)
+        logger.info(events.REACTOR_LOADED, extra={"reactor": name, "tenant": tenant})
 
     def _add_accumulator(self, running: RunningAccumulator) -> None:
         self._accumulators[running.tenant, running.name] = running
-        self._registry.add_accumulator(running.tenant, running.name, lambda: running.definition)
+        self._registry.add_accumulator(running.tenant, running.name)
         self._metrics.register(accumulator_figures(running))
         running.severed = running.name in self.severed_at_start
         running.start()
 
+    def has_same_contract(self, tenant: str, definition: Reactor) -> bool:
+        """Return whether a new version takes the same inputs in the same way as the loaded one."""
+        managed = self._managed.get((tenant, definition.name))
+        return managed is not None and has_same_contract(managed.reactor.definition, definition)
+
+    # -- unloading
+
     def guard_unload(self, tenant: str, name: str, leaving: frozenset[str] = frozenset()) -> None:
         """Refuse to unload a reactor that graphs other than `leaving` are bound to."""
-        others = sorted(set(self._find(tenant, name).subscribers) - leaving)
+        others = set(self._find(tenant, name).subscribers) - leaving
         if others:
-            message = f"reactor '{name}' has {len(others)} bound subscriber(s): {others}; unbind them first"
-            raise RequestError(message, code="reactor_in_use", status=409, subscribers=others)
+            raise in_use(name, list(others))
 
-    async def unload_reactor(self, tenant: str, name: str) -> None:
-        """Take a reactor down: stop it, then accumulators that nobody else uses, endpoints, constructor."""
-        self.guard_unload(tenant, name)
+    async def unload_reactor(self, tenant: str, name: str, graphs: frozenset[str] = frozenset()) -> None:
+        """Take a reactor down with its `graphs`: stop it, then accumulators that nobody else uses, then the names."""
+        self.guard_unload(tenant, name, graphs)
         managed = self._managed[tenant, name]
-        leaving = [one for one in managed.accumulators if len(one.targets) == 1]
+        others = [one for one in self._managed.values() if one is not managed]
+        leaving = [one for one in managed.accumulators if not any(one in other.accumulators for other in others)]
         await self._wind_up(managed, leaving)
         self._registry.drop_endpoints(tenant, self._keys_to_drop(managed, leaving))
         for one in leaving:
@@ -196,6 +193,8 @@ class GraphScheduler:
             self._registry.drop_accumulator(tenant, one.name)
             one.bequeath(partial(self.accumulator, tenant, one.name))
         self._metrics.retire(reactor_figures(managed.reactor))
+        for graph in managed.subscribers:
+            self._forget_graph(tenant, graph)
         del self._managed[tenant, name]
         self._registry.drop_reactor(tenant, name)
         logger.info(events.REACTOR_UNLOADED, extra={"reactor": name, "tenant": tenant})
@@ -206,7 +205,7 @@ class GraphScheduler:
         reactor.room.end()
         for one in managed.accumulators:
             if one in leaving:
-                one.close("it is being unloaded")
+                one.close("is being unloaded")
             else:
                 one.leave(reactor)
         for one in leaving:
@@ -234,44 +233,16 @@ class GraphScheduler:
         timer.cancel()
         await asyncio.wait({task, timer})
 
-    def swap_reactor(self, tenant: str, definition: Reactor) -> None:
-        """Put a new version in the place of a loaded reactor with the same contract, keeping its inputs."""
-        managed = self._managed[tenant, definition.name]
-        for running, one in zip(managed.accumulators, definition.accumulators, strict=True):
-            running.redefine(one)
-        managed.reactor.redefine(definition)
-        self._registry.add_reactor(tenant, definition.name, lambda: definition)
-
-    def has_same_contract(self, tenant: str, definition: Reactor) -> bool:
-        """Return whether a new version takes the same inputs in the same way as the loaded one."""
-        managed = self._managed.get((tenant, definition.name))
-        return managed is not None and contract(managed.reactor.definition) == contract(definition)
-
-    # -- graphs
-
-    def compile(self, tenant: str, graph: Graph, reactor: Reactor | None = None) -> Compiled:
-        """Compile a graph against its reactor: one about to be loaded, or the loaded one."""
-        name = graph.reactor_name
-        if name is None:
-            return graph.compiled()
-        return graph.compile_for(reactor or self._find(tenant, name).reactor.definition)
-
-    def bind_graph(self, tenant: str, graph: Graph, compiled: Compiled) -> None:
-        """Let a graph run on every firing of its reactor; a graph without one is only registered."""
-        if graph.reactor_name is not None:
-            managed = self._find(tenant, graph.reactor_name)
-            managed.subscribers[graph.name] = compiled
-            managed.reactor.bind(compiled)
-        self._registry.add_graph(tenant, graph.name, lambda: graph)
-        logger.info(events.GRAPH_BOUND, extra={"graph": graph.name, "reactor": graph.reactor_name})
-
     def unbind_graph(self, tenant: str, name: str) -> None:
         """Let a graph run no more."""
         for (owner, _), managed in self._managed.items():
             if owner == tenant and managed.subscribers.pop(name, None) is not None:
-                managed.reactor.unbind(name)
-        self._registry.drop_graph(tenant, name)
-        logger.info(events.GRAPH_UNBOUND, extra={"graph": name})
+                managed.reactor.set_graphs(managed.subscribers)
+        self._forget_graph(tenant, name)
+
+    def _forget_graph(self, tenant: str, name: str) -> None:
+        if self._registry.drop_graph(tenant, name):
+            logger.info(events.GRAPH_UNBOUND, extra={"graph": name})
 
     # -- life
 
@@ -286,10 +257,7 @@ class GraphScheduler:
     async def close(self) -> None:
         """Unload everything, guards or not."""
         for (tenant, name), managed in tuple(self._managed.items()):
-            for graph in tuple(managed.subscribers):
-                self._registry.drop_graph(tenant, graph)
-            managed.subscribers.clear()
-            await self.unload_reactor(tenant, name)
+            await self.unload_reactor(tenant, name, frozenset(managed.subscribers))
         self._is_closed = True
 
     def abandon(self) -> None:
@@ -304,14 +272,3 @@ class GraphScheduler:
     def is_idle(self) -> bool:
         """Whether no firing runs and none is due."""
         return self._environment.activity.count == 0 and all(reactor.wheel.is_idle for reactor in self.reactors)
-
-
-def contract(reactor: Reactor) -> tuple[Any, ...]:
-    """Return what binds others to a reactor: its sources in order, their kinds, criteria and strategy."""
-    sources = tuple((one.name, one.kind) for one in reactor.accumulators)
-    return sources, reactor.when.mode, tuple(one.name for one in reactor.when.accumulators), reactor.strategy
-
-
-def _taken(what: str, name: str, holder: Reactor | Accumulator) -> RequestError:
-    message = f"{what} '{name}' is already defined at {holder.location}; another definition of that name is refused"
-    return RequestError(message, code="name_taken", status=409, name=name)

@@ -16,6 +16,7 @@ class Supervision:
         self.restarts = 0
         self.since: float | None = None
         self.recent: deque[float] = deque()
+        self.is_ended = False
         self.episode = 0  # a restart planned in an earlier episode is void
 
     def started(self, now: float) -> None:
@@ -25,6 +26,7 @@ class Supervision:
 
     def ended(self) -> None:
         """Note that the component is gone for good."""
+        self.is_ended = True
         self.episode += 1
 
     def failed(self, now: float, reset_after: float) -> int:

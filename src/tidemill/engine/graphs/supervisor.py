@@ -35,9 +35,11 @@ class Supervisor(Overseer):
 
     def crashed(self, component: Component, error: BaseException) -> None:
         """Plan the restart of a component that crashed just now, or give it up."""
+        record = component.supervision
+        if record.is_ended:
+            return
         settings = self._environment.settings
         now = self._environment.clock.monotonic()
-        record = component.supervision
         failures = record.failed(now, settings.success_reset)
         if failures >= settings.component_max_failures:
             self._give_up(component, f"{failures} failures in a row, the last: {error!r}")

@@ -6,14 +6,18 @@ Everything here happens on the loop's own thread, so each method is one atomic s
 * `lane.pending` says what whoever ends a firing must look at: NEWS that may make one due, a lane that was CLOSED.
 * `lane.credit` is positive only while a boundary may be fired straight from where it was pushed. Whatever ends that (a
   pause, a change of health, a waiting observer, a new graph) closes the lane; `_reopen` alone grants credit again.
-* A firing's flags are cleared when it takes its snapshot. If it is interrupted, they are given back.
+* A firing's flags are cleared when it takes its snapshot. If it is cut off, `_again` keeps it: it is fired again whole,
+  under its number, before anything else is, as soon as the reactor's health allows. So are retries.
 * Whatever is awaited under `_turn` runs in a task of the node, so that a crash or an unload can end it.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+import msgspec
 
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.firing import Caller, Due
@@ -21,12 +25,13 @@ from tidemill.engine.graphs.firing_log import Record
 from tidemill.engine.graphs.housing import Housing
 from tidemill.engine.graphs.lane import NEWS, Lane
 from tidemill.engine.graphs.outcomes import Outcomes
-from tidemill.engine.graphs.push_path import AUTHOR_ERRORS, FastFailure
+from tidemill.engine.graphs.push_path import FastFailure
 from tidemill.engine.graphs.room import Room
 from tidemill.engine.service import stop
 from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.inputs import Inputs, Taken
 from tidemill.graphs.result import Firing, GraphResult
+from tidemill.kernel.author_errors import AUTHOR_ERRORS
 from tidemill.kernel.errors import RequestError
 
 TURN = 256  # firings in a row before the loop gets a turn
@@ -54,6 +59,7 @@ class Wheel:
         self._caller = Caller(definition.name, definition.names, self.log.firing_id)
         self._busy = False
         self._held = 0  # retries that hold the queue
+        self._again: deque[Due] = deque()  # firings that were cut off or are to be tried again, next one first
         self._is_async = False
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -68,8 +74,9 @@ class Wheel:
         if self.inputs.is_full:
             if self.room.refuses:
                 return self._housing.drop("full")
-            self.inputs.drop_oldest()
-            self._housing.drop("overflow")
+            if self.room.overflow == "drop_oldest":  # who cannot wait for room, as windows cannot, exceeds it
+                self.inputs.drop_oldest()
+                self._housing.drop("overflow")
         self.inputs.put(index, boundary)
         self.lane.pending |= NEWS
         if not self._busy:
@@ -83,7 +90,12 @@ class Wheel:
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs and nothing is due."""
-        return not self._busy and not (self.lane.pending & NEWS and self.may_fire)
+        return not self._busy and not self._has_work
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether something may be due: firings that come again do not wait for criteria, nor for a resume."""
+        return bool(self._again and self.turns) or bool(self.lane.pending & NEWS and self.may_fire)
 
     def look_again(self) -> None:
         """Evaluate the criteria, although nothing new may have come."""
@@ -95,7 +107,7 @@ class Wheel:
         if self._busy or self.lane.credit is None:
             return
         self.lane.pending &= NEWS
-        if self.lane.pending and self.may_fire:
+        if self._has_work:
             if self._is_async:
                 self._wake.set()
                 return
@@ -119,6 +131,9 @@ class Wheel:
 
     def _next_due(self) -> Due | None:
         """Take the next firing if one is due; apply queued boundaries on the way to it."""
+        while self._again and self.turns:
+            if (again := self._renewed(self._again.popleft())) is not None:
+                return again
         if not (self.lane.pending & NEWS and self.may_fire):
             return None
         inputs = self.inputs
@@ -136,6 +151,16 @@ class Wheel:
         self.lane.pending = 0
         return None
 
+    def _renewed(self, due: Due) -> Due | None:
+        """Return a firing that comes again with the graphs as they are bound by now."""
+        if due.attempt > 1:
+            return self.outcomes.renewed(due)
+        ready = self._ready_graphs(due.taken.snapshot)
+        if not ready and self.graphs:
+            self.incomplete += 1
+            return None
+        return msgspec.structs.replace(due, graphs=ready)
+
     def _ready_graphs(self, values: list[Any]) -> list[Compiled]:
         """Return the graphs that have all they need."""
         return [graph for graph in self.graphs.values() if graph.has_all(values)]
@@ -143,7 +168,9 @@ class Wheel:
     def _reopen(self) -> None:
         """Grant the fast lane if every condition for it holds."""
         graph, lane, inputs = self.plain_graph, self.lane, self.inputs
-        if graph is None or lane.credit or lane.pending or self._busy or self.outcomes.is_watched or not self.may_fire:
+        if graph is None or lane.credit or lane.pending or self._again or self._busy:
+            return
+        if self.outcomes.is_watched or not self.may_fire:
             return
         if not inputs.dirty and not inputs.queue and graph.has_all(inputs.cache):
             degraded = self._housing.is_degraded
@@ -164,12 +191,13 @@ class Wheel:
             snapshot = self.log.latest_snapshot()
             snapshot[failure.index] = failure.boundary
             taken = Taken(snapshot, [(failure.index, failure.boundary)], 1 << failure.index)
-            if not isinstance(failure.error, AUTHOR_ERRORS):
-                self._interrupted(taken)
-                raise failure.error
             (graph,) = self.graphs.values()
+            due = Due(self.log.next_number(), taken, [graph])
+            if not isinstance(failure.error, AUTHOR_ERRORS):
+                self._cut_off(due)
+                raise failure.error
             result = graph.failed(failure.error, failure.routine)
-            self.outcomes.finish(Due(self.log.next_number(), taken, [graph]), failure.started, {graph.name: result})
+            self.outcomes.finish(due, failure.started, {graph.name: result})
         finally:
             self._busy = False
         self.go_on()
@@ -179,14 +207,15 @@ class Wheel:
         try:
             results = self._caller.call(due)
         except BaseException:
-            self._interrupted(due.taken)
+            self._cut_off(due)
             raise
         return self.outcomes.finish(due, started, results)
 
-    def _interrupted(self, taken: Taken) -> None:
-        """Make the news of a firing that was cut off news again, to be looked at when it is over."""
-        self.inputs.give_back(taken)
-        self.lane.pending |= NEWS
+    def _cut_off(self, due: Due) -> None:
+        """Keep a firing that was cut off, to be fired again whole when it is over; its number stays."""
+        if due.manual and due.attempt == 1 and not due.taken.flags:
+            return  # it took no news, and whoever asked for it is told
+        self._again.appendleft(due)
         asyncio.get_running_loop().call_soon(self.go_on)
 
     # -- firing graphs that must be awaited
@@ -198,15 +227,20 @@ class Wheel:
 
     async def _drive(self) -> None:
         """Fire asynchronous graphs, one firing after the other, until cancelled."""
+        this = asyncio.current_task()
         try:
-            while True:
+            while self._driver is this:  # one that swallowed its cancellation must not fire beside its successor
                 await self._wake.wait()
                 self._wake.clear()
-                while await self._fire_next():
+                while self._driver is this and await self._fire_next():
                     pass
         except Exception as error:  # ours, not the author's: the supervisor decides
-            self._driver = None
             self._housing.crash(error)
+        finally:
+            if self._driver is this:
+                self._driver = None
+            else:
+                self.go_on()  # its successor was not told of what came while this one was busy
 
     async def _fire_next(self) -> bool:
         async with self._turn:  # a turn per firing, so that commands get theirs in between
@@ -221,7 +255,7 @@ class Wheel:
             try:
                 results = await self._caller.call_async(due)
             except BaseException:
-                self._interrupted(due.taken)
+                self._cut_off(due)
                 raise
             return self.outcomes.finish(due, started, results)
 
@@ -237,22 +271,21 @@ class Wheel:
 
     # -- firing again, or by hand
 
-    async def call_again(self, due: Due) -> dict[str, GraphResult]:
-        """Call the graphs of a firing once more, in turn with other firings."""
+    async def call_again(self, due: Due) -> tuple[float, dict[str, GraphResult]]:
+        """Call the graphs of a firing once more, in turn with other firings; return when it began, and the results."""
         try:
             async with self._turn:
+                self._housing.check_ready()
                 with self._working():
-                    return await self._caller.call_async(due)
+                    started = self._clock.monotonic()
+                    return started, await self._caller.call_async(due)
         finally:
             self.go_on()
 
-    async def fire_again(self, due: Due) -> None:
-        """Fire once more, in turn with other firings."""
-        try:
-            async with self._turn:
-                await self._fire_async(due)
-        finally:
-            self.go_on()
+    def fire_again(self, due: Due) -> None:
+        """Fire once more, before anything else and as soon as the reactor's health allows."""
+        self._again.append(due)
+        self.go_on()
 
     def hold(self, change: int) -> None:
         """Begin (+1) or end (-1) holding the queue for a retry; the latest strategy never waits."""
@@ -282,17 +315,36 @@ class Wheel:
         if lacking and all(lacking.values()):
             names = sorted({name for missing in lacking.values() for name in missing})
             reactor = self._housing.definition.name
-            message = f"reactor '{reactor}' cannot fire: no value yet from {', '.join(map(repr, names))}"
+            lacking_from = ", ".join(map(repr, names))
+            message = (
+                f"reactor '{reactor}' cannot fire: no value yet from {lacking_from}; push to it first, or use fire_with"
+            )
             raise RequestError(message, code="incomplete_inputs", status=409, missing=names)
 
-    async def next_firing(self) -> Firing:
-        """Return the oldest firing not handed out yet; wait for one if there is none."""
+    async def next_firing(self, timeout: float | None) -> Firing:
+        """Return the oldest firing not handed out yet; wait for one if there is none, up to `timeout` seconds."""
+        ends = None if timeout is None else self._clock.monotonic() + timeout
         while (firing := self.log.hand_out()) is None:
             watcher = self.outcomes.watch()
             self.lane.close()
-            await watcher
+            await self._wait_until(ends, watcher)
         self.go_on()
         return firing
+
+    async def _wait_until(self, ends: float | None, watcher: "asyncio.Future[None]") -> None:
+        """Wait for the next firing, but not beyond `ends`: then TimeoutError."""
+        if ends is None:
+            return await watcher
+        timer = self._tasks.start(f"{self._title}: next firing", self._time_out(ends, watcher))
+        try:
+            await watcher
+        finally:
+            timer.cancel()
+
+    async def _time_out(self, ends: float, watcher: "asyncio.Future[None]") -> None:
+        await self._clock.sleep(ends - self._clock.monotonic())
+        if not watcher.done():
+            watcher.set_exception(TimeoutError())
 
     # -- what it turns, and whether
 
@@ -314,7 +366,7 @@ class Wheel:
         return None if graph.is_async or graph.needs_context or follows else graph
 
     def halt(self) -> None:
-        """Cut off what is awaited just now; what it took is given back."""
+        """Cut off what is awaited just now; it is fired again whole after the next start."""
         for task in (self._driver, self._worker):
             if task is not None and task is not asyncio.current_task():
                 task.cancel()
@@ -331,7 +383,17 @@ class Wheel:
 
     async def stop(self) -> None:
         """End the driver and pending retries; a firing in progress is interrupted."""
-        await self.outcomes.stop()
-        await stop(self._worker)
-        await stop(self._driver)
-        self._driver = None
+        try:
+            await self.outcomes.stop()
+            await stop(self._worker)
+            driver, self._driver = self._driver, None
+            await stop(driver)
+        finally:  # also when the grace is over before author code gives in
+            self._drop_the_rest()
+
+    def _drop_the_rest(self) -> None:
+        """Count what will never be fired: queued boundaries, and firings that were to come again."""
+        for _ in range(len(self.inputs.queue) + len(self._again)):
+            self._housing.drop("unloaded")
+        self.inputs.queue.clear()
+        self._again.clear()

@@ -18,69 +18,92 @@ from tidemill.kernel.errors import OperationError
 BATCH = 256
 PATIENCE = 0.2  # seconds a worker thread waits for a batch
 RETRY_AFTER = 1.0
+TAKEN_AWAY = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
+"""A rebalance gave the partition to another member, which will read the event again: nothing to store, no failure."""
 
 
 class KafkaFeed(Feed):
     """Follows one topic."""
 
-    _thread: WorkerThread
-
     def __init__(self, source: Kafka, name: str, servers: str, clock: Clock) -> None:
         self._source = source
         self._clock = clock
-        self._failure: KafkaError | None = None
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "bootstrap.servers": servers,
             "group.id": source.group or f"tidemill-{name}",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": True,  # commits what was stored ...
             "enable.auto.offset.store": False,  # ... and we store after delivery
-            "error_cb": self._note_failure,
             "log_level": 2,  # what matters comes through error_cb; the rest repeats itself many times a second
         }
+
+    async def follow(self, listener: Listener, checkpoint: Any) -> None:  # noqa: ARG002 - the broker keeps our place
+        following = _Following(self._source.topic, self._settings, listener, self._clock)
+        try:
+            await following.connect()
+            following.consumer.subscribe([self._source.topic])
+            while True:
+                await following.bring()
+        finally:
+            await following.close()
+
+
+class _Following:
+    """One membership in the group, with a consumer and a thread of its own: the one before it may still be leaving."""
+
+    def __init__(self, topic: str, settings: dict[str, Any], listener: Listener, clock: Clock) -> None:
+        self._topic = topic
+        self._listener = listener
+        self._clock = clock
+        self._failure: KafkaError | None = None
+        self.consumer = Consumer({**settings, "error_cb": self._note_failure})
+        self._thread = WorkerThread(f"kafka {topic}")
 
     def _note_failure(self, error: KafkaError) -> None:
         """Called on librdkafka's thread, or ours within `consume`: only a note is made."""
         self._failure = error
 
-    async def follow(self, listener: Listener, checkpoint: Any) -> None:  # noqa: ARG002 - the broker keeps our place
-        consumer = Consumer(self._settings)
-        self._thread = WorkerThread(f"kafka {self._source.topic}")
-        try:
-            await self._connect(consumer, listener)
-            consumer.subscribe([self._source.topic])
-            while True:
-                await self._bring(consumer, listener)
-        finally:
-            await self._thread.call(consumer.close)
-            self._thread.close()
-
-    async def _connect(self, consumer: Consumer, listener: Listener) -> None:
+    async def connect(self) -> None:
         """Return when a broker has answered."""
         while True:
             try:
-                await self._thread.call(consumer.list_topics, None, PATIENCE * 5)
+                await self._thread.call(self.consumer.list_topics, None, PATIENCE * 5)
             except KafkaException as error:
-                listener.lost(str(error))
+                self._listener.lost(str(error))
                 await self._clock.sleep(RETRY_AFTER)
             else:
-                listener.connected()
+                self._listener.connected()
                 return
 
-    async def _bring(self, consumer: Consumer, listener: Listener) -> None:
-        messages: list[Message] = await self._thread.call(consumer.consume, BATCH, PATIENCE)
+    async def bring(self) -> None:
+        """Hand on the messages that are there."""
+        messages: list[Message] = await self._thread.call(self.consumer.consume, BATCH, PATIENCE)
         failure, self._failure = self._failure, None
         if failure is not None and failure.code() == KafkaError._ALL_BROKERS_DOWN:
-            listener.lost(failure.str())
-            await self._connect(consumer, listener)
+            self._listener.lost(failure.str())
+            await self.connect()
         for message in messages:
-            await self._deliver(consumer, message, listener)
+            await self._deliver(message)
 
-    async def _deliver(self, consumer: Consumer, message: Message, listener: Listener) -> None:
+    async def _deliver(self, message: Message) -> None:
         error = message.error()
         partition, offset = message.partition(), message.offset()
         if error is None and partition is not None and offset is not None:
-            await listener.event(message.value(), {str(partition): offset + 1})
-            consumer.store_offsets(offsets=[TopicPartition(self._source.topic, partition, offset + 1)])
+            await self._listener.event(message.value(), {str(partition): offset + 1})
+            self._store(TopicPartition(self._topic, partition, offset + 1))
         elif error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:
-            raise OperationError(f"Kafka topic '{self._source.topic}': {error.str()}")
+            raise OperationError(f"Kafka topic '{self._topic}': {error.str()}")
+
+    def _store(self, place: TopicPartition) -> None:
+        try:
+            self.consumer.store_offsets(offsets=[place])
+        except KafkaException as error:
+            if error.args[0].code() not in TAKEN_AWAY:
+                raise
+
+    async def close(self) -> None:
+        """Leave the group."""
+        try:
+            await self._thread.call(self.consumer.close)
+        finally:
+            self._thread.close()

@@ -1,0 +1,209 @@
+"""Staging a package: everything that may fail is done beside what runs, before anything changes.
+
+A load has two halves. Here the first: graphs are compiled, accumulators spawned, feeds opened, subscribers of other
+packages compiled against the new version. What comes out is `Staged`, and the scheduler's `commit` only puts it in
+place, which cannot fail. So a load that is refused leaves everything as it was.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from tidemill.engine.graphs.accumulator import RunningAccumulator
+from tidemill.engine.graphs.environment import Environment
+from tidemill.engine.graphs.kinds import spawn
+from tidemill.engine.graphs.reactor import RunningReactor
+from tidemill.engine.registry import Key, PackageState, Registry
+from tidemill.graphs.compiler import Compiled
+from tidemill.graphs.definition import Accumulator, Reactor
+from tidemill.graphs.graph import Graph
+from tidemill.kernel.errors import DefinitionError, RequestError
+from tidemill.kernel.suggestions import did_you_mean
+
+
+class AccumulatorDeclaration(msgspec.Struct, frozen=True):
+    """An accumulator to be brought to life."""
+
+    definition: Accumulator
+    tenant: str
+
+    def spawn(self, environment: Environment) -> RunningAccumulator:
+        """Bring it to life."""
+        return spawn(self.definition, self.tenant, environment)
+
+
+class GraphDeclaration(msgspec.Struct, frozen=True):
+    """A reactor to be loaded, with the accumulators that feed it: what packages and code hand over alike."""
+
+    name: str
+    tenant: str
+    reactor: Reactor
+    accumulators: tuple[AccumulatorDeclaration, ...]
+
+    @classmethod
+    def of(cls, reactor: Reactor, tenant: str) -> "GraphDeclaration":
+        """Declare a reactor for a tenant."""
+        accumulators = tuple(AccumulatorDeclaration(one, tenant) for one in reactor.accumulators)
+        return cls(reactor.name, tenant, reactor, accumulators)
+
+
+class ManagedGraph(msgspec.Struct, eq=False):
+    """A loaded reactor: what runs for it, and the keys under which it is found."""
+
+    reactor: RunningReactor
+    accumulators: list[RunningAccumulator]
+    endpoints: list[str]
+    subscribers: dict[str, Compiled] = msgspec.field(default_factory=dict)
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a package brings, and what its older version had loaded."""
+
+    tenant: str
+    reactors: tuple[Reactor, ...]
+    graphs: tuple[Graph, ...]
+    before: PackageState = PackageState()
+
+
+class Staged(msgspec.Struct, frozen=True, kw_only=True):
+    """A package ready to take its place."""
+
+    offer: Offer
+    leaving: tuple[str, ...]
+    """Reactors of the older version that nothing takes over."""
+    fresh: dict[str, ManagedGraph]
+    """Reactors that come up, and what will run for them."""
+    swapped: dict[str, Reactor]
+    """Newer versions of reactors that go on in place."""
+    newer: dict[str, RunningAccumulator]
+    """Newer versions of accumulators that go on in place; they are never started."""
+    subscribers: dict[str, dict[str, Compiled]]
+    """Graphs to bind, of this package and of others, by reactor."""
+
+
+class Stage:
+    """Where one package is made ready. It reads what is loaded and changes none of it."""
+
+    def __init__(
+        self, offer: Offer, managed: Mapping[Key, ManagedGraph], registry: Registry, environment: Environment
+    ) -> None:
+        self._offer = offer
+        self._tenant = offer.tenant
+        self._managed = {name: one for (tenant, name), one in managed.items() if tenant == offer.tenant}
+        self._registry = registry
+        self._environment = environment
+        self._arriving = {one.name: one for one in offer.reactors}
+        self._kept = {name: one for name, one in self._arriving.items() if self._goes_on(one)}
+        self._leaving = tuple(name for name in offer.before.reactors if name not in self._kept)
+        self._staying = {name: one for name, one in self._managed.items() if name not in self._leaving}
+        self._running = {one.name: one for managed in self._staying.values() for one in managed.accumulators}
+        self._chosen: dict[str, Accumulator] = {}
+        self._new: dict[str, RunningAccumulator] = {}
+
+    def _goes_on(self, reactor: Reactor) -> bool:
+        return reactor.name in self._offer.before.reactors and has_same_contract(
+            self._managed[reactor.name].reactor.definition, reactor
+        )
+
+    def build(self) -> Staged:
+        """Make everything ready, or raise and leave no trace."""
+        declared = [GraphDeclaration.of(one, self._tenant) for one in self._offer.reactors]
+        ready = {one.name: [self._accumulator(source) for source in one.accumulators] for one in declared}
+        fresh = {one.name: self._manage(one, ready[one.name]) for one in declared if one.name not in self._kept}
+        swapped = {name: one for name, one in self._kept.items() if self._managed[name].reactor.definition is not one}
+        subscribers: dict[str, dict[str, Compiled]] = {name: self._recompiled(one) for name, one in swapped.items()}
+        for graph in self._offer.graphs:
+            compiled, name = self._compile(graph), self._local_name(graph)
+            if name is not None:
+                subscribers.setdefault(name, {})[graph.name] = compiled
+        return Staged(
+            offer=self._offer,
+            leaving=self._leaving,
+            fresh=fresh,
+            swapped=swapped,
+            newer={name: one for name, one in self._new.items() if name in self._running},
+            subscribers=subscribers,
+        )
+
+    # -- accumulators
+
+    def _accumulator(self, declaration: AccumulatorDeclaration) -> RunningAccumulator:
+        """Return what will run under a name: what runs already, or, spawned here, what nobody knows yet."""
+        definition = declaration.definition
+        name = definition.name
+        chosen = self._chosen.setdefault(name, definition)
+        if chosen is not definition:
+            raise taken("accumulator", name, chosen)
+        running = self._running.get(name)
+        if (running is None or running.definition is not definition) and name not in self._new:
+            self._new[name] = declaration.spawn(self._environment)
+        return running or self._new[name]
+
+    def _manage(self, declaration: GraphDeclaration, accumulators: list[RunningAccumulator]) -> ManagedGraph:
+        reactor = RunningReactor(declaration.reactor, self._tenant, self._environment)
+        keys = [f"reactors/{declaration.name}", *(f"accumulators/{one.name}" for one in accumulators)]
+        return ManagedGraph(reactor, accumulators, keys)
+
+    # -- graphs
+
+    def _local_name(self, graph: Graph) -> str | None:
+        """Return the name of a graph's reactor in this tenant; other tenants' reactors are not shared yet."""
+        if graph.reactor_name is None:
+            return None
+        owner, _, name = graph.reactor_name.rpartition("/")
+        if owner and owner != self._tenant:
+            message = f"reactor '{name}' of tenant '{owner}' is not shared with tenant '{self._tenant}'"
+            raise RequestError(message, code="not_shared", status=403, reactor=graph.reactor_name)
+        return name
+
+    def _compile(self, graph: Graph) -> Compiled:
+        """Compile a graph against its reactor: one about to come, or one that stays."""
+        name = self._local_name(graph)
+        if name is None:
+            return graph.compiled()
+        if name in self._arriving:
+            return graph.compile_for(self._arriving[name])
+        if name not in self._staying:
+            message = f"reactor '{name}' not loaded{did_you_mean(name, [*self._staying, *self._arriving])}"
+            raise RequestError(message, code="reactor_not_loaded", status=404, reactor=name)
+        return graph.compile_for(self._staying[name].reactor.definition)
+
+    def _recompiled(self, reactor: Reactor) -> dict[str, Compiled]:
+        """Compile the graphs of other packages against a reactor's newer version."""
+        others = [name for name in self._managed[reactor.name].subscribers if name not in self._offer.before.graphs]
+        compiled: dict[str, Compiled] = {}
+        problems: list[DefinitionError] = []
+        for name in others:
+            try:
+                compiled[name] = self._registry.graph(self._tenant, name).compile_for(reactor)
+            except DefinitionError as error:
+                problems.append(error)
+        if problems:
+            raise in_use(reactor.name, [name for name in others if name not in compiled], why=problems)
+        return compiled
+
+
+def has_same_contract(before: Reactor, after: Reactor) -> bool:
+    """Return whether a new version takes the same inputs in the same way."""
+    return _contract(before) == _contract(after)
+
+
+def _contract(reactor: Reactor) -> tuple[object, ...]:
+    """Return what binds others to a reactor: its sources in order, their kinds, criteria and strategy."""
+    sources = tuple((one.name, one.kind) for one in reactor.accumulators)
+    return sources, reactor.when.mode, tuple(one.name for one in reactor.when.accumulators), reactor.strategy
+
+
+def taken(what: str, name: str, holder: Reactor | Accumulator) -> RequestError:
+    """Return the error for a second definition of a name."""
+    message = f"{what} '{name}' is already defined at {holder.location}; another definition of that name is refused"
+    return RequestError(message, code="name_taken", status=409, name=name)
+
+
+def in_use(reactor: str, subscribers: list[str], why: list[DefinitionError] | None = None) -> RequestError:
+    """Return the error for a reactor that cannot go, or change, because graphs of others are bound to it."""
+    names = sorted(subscribers)
+    message = f"reactor '{reactor}' has {len(names)} bound subscriber(s): {names}; unbind them first"
+    if why:
+        message += "".join(f"\nthe new version does not fit {error}" for error in why)
+    return RequestError(message, code="reactor_in_use", status=409, subscribers=names)
