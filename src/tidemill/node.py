@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Self
 
 from tidemill.engine.graphs.commands import ReactorHandle
@@ -12,6 +12,8 @@ from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.graphs.supervisor import Supervisor
 from tidemill.engine.registry import Registry
 from tidemill.engine.service import Tasks
+from tidemill.graphs.definition import Accumulator, Reactor
+from tidemill.graphs.graph import Graph
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.errors import OperationError, RequestError
@@ -40,9 +42,9 @@ class Node:
         if store is not None:
             raise OperationError(f"store {store!r}: this version keeps everything in memory; leave `store` out")
         self.settings = Settings.read(settings)
-        self.tenant = tenant
+        self.tenant = _checked_tenant(tenant)
         self.registry = Registry(tenant)
-        self._to_load = list(load)
+        self._to_load = [load] if isinstance(load, Reactor | Graph | ModuleType) else list(load)
         self._loaded: dict[tuple[str, str], Any] = {}
         self._metrics = Metrics()
         self._environment = Environment(clock=self._make_clock(), settings=self.settings, tasks=Tasks())
@@ -85,7 +87,7 @@ class Node:
     def _tenant(self, tenant: str | None) -> str:
         if not self._is_open:
             raise RequestError("the node is not running: use `async with tm.Node(...)`", code="not_running", status=409)
-        return self.tenant if tenant is None else tenant
+        return self.tenant if tenant is None else _checked_tenant(tenant)
 
     # -- packages
 
@@ -110,19 +112,21 @@ class Node:
 
     # -- events
 
-    async def push(self, accumulator: str, event: Any, *, tenant: str | None = None, format: str = "json") -> Receipt:
+    async def push(
+        self, accumulator: str | Accumulator, event: Any, *, tenant: str | None = None, format: str = "json"
+    ) -> Receipt:
         """Push an event, a Python value or bytes, and learn what became of it; waits while a blocking queue is full."""
         if format not in ("json", "msgpack"):
             raise RequestError(f"format is 'json' or 'msgpack', not {format!r}", code="invalid_format")
-        return await self._scheduler.accumulator(self._tenant(tenant), accumulator).push(event, format)
+        return await self._scheduler.accumulator(self._tenant(tenant), _name_of(accumulator)).push(event, format)
 
-    def handle(self, accumulator: str, *, tenant: str | None = None) -> Callable[[Any], int | None]:
+    def handle(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> Callable[[Any], int | None]:
         """Return `push` without await, for hot loops on the loop's own thread.
 
         The callable returns the sequence number of the boundary it emitted, or None when nothing was emitted; it
         raises FullError where `push` would wait.
         """
-        return self._scheduler.accumulator(self._tenant(tenant), accumulator).handle()
+        return self._scheduler.accumulator(self._tenant(tenant), _name_of(accumulator)).handle()
 
     def reactor(self, name: str, *, tenant: str | None = None) -> ReactorHandle:
         """Return a loaded reactor to look at and to command."""
@@ -150,3 +154,14 @@ class Node:
     @property
     def _is_calm(self) -> bool:
         return self._scheduler.is_idle
+
+
+def _name_of(accumulator: str | Accumulator) -> str:
+    return accumulator.name if isinstance(accumulator, Accumulator) else str(accumulator)
+
+
+def _checked_tenant(name: str) -> str:
+    """Refuse a tenant whose name could not be told apart in `tenant/name`."""
+    if not isinstance(name, str) or not name or "/" in name:
+        raise RequestError(f"a tenant's name is a text without '/', not {name!r}", code="invalid_tenant")
+    return name

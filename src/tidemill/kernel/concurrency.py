@@ -69,7 +69,14 @@ class Strands:
 
 async def in_thread(function: Callable[..., Any], /, *values: Any, **named: Any) -> Any:
     """Call a blocking function on a thread and wait for it without holding the loop."""
-    return await asyncio.to_thread(function, *values, **named)
+
+    def call() -> Any:
+        try:
+            return function(*values, **named)
+        except StopIteration as error:  # which no future can carry: Python does the same inside a coroutine
+            raise RuntimeError("a function on a thread raised StopIteration") from error
+
+    return await asyncio.to_thread(call)
 
 
 class WorkerThread:

@@ -57,6 +57,9 @@ class RunningAccumulator(Intake):
     def after_firing(self) -> None:
         """A reactor that this accumulator feeds has fired successfully."""
 
+    def refill(self, content: Any) -> None:
+        """Hold what a manual firing puts in place of a window's content; only windows hold anything."""
+
     def feed(self, value: Any, by: Target) -> None:
         """Take what a node of `by` fed; only windows can."""
 

@@ -112,7 +112,7 @@ class ReactorHandle:
         definition = self._reactor.definition
         values: list[Any] = [[] if one.is_window else None for one in definition.accumulators]
         for name, value in inputs.items():
-            values[self._position(name)] = self._admitted(name, value)
+            values[self._position(name)] = self._fitted(name, self._admitted(name, value))
         return await self._reactor.fire(values)
 
     def _position(self, name: str) -> int:
@@ -129,6 +129,13 @@ class ReactorHandle:
         except MisfitError as error:
             raise RequestError(f"input '{name}': {error}", code="invalid_input", input=name) from error
 
+    def _fitted(self, name: str, value: Any) -> Any:
+        """Return a window's content cut to what the window holds, anything else as it is."""
+        window = self._reactor.definition.accumulators[self._position(name)]
+        if not window.is_window or window.capacity is None or window.capacity < 0:
+            return value
+        return value[len(value) - window.capacity :] if len(value) > window.capacity else value
+
     async def restart(self) -> None:
         """Restart the reactor, and those of its accumulators that had been given up."""
         supervisor = self._reactor.environment.supervisor
@@ -140,7 +147,7 @@ class ReactorHandle:
     async def dead_letters(self) -> list[DeadLetter]:
         """Return the dead letters of this reactor and its accumulators, oldest first."""
         boxes = [self._reactor.wheel.outcomes.letters, *(one.letters for one in self._reactor.accumulators)]
-        return sorted((letter for box in boxes for letter in box.letters()), key=lambda letter: letter.at)
+        return sorted((letter for box in boxes for letter in box.letters()), key=lambda letter: letter.id)
 
     async def replay(self, dead_letter_id: str) -> Firing | Receipt:
         """Try a dead letter again: an event through its accumulator, a firing on its own snapshot."""

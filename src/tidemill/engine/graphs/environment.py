@@ -1,5 +1,6 @@
 """What every running part of a graph shares: clock, settings, tasks, supervisor."""
 
+import asyncio
 import random
 from types import TracebackType
 
@@ -14,14 +15,18 @@ class Activity:
 
     def __init__(self) -> None:
         self.count = 0
+        self.begun = asyncio.Event()
 
     def __enter__(self) -> None:
         self.count += 1
+        self.begun.set()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.count -= 1
+        if not self.count:
+            self.begun.clear()
 
 
 class Environment:

@@ -1,5 +1,6 @@
 """The reactor around its wheel, as the wheel and the outcomes of its firings see it."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tidemill.graphs.definition import Reactor
@@ -26,6 +27,9 @@ class Housing(Protocol):
 
     def feed(self, window: str, value: Any) -> None:
         """Append a node's result to a window."""
+
+    def refill_windows(self, values: Sequence[Any]) -> None:
+        """Let windows hold what a manual firing puts into their place."""
 
     def flush_batches(self) -> None:
         """Let batches hand on what they hold."""

@@ -84,9 +84,12 @@ class Intake:
         self.shut_path()
 
     def deliver(self, boundary: Any) -> None:
-        """Hand a boundary to every reactor."""
-        for reactor, index in self.targets:
-            reactor.receive(index, boundary)
+        """Hand a boundary to every reactor; none fires before all have it, so that all see the same order."""
+        targets = self.targets
+        for reactor, index in targets:
+            reactor.take_in(index, boundary)
+        for reactor, _ in targets:
+            reactor.go_on()
 
     @property
     def sequence(self) -> int:

@@ -308,6 +308,9 @@ class Window(RunningAccumulator):
         self.deliver(list(self.content))
         return receipt
 
+    def refill(self, content: Any) -> None:
+        self.content = deque(content, maxlen=self._limit)
+
     def feed(self, value: Any, by: Target) -> None:
         if value is None or not self._append(value):
             return
@@ -316,7 +319,8 @@ class Window(RunningAccumulator):
             if reactor is by:
                 reactor.refresh_window(index, list(self.content))
             else:
-                reactor.receive(index, list(self.content))
+                reactor.take_in(index, list(self.content))
+                reactor.go_on()
 
     async def _process_again(self, value: Any, replayed: Replayed) -> Receipt:
         self.letters.remove(replayed.letter.id)  # a window digests whatever was admitted

@@ -59,8 +59,11 @@ class RunningReactor(Housing, Target):
         elif self.takes_all and accumulator.admission.expected and accumulator.boundary.expected:
             path.absorb(accumulator, index, wheel)
 
-    def receive(self, index: int, boundary: Any) -> None:
-        self.wheel.receive(index, boundary)
+    def take_in(self, index: int, boundary: Any) -> None:
+        self.wheel.take_in(index, boundary)
+
+    def go_on(self) -> None:
+        self.wheel.go_on()
 
     def drop(self, reason: str) -> None:
         self.dropped[reason] += 1
@@ -78,6 +81,10 @@ class RunningReactor(Housing, Target):
         for one in self.accumulators:
             if one.name == window:
                 one.feed(value, by=self)
+
+    def refill_windows(self, values: Sequence[Any]) -> None:
+        for one, value in zip(self.accumulators, values, strict=True):
+            one.refill(value)
 
     def flush_batches(self) -> None:
         for one in self._batches:

@@ -250,6 +250,7 @@ class GraphScheduler:
         """Look after progress until cancelled: notice accumulators that hang."""
         interval = self._environment.settings.watchdog_interval
         while True:
+            await self._environment.activity.begun.wait()  # an idle node has nothing that could hang
             await self._environment.clock.sleep(interval)
             for one in tuple(self._accumulators.values()):
                 one.check_progress(interval)

@@ -24,8 +24,11 @@ class Target(Protocol):
     def needs_commit(self) -> bool:
         """Whether a boundary counts only once it is committed, so that pushers must wait for that."""
 
-    def receive(self, index: int, boundary: Any) -> None:
+    def take_in(self, index: int, boundary: Any) -> None:
         """Take a boundary in, whatever the reactor is doing."""
+
+    def go_on(self) -> None:
+        """Fire if that is due and nobody else will see to it."""
 
     def open_path(self, path: PushPath, accumulator: Accumulating, index: int) -> None:
         """Open the fast way through the reactor, if there is one."""

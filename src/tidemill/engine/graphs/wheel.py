@@ -2,7 +2,7 @@
 
 Everything here happens on the loop's own thread, so each method is one atomic step up to its next await. Invariants:
 
-* `receive` and push paths are the only writers of cache and flags, manual firings aside.
+* `take_in` and push paths are the only writers of cache and flags, manual firings aside.
 * `lane.pending` says what whoever ends a firing must look at: NEWS that may make one due, a lane that was CLOSED.
 * `lane.credit` is positive only while a boundary may be fired straight from where it was pushed. Whatever ends that (a
   pause, a change of health, a waiting observer, a new graph) closes the lane; `_reopen` alone grants credit again.
@@ -32,7 +32,7 @@ from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.inputs import Inputs, Taken
 from tidemill.graphs.result import Firing, GraphResult
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.errors import OperationError, RequestError
 
 TURN = 256  # firings in a row before the loop gets a turn
 
@@ -68,8 +68,9 @@ class Wheel:
 
     # -- deciding
 
-    def receive(self, index: int, boundary: Any) -> None:
-        """Take a boundary in, and fire if that is due and nobody else will see to it."""
+    def take_in(self, index: int, boundary: Any) -> None:
+        """Take a boundary in; whoever does calls `go_on` when everybody has it."""
+        self.lane.close()
         self.lane.arrivals[index] = self._clock.monotonic()
         if self.inputs.is_full:
             if self.room.refuses:
@@ -79,8 +80,6 @@ class Wheel:
                 self._housing.drop("overflow")
         self.inputs.put(index, boundary)
         self.lane.pending |= NEWS
-        if not self._busy:
-            self.go_on()
 
     @property
     def may_fire(self) -> bool:
@@ -296,19 +295,30 @@ class Wheel:
     async def fire_by_hand(self, values: Sequence[Any] | None) -> Firing:
         """Fire whatever the criteria say: with the cache as it is, or with `values` in its place."""
         title = f"{self._title}: manual firing"
-        return self.log.view(await self._tasks.see_through(title, self._fire_in_turn(values)))
+        withdrawn = asyncio.Event()
+        try:
+            return self.log.view(await self._tasks.see_through(title, self._fire_in_turn(values, withdrawn)))
+        except asyncio.CancelledError:
+            withdrawn.set()  # it does not begin any more; one that runs is seen through
+            raise
 
-    async def _fire_in_turn(self, values: Sequence[Any] | None) -> Record:
+    async def _fire_in_turn(self, values: Sequence[Any] | None, withdrawn: asyncio.Event) -> Record:
         try:
             async with self._turn:
+                if withdrawn.is_set():
+                    raise OperationError(f"{self._title}: nobody waits for this manual firing any more")
                 self._housing.check_ready()
                 self._check_complete(list(self.inputs.cache if values is None else values))
                 self.lane.close()
-                taken = self.inputs.take() if values is None else self.inputs.replace(values)
+                taken = self.inputs.take() if values is None else self._replaced(values)
                 due = Due(self.log.next_number(), taken, self._ready_graphs(taken.snapshot), manual=True)
                 return await self._fire_async(due)
         finally:
             self.go_on()
+
+    def _replaced(self, values: Sequence[Any]) -> Taken:
+        self._housing.refill_windows(values)
+        return self.inputs.replace(values)
 
     def _check_complete(self, values: list[Any]) -> None:
         lacking = {graph.name: graph.missing(values) for graph in self.graphs.values()}
