@@ -181,3 +181,38 @@ async def test_a_month_of_idleness_passes_at_once() -> None:
         await running.advance("365d")
         with pytest.raises(ValueError, match="finite"):
             await running.advance(float("inf"))
+
+
+async def test_an_accumulator_that_pushes_to_itself_takes_one_event_at_a_time() -> None:
+    """Accumulators: one event at a time, in order; no state is lost."""
+
+    class Total(tm.Boundary):
+        number: int = 0
+
+    @tm.passthrough(state=Total)
+    def a(event: int, state: Total) -> Total:
+        if event == 1:
+            push(10)
+        return Total(state.number + event)
+
+    async with tm.testing.node(load=tm.Reactor("r", [a], strategy="sequential")) as running:
+        push = running.handle("a")
+        push(1)
+        firings = running.reactor("r").firings()
+        assert [firing.inputs["a"].number for firing in reversed(firings)] == [1, 11]
+
+
+async def test_pending_tries_are_bounded() -> None:
+    """G-15: failures that come faster than their retries end as dead letters, not as ever more tasks."""
+    retry = tm.Retry(1, delay="1h")
+    reactor, graph = sample(on_error=retry)
+
+    @graph.node
+    def node(a: int) -> int:
+        raise ConnectionError
+
+    async with tm.testing.node(load=[reactor, graph], settings={"dead_letter_limit": 5}) as running:
+        push = running.handle("a")
+        for event in range(8):
+            push(event)
+        assert len(await running.reactor("r").dead_letters()) == 3

@@ -7,7 +7,7 @@ still accounted for. What does not fit, and what the function cannot digest, bec
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -60,6 +60,8 @@ class Intake:
         self._in_flight_event: Any = None
         self._in_flight_since: float | None = None
         self._turn = asyncio.Lock()
+        self._is_processing = False
+        self._behind: deque[Any] = deque()
         self._waiting = 0  # pushers that wait for their turn or for room
         self._heir: Callable[[], Intake] | None = None
 
@@ -139,11 +141,26 @@ class Intake:
         return None
 
     def take(self, value: Any) -> Receipt:
-        """Process an admitted event at once; for synchronous functions."""
+        """Process an admitted event at once; for synchronous functions.
+
+        What the function itself pushes here waits until it is done: one event at a time, in order.
+        """
+        if self._is_processing:
+            self._behind.append(value)
+            return self._receipt("buffered")
+        receipt = self._take_one(value)
+        while self._behind and not self._is_processing:
+            self._take_one(self._behind.popleft())
+        return receipt
+
+    def _take_one(self, value: Any) -> Receipt:
+        self._is_processing = True
         try:
             boundary = self.process(value)
         except AUTHOR_ERRORS as error:
             return self._dead(value, error)
+        finally:
+            self._is_processing = False
         return self.emit(boundary, value)
 
     def _take_fast(self, value: Any) -> Receipt:

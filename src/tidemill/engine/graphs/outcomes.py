@@ -95,7 +95,8 @@ class Outcomes:
         facts = {"reactor": self._name, "firing": self.log.firing_id(due.number), "graphs": failed, "error": text}
         logger.warning(events.FIRING_FAILED, extra=facts)
         retry = self._reactor.definition.on_error
-        again = [name for name in failed if _allows(retry, due.attempt, results[name])]
+        has_room = len(self._retries) < self._environment.settings.dead_letter_limit
+        again = [name for name in failed if has_room and _allows(retry, due.attempt, results[name])]
         final = [name for name in failed if name not in again]
         if final:
             self._dead_letter(due, _text(results, final), final)
