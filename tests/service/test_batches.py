@@ -127,7 +127,7 @@ async def test_unloading_drains_too_and_an_async_graph_gets_to_see_it() -> None:
 
     @late.node
     async def out(fills: int) -> None:
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0)
         seen.append(fills)
 
     async with asyncio.timeout(5), tm.testing.node(load=[load[0], late]) as node:

@@ -67,7 +67,7 @@ async def test_the_last_value_is_always_seen_by_some_firing() -> None:
 
 async def test_a_push_while_settling_is_settled_too() -> None:
     """API: settle returns when nothing is left to do now."""
-    sample = slow(lambda value: asyncio.sleep(0.001))
+    sample = slow(lambda value: asyncio.sleep(0))
     async with tm.testing.node(load=sample.load) as node, asyncio.timeout(5):
         await node.push("a", 1)
         await node.push("a", 2)

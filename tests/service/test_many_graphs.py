@@ -68,7 +68,7 @@ async def test_one_failing_async_graph_does_not_stop_another() -> None:
 
     @second.node
     async def later(a: int) -> int:
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0)
         finished.set()
         return a
 

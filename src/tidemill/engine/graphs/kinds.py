@@ -40,6 +40,7 @@ class Polling(RunningAccumulator):
         self.is_async = False  # pushes never run the function
 
     def process(self, value: Any) -> Any:
+        """Take a pushed value as it is."""
         return value
 
     async def work(self) -> None:
@@ -177,9 +178,11 @@ class Batch(RunningAccumulator):
 
     @property
     def events(self) -> int:
+        """How many single events were taken in; a batch that failed is not one more."""
         return self.buffered + self.letters.total - self._failed
 
     def take(self, value: Any) -> Receipt:
+        """Keep an event, and sum up what is kept if that is enough."""
         self._keep(value)
         if self._is_large():
             flushed = self.flush()
@@ -302,6 +305,7 @@ class Window(RunningAccumulator):
         self.content = deque(self._migrated(self.content), maxlen=self._limit)
 
     def take(self, value: Any) -> Receipt:
+        """Append a value, and emit the whole window."""
         if not self._append(value):
             return self._receipt("suppressed")
         receipt = self.number()
