@@ -216,3 +216,28 @@ async def test_pending_tries_are_bounded() -> None:
         for event in range(8):
             push(event)
         assert len(await running.reactor("r").dead_letters()) == 3
+
+
+async def test_a_node_that_fires_its_own_reactor_is_told_not_to_wait_for_itself() -> None:
+    """G-13: an error instead of a deadlock, and the node's own failure like any other."""
+    reactor, graph = sample()
+
+    @graph.node
+    async def first(a: int) -> int:
+        await running.reactor("r").force_fire()
+        return a
+
+    @graph.node
+    async def beside(a: int) -> int:
+        return a
+
+    async with asyncio.timeout(5), tm.testing.node(load=[reactor, graph]) as running:
+        await running.push("a", 1)
+        await running.settle()
+        (firing,) = running.reactor("r").firings()
+        error = firing.results["g"].error
+        assert error is not None
+        assert (error.node, getattr(error.cause, "code", None)) == ("first", "inside_firing")
+        again = await running.reactor("r").replay((await running.reactor("r").dead_letters())[0].id)
+        assert isinstance(again, tm.Firing)
+        assert not again.ok

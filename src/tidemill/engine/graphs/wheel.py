@@ -15,6 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -35,6 +36,9 @@ from tidemill.kernel.author_errors import AUTHOR_ERRORS
 from tidemill.kernel.errors import OperationError, RequestError
 
 TURN = 256  # firings in a row before the loop gets a turn
+
+_around: "ContextVar[Wheel | None]" = ContextVar("_around", default=None)
+"""The wheel whose firing the running code is part of, its strands and threads included."""
 
 
 class Wheel:
@@ -263,9 +267,11 @@ class Wheel:
         """Keep other firings out while graphs are awaited."""
         self._busy, self._worker = True, asyncio.current_task()
         self.lane.close()
+        outer = _around.set(self)
         try:
             yield
         finally:
+            _around.reset(outer)
             self._busy, self._worker = False, None
 
     # -- firing again, or by hand
@@ -294,6 +300,11 @@ class Wheel:
 
     async def fire_by_hand(self, values: Sequence[Any] | None) -> Firing:
         """Fire whatever the criteria say: with the cache as it is, or with `values` in its place."""
+        if self._busy and _around.get() is self:
+            message = (
+                f"{self._title}: a node cannot wait for a firing of its own reactor; push to an accumulator instead"
+            )
+            raise RequestError(message, code="inside_firing", status=409)
         title = f"{self._title}: manual firing"
         withdrawn = asyncio.Event()
         try:
