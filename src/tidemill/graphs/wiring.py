@@ -139,29 +139,15 @@ class _Loom(msgspec.Struct):
         return None
 
     def _node_edge(self, node: Node, parameter: Parameter) -> Edge:
-        optional = parameter.has_default or accepts_none(parameter.annotation)
         admitted = self._admitted(node, parameter, self.results[parameter.name], f"node '{parameter.name}' returns")
-        return Edge(
-            parameter=parameter,
-            origin=Origin.NODE,
-            source=parameter.name,
-            optional=optional,
-            admitted=admitted,
-        )
+        return _edge_from(Origin.NODE, parameter, admitted)
 
     def _accumulator_edge(self, node: Node, parameter: Parameter, accumulator: Accumulator) -> Edge:
-        optional = parameter.has_default or accepts_none(parameter.annotation)
         found = variants(accumulator.boundary_type)
         admitted = self._admitted(node, parameter, found, f"accumulator '{accumulator.name}' emits")
         if admitted is not None:
             self._check_distinct(node, found or (), f"accumulator '{accumulator.name}' emits")
-        return Edge(
-            parameter=parameter,
-            origin=Origin.INPUT,
-            source=parameter.name,
-            optional=optional,
-            admitted=admitted,
-        )
+        return _edge_from(Origin.INPUT, parameter, admitted)
 
     def _gather_open_inputs(self) -> None:
         """Without a reactor, an input is whatever the nodes that name it take, and routes between them."""
@@ -175,7 +161,6 @@ class _Loom(msgspec.Struct):
             self.open_inputs[name] = reduce(or_, known) if known else Any
 
     def _open_edge(self, node: Node, parameter: Parameter) -> Edge:
-        optional = parameter.has_default or accepts_none(parameter.annotation)
         found = variants(without_none(self.open_inputs[parameter.name])) or ()
         admitted = self._admitted(node, parameter, found, "its takers want")
         refused = [one for one in found if admitted and one.cls in admitted and not admits(parameter.annotation, one)]
@@ -187,9 +172,7 @@ class _Loom(msgspec.Struct):
                     f"{one.label} by another, which are both '{one.cls.__name__}' at run time",
                     parameter.name,
                 )
-        return Edge(
-            parameter=parameter, origin=Origin.INPUT, source=parameter.name, optional=optional, admitted=admitted
-        )
+        return _edge_from(Origin.INPUT, parameter, admitted)
 
     def _admitted(
         self, node: Node, parameter: Parameter, given: tuple[Variant, ...] | None, giver: str
@@ -296,6 +279,12 @@ def _can_arrive(annotation: Any, given: Sequence[Variant], admitted: Sequence[Va
     if without_none(annotation) is NoneType or all(one.cls is NoneType for one in given):
         return bool(admitted)
     return any(one.cls is not NoneType for one in admitted)
+
+
+def _edge_from(origin: Origin, parameter: Parameter, admitted: tuple[type, ...] | None) -> Edge:
+    """Return the edge that feeds a parameter from whatever has its name."""
+    optional = parameter.has_default or accepts_none(parameter.annotation)
+    return Edge(parameter=parameter, origin=origin, source=parameter.name, optional=optional, admitted=admitted)
 
 
 def runtime_unknown(annotation: Any) -> bool:
