@@ -121,14 +121,5 @@ class TestNode(Node):
         return self._successor
 
 
-def node(
-    store: str | None = None,
-    *,
-    load: Iterable[Any] = (),
-    settings: Settings | Mapping[str, Any] | None = None,
-    tenant: str = "public",
-    start: datetime | None = None,
-    disconnected: Iterable[str] = (),
-) -> TestNode:
-    """Return a node on a virtual clock that begins at `start`; `disconnected` accumulators begin without connection."""
-    return TestNode(store, load=load, settings=settings, tenant=tenant, start=start, disconnected=disconnected)
+node = TestNode
+"""A node on a virtual clock that begins at `start`; `disconnected` accumulators begin without connection."""
