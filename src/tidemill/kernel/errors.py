@@ -5,6 +5,7 @@ TidemillError
 ├── RequestError         the caller: `code` for programs, `status` for HTTP
 │   └── FullError        a bounded queue has no room and the caller may not wait
 └── OperationError       the operator: something at run time needs a look
+    ├── StoreError       the database did not do what it was asked, and nothing was written
     ├── NodeError        a node raised: found in results (`graphs.result`), never raised
     └── IllegalMoveError a state was asked to move where its table does not allow
 """
@@ -100,6 +101,10 @@ def _request_error(
 
 class OperationError(TidemillError):
     """Something went wrong at run time that an operator should look at."""
+
+
+class StoreError(OperationError):
+    """The database did not do what it was asked: nothing was written, and it may be asked again."""
 
 
 class IllegalMoveError(OperationError):

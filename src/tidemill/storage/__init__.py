@@ -1,0 +1,1 @@
+"""Storage: ports for what the engine asks of a database, and one folder per database."""

@@ -1,0 +1,131 @@
+-- Statements of the PostgreSQL store. Those that take arrays write all rows at once: one array per column.
+
+-- name: begin
+BEGIN;
+INSERT INTO tidemill.writers (writer, turn) VALUES ('{writer}', {turn})
+ON CONFLICT (writer) DO UPDATE SET turn = excluded.turn, seen_at = now();
+
+-- name: last_turn
+INSERT INTO tidemill.writers AS known (writer, turn) VALUES ($1, 0)
+ON CONFLICT (writer) DO UPDATE SET turn = known.turn
+RETURNING turn;
+
+-- name: forget_old_writers
+DELETE FROM tidemill.writers WHERE seen_at < now() - interval '7 days';
+
+-- name: has_schema
+-- Not to_regclass(): its cache would not see what another node created while this one waited for the lock.
+SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = 'tidemill' AND tablename = 'schema_versions');
+
+-- name: schema_version
+SELECT coalesce(max(version), 0) FROM tidemill.schema_versions;
+
+-- name: begin_migration
+BEGIN;
+SET LOCAL lock_timeout = '60s';
+SET LOCAL statement_timeout = 0;
+SET LOCAL idle_in_transaction_session_timeout = 0;
+SELECT pg_advisory_xact_lock(hashtext('tidemill'), hashtext('schema'));
+
+-- name: record_migration
+INSERT INTO tidemill.schema_versions (version, name) VALUES ($1, $2);
+
+-- name: save_parts
+INSERT INTO tidemill.parts (tenant, kind, name, slot, generation, moment, taken_at, digest, checksum, payload)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (tenant, kind, name, slot) DO UPDATE SET
+    generation = excluded.generation,
+    moment = excluded.moment,
+    taken_at = excluded.taken_at,
+    digest = excluded.digest,
+    checksum = excluded.checksum,
+    payload = excluded.payload;
+
+-- name: forget_entries
+DELETE FROM tidemill.journal WHERE tenant = $1 AND accumulator = $2 AND position <= $3;
+
+-- name: append_entries
+INSERT INTO tidemill.journal (tenant, accumulator, position, checksum, payload)
+SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bytea[]);
+
+-- name: parts
+SELECT tenant, kind, name, generation, moment, taken_at, digest, checksum, payload
+FROM tidemill.parts
+WHERE (tenant, kind, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
+ORDER BY moment DESC, tenant, kind, name, generation DESC;
+
+-- name: entries
+SELECT tenant, accumulator, position, checksum, payload
+FROM tidemill.journal
+WHERE (tenant, accumulator) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+ORDER BY position, tenant, accumulator;
+
+-- name: newest
+SELECT
+    (SELECT coalesce(max(moment), 0) FROM tidemill.parts) AS moment,
+    (SELECT coalesce(max(position), 0) FROM tidemill.journal) AS position;
+
+-- name: all_parts
+SELECT tenant, kind, name, generation, moment, taken_at, digest, checksum, payload
+FROM tidemill.parts
+ORDER BY tenant, kind, name, moment DESC, generation DESC;
+
+-- name: all_entries
+SELECT tenant, accumulator, position, checksum, payload
+FROM tidemill.journal
+ORDER BY tenant, accumulator, position;
+
+-- name: put_letters
+INSERT INTO tidemill.dead_letters (id, tenant, owner, source, at, payload)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (id) DO UPDATE SET
+    tenant = excluded.tenant,
+    owner = excluded.owner,
+    source = excluded.source,
+    at = excluded.at,
+    payload = excluded.payload;
+
+-- name: remove_letters
+DELETE FROM tidemill.dead_letters WHERE id = ANY($1::text[]);
+
+-- name: letters
+SELECT id, tenant, owner, source, at, payload
+FROM tidemill.dead_letters
+WHERE tenant = $1 AND owner = $2 AND source = $3
+ORDER BY id;
+
+-- name: all_letters
+SELECT id, tenant, owner, source, at, payload FROM tidemill.dead_letters ORDER BY id;
+
+-- name: add_recoveries
+INSERT INTO tidemill.recoveries (id, tenant, component, name, at, action, reason, failures)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::text[], $8::integer[]
+)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: newest_recoveries
+SELECT id, tenant, component, name, at, action, reason, failures
+FROM (SELECT * FROM tidemill.recoveries WHERE tenant = $1 ORDER BY id DESC LIMIT $2) AS newest
+ORDER BY id;
+
+-- name: pause
+INSERT INTO tidemill.pauses (tenant, reactor) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+
+-- name: resume
+DELETE FROM tidemill.pauses WHERE tenant = $1 AND reactor = $2;
+
+-- name: is_paused
+SELECT 1 FROM tidemill.pauses WHERE tenant = $1 AND reactor = $2;
+
+-- name: all_paused
+SELECT tenant, reactor FROM tidemill.pauses ORDER BY tenant, reactor;
+
+-- name: invalid_indexes
+SELECT indexrelid::regclass::text AS name
+FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+WHERE relnamespace = 'tidemill'::regnamespace AND NOT (indisvalid AND indisready)
+ORDER BY 1;
+
+-- name: checksum_failures
+SELECT coalesce(checksum_failures, 0) AS failures FROM pg_stat_database WHERE datname = current_database();

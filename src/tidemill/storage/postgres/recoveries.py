@@ -1,0 +1,36 @@
+"""Recoveries in PostgreSQL."""
+
+from collections.abc import Sequence
+
+from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.ports import StoredRecovery
+from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.writes import Rows, Unit, Write
+from tidemill.storage.queries import Queries
+
+
+class PostgresRecoveries:
+    """What was restarted, restored or given up, in a table."""
+
+    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
+        self._database = database
+        self._committer = committer
+        self._queries = queries
+
+    async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
+        """Record what happened; the same id again changes nothing."""
+        rows = [
+            (one.id, one.tenant, one.component, one.name, one.at, one.action, _storable(one.reason), one.failures)
+            for one in recoveries
+        ]
+        await self._committer.commit(Write((Rows(self._queries.add_recoveries, rows, all_at_once=True),)))
+
+    async def newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
+        """Return a tenant's newest recoveries, oldest first."""
+        rows = await self._database.read(self._queries.newest_recoveries, tenant, limit)
+        return [StoredRecovery(**row) for row in rows]
+
+
+def _storable(reason: str) -> str:
+    """Return a reason without the one character that PostgreSQL's text cannot hold: authors' errors say anything."""
+    return reason.replace("\0", "\N{SYMBOL FOR NULL}")

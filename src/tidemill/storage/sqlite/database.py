@@ -1,0 +1,95 @@
+"""The database file: one link that writes, one that reads, and the transactions between them."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from tidemill.kernel.errors import StoreError
+from tidemill.storage.committer import Committed, GroupCommitter, Transactor
+from tidemill.storage.sqlite.faults import explain
+from tidemill.storage.sqlite.link import Link, ReaderLink, WriterLink
+from tidemill.storage.sqlite.transactions import transaction
+
+T = TypeVar("T")
+Unit = Callable[[sqlite3.Connection], Any]
+
+
+class Database(Transactor[Unit]):
+    """What the ports read from and write to."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._writer: Link
+        self._reader: Link
+        self._committer: GroupCommitter[Unit] = GroupCommitter(self)
+        self._is_open = False
+        self.fail_next = self._committer.fail_next
+
+    async def open(self) -> None:
+        """Connect both links; the writer creates the file and its schema. May be tried again after a failure."""
+        self._writer = WriterLink(self._path, "sqlite-writer")
+        self._reader = ReaderLink(self._path, "sqlite-reader")
+        try:
+            await self._writer.run(_nothing)
+            await self._reader.run(_nothing)
+            await self._committer.open()
+        except BaseException:
+            await self._close_links()
+            raise
+        self._is_open = True
+
+    async def close(self) -> None:
+        """Let go of the file, after the transaction that is on its way."""
+        if self._is_open:
+            self._is_open = False
+            try:
+                await self._committer.close()
+            finally:
+                await self._close_links()
+
+    async def _close_links(self) -> None:
+        try:
+            await self._reader.close()
+        finally:
+            await self._writer.close()  # last, so that it finds nobody else and clears the log away
+
+    async def write(self, unit: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a unit of work in the next transaction."""
+        try:
+            result: T = await self._committer.commit(unit)
+        except sqlite3.Error as error:  # the unit's own: a fault of the database is a StoreError already
+            raise explain(error, self._path, "; nothing was written") from error
+        return result
+
+    async def read(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        """Answer a question from what is committed, as of one moment."""
+        if not self._is_open:
+            raise StoreError("the store is not open")
+
+        def answer(connection: sqlite3.Connection) -> T:
+            with transaction(connection, "DEFERRED"):
+                return question(connection)
+
+        return await self._reader.run(answer)
+
+    async def write_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Run one statement for each of some rows, as one unit of work."""
+        await self.write(lambda connection: connection.executemany(statement, rows))
+
+    async def rows(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        """Return what a statement finds."""
+        return await self.read(lambda connection: connection.execute(statement, values).fetchall())
+
+    async def transact(self, units: Sequence[Unit]) -> Committed:
+        def run_all(connection: sqlite3.Connection) -> list[Any]:
+            with transaction(connection, "IMMEDIATE"):
+                return [unit(connection) for unit in units]
+
+        return Committed(await self._writer.run(run_all))
+
+    async def was_committed(self, token: Any) -> bool:
+        raise AssertionError(f"a commit to a local file is never ambiguous: {token}")
+
+
+def _nothing(connection: sqlite3.Connection) -> None:
+    """Ask for nothing but the connection."""

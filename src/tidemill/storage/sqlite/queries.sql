@@ -1,0 +1,78 @@
+-- Every statement of the SQLite store. The schema is in `migrations`.
+
+-- name: save_part
+INSERT INTO parts (tenant, kind, name, slot, generation, moment, taken_at, digest, checksum, payload)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (tenant, kind, name, slot) DO UPDATE SET
+    generation = excluded.generation,
+    moment = excluded.moment,
+    taken_at = excluded.taken_at,
+    digest = excluded.digest,
+    checksum = excluded.checksum,
+    payload = excluded.payload;
+
+-- name: prune_journal
+DELETE FROM journal WHERE tenant = ? AND accumulator = ? AND position <= ?;
+
+-- name: append_entry
+INSERT INTO journal (tenant, accumulator, position, checksum, payload) VALUES (?, ?, ?, ?, ?);
+
+-- name: parts_of
+SELECT tenant, kind, name, generation, moment, taken_at, digest, checksum, payload
+FROM parts WHERE tenant = ? AND kind = ? AND name = ?;
+
+-- name: all_parts
+SELECT tenant, kind, name, generation, moment, taken_at, digest, checksum, payload
+FROM parts ORDER BY tenant, kind, name, moment DESC;
+
+-- name: entries_of
+SELECT tenant, accumulator, position, checksum, payload
+FROM journal WHERE tenant = ? AND accumulator = ? ORDER BY position;
+
+-- name: all_entries
+SELECT tenant, accumulator, position, checksum, payload
+FROM journal ORDER BY tenant, accumulator, position;
+
+-- name: newest_numbers
+SELECT
+    coalesce((SELECT max(moment) FROM parts), 0),
+    coalesce((SELECT max(position) FROM journal), 0);
+
+-- name: put_letter
+INSERT INTO dead_letters (id, tenant, owner, source, at, payload) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+    tenant = excluded.tenant,
+    owner = excluded.owner,
+    source = excluded.source,
+    at = excluded.at,
+    payload = excluded.payload;
+
+-- name: remove_letter
+DELETE FROM dead_letters WHERE id = ?;
+
+-- name: letters_of
+SELECT id, tenant, owner, source, at, payload
+FROM dead_letters WHERE tenant = ? AND owner = ? AND source = ? ORDER BY id;
+
+-- name: all_letters
+SELECT id, tenant, owner, source, at, payload FROM dead_letters ORDER BY id;
+
+-- name: add_recovery
+INSERT INTO recoveries (id, tenant, component, name, at, action, reason, failures) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: newest_recoveries
+SELECT id, tenant, component, name, at, action, reason, failures
+FROM recoveries WHERE tenant = ? ORDER BY id DESC LIMIT ?;
+
+-- name: pause
+INSERT INTO pauses (tenant, reactor) VALUES (?, ?) ON CONFLICT (tenant, reactor) DO NOTHING;
+
+-- name: resume
+DELETE FROM pauses WHERE tenant = ? AND reactor = ?;
+
+-- name: is_paused
+SELECT EXISTS (SELECT 1 FROM pauses WHERE tenant = ? AND reactor = ?);
+
+-- name: all_paused
+SELECT tenant, reactor FROM pauses ORDER BY tenant, reactor;

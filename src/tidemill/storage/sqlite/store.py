@@ -1,0 +1,76 @@
+"""The SQLite store: one file, the standard library's driver, two threads."""
+
+import sqlite3
+from pathlib import Path
+
+from tidemill.kernel.concurrency import in_thread
+from tidemill.storage.ports import SchemaState, Store
+from tidemill.storage.queries import Queries
+from tidemill.storage.sqlite.checkpoints import SqliteCheckpoints
+from tidemill.storage.sqlite.connections import inspecting
+from tidemill.storage.sqlite.database import Database
+from tidemill.storage.sqlite.dead_letters import SqliteDeadLetters
+from tidemill.storage.sqlite.faults import DAMAGE, code_of, explain, title_of
+from tidemill.storage.sqlite.pauses import SqlitePauses
+from tidemill.storage.sqlite.recoveries import SqliteRecoveries
+from tidemill.storage.sqlite.schema import MIGRATIONS, version_of
+
+QUERIES = Queries.of(__package__)
+
+
+class SqliteStore(Store):
+    """A store in one file. Several may be open on it at the same time, in one process or in many."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._database = Database(path)
+        self.checkpoints = SqliteCheckpoints(self._database, QUERIES)
+        self.dead_letters = SqliteDeadLetters(self._database, QUERIES)
+        self.recoveries = SqliteRecoveries(self._database, QUERIES)
+        self.pauses = SqlitePauses(self._database, QUERIES)
+
+    @property
+    def title(self) -> str:
+        return title_of(self._path)
+
+    async def open(self) -> None:
+        await self._database.open()
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def schema(self) -> SchemaState:
+        found: int = await in_thread(_read_version, self._path)
+        return SchemaState(found, len(MIGRATIONS))
+
+    async def problems(self) -> list[str]:
+        found: list[str] = await in_thread(_look_for_damage, self._path)
+        return found
+
+    def fail_next(self, times: int) -> None:
+        self._database.fail_next(times)
+
+
+def _read_version(path: str) -> int:
+    if not Path(path).exists():
+        return 0
+    try:
+        with inspecting(path) as connection:
+            return version_of(connection)
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+
+
+def _look_for_damage(path: str) -> list[str]:
+    try:
+        with inspecting(path) as connection:
+            damage = [line for (text,) in connection.execute("PRAGMA quick_check") for line in text.splitlines()]
+            orphans = connection.execute("PRAGMA foreign_key_check").fetchall()
+    except sqlite3.Error as error:
+        if code_of(error) in DAMAGE:
+            return [str(explain(error, path))]
+        raise explain(error, path) from error
+    return [
+        *(f"{title_of(path)}: {line}" for line in damage if line != "ok" and not line.startswith("***")),
+        *(f"{title_of(path)}: row {row} of {table} points to nothing in {parent}" for table, row, parent, _ in orphans),
+    ]

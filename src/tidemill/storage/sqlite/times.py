@@ -1,0 +1,18 @@
+"""Times as SQLite keeps them: whole microseconds since 1970 in UTC, so that none is rounded."""
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def to_micros(time: datetime) -> int:
+    """Return a time as a number; a naive one is no point in time."""
+    if time.tzinfo is None:
+        raise ValueError(f"a time without a zone cannot be stored: {time}")
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def from_micros(number: int) -> datetime:
+    """Return the time that a number stands for, aware, in UTC."""
+    return _EPOCH + number * _MICROSECOND

@@ -1,0 +1,93 @@
+"""Every port on every database: `store` is an open one of each, `place` is where several can be opened."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.postgres import PostgresServer
+from tidemill.storage.memory.store import MemoryStore
+from tidemill.storage.ports import Store
+from tidemill.storage.postgres.store import PostgresStore
+from tidemill.storage.sqlite.store import SqliteStore
+
+
+class Place(Protocol):
+    """A database that outlives the stores on it."""
+
+    def store(self) -> Store:
+        """Return a new store on it, which is not open yet."""
+
+    async def pretend_version(self, number: int) -> None:
+        """Let its schema claim a version."""
+
+
+class MemoryPlace(Place):
+    """The one store object, again and again."""
+
+    def __init__(self) -> None:
+        self._store = MemoryStore()
+
+    def store(self) -> Store:
+        return self._store
+
+
+class SqlitePlace(Place):
+    """A file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def store(self) -> Store:
+        return SqliteStore(str(self._path))
+
+    async def pretend_version(self, number: int) -> None:
+        def write() -> None:
+            with closing(sqlite3.connect(self._path)) as connection:
+                connection.execute(f"PRAGMA user_version = {number}")
+
+        await asyncio.to_thread(write)
+
+
+class PostgresPlace(Place):
+    """A database on a server."""
+
+    def __init__(self, server: PostgresServer, url: str) -> None:
+        self._server = server
+        self._url = url
+
+    def store(self) -> Store:
+        return PostgresStore(self._url)
+
+    async def pretend_version(self, number: int) -> None:
+        name = self._url.rpartition("/")[2]
+        await self._server.execute(f"INSERT INTO tidemill.schema_versions VALUES ({number}, 'pretended')", name)
+
+
+async def make_place(kind: str, folder: Path, request: pytest.FixtureRequest) -> Place:
+    """Return a new, empty database; the server is started only for those who ask for it."""
+    if kind == "memory":
+        return MemoryPlace()
+    if kind == "sqlite":
+        return SqlitePlace(folder / "tidemill.db")
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return PostgresPlace(server, await server.fresh_database())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A database that several stores can be opened on."""
+    return await make_place(request.param, tmp_path, request)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """An open store on an empty database."""
+    store = (await make_place(request.param, tmp_path, request)).store()
+    await store.open()
+    yield store
+    await store.close()

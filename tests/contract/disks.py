@@ -1,0 +1,81 @@
+"""Real disks that go wrong: one that fills up, one that breaks, and one that is not ours to write to."""
+
+import os
+import resource
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SIZE = 1024 * 1024
+NOBODY = 65534  # an ordinary user on every system
+
+
+class SmallDisk:
+    """A file system in memory with room for one megabyte."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ballast = folder / "ballast"
+
+    def fill(self) -> None:
+        """Leave no room."""
+        with self._ballast.open("wb", buffering=0) as ballast:
+            for size in (4096, 1):  # the last bytes count as well
+                while _has_room_for(ballast.fileno(), size):
+                    pass
+
+    def free(self) -> None:
+        """Make room again."""
+        self._ballast.unlink()
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
+    """Mount a small disk on a folder; None for whom the system does not let mount."""
+    if os.geteuid() != 0 or not _run("mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)):
+        yield None
+        return
+    try:
+        yield SmallDisk(folder)
+    finally:
+        _run("umount", "--lazy", str(folder))
+
+
+@contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """Let writes beyond a size fail, as a broken disk does; needs no rights."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def without_root() -> Iterator[Path]:
+    """Give a folder of an ordinary user, and be one: no right stops root."""
+    folder = Path(tempfile.mkdtemp())  # not below pytest's own, which only its maker can enter
+    user = os.geteuid()
+    try:
+        if user == 0:
+            os.chown(folder, NOBODY, -1)
+            os.seteuid(NOBODY)
+        yield folder
+    finally:
+        os.seteuid(user)
+        shutil.rmtree(folder)
+
+
+def _has_room_for(file: int, size: int) -> bool:
+    try:
+        return os.write(file, bytes(size)) == size
+    except OSError:
+        return False
+
+
+def _run(*command: str) -> bool:
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0

@@ -1,0 +1,95 @@
+"""A TCP proxy in front of PostgreSQL that fails on demand: at the commit, or altogether."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+Fault = Literal["cut before", "cut after", "swallow", "delay"]
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"  # the message of the simple query
+
+
+class Proxy:
+    """Forwards everything, until it is told otherwise.
+
+    What `at_commit` makes of the next COMMIT, once; the client always loses its connection:
+
+    * "cut before": the server does not get it, and loses the connection as well;
+    * "cut after": the server gets it and answers, but the answer is lost;
+    * "swallow": the server does not get it, and still believes in its client;
+    * "delay": the server gets it when `release` is set.
+    """
+
+    def __init__(self, server_port: int) -> None:
+        self.at_commit: Fault | None = None
+        self.is_stalled = False  # takes everything, and forwards nothing
+        self.release = asyncio.Event()
+        self._server_port = server_port
+        self._streams: list[asyncio.StreamWriter] = []
+        self._deaf: set[asyncio.StreamWriter] = set()  # clients that lose the next answer
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection until it ends."""
+        client, server = (reader, writer), await asyncio.open_connection("127.0.0.1", self._server_port)
+        self._streams += [client[1], server[1]]
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._requests(client, server), name="proxy: requests")
+            tasks.create_task(self._answers(client, server), name="proxy: answers")
+
+    def end(self) -> None:
+        """End all connections."""
+        self.release.set()
+        for stream in self._streams:
+            stream.transport.abort()
+
+    async def _requests(self, client: Stream, server: Stream) -> None:
+        while data := await _read(client):
+            if self.at_commit is not None and COMMIT in data:
+                await self._fail(data, client[1], server[1])
+                return
+            if not self.is_stalled:
+                server[1].write(data)
+        server[1].close()
+
+    async def _answers(self, client: Stream, server: Stream) -> None:
+        while data := await _read(server):
+            if client[1] in self._deaf:
+                break
+            if not self.is_stalled:
+                client[1].write(data)
+        client[1].transport.abort()
+
+    async def _fail(self, data: bytes, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        fault, self.at_commit = self.at_commit, None
+        if fault == "cut after":
+            self._deaf.add(client)
+            server.write(data)
+            return
+        client.transport.abort()
+        if fault == "cut before":
+            server.transport.abort()
+        elif fault == "delay":
+            await self.release.wait()
+            server.write(data)
+
+
+@asynccontextmanager
+async def proxy_to(server_port: int) -> AsyncIterator[tuple[Proxy, int]]:
+    """Run a proxy in front of a port; it comes with its own."""
+    proxy = Proxy(server_port)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    try:
+        yield proxy, server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        proxy.end()
+        await asyncio.sleep(0)  # lets the connections notice
+
+
+async def _read(stream: Stream) -> bytes:
+    try:
+        return await stream[0].read(65536)
+    except ConnectionError:
+        return b""

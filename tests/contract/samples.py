@@ -1,0 +1,90 @@
+"""Rows for the contract suite, with everything filled in that a test does not care about."""
+
+import asyncio
+from collections.abc import Awaitable
+from datetime import UTC, datetime, timedelta, timezone
+
+from tidemill.kernel.errors import StoreError
+from tidemill.storage.ports import JournalEntry, JournalKey, Part, PartKey, PartKind, StoredLetter, StoredRecovery
+
+NOON = datetime(2026, 3, 29, 12, 0, 0, 123_457, UTC)
+NOON_ELSEWHERE = NOON.astimezone(timezone(timedelta(hours=5, minutes=45)))
+
+ODD_NAMES = [
+    "",
+    " ",
+    "a/b'; drop table parts--",
+    '"quoted"',
+    "percent %s ? $1",
+    "line\nbreak",
+    "naïve 名前 🌊",
+    "Z",
+    "a",
+]
+
+
+def key(name: str = "r", tenant: str = "public", kind: PartKind = "reactor") -> PartKey:
+    """Return whose part it is."""
+    return PartKey(tenant, kind, name)
+
+
+def part(
+    generation: int = 1,
+    *,
+    of: PartKey | None = None,
+    moment: int | None = None,
+    payload: bytes = b"payload",
+    taken_at: datetime = NOON,
+) -> Part:
+    """Return one part; its moment is its generation unless told."""
+    return Part(
+        key=of or key(),
+        generation=generation,
+        moment=generation if moment is None else moment,
+        taken_at=taken_at,
+        digest=b"\x00digest",
+        checksum=b"\xffchecksum",
+        payload=payload,
+    )
+
+
+def journal(name: str = "a", tenant: str = "public") -> JournalKey:
+    """Return whose journal it is."""
+    return JournalKey(tenant, name)
+
+
+def entry(position: int, of: JournalKey | None = None, payload: bytes = b"event") -> JournalEntry:
+    """Return one entry of a journal."""
+    return JournalEntry(key=of or journal(), position=position, checksum=b"\x00\xff", payload=payload)
+
+
+def letter(
+    id: str,
+    *,
+    tenant: str = "public",
+    owner: PartKind = "reactor",
+    source: str = "r",
+    at: datetime = NOON,
+    payload: bytes = b"letter",
+) -> StoredLetter:
+    """Return one dead letter."""
+    return StoredLetter(id=id, tenant=tenant, owner=owner, source=source, at=at, payload=payload)
+
+
+def recovery(id: str, *, tenant: str = "public", at: datetime = NOON, reason: str = "it broke") -> StoredRecovery:
+    """Return one recovery."""
+    return StoredRecovery(
+        id=id, tenant=tenant, component="reactor", name="r", at=at, action="restarted", reason=reason, failures=2
+    )
+
+
+async def outcomes(*calls: Awaitable[object]) -> list[str]:
+    """Await calls together; return what became of each: "done", "refused" by a StoreError, or another error's name."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    return [_outcome(result) for result in results]
+
+
+def _outcome(result: object) -> str:
+    if isinstance(result, StoreError):
+        return "refused"
+    return type(result).__name__ if isinstance(result, BaseException) else "done"

@@ -1,0 +1,42 @@
+"""Recoveries: what the supervisor did, once each, the newest last."""
+
+from datetime import UTC
+
+import pytest
+
+from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES, recovery
+from tidemill.storage.ports import Store
+
+
+async def test_the_newest_recoveries_come_oldest_first(store: Store) -> None:
+    """G-20: every recovery is an event in the store."""
+    await store.recoveries.add([recovery(f"{number:02}") for number in (3, 1, 4, 2)])
+    assert [found.id for found in await store.recoveries.newest("public", 3)] == ["02", "03", "04"]
+    assert [found.id for found in await store.recoveries.newest("public", 100)] == ["01", "02", "03", "04"]
+    assert await store.recoveries.newest("public", 0) == []
+
+
+async def test_the_same_id_again_changes_nothing(store: Store) -> None:
+    await store.recoveries.add([recovery("01", reason="first")])
+    await store.recoveries.add([recovery("01", reason="second"), recovery("02")])
+    assert await store.recoveries.newest("public", 10) == [recovery("01", reason="first"), recovery("02")]
+
+
+async def test_tenants_see_their_own(store: Store) -> None:
+    """G-30."""
+    await store.recoveries.add([recovery("01", tenant="a"), recovery("02", tenant="b")])
+    assert await store.recoveries.newest("a", 10) == [recovery("01", tenant="a")]
+    assert await store.recoveries.newest("c", 10) == []
+
+
+async def test_a_recovery_keeps_its_time(store: Store) -> None:
+    await store.recoveries.add([recovery("01", at=NOON_ELSEWHERE)])
+    (found,) = await store.recoveries.newest("public", 1)
+    assert (found, found.at.tzinfo) == (recovery("01", at=NOON), UTC)
+
+
+@pytest.mark.parametrize("text", ODD_NAMES)
+async def test_any_text_is_kept(store: Store, text: str) -> None:
+    odd = recovery(text, tenant=text, reason=text)
+    await store.recoveries.add([odd])
+    assert await store.recoveries.newest(text, 1) == [odd]

@@ -1,0 +1,96 @@
+"""Schemas: made on opening, once, and never by a version that does not know them."""
+
+import asyncio
+
+import pytest
+
+from tests.contract.conftest import MemoryPlace, Place
+from tests.contract.samples import entry, journal, key, letter, part, recovery
+from tidemill.kernel.errors import StoreError
+from tidemill.storage.ports import Store
+
+
+async def test_an_open_store_is_up_to_date_and_undamaged(store: Store) -> None:
+    found, known = await store.schema()
+    assert found == known
+    assert await store.problems() == []
+
+
+async def test_looking_at_the_schema_changes_nothing(place: Place) -> None:
+    """An empty database stays one until it is opened."""
+    for _ in range(2):
+        found, known = await place.store().schema()
+        assert found == 0 < known
+
+
+async def test_the_schema_can_be_read_after_the_end(place: Place) -> None:
+    store = place.store()
+    await store.open()
+    await store.close()
+    found, known = await place.store().schema()
+    assert found == known
+
+
+async def test_a_newer_schema_is_refused(place: Place) -> None:
+    """An older Tidemill does not touch what it does not understand."""
+    store = place.store()
+    await store.open()
+    await store.close()
+    await place.pretend_version(99)
+    late = place.store()
+    with pytest.raises(StoreError, match=r"version 99, and this Tidemill knows versions up to \d+; run the newer"):
+        await late.open()
+    assert (await place.store().schema()).found == 99
+
+
+async def test_stores_that_open_at_once_find_one_schema(place: Place) -> None:
+    """One migrates, the others wait and find it done; all of them work."""
+    stores = [place.store() for _ in range(4)]
+    await asyncio.gather(*(store.open() for store in stores))
+    await asyncio.gather(*(store.checkpoints.append([entry(number)]) for number, store in enumerate(stores)))
+    for store in stores:
+        assert [found.position for found in await store.checkpoints.entries([journal()])] == [0, 1, 2, 3]
+        await store.close()
+
+
+async def test_what_was_written_is_there_after_the_end(place: Place) -> None:
+    """G-24."""
+    await check_that_content_outlives(place)
+
+
+async def test_memory_keeps_its_content_from_one_opening_to_the_next() -> None:
+    """G-24: a test node that crashed hands its store to its successor."""
+    await check_that_content_outlives(MemoryPlace())
+
+
+def test_memory_may_be_opened_on_another_loop() -> None:
+    """Each run of a program under test has a loop of its own."""
+    store = MemoryPlace().store()
+
+    async def run() -> list[tuple[str, str]]:
+        await store.open()
+        await store.pauses.set("public", "r", paused=True)
+        await store.close()
+        return await store.pauses.all_paused()
+
+    assert [asyncio.run(run()) for _ in range(2)] == [[("public", "r")]] * 2
+
+
+async def check_that_content_outlives(place: Place) -> None:
+    """Write through every port, close, and read from a second store."""
+    before = place.store()
+    await before.open()
+    await before.checkpoints.save([part()])
+    await before.checkpoints.append([entry(1)])
+    await before.dead_letters.put([letter("01")])
+    await before.recoveries.add([recovery("01")])
+    await before.pauses.set("public", "r", paused=True)
+    await before.close()
+    after = place.store()
+    await after.open()
+    assert await after.checkpoints.parts([key()]) == [part()]
+    assert await after.checkpoints.entries([journal()]) == [entry(1)]
+    assert await after.dead_letters.all_letters() == [letter("01")]
+    assert await after.recoveries.newest("public", 1) == [recovery("01")]
+    assert await after.pauses.is_paused("public", "r")
+    await after.close()

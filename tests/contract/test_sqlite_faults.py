@@ -1,0 +1,334 @@
+"""SQLite when things go wrong: every fault is told in a sentence, leaves nothing half done, and passes."""
+
+import asyncio
+import shutil
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from tests.contract.disks import files_limited_to, small_disk, without_root
+from tests.contract.samples import entry, journal, outcomes, part
+from tidemill.kernel.errors import StoreError
+from tidemill.storage.ports import Store
+from tidemill.storage.sqlite.connections import BUSY_TIMEOUT
+from tidemill.storage.sqlite.database import Database
+from tidemill.storage.sqlite.store import SqliteStore
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the database is."""
+    return tmp_path / "tidemill.db"
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[Store]:
+    """Open a store and close it again."""
+    store = SqliteStore(str(path))
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def positions(store: Store) -> list[int]:
+    """Return the positions in the one journal of these tests."""
+    return [found.position for found in await store.checkpoints.entries([journal()])]
+
+
+async def refusal(store: Store, position: int, size: int = 10) -> str:
+    """Append something that must be refused; return the sentence."""
+    with pytest.raises(StoreError) as caught:
+        await store.checkpoints.append([entry(position, payload=bytes(size))])
+    return str(caught.value)
+
+
+async def test_a_busy_file_is_told_in_time_and_works_again(path: Path) -> None:
+    """Reads go on meanwhile."""
+    async with opened(path) as store:
+        await store.checkpoints.append([entry(1)])
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            async with asyncio.timeout(BUSY_TIMEOUT + 2):
+                assert f"{path}: another process is writing to it" in await refusal(store, 2)
+            assert await positions(store) == [1]
+            other.execute("ROLLBACK")
+        await store.checkpoints.append([entry(3)])
+        assert await positions(store) == [1, 3]
+
+
+@pytest.mark.parametrize("mode", ["WAL", "DELETE"])
+async def test_a_busy_file_cannot_be_opened_until_it_is_free(path: Path, mode: str) -> None:
+    """Neither to make a schema, nor to turn the log on."""
+    store = SqliteStore(str(path))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute(f"PRAGMA journal_mode = {mode}")
+        other.execute("BEGIN IMMEDIATE")
+        async with asyncio.timeout(BUSY_TIMEOUT + 2):
+            with pytest.raises(StoreError, match="another process is writing to it"):
+                await store.open()
+        other.execute("ROLLBACK")
+        await store.open()
+    await store.checkpoints.append([entry(1)])
+    await store.close()
+
+
+async def test_a_path_may_have_any_name(tmp_path: Path) -> None:
+    """Also one that would mean something else in the address that SQLite is given."""
+    folder = tmp_path / "50% of #1? 🌊"
+    folder.mkdir()
+    async with opened(folder / "tide mill?mode=memory.db") as store:
+        await store.checkpoints.append([entry(1)])
+    assert [one.name for one in folder.iterdir()] == ["tide mill?mode=memory.db"]
+
+
+async def test_a_full_disk_is_told_and_recovers_when_there_is_room(tmp_path: Path) -> None:
+    """G-26. A page limit stands in for the disk where the system does not let us mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder) as disk:
+        async with opened(folder / "tidemill.db") as store:
+            await store.checkpoints.append([entry(1)])
+            if disk:
+                disk.fill()
+                assert "the disk is full; free some space" in await fill_up(store)
+                before = await positions(store)
+                disk.free()
+            else:
+                await limit_pages(store)
+                assert "the disk is full; free some space" in await refusal(store, 2, size=1_000_000)
+                before = await positions(store)
+            await store.checkpoints.append([entry(1_000_000)])
+            assert await positions(store) == [*before, 1_000_000]
+            assert await store.problems() == []
+
+
+async def fill_up(store: Store) -> str:
+    """Append until the room that the log still had is used up; return the refusal."""
+    for position in range(2, 1_000):
+        try:
+            await store.checkpoints.append([entry(position, payload=bytes(5_000))])
+        except StoreError as error:
+            assert max(await positions(store)) == position - 1
+            return str(error)
+    raise AssertionError("the disk never filled up")
+
+
+async def limit_pages(store: Store) -> None:
+    """Let the connection that writes have no more pages than it has; a new one is free of it."""
+    assert isinstance(store, SqliteStore)
+    await store._database._writer.run(lambda connection: connection.execute("PRAGMA max_page_count = 1"))
+
+
+async def test_a_disk_full_for_a_while_refuses_and_forgets_nothing(tmp_path: Path) -> None:
+    """G-24: what was acknowledged is there, what was refused is not, and the file is sound; also after reopening."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder) as disk, files_limited_to(2**40 if disk else 300_000):
+        path = folder / "tidemill.db"
+        acknowledged = []
+        async with opened(path) as store:
+            for position in range(400):
+                try:
+                    await store.checkpoints.append([entry(position, payload=bytes(5_000))])
+                except StoreError:
+                    continue
+                acknowledged.append(position)
+            assert 0 < len(acknowledged) < 400
+            assert await positions(store) == acknowledged
+        async with opened(path) as store:
+            assert await positions(store) == acknowledged
+            assert await store.problems() == []
+
+
+async def test_a_log_that_filled_the_disk_is_cleared_away(tmp_path: Path) -> None:
+    """A checkpoint over itself needs no more room in the file, only in the log; nobody has to come and help."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder) as disk:
+        async with opened(folder / "tidemill.db") as store:
+            assert [await outcome(store, generation) for generation in range(1, 5)] == ["done"] * 4
+        async with opened(folder / "tidemill.db") as store:
+            told = [await outcome(store, generation) for generation in range(5, 45)]
+            assert ("refused" in told) == (disk is not None)
+            assert told.count("done") > 30
+            assert await store.problems() == []
+
+
+async def outcome(store: Store, generation: int) -> str:
+    """Save a checkpoint of many pages; return what became of it."""
+    (told,) = await outcomes(store.checkpoints.save([part(generation, payload=bytes([generation]) * 100_000)]))
+    return told
+
+
+async def test_a_disk_that_refuses_to_write_is_told_and_recovers(path: Path) -> None:
+    """G-26: the connection is made anew after an error of the disk."""
+    async with opened(path) as store:
+        await store.checkpoints.append([entry(1)])
+        with files_limited_to(64 * 1024):
+            assert "the disk reports an error; look at the disk" in await refusal(store, 2, size=1_000_000)
+            assert await positions(store) == [1]
+        await store.checkpoints.append([entry(3, payload=bytes(1_000_000))])
+        assert await positions(store) == [1, 3]
+        assert await store.problems() == []
+
+
+async def test_a_file_that_may_not_be_written_to_is_told_at_once() -> None:
+    """On opening, not at the first write."""
+    with without_root() as folder:
+        path = folder / "tidemill.db"
+        async with opened(path) as store:
+            await store.checkpoints.append([entry(1)])
+        path.chmod(0o400)
+        with pytest.raises(StoreError, match="it may not be written to; give this user the right to write"):
+            await SqliteStore(str(path)).open()
+        path.chmod(0o600)
+        async with opened(path) as store:
+            assert await positions(store) == [1]
+
+
+async def test_a_file_that_was_deleted_is_not_written_to(path: Path) -> None:
+    """What is acknowledged can be found again: SQLite alone would write to a file that nobody sees."""
+    async with opened(path) as store:
+        await store.checkpoints.append([entry(1)])
+        away = path.with_name("away.db")
+        path.rename(away)
+        assert "the file was deleted or moved while in use; put it back" in await refusal(store, 2)
+        with pytest.raises(StoreError, match="deleted or moved"):
+            await positions(store)
+        assert not path.exists()
+        away.rename(path)
+        await store.checkpoints.append([entry(3)])
+        assert await positions(store) == [1, 3]
+
+
+async def test_a_restored_backup_is_taken_up_once_the_old_log_is_gone(path: Path) -> None:
+    """SQLite alone would read the old log into the restored file."""
+    backup = path.with_name("backup.db")
+    async with opened(path) as store:
+        await store.checkpoints.append([entry(1)])
+    shutil.copy(path, backup)
+    async with opened(path) as store:
+        await store.checkpoints.append([entry(2)])
+        path.unlink()
+        shutil.copy(backup, path)
+        assert f"{path}-wal belongs to the old one; delete" in await refusal(store, 3)
+        for suffix in ("-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink()
+        await store.checkpoints.append([entry(4)])
+        assert await positions(store) == [1, 4]
+        assert await store.problems() == []
+
+
+async def test_an_empty_file_put_in_place_becomes_a_database(path: Path) -> None:
+    """Starting anew without a restart, for whoever asks for it."""
+    async with opened(path) as store:
+        await store.checkpoints.append([entry(1)])
+        for one in path.parent.iterdir():
+            one.unlink()
+        path.touch()
+        await store.checkpoints.append([entry(2)])
+        assert await positions(store) == [2]
+
+
+@pytest.mark.parametrize("content", [b"tea for two, and two for tea\n" * 200, b"SQLite format 3\x00" + b"\xff" * 4080])
+async def test_a_file_that_is_no_database_is_refused(path: Path, content: bytes) -> None:
+    """And left as it is."""
+    path.write_bytes(content)
+    store = SqliteStore(str(path))
+    for ask in (store.open, store.schema):
+        with pytest.raises(StoreError, match=r"tidemill\.db: the file is (not a SQLite database|damaged)"):
+            await ask()
+    assert path.read_bytes() == content
+    (problem,) = await store.problems()
+    assert "the file is" in problem
+
+
+async def test_damage_inside_the_file_is_found(path: Path) -> None:
+    """G-23: never silently empty."""
+    async with opened(path) as store:
+        await store.checkpoints.append([entry(position, payload=bytes(500)) for position in range(100)])
+        await store.checkpoints.save([part()])
+    content = bytearray(path.read_bytes())
+    content[4096 * 12 : 4096 * 20] = b"\xaa" * 4096 * 8
+    path.write_bytes(content)
+    async with opened(path) as store:
+        assert await store.problems()
+        with pytest.raises(StoreError, match="the file is damaged; restore it from a backup"):
+            await store.checkpoints.all_entries()
+
+
+def missing_folder(folder: Path) -> Path:
+    return folder / "missing" / "tidemill.db"
+
+
+def a_folder(folder: Path) -> Path:
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"), [(missing_folder, "missing does not exist; create it"), (a_folder, "this is a folder")]
+)
+async def test_a_path_that_cannot_hold_a_file_is_refused(
+    tmp_path: Path, place: Callable[[Path], Path], sentence: str
+) -> None:
+    """Nothing is created on the way."""
+    with pytest.raises(StoreError, match=sentence):
+        await SqliteStore(str(place(tmp_path))).open()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_looking_at_the_schema_creates_no_file(path: Path) -> None:
+    """Neither the file nor a log beside one that is there."""
+    store = SqliteStore(str(path))
+    assert (await store.schema()).found == 0
+    assert list(path.parent.iterdir()) == []
+    async with opened(path):
+        pass
+    assert (await store.schema()).found > 0
+    assert list(path.parent.iterdir()) == [path]
+
+
+async def test_the_title_names_the_path_as_given() -> None:
+    """An operator knows it again."""
+    assert SqliteStore("data/tidemill.db").title == "SQLite database data/tidemill.db"
+
+
+async def test_a_closed_store_leaves_no_thread_and_no_log(path: Path) -> None:
+    """Everything is in the one file, which may be copied."""
+    before = set(threading.enumerate())
+    async with opened(path) as store:
+        await store.checkpoints.append([entry(1)])
+        await positions(store)
+        threads = set(threading.enumerate()) - before
+    for thread in threads:
+        thread.join(5)
+    assert [thread.name for thread in threads if thread.is_alive()] == []
+    assert len(threads) >= 2
+    assert list(path.parent.iterdir()) == [path]
+
+
+async def test_a_read_neither_waits_for_a_write_nor_sees_it_early(path: Path) -> None:
+    """The transaction is open, its row written, and the reader sees the state before it."""
+    database = Database(str(path))
+    await database.open()
+    written, may_end = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO pauses VALUES ('public', 'r')")
+        loop.call_soon_threadsafe(written.set)
+        may_end.wait(30)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(database.write(slow), name="slow write")
+        await written.wait()
+        assert await database.rows("SELECT * FROM pauses") == []
+        may_end.set()
+    assert await database.rows("SELECT * FROM pauses") == [("public", "r")]
+    await database.close()
