@@ -1,11 +1,14 @@
 """Node: Settings in, one running node out. The only module that names implementations."""
 
 import asyncio
+import importlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
+from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, recovery_of
 from tidemill.engine.graphs.commands import ReactorHandle
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.scheduler import GraphScheduler
@@ -20,15 +23,18 @@ from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.packages.installer import Installer
 from tidemill.packages.loader import in_load_order, read_package
+from tidemill.storage.ports import Store
 from tidemill.telemetry.metrics import Metrics
 
 GLANCE = 0.0005  # seconds between looks at whether work is done
+REMEMBERED = 1000  # recoveries of earlier lives that are read at the start
 
 
 class Node:
     """One running Tidemill, as an async context manager.
 
-    `load` takes modules and definitions. Without a store everything works, and nothing outlives the node.
+    `load` takes modules and definitions. `store` is the address of a database, "sqlite:///path" or
+    "postgresql://user@host:port/database"; without one everything works, and nothing outlives the node.
     """
 
     def __init__(
@@ -39,22 +45,28 @@ class Node:
         settings: Settings | Mapping[str, Any] | None = None,
         tenant: str = "public",
     ) -> None:
-        if store is not None:
-            raise OperationError(f"store {store!r}: this version keeps everything in memory; leave `store` out")
         self.settings = Settings.read(settings)
         self.tenant = _checked_tenant(tenant)
         self.registry = Registry(tenant)
         self._to_load = [load] if isinstance(load, Reactor | Graph | ModuleType) else list(load)
         self._loaded: dict[tuple[str, str], Any] = {}
         self._metrics = Metrics()
-        self._environment = Environment(clock=self._make_clock(), settings=self.settings, tasks=Tasks())
-        self._environment.supervisor = Supervisor(self._environment)
-        self._scheduler = GraphScheduler(self._environment, self.registry, self._metrics)
+        self._environment = environment = Environment(clock=self._make_clock(), settings=self.settings, tasks=Tasks())
+        self._supervisor = environment.supervisor = Supervisor(environment)
+        self._store = self._make_store(store)
+        self._checkpointer: Checkpointer | None = None
+        if self._store is not None:
+            self._checkpointer = environment.keeper = Checkpointer(self._store, environment)
+        self._scheduler = GraphScheduler(environment, self.registry, self._metrics, self._store)
         self._installer = Installer(self._scheduler, self.registry)
+        self._remembered: set[str] = set()
         self._is_open = self._was_opened = False
 
     def _make_clock(self) -> Clock:
         return SystemClock()
+
+    def _make_store(self, address: str | None) -> Store | None:
+        return None if address is None else make_store(address)
 
     # -- life
 
@@ -62,16 +74,31 @@ class Node:
         if self._was_opened:
             raise RequestError("a node runs once: make a new one", code="already_used", status=409)
         self._was_opened = True
+        if self._store is not None:
+            await self._store.open()
         await self._environment.tasks.open()
         self._is_open = True
-        self._environment.tasks.start("graph scheduler: watch", self._scheduler.watch())
         try:
-            for thing in in_load_order(self._to_load):
-                await self._load(thing, self.tenant)  # without a turn of the loop: no source begins before its graphs
+            await self._start()
         except BaseException:
             await self._close()
             raise
         return self
+
+    async def _start(self) -> None:
+        """Load what was given; nothing fires before all of it is there, so that restored inputs find their graphs."""
+        self._environment.tasks.start("graph scheduler: watch", self._scheduler.watch())
+        if self._checkpointer is not None:
+            await self._checkpointer.open()
+        self._environment.is_opening = True
+        for thing, tenant in self._first_loads():
+            await self._load(thing, tenant)
+        self._environment.is_opening = False
+        self._scheduler.release()
+
+    def _first_loads(self) -> Iterable[tuple[Any, str]]:
+        """Return what to load at the start, and for which tenant."""
+        return [(thing, self.tenant) for thing in in_load_order(self._to_load)]
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -83,6 +110,8 @@ class Node:
             self._is_open = False
             await self._installer.close()
             await self._environment.tasks.close(self.settings.unload_timeout)
+            if self._store is not None:
+                await self._store.close()
 
     def _tenant(self, tenant: str | None) -> str:
         if not self._is_open:
@@ -97,9 +126,17 @@ class Node:
         return await self._environment.tasks.see_through("node: load", work)
 
     async def _load(self, thing: Any, tenant: str) -> str:
+        await self._remember(tenant)
         name = await self._installer.load(read_package(thing), tenant)
         self._loaded[tenant, name] = thing
         return name
+
+    async def _remember(self, tenant: str) -> None:
+        """Read once what earlier lives recorded of a tenant's recoveries."""
+        if self._store is not None and tenant not in self._remembered:
+            self._remembered.add(tenant)
+            stored = await self._store.recoveries.newest(tenant, REMEMBERED)
+            self._supervisor.remember(tenant, [recovery_of(row) for row in stored])
 
     async def unload(self, name: str, *, tenant: str | None = None) -> None:
         """Unload a package by the name that `load` returned."""
@@ -145,7 +182,18 @@ class Node:
         return self._metrics.plain()
 
     async def settle(self) -> None:
-        """Return when nothing is left to do now: no event in process, no firing running or due."""
+        """Return when nothing is left to do now: no event in process, no firing running or due, nothing unsaved.
+
+        A checkpoint that could not be written counts as done for now.
+        """
+        await self._calm()
+        while self._checkpointer is not None and self._checkpointer.has_news:
+            await self._checkpointer.write()
+            await self._calm()
+            if self._checkpointer.last_failed:
+                return
+
+    async def _calm(self) -> None:
         calm = 0
         while calm < 3:
             await asyncio.sleep(0 if self._is_calm else GLANCE)
@@ -153,7 +201,46 @@ class Node:
 
     @property
     def _is_calm(self) -> bool:
-        return self._scheduler.is_idle
+        return self._scheduler.is_idle and (self._checkpointer is None or self._checkpointer.is_idle)
+
+
+DATABASES = {
+    "memory": "tidemill.storage.memory.store:MemoryStore",
+    "sqlite": "tidemill.storage.sqlite.store:SqliteStore",
+    "postgresql": "tidemill.storage.postgres.store:PostgresStore",
+}
+"""The store behind each kind of address; its driver is imported when it is used."""
+
+
+def make_store(address: str) -> Store:
+    """Return the store at an address, not opened yet."""
+    scheme, separator, rest = address.partition("://")
+    scheme = "postgresql" if scheme == "postgres" else scheme
+    if not separator or scheme not in DATABASES:
+        raise OperationError(
+            f"store {_without_password(address)!r}: an address looks like 'sqlite:///tidemill.db' or "
+            "'postgresql://user@host:5432/database'; leave it out to keep everything in memory"
+        )
+    module, _, name = DATABASES[scheme].partition(":")
+    try:
+        kind = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise OperationError(f"{scheme} needs its driver: pip install 'tidemill[postgres]' ({error})") from error
+    if scheme == "memory":
+        store: Store = kind()
+        return store
+    if scheme == "sqlite":
+        path = rest.removeprefix("/")
+        if not path:
+            raise OperationError(f"store {address!r} names no file: 'sqlite:///tidemill.db', or 'sqlite:////var/…'")
+        store = kind(path)
+        return store
+    store = kind(f"{scheme}{separator}{rest}")
+    return store
+
+
+def _without_password(address: str) -> str:
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", address)
 
 
 def _name_of(accumulator: str | Accumulator) -> str:

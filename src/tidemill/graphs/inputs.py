@@ -14,6 +14,9 @@ import msgspec
 from tidemill.graphs.definition import Reactor
 
 Entry = tuple[int, Any]
+"""A source's index, and a boundary of its."""
+Queued = tuple[int, Any, int]
+"""The same with the boundary's position in the journal, 0 without one."""
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -29,6 +32,7 @@ class Inputs:
 
     __slots__ = (
         "_blank",
+        "applied",
         "cache",
         "capacity",
         "consumed",
@@ -46,9 +50,10 @@ class Inputs:
         self.dirty = 0
         self.sequential = reactor.strategy == "sequential"
         self.capacity = reactor.capacity
-        self.queue: deque[Entry] = deque()
+        self.queue: deque[Queued] = deque()
         self.consumed: deque[Entry] = deque(maxlen=reactor.capacity)
         self.forgotten = 0
+        self.applied = 0  # the position of the newest boundary in the cache
         self.needs_all = reactor.when.mode == "all"
         self.mask = 0
         self.watch(reactor, frozenset())
@@ -71,24 +76,28 @@ class Inputs:
         news = self.dirty & self.mask
         return news == self.mask if self.needs_all else news != 0
 
-    def put(self, index: int, boundary: Any) -> None:
+    def put(self, index: int, boundary: Any, position: int = 0) -> None:
         """Take in a boundary: over the last one of its source, or behind all others."""
         if self.sequential:
-            self.queue.append((index, boundary))
+            self.queue.append((index, boundary, position))
         else:
-            self.cache[index] = boundary
-            self.dirty |= 1 << index
+            self._apply(index, boundary, position)
+
+    def _apply(self, index: int, boundary: Any, position: int) -> None:
+        self.cache[index] = boundary
+        self.dirty |= 1 << index
+        if position:
+            self.applied = position
 
     def advance(self) -> bool:
         """Apply the oldest queued boundary; return whether there was one."""
         if not self.queue:
             return False
-        index, boundary = self.queue.popleft()
+        index, boundary, position = self.queue.popleft()
         if len(self.consumed) == self.consumed.maxlen:
             self.forgotten += 1
         self.consumed.append((index, boundary))
-        self.cache[index] = boundary
-        self.dirty |= 1 << index
+        self._apply(index, boundary, position)
         return True
 
     def take(self) -> Taken:
@@ -130,11 +139,21 @@ class Inputs:
                 self.dirty &= ~(1 << index)
             self.cache[index] = adapted
         for entries in (self.queue, self.consumed):
-            fitting = [(index, new) for index, value in entries if (new := adapt(index, value)) is not None]
+            fitting = [(index, new, *at) for index, value, *at in entries if (new := adapt(index, value)) is not None]
             lost += len(entries) - len(fitting)
             entries.clear()
             entries.extend(fitting)
         return lost
+
+    def resume(self, cache: Sequence[Any], dirty: int, applied: int) -> None:
+        """Begin where an earlier life of the reactor stood; sources it knew nothing of are as at first."""
+        for index, value in enumerate(cache):
+            if value is not None:
+                self.cache[index] = value
+            else:
+                dirty &= ~(1 << index)
+        self.dirty = dirty
+        self.applied = applied
 
     def drop_oldest(self) -> None:
         """Make room by forgetting the oldest queued boundary."""

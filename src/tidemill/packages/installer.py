@@ -44,12 +44,15 @@ class Installer:
             _check_accumulators(reactor)
         for graph in package.graphs:
             self._check_graph_name(graph, tenant, before)
-        staged = self._scheduler.stage(
-            Offer(tenant=tenant, reactors=owned, graphs=package.graphs, before=before)
-        )  # from here on nothing fails
-        for name in staged.leaving:
-            await self._scheduler.unload_reactor(tenant, name, frozenset(before.graphs))
-        self._scheduler.commit(staged)
+        offer = Offer(tenant=tenant, reactors=owned, graphs=package.graphs, before=before)
+        staged = self._scheduler.stage(offer)
+        memory = await self._scheduler.recall(staged)
+        if staged.leaving:  # from here on nothing fails, unless the store does
+            for name in staged.leaving:
+                await self._scheduler.unload_reactor(tenant, name, frozenset(before.graphs))
+            memory = await self._scheduler.recall(staged)
+        self._scheduler.commit(staged, memory)
+        await self._scheduler.save_new(staged)
         state = PackageState(
             reactors=tuple(one.name for one in owned), graphs=tuple(one.name for one in package.graphs)
         )

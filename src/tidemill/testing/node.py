@@ -7,8 +7,10 @@ from typing import Any, cast
 
 from tidemill.kernel.clock import Clock, VirtualClock
 from tidemill.kernel.durations import Duration, parse
+from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.node import GLANCE, Node
+from tidemill.storage.ports import Store
 
 PATIENCE = 50  # turns of the loop, or glances, that are given to work that may be blocked
 
@@ -28,9 +30,11 @@ class TestNode(Node):
         start: datetime | None = None,
         disconnected: Iterable[str] = (),
         clock: VirtualClock | None = None,
+        predecessor: "TestNode | None" = None,
     ) -> None:
         self.clock = clock or VirtualClock(start)
         self._arguments = {"store": store, "settings": settings, "tenant": tenant}
+        self._predecessor = predecessor
         self._successor: TestNode | None = None
         super().__init__(store, load=load, settings=settings, tenant=tenant)
         self._environment.connects = False
@@ -38,6 +42,16 @@ class TestNode(Node):
 
     def _make_clock(self) -> Clock:
         return self.clock
+
+    def _make_store(self, address: str | None) -> Store | None:
+        if self._predecessor is not None and address is not None and address.startswith("memory:"):
+            return self._predecessor._store
+        return super()._make_store(address)
+
+    def _first_loads(self) -> Iterable[tuple[Any, str]]:
+        if self._predecessor is None:
+            return super()._first_loads()
+        return [(thing, tenant) for (tenant, _), thing in self._predecessor._loaded.items()]
 
     async def _close(self) -> None:
         if self._successor is not None:
@@ -68,13 +82,13 @@ class TestNode(Node):
         await self._calm_down()
 
     async def _calm_down(self) -> None:
-        """Give work its turns: until nothing is due, or what runs does not get on."""
-        calm = 0
-        for _ in range(PATIENCE):
-            await asyncio.sleep(0)
+        """Give work its turns: until nothing is due, or what runs does not get on. The store is always waited for."""
+        calm = turns = 0
+        while turns < PATIENCE and calm < 3:
+            is_writing = self._checkpointer is not None and not self._checkpointer.is_idle
+            await asyncio.sleep(GLANCE if is_writing else 0)
+            turns += not is_writing
             calm = calm + 1 if self._is_calm else 0
-            if calm == 3:
-                return
 
     @property
     def _is_calm(self) -> bool:
@@ -105,19 +119,25 @@ class TestNode(Node):
         self._scheduler.accumulator(self._tenant(tenant), name).mend()
         await self._calm_down()
 
+    def fail_store(self, times: int) -> None:
+        """Let the next `times` transactions of the store fail."""
+        if self._store is None:
+            raise RequestError("this node has no store that could fail: pass store=", code="no_store", status=409)
+        self._store.fail_next(times)
+
     async def crash(self) -> "TestNode":
-        """End this node as kill -9 would, and return a started successor on the same clock and definitions.
+        """End this node as kill -9 would, and return a started successor on the same store, clock and definitions.
 
         The `async with` block that opened the first node closes its successors too.
         """
         self._is_open = False
         self._scheduler.abandon()
         await self._environment.tasks.close(self.settings.unload_timeout)
+        if self._store is not None:
+            await self._store.close()
         arguments = cast(dict[str, Any], self._arguments)
-        self._successor = TestNode(clock=self.clock, **arguments)
+        self._successor = TestNode(clock=self.clock, predecessor=self, **arguments)
         await self._successor.__aenter__()
-        for (tenant, _), thing in self._loaded.items():
-            await self._successor.load(thing, tenant=tenant)
         return self._successor
 
 

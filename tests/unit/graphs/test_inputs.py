@@ -153,7 +153,7 @@ def test_sequential_all_consumes_up_to_the_completing_boundary() -> None:
     taken = held.take()
     assert steps == 4
     assert (taken.snapshot, taken.consumed) == ([2, 4, 3], [(0, 1), (0, 2), (2, 3), (1, 4)])
-    assert list(held.queue) == [(0, 5)]
+    assert list(held.queue) == [(0, 5, 0)]
 
 
 def test_a_full_queue_is_told_and_makes_room_at_its_old_end() -> None:
@@ -164,7 +164,7 @@ def test_a_full_queue_is_told_and_makes_room_at_its_old_end() -> None:
     held.put(0, 2)
     assert held.is_full
     held.drop_oldest()
-    assert (held.is_full, list(held.queue)) == (False, [(0, 2)])
+    assert (held.is_full, list(held.queue)) == (False, [(0, 2, 0)])
     newest = inputs(capacity=1)
     newest.put(0, 1)
     newest.put(0, 2)
@@ -179,7 +179,7 @@ def test_replace_swaps_the_whole_cache_and_leaves_the_queue() -> None:
     held.put(1, 2)
     taken = held.replace([None, "b", None])
     assert (taken.snapshot, taken.consumed) == ([None, "b", None], [(1, "b")])
-    assert (held.cache, held.dirty, list(held.queue)) == ([None, "b", None], 0, [(1, 2)])
+    assert (held.cache, held.dirty, list(held.queue)) == ([None, "b", None], 0, [(1, 2, 0)])
 
 
 def test_a_window_is_always_present() -> None:
@@ -237,4 +237,4 @@ def test_sequential_loses_and_reorders_nothing(plan: list[Step], subset: list[in
                 consumed += taken.consumed
                 latest = dict(consumed)
                 assert taken.snapshot == [latest.get(one) for one in range(3)]
-    assert put == [*consumed, *held.consumed, *held.queue]
+    assert put == [*consumed, *held.consumed, *((index, value) for index, value, _ in held.queue)]

@@ -14,6 +14,7 @@ from tidemill.engine.service import stop
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ACCUMULATOR_MOVES, AccumulatorHealth
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
+from tidemill.storage.ports import PartKind
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
@@ -22,14 +23,13 @@ logger = logging.getLogger(__name__)
 class RunningAccumulator(Intake):
     """One loaded accumulator. Kinds differ in `work`, `take` and what happens around firings."""
 
-    component = "accumulator"
+    component: PartKind = "accumulator"
     flushes_after_firing = False
     works = False  # whether something runs beside the pushes
     healthy_as = AccumulatorHealth.SOCKET_ONLY
 
     def __init__(self, definition: Accumulator, tenant: str, environment: Environment) -> None:
-        super().__init__(definition, environment)
-        self.tenant = tenant
+        super().__init__(definition, tenant, environment)
         self.supervision = Supervision()
         self.severed = False  # a test cut its connection
         self._loop: asyncio.Task[Any] | None = None
@@ -37,7 +37,7 @@ class RunningAccumulator(Intake):
     def redefine(self, newer: Self) -> None:
         """Go on as a newer version, spawned but never started: counts, listeners and what fits of the state stay."""
         state = Migration(newer.definition.state)(self.state) if self.state is not None else None
-        self.state = newer.state if newer.state is None or state is None else state
+        self.state = self.kept_state = newer.state if newer.state is None or state is None else state
         self._define(newer.definition)
         self.shut_path()
         self._end_loop()  # before the next begins, so that it goes on where this one stopped
@@ -57,8 +57,13 @@ class RunningAccumulator(Intake):
     def after_firing(self) -> None:
         """A reactor that this accumulator feeds has fired successfully."""
 
-    def refill(self, content: Any) -> None:
-        """Hold what a manual firing puts in place of a window's content; only windows hold anything."""
+    @property
+    def held(self) -> list[Any]:
+        """What a batch or a window holds, oldest first."""
+        return []
+
+    def hold(self, content: Any) -> None:
+        """Hold this in place of what is held: a manual firing's, or an earlier life's."""
 
     def feed(self, value: Any, by: Target) -> None:
         """Take what a node of `by` fed; only windows can."""

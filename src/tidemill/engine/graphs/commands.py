@@ -44,7 +44,7 @@ class ReactorHandle:
             name=reactor.name,
             health=reactor.health,
             waiting=unhealthy if warming else [],
-            disconnected=[] if warming else unhealthy,
+            disconnected=[] if warming else reactor.disconnected,
             paused=reactor.wheel.paused,
             cache={name: plain(value) for name, value in zip(names, inputs.cache, strict=True) if value is not None},
             dirty={name: bool(inputs.dirty >> index & 1) for index, name in enumerate(names)},
@@ -94,11 +94,11 @@ class ReactorHandle:
 
     async def pause(self) -> None:
         """Stop firing on criteria; boundaries go on accumulating."""
-        self._reactor.pause()
+        await self._reactor.pause()
 
     async def resume(self) -> None:
         """Fire on criteria again, at once if they hold."""
-        self._reactor.resume()
+        await self._reactor.resume()
 
     async def force_fire(self) -> Firing:
         """Fire now with the cache as it is, whatever the criteria say."""

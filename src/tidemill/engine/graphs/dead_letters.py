@@ -1,8 +1,8 @@
 """Dead letters: what could not be dealt with, kept in a bounded box to be looked at and replayed."""
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -23,14 +23,27 @@ class Replayed(msgspec.Struct, frozen=True):
     letter: DeadLetter
 
 
+class Archive(Protocol):
+    """Where letters outlive the process, if they do."""
+
+    def put(self, letter: DeadLetter, detail: Any) -> None:
+        """Keep a letter, in place of one with its id."""
+
+    def remove(self, letter_id: str) -> None:
+        """Forget a letter."""
+
+
 class DeadLetterBox:
     """The dead letters of one accumulator or reactor, oldest out first when it is full."""
 
-    def __init__(self, source: str, clock: Clock, limit: int, on_overflow: Callable[[str], None]) -> None:
+    def __init__(
+        self, source: str, clock: Clock, limit: int, on_overflow: Callable[[str], None], archive: Archive
+    ) -> None:
         self._source = source
         self._clock = clock
         self._limit = limit
         self._on_overflow = on_overflow
+        self._archive = archive
         self._letters: OrderedDict[str, tuple[DeadLetter, Any]] = OrderedDict()
         self.total = 0
 
@@ -39,11 +52,17 @@ class DeadLetterBox:
         at = self._clock.now()
         letter = DeadLetter(id=sortable(at), kind=kind, source=self._source, at=at, error=error, **content)
         self._letters[letter.id] = (letter, detail)
+        self._archive.put(letter, detail)
         self.total += 1
         if len(self._letters) > self._limit:
-            self._letters.popitem(last=False)
+            oldest, _ = self._letters.popitem(last=False)
+            self._archive.remove(oldest)
             self._on_overflow("dead_letter_limit")
         return letter
+
+    def refill(self, letters: Iterable[tuple[DeadLetter, Any]]) -> None:
+        """Hold what an earlier life archived, oldest first."""
+        self._letters.update((letter.id, (letter, detail)) for letter, detail in letters)
 
     def letters(self) -> list[DeadLetter]:
         """Return the letters, oldest first."""
@@ -55,7 +74,8 @@ class DeadLetterBox:
 
     def remove(self, letter_id: str) -> None:
         """Forget a letter: its replay succeeded."""
-        self._letters.pop(letter_id, None)
+        if self._letters.pop(letter_id, None) is not None:
+            self._archive.remove(letter_id)
 
     def failed_again(self, letter_id: str, error: str) -> None:
         """Note that a replay failed too, unless the letter left the box meanwhile."""
@@ -63,3 +83,4 @@ class DeadLetterBox:
             letter, detail = self._letters[letter_id]
             again = msgspec.structs.replace(letter, attempts=letter.attempts + 1, error=error)
             self._letters[letter_id] = (again, detail)
+            self._archive.put(again, detail)

@@ -1,9 +1,10 @@
-"""What every running part of a graph shares: clock, settings, tasks, supervisor."""
+"""What every running part of a graph shares: clock, settings, tasks, supervisor, keeper."""
 
 import asyncio
 import random
 from types import TracebackType
 
+from tidemill.engine.graphs.keeping import Keeper, NoKeeper
 from tidemill.engine.graphs.supervision import Overseer
 from tidemill.engine.service import Tasks
 from tidemill.kernel.clock import Clock
@@ -33,11 +34,14 @@ class Environment:
     """The surroundings of accumulators and reactors on one node."""
 
     supervisor: Overseer
+    keeper: Keeper
 
     def __init__(self, *, clock: Clock, settings: Settings, tasks: Tasks) -> None:
         self.clock = clock
         self.settings = settings
         self.tasks = tasks
+        self.keeper = NoKeeper()
+        self.is_opening = False  # while a node loads what it was given, nothing fires: a graph may be yet to come
         self.connects = True  # False on test nodes: streams are live without their broker
         self.activity = Activity()
         self.chance = random.Random()

@@ -25,6 +25,7 @@ def _read_reactor(reactor: RunningReactor) -> Iterable[Sample]:
     yield Sample("reactor_fire_failures_total", reactor.wheel.outcomes.failures, labels)
     yield Sample("reactor_incomplete_total", reactor.wheel.incomplete, labels)
     yield Sample("reactor_restarts_total", reactor.supervision.restarts, labels)
+    yield Sample("checkpoint_failures_total", reactor.checkpoint_failures, labels)
     yield Sample("reactor_health", float(reactor.health is ReactorHealth.LIVE), labels)
     yield Sample("reactor_firing_seconds_p50", latency.p50, labels)
     yield Sample("reactor_firing_seconds_p99", latency.p99, labels)

@@ -19,17 +19,20 @@ logger = logging.getLogger("tidemill.graph")
 class Due(msgspec.Struct, frozen=True):
     """A firing that is to happen, or to happen again."""
 
+    series: str
     number: int
     taken: Taken
     graphs: list[Compiled]
     manual: bool = False
     attempt: int = 1
+    only: tuple[str, ...] = ()
+    """The graphs that are to be tried again; on the first attempt, all that are ready."""
 
 
 class Caller:
     """Calls the graphs of a reactor for one firing, and reads what comes back."""
 
-    def __init__(self, reactor: str, names: tuple[str, ...], firing_id: Callable[[int], str]) -> None:
+    def __init__(self, reactor: str, names: tuple[str, ...], firing_id: Callable[[str, int], str]) -> None:
         self._reactor = reactor
         self._names = names
         self._firing_id = firing_id
@@ -73,6 +76,6 @@ class Caller:
         if not graph.needs_context:
             return (due.taken.snapshot,)
         consumed = [(self._names[index], boundary) for index, boundary in due.taken.consumed]
-        facts = {"reactor": self._reactor, "graph": graph.name, "firing": self._firing_id(due.number)}
+        facts = {"reactor": self._reactor, "graph": graph.name, "firing": self._firing_id(due.series, due.number)}
         log = logging.LoggerAdapter(logger, facts)
-        return due.taken.snapshot, Context(graph.name, lambda: self._firing_id(due.number), consumed, log)
+        return due.taken.snapshot, Context(graph.name, lambda: self._firing_id(due.series, due.number), consumed, log)

@@ -18,6 +18,7 @@ from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.result import Firing, GraphResult
 from tidemill.graphs.state import Latency
 from tidemill.kernel.clock import Clock
+from tidemill.kernel.ids import incarnation
 
 KEPT = 200
 MINUTES = 60
@@ -25,9 +26,25 @@ _STEP = 0.05
 _ZERO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class Series:
+    """Numbers for firings. Together with the name of the series they are unique."""
+
+    __slots__ = ("name", "number")
+
+    def __init__(self, name: str, number: int = 0) -> None:
+        self.name = name
+        self.number = number
+
+    def next(self, at_least: int = 0) -> int:
+        """Return the next number."""
+        self.number = max(self.number + 1, at_least)
+        return self.number
+
+
 class Record(msgspec.Struct, frozen=True):
     """One firing, logged whole."""
 
+    series: str
     number: int
     started: float
     ended: float
@@ -43,6 +60,7 @@ class Burst(msgspec.Struct):
     """A run of fast firings of one graph: the cache as it was, then what changed."""
 
     graph: Compiled
+    series: str
     first: int
     base: list[Any]
     entries: list[FastEntry]
@@ -64,22 +82,22 @@ class Burst(msgspec.Struct):
             if position >= start:
                 results = {self.graph.name: GraphResult(self.graph.shape, tuple(values))}
                 seen, number = snapshot.copy(), self.first + position
-                yield Record(number, started, ended, seen, results, degraded=self.degraded, offset=self.offset)
+                facts = (False, self.degraded, 1, self.offset)
+                yield Record(self.series, number, started, ended, seen, results, *facts)
 
 
 class FiringLog:
     """The newest firings of one reactor and what is counted about all of them."""
 
-    def __init__(self, reactor: str, incarnation: str, names: Sequence[str], clock: Clock) -> None:
+    def __init__(self, reactor: str, names: Sequence[str], clock: Clock) -> None:
         self._reactor = reactor
-        self._incarnation = incarnation
+        self.life = self.series = Series(incarnation())
         self._names = tuple(names)
         self._clock = clock
         self._kept: deque[Record | Burst] = deque()
         self._burst: Burst | None = None
         self._offset = self._read_offset()
         self._minutes: Counter[int] = Counter()
-        self._numbers = 0
         self._entries = self._held = self._fires = 0
         self._handed_out = 0
 
@@ -88,7 +106,9 @@ class FiringLog:
     def begin_burst(self, graph: Compiled, cache: list[Any], entries: list[FastEntry], *, degraded: bool) -> int:
         """Begin a run of fast firings that will be noted in `entries`; return how many it may hold."""
         self.close_burst()
-        self._burst = Burst(graph, self._numbers + 1, cache.copy(), entries, degraded, self.wall_offset())
+        series = self.series
+        offset = self.wall_offset()
+        self._burst = Burst(graph, series.name, series.number + 1, cache.copy(), entries, degraded, offset)
         return KEPT
 
     def close_burst(self) -> None:
@@ -98,7 +118,7 @@ class FiringLog:
             return
         noted, burst.entries = burst.entries, burst.entries.copy()
         noted.clear()
-        self._numbers += len(burst.entries)
+        self.series.number += len(burst.entries)
         self._fires += len(burst.entries)
         self._count(burst.entries[0][2], burst.entries)
         self._keep(burst, len(burst.entries))
@@ -109,11 +129,15 @@ class FiringLog:
             raise LookupError("no burst is running")
         return self._burst.latest()
 
-    def next_number(self) -> int:
-        """Return the number of a firing that is about to be logged whole."""
+    def next_number(self, at_least: int = 0) -> int:
+        """Return the number in the series of a firing that is about to be logged whole."""
         self.close_burst()
-        self._numbers += 1
-        return self._numbers
+        return self.series.next(at_least)
+
+    def next_manual_number(self) -> int:
+        """Return the number in this life of a firing by hand, which a journal does not repeat."""
+        self.close_burst()
+        return self.life.next()
 
     def add(self, record: Record) -> None:
         """Log a firing whole."""
@@ -210,9 +234,9 @@ class FiringLog:
             return Latency(0.0, 0.0)
         return Latency(spans[(len(spans) - 1) // 2], spans[min(len(spans) - 1, int(len(spans) * 0.99))])
 
-    def firing_id(self, number: int) -> str:
+    def firing_id(self, series: str, number: int) -> str:
         """Return the name of a firing: unique, and the same when it is tried again."""
-        return f"{self._reactor}-{self._incarnation}-{number}"
+        return f"{self._reactor}-{series}-{number}"
 
     def _newest_first(self) -> Iterator["Record | Burst"]:
         """Yield what is kept, without putting anything together."""
@@ -224,7 +248,7 @@ class FiringLog:
         """Show one record as a Firing."""
         inputs = zip(self._names, record.snapshot, strict=True)
         return Firing(
-            id=self.firing_id(record.number),
+            id=self.firing_id(record.series, record.number),
             reactor=self._reactor,
             at=_ZERO + timedelta(seconds=record.offset + record.started),
             inputs={name: value for name, value in inputs if value is not None},

@@ -10,6 +10,7 @@ class Housing(Protocol):
     """Whose firings these are: declaration, health, and the accumulators around."""
 
     definition: Reactor
+    tenant: str
 
     @property
     def is_degraded(self) -> bool:
@@ -18,6 +19,17 @@ class Housing(Protocol):
     @property
     def has_batches(self) -> bool:
         """Whether some accumulator flushes after each firing."""
+
+    @property
+    def commits(self) -> bool:
+        """Whether boundaries are committed to a journal before they are taken in."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the store holds what is left undone, for the reactor's next life."""
+
+    def unsaved(self) -> None:
+        """Something has changed since the last checkpoint."""
 
     def check_ready(self) -> None:
         """Refuse manual firings while the reactor is not up."""
@@ -31,8 +43,8 @@ class Housing(Protocol):
     def refill_windows(self, values: Sequence[Any]) -> None:
         """Let windows hold what a manual firing puts into their place."""
 
-    def flush_batches(self) -> None:
-        """Let batches hand on what they hold."""
+    def after_firing(self, *, ok: bool) -> None:
+        """See to what follows a firing: a write where that was declared, then batches if it went well."""
 
     def crash(self, error: BaseException) -> None:
         """Stop firing after an error of our own."""

@@ -7,13 +7,13 @@ still accounted for. What does not fit, and what the function cannot digest, bec
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tidemill.engine.graphs.dead_letters import DeadLetterBox, Gathered, Replayed
 from tidemill.engine.graphs.environment import Environment
-from tidemill.engine.graphs.lane import Tally
+from tidemill.engine.graphs.outlet import Answer, Outlet, answered
 from tidemill.engine.graphs.push_path import Handle, PushPath
 from tidemill.engine.graphs.target import Target
 from tidemill.graphs.admission import Admission, MisfitError
@@ -30,24 +30,19 @@ REFUSED: Any = object()
 CUT_OFF = RuntimeError("the accumulator was ended or restarted while it processed this event")
 
 
-class Intake:
+class Intake(Outlet):
     """The way of one accumulator's events, from whoever pushes them to the reactors."""
 
     is_plain = False  # whether an event is nothing but a call of the function
 
-    def __init__(self, definition: Accumulator, environment: Environment) -> None:
-        self.name = definition.name
-        self.environment = environment
-        self.clock = environment.clock
+    def __init__(self, definition: Accumulator, tenant: str, environment: Environment) -> None:
+        super().__init__(definition, tenant, environment)
         self.health = AccumulatorHealth.STARTING
         self.down: str | None = None  # why events are turned away, if they are
-        self.tally = Tally()
-        self.suppressed = self.buffered = 0
-        self.dropped: Counter[str] = Counter()
-        self.letters = DeadLetterBox(self.name, self.clock, environment.settings.dead_letter_limit, self._count_drop)
-        self.state: Any = definition.state() if definition.state is not None else None
+        archive = environment.keeper.archive(tenant, "accumulator", self.name)
+        limit = environment.settings.dead_letter_limit
+        self.letters = DeadLetterBox(self.name, self.clock, limit, self._count_drop, archive)
         self._define(definition)
-        self.targets: list[tuple[Target, int]] = []
         self._path = PushPath(self.with_care)
         self._path_was_tried = False
         self._is_free = False  # whether no event ever has to wait or is turned away, as long as nothing changes
@@ -55,7 +50,6 @@ class Intake:
         self.pushes = 0
         self.push_seconds = 0.0
         self.stuck_since: float | None = None
-        self._last_event: float | None = None
         self._in_flight: asyncio.Task[Any] | None = None
         self._in_flight_event: Any = None
         self._in_flight_since: float | None = None
@@ -72,6 +66,7 @@ class Intake:
         self.boundary = Admission(definition.boundary_type)
         self.is_async = definition.function is not None and definition.function.is_async
         self.call: Callable[..., Any] = definition.function.call if definition.function else _no_function
+        self._codecs = None
 
     # -- where boundaries go
 
@@ -85,23 +80,13 @@ class Intake:
         self.targets = [target for target in self.targets if target[0] is not reactor]
         self.shut_path()
 
-    def deliver(self, boundary: Any) -> None:
-        """Hand a boundary to every reactor; none fires before all have it, so that all see the same order."""
-        targets = self.targets
-        for reactor, index in targets:
-            reactor.take_in(index, boundary)
-        for reactor, _ in targets:
-            reactor.go_on()
-
-    @property
-    def sequence(self) -> int:
-        """How many boundaries were emitted; the newest one's number."""
-        return self.tally.sequence
-
     # -- events in
 
-    async def push(self, event: Any, form: str = "json") -> Receipt:
-        """Take an event, wait where that is called for, and say what became of it."""
+    async def push(self, event: Any, form: str = "json", offset: Any = None) -> Receipt:
+        """Take an event, wait where that is called for, and say what became of it.
+
+        `offset` says how far the source is read with this event, if it came from one.
+        """
         began = self.clock.monotonic()
         try:
             if (turned_away := self._turned_away()) is not None:
@@ -112,7 +97,9 @@ class Intake:
                 return self._dead(event, error, form)
             if self.is_async:
                 title = f"accumulator {self.name}: event"
-                return await self.environment.tasks.see_through(title, self._take_in_turn(value))
+                return await self.environment.tasks.see_through(title, self._take_in_turn(value, offset))
+            if self.commits:
+                return await self._take_committed(value, offset)
             if not self._blocked():
                 return self._take_fast(value)
             return await self._take_with_room(value)
@@ -181,16 +168,38 @@ class Intake:
         finally:
             self._waiting -= 1
 
-    async def _take_in_turn(self, value: Any) -> Receipt:
+    async def _take_committed(self, value: Any, offset: Any) -> Receipt:
+        """Process an admitted event, and wait until what comes of it is committed; others go on meanwhile."""
+        if not self._blocked():
+            return await answered(self.take_step(value, offset))
+        self._waiting += 1
+        try:
+            async with self._turn:
+                await self._wait_for_room()
+                answer = self._turned_away() or self.take_step(value, offset)
+        finally:
+            self._waiting -= 1
+        return await answered(answer)
+
+    def take_step(self, value: Any, offset: Any = None) -> "Answer":
+        """Process an admitted event, and begin to commit what comes of it; for synchronous functions."""
+        try:
+            boundary = self.process(value)
+        except AUTHOR_ERRORS as error:
+            return self._dead(value, error)
+        return self.hand_in(boundary, value, offset)
+
+    async def _take_in_turn(self, value: Any, offset: Any = None) -> Receipt:
         """Process an admitted event after all that came before it; for asynchronous functions."""
         async with self._turn:
             await self._wait_for_room()
             if (turned_away := self._turned_away()) is not None:
                 return turned_away
-            return await self.watch_over(lambda: self.process(value), value)
+            answer = await self.watch_over(lambda: self.process(value), value, offset)
+        return await answered(answer)
 
-    async def watch_over(self, call: Callable[[], Awaitable[Any]], event: Any) -> Receipt:
-        """Await the author's function so that a restart can end it, and emit what it returns."""
+    async def watch_over(self, call: Callable[[], Awaitable[Any]], event: Any, offset: Any = None) -> "Answer":
+        """Await the author's function so that a restart can end it, and hand in what it returns."""
         task = self._in_flight = asyncio.current_task()
         self._in_flight_since = self.clock.monotonic()
         self._in_flight_event = event
@@ -210,39 +219,11 @@ class Intake:
         if was_abandoned:  # it is a dead letter already, whatever came of it since
             return self._receipt("dead_lettered", _told(CUT_OFF))
         await self._wait_for_room()  # others may have taken it since
-        return self._refused() or self.emit(boundary, event)
+        return self._refused() or self.hand_in(boundary, event, offset)
 
     def process(self, value: Any) -> Any:
         """Call the author's function, with the running state if there is one."""
         return self.call(value) if self.definition.state is None else self.call(value, self.state)
-
-    def emit(self, boundary: Any, event: Any) -> Receipt:
-        """Hand a boundary on, unless there is nothing to say or it is not what was declared."""
-        self._last_event = self.clock.monotonic()
-        if boundary is None:
-            self.suppressed += 1
-            return self._receipt("suppressed")
-        try:
-            boundary = self.check(boundary)
-        except MisfitError as error:
-            return self._dead(event, error)
-        if self.definition.state is not None:
-            self.state = boundary
-        receipt = self.number()
-        self.deliver(boundary)
-        return receipt
-
-    def number(self) -> Receipt:
-        """Give the next boundary its number, before it is handed on: what it sets off may push here again."""
-        self.tally.sequence = sequence = self.tally.sequence + 1
-        return Receipt(True, sequence, "emitted")
-
-    def check(self, boundary: Any) -> Any:
-        """Return a boundary that is what the function promised, or raise MisfitError."""
-        classes = self.boundary.classes
-        if classes is None or isinstance(boundary, classes) or (float in classes and type(boundary) is int):
-            return boundary
-        raise MisfitError(f"'{self.name}' returned {type(boundary).__name__}, which is not what it declares")
 
     # -- the fast way
 
@@ -268,6 +249,7 @@ class Intake:
         self._is_free = self.down is None and not self.is_async and all(one.takes_all for one, _ in self.targets)
         is_checked = self.admission.expected is not None or self.admission.classes is None
         plain = self.is_plain and is_checked and not self.is_async and self.definition.state is None
+        plain = plain and not self.commits
         if plain and self.down is None and len(self.targets) == 1:
             reactor, index = self.targets[0]
             reactor.open_path(self._path, self, index)
@@ -276,6 +258,7 @@ class Intake:
         """Let nobody take the fast way: something on it has changed."""
         self._path.shut()
         self._path_was_tried = self._is_free = False
+        self.commits = any(reactor.commits for reactor, _ in self.targets)
 
     def with_care(self, event: Any) -> int | None:
         """Take an event that is not plain, or for which there is no fast way."""
@@ -338,9 +321,6 @@ class Intake:
         logger.warning(events.EVENT_DEAD, extra={"accumulator": self.name, "error": text})
         return self._receipt("dead_lettered", text)
 
-    def _receipt(self, outcome: Any, reason: str | None = None) -> Receipt:
-        return Receipt(outcome in ("emitted", "suppressed", "buffered"), self.sequence, outcome, reason)
-
     # -- dead letters
 
     async def replay(self, letter: DeadLetter, detail: Any) -> Receipt:
@@ -370,12 +350,12 @@ class Intake:
 
     async def _process_again(self, value: Any, replayed: Replayed) -> Receipt:
         if self.is_async:
-            return await self.watch_over(lambda: self.process(value), replayed)
+            return await answered(await self.watch_over(lambda: self.process(value), replayed))
         try:
             boundary = self.process(value)
         except AUTHOR_ERRORS as error:
             return self._dead(replayed, error)
-        return self.emit(boundary, replayed)
+        return await answered(self.hand_in(boundary, replayed))
 
     # -- counting
 
@@ -389,9 +369,6 @@ class Intake:
     def events(self) -> int:
         """How many events were taken in, whatever became of them."""
         return self.sequence + self.suppressed + self.buffered + self.letters.total
-
-    def _count_drop(self, reason: str) -> None:
-        self.dropped[reason] += 1
 
 
 def _told(error: BaseException) -> str:

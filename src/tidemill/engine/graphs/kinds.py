@@ -6,15 +6,17 @@ from collections import deque
 from typing import Any, Self
 
 from tidemill.engine.graphs.accumulator import RunningAccumulator
-from tidemill.engine.graphs.dead_letters import Gathered, Replayed
+from tidemill.engine.graphs.batch import Batch
+from tidemill.engine.graphs.dead_letters import Replayed
 from tidemill.engine.graphs.environment import Environment
+from tidemill.engine.graphs.outlet import Answer, answered
 from tidemill.engine.graphs.sources.feed import Listener
 from tidemill.engine.graphs.sources.opening import open_feed
+from tidemill.engine.graphs.step import Step
 from tidemill.engine.graphs.target import Target
-from tidemill.graphs.admission import MisfitError
 from tidemill.graphs.definition import Accumulator, Kind
 from tidemill.graphs.health import AccumulatorHealth
-from tidemill.graphs.result import DeadLetter, Receipt
+from tidemill.graphs.result import Receipt
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
 from tidemill.kernel.concurrency import in_thread
 from tidemill.kernel.errors import OperationError
@@ -64,8 +66,10 @@ class Polling(RunningAccumulator):
         self.move(AccumulatorHealth.LIVE)
         async with self._turn:
             await self._wait_for_room()
-            if self._turned_away() is None:
-                self.emit(boundary, boundary)
+            if self._turned_away() is not None:
+                return
+            answer = self.hand_in(boundary, boundary)
+        await answered(answer)
 
     async def _ask(self) -> Any:
         function = self.definition.function
@@ -86,7 +90,6 @@ class Stream(RunningAccumulator):
 
     def __init__(self, definition: Accumulator, tenant: str, environment: Environment) -> None:
         super().__init__(definition, tenant, environment)
-        self.checkpoint: Any = None
         self.works = environment.connects
         if self.works:
             self._feed = open_feed(definition, environment.settings, self.clock)
@@ -124,14 +127,24 @@ class Stream(RunningAccumulator):
         logger.warning(events.SOURCE_LOST, extra={"accumulator": self.name, "reason": reason})
 
     async def event(self, event: Any, checkpoint: Any) -> None:
-        """Take an event of the source, and remember how far it got."""
+        """Take an event of the source, and remember how far it got.
+
+        An event that the store cannot take is offered again until it can: the source must not go on without it.
+        """
         try:
-            await self.push(event)
+            while (receipt := await self.push(event, offset=checkpoint)).outcome == "rejected" and self.commits:
+                logger.warning(events.SOURCE_HELD, extra={"accumulator": self.name, "reason": receipt.reason})
+                await self.clock.sleep(self.environment.settings.checkpoint_interval)
         except asyncio.CancelledError:
-            if self.is_async:  # the event goes on without us, or became a dead letter
-                self.checkpoint = checkpoint
+            if self.is_async and not self.commits:  # the event goes on without us, or became a dead letter
+                self._reached(checkpoint)
             raise
+        if not self.commits or receipt.outcome == "dead_lettered":  # else the commit brought it
+            self._reached(checkpoint)
+
+    def _reached(self, checkpoint: Any) -> None:
         self.checkpoint = checkpoint
+        self.note()
 
 
 class _Line(Listener):
@@ -160,132 +173,6 @@ class _Line(Listener):
         await self._stream.event(event, checkpoint)
 
 
-class Batch(RunningAccumulator):
-    """Gathers events, and sums them up by time, by size, after each firing, and at an orderly end."""
-
-    healthy_as = AccumulatorHealth.LIVE
-    flushes_after_firing = True
-    works = True
-
-    def __init__(self, definition: Accumulator, tenant: str, environment: Environment) -> None:
-        super().__init__(definition, tenant, environment)
-        self.buffer: list[Any] = []
-        self._failed = 0
-
-    def redefine(self, newer: Self) -> None:
-        super().redefine(newer)
-        self.buffer = self._migrated(self.buffer)
-
-    @property
-    def events(self) -> int:
-        """How many single events were taken in; a batch that failed is not one more."""
-        return self.buffered + self.letters.total - self._failed
-
-    def take(self, value: Any) -> Receipt:
-        """Keep an event, and sum up what is kept if that is enough."""
-        self._keep(value)
-        if self._is_large():
-            flushed = self.flush()
-            if flushed is not None:
-                return flushed
-        return self._receipt("buffered")
-
-    async def _take_in_turn(self, value: Any) -> Receipt:
-        async with self._turn:
-            if self._is_large(with_another=True):
-                await self._wait_for_room()
-            if (turned_away := self._turned_away()) is not None:
-                return turned_away
-            return await self._take_async(value)
-
-    async def _take_async(self, value: Any) -> Receipt:
-        self._keep(value)
-        return (await self._flush_async() if self._is_large() else None) or self._receipt("buffered")
-
-    def _keep(self, value: Any) -> None:
-        self.buffer.append(value)
-        self.buffered += 1
-        self._last_event = self.clock.monotonic()
-
-    def _is_large(self, *, with_another: bool = False) -> bool:
-        size = self.definition.max_size
-        return size is not None and len(self.buffer) + with_another >= size
-
-    def _blocked(self) -> bool:
-        """Only the event that fills the batch may have to wait: the others are merely kept."""
-        return self._waiting > 0 or (self._is_large(with_another=True) and super()._blocked())
-
-    def flush(self) -> Receipt | None:
-        """Sum up what is buffered and hand it on; nothing happens without events or without room for the result."""
-        if not self.buffer or self._has_no_room():
-            return None
-        gathered, self.buffer = self.buffer, []
-        whole = Gathered(gathered)
-        try:
-            boundary = self.process(gathered)
-        except AUTHOR_ERRORS as error:
-            return self._dead(whole, error)
-        return self.emit(boundary, whole)
-
-    def _has_no_room(self) -> bool:
-        return any(target.room.is_blocked or target.room.refuses for target, _ in self.targets)
-
-    def _dead(self, event: Any, error: BaseException, form: str = "json") -> Receipt:
-        self._failed += isinstance(event, Gathered)
-        return super()._dead(event, error, form)
-
-    async def _flush_async(self) -> Receipt | None:
-        if not self.buffer or self._has_no_room():
-            return None
-        gathered, self.buffer = self.buffer, []
-        return await self.watch_over(lambda: self.process(gathered), Gathered(gathered))
-
-    async def _flush_in_turn(self) -> None:
-        async with self._turn:
-            await self._flush_async()
-
-    def after_firing(self) -> None:
-        if not self.is_async:
-            self.flush()
-        elif self.buffer:
-            self.environment.tasks.start(self._flush_title, self._flush_in_turn())
-
-    @property
-    def _flush_title(self) -> str:
-        return f"accumulator {self.name}: flush"
-
-    async def work(self) -> None:
-        while True:
-            await self.clock.sleep(self.definition.every or 0.0)
-            if self.is_async:
-                await self.environment.tasks.see_through(self._flush_title, self._flush_in_turn())
-            else:
-                self.flush()
-
-    async def drain(self) -> None:
-        if self.is_async:  # in a task of its own: if it hangs, `stop` puts the events aside
-            await asyncio.wait({self.environment.tasks.start(self._flush_title, self._flush_in_turn())})
-        else:
-            self.flush()
-
-    async def stop(self) -> None:
-        left, self.buffer = self.buffer, []
-        for _ in left:
-            self._count_drop("unloaded")
-        await super().stop()
-
-    async def _take_again(self, letter: DeadLetter, detail: Any) -> Receipt:
-        """Take a batch that failed, or a single event that did not fit."""
-        if isinstance(detail, Gathered):
-            return await self._process_again(detail.events, Replayed(letter))
-        try:
-            value = self._admit(letter.event, detail)
-        except MisfitError as error:
-            return self._dead(Replayed(letter), error)
-        self.letters.remove(letter.id)  # from now on the event shares the fate of its batch
-        return await self._take_async(value) if self.is_async else self.take(value)
-
-
 class Window(RunningAccumulator):
     """Keeps the newest of what is fed to it; emits the whole window, oldest first."""
 
@@ -307,16 +194,40 @@ class Window(RunningAccumulator):
     def take(self, value: Any) -> Receipt:
         """Append a value, and emit the whole window."""
         if not self._append(value):
+            self.note()
             return self._receipt("suppressed")
         receipt = self.number()
         self.deliver(list(self.content))
         return receipt
 
-    def refill(self, content: Any) -> None:
+    def take_step(self, value: Any, offset: Any = None) -> Answer:  # noqa: ARG002 - no source feeds a window
+        return self.commit(Step("held", value), value)
+
+    def emits(self, step: Step) -> bool:  # noqa: ARG002 - whatever is held
+        return self.definition.capacity != 0
+
+    def advance(self, step: Step) -> Any:
+        if not self._append(step.value):
+            return None
+        self.tally.sequence += 1
+        return list(self.content)
+
+    def boundary_of(self, step: Step) -> Any:  # noqa: ARG002 - a window only knows how it is now
+        return list(self.content) if self.definition.capacity != 0 else None
+
+    @property
+    def held(self) -> list[Any]:
+        return list(self.content)
+
+    def hold(self, content: Any) -> None:
         self.content = deque(content, maxlen=self._limit)
 
     def feed(self, value: Any, by: Target) -> None:
-        if value is None or not self._append(value):
+        if value is None:
+            return
+        shows = self._append(value)
+        by.note()
+        if not shows:
             return
         self.number()
         for reactor, index in self.targets:
@@ -328,7 +239,7 @@ class Window(RunningAccumulator):
 
     async def _process_again(self, value: Any, replayed: Replayed) -> Receipt:
         self.letters.remove(replayed.letter.id)  # a window digests whatever was admitted
-        return self.take(value)
+        return await answered(self.take_step(value)) if self.commits else self.take(value)
 
     def _append(self, value: Any) -> bool:
         """Keep a value; return whether the window shows anything."""

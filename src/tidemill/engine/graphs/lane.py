@@ -12,7 +12,7 @@ from typing import Any
 FastEntry = tuple[Any, ...]
 """(index of the source, boundary, started, ended, then one value per node)"""
 
-NEWS, CLOSED = 1, 2
+NEWS, CLOSED, SAVED = 1, 2, 4
 
 
 class Lane:
@@ -23,7 +23,8 @@ class Lane:
     credit: int | None
     """How many boundaries may still be fired straight from where they were pushed; None while one is."""
     pending: int
-    """What whoever ends a firing must look at: NEWS that may make another due, a lane that was CLOSED."""
+    """What whoever ends a firing must look at: NEWS that may make another due, a lane that was CLOSED. And SAVED, which
+    a checkpoint leaves behind: the next change has to take the long way, where it is noted."""
 
     def __init__(self, cache: list[Any], now: Callable[[], float]) -> None:
         self.cache = cache

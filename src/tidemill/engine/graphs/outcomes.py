@@ -7,7 +7,7 @@ the exact snapshot becomes a dead letter.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -22,7 +22,6 @@ from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.result import SKIPPED, Firing, GraphResult
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import RequestError
-from tidemill.kernel.ids import incarnation
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
@@ -52,12 +51,13 @@ class Outcomes:
         self._environment = environment
         self._clock = environment.clock
         definition = reactor.definition
-        self.log = FiringLog(definition.name, incarnation(), definition.names, self._clock)
+        self.log = FiringLog(definition.name, definition.names, self._clock)
+        archive = environment.keeper.archive(reactor.tenant, "reactor", definition.name)
         limit = environment.settings.dead_letter_limit
-        self.letters = DeadLetterBox(definition.name, self._clock, limit, reactor.drop)
+        self.letters = DeadLetterBox(definition.name, self._clock, limit, reactor.drop, archive)
         self.failures = 0
         self._watchers: list[asyncio.Future[None]] = []
-        self._retries: set[asyncio.Task[Any]] = set()
+        self._retries: dict[asyncio.Task[Any], Due] = {}
 
     # -- after a firing
 
@@ -68,14 +68,13 @@ class Outcomes:
         self._feed_windows(due.graphs, results)
         if failed:
             self._after_failure(due, results, failed)
-        else:
-            self._reactor.flush_batches()
+        self._reactor.after_firing(ok=not failed)
         return record
 
     def _note(self, due: Due, started: float, results: dict[str, GraphResult]) -> Record:
         ended, degraded = self._clock.monotonic(), self._reactor.is_degraded
         facts = (due.manual, degraded, due.attempt, self.log.wall_offset())
-        record = Record(due.number, started, ended, due.taken.snapshot, results, *facts)
+        record = Record(due.series, due.number, started, ended, due.taken.snapshot, results, *facts)
         self.log.add(record)
         if self._watchers:
             self._tell_watchers()
@@ -92,8 +91,8 @@ class Outcomes:
     def _after_failure(self, due: Due, results: dict[str, GraphResult], failed: list[str]) -> None:
         self.failures += due.attempt == 1
         text = _text(results, failed)
-        facts = {"reactor": self._name, "firing": self.log.firing_id(due.number), "graphs": failed, "error": text}
-        logger.warning(events.FIRING_FAILED, extra=facts)
+        facts = {"reactor": self._name, "firing": self.log.firing_id(due.series, due.number), "graphs": failed}
+        logger.warning(events.FIRING_FAILED, extra={**facts, "error": text})
         retry = self._reactor.definition.on_error
         has_room = len(self._retries) < self._environment.settings.dead_letter_limit
         again = [name for name in failed if has_room and _allows(retry, due.attempt, results[name])]
@@ -101,46 +100,53 @@ class Outcomes:
         if final:
             self._dead_letter(due, _text(results, final), final)
         if isinstance(retry, Retry) and again:
-            self._start_retry(self._retry(retry, due, again))
+            self._start_retry(retry, msgspec.structs.replace(due, only=tuple(again), attempt=due.attempt + 1))
 
     @property
     def _name(self) -> str:
         return self._reactor.definition.name
 
-    def _named(self, names: list[str]) -> list[Compiled]:
+    def _named(self, names: Iterable[str]) -> list[Compiled]:
         return [self._wheel.graphs[name] for name in names if name in self._wheel.graphs]
 
     # -- trying again
 
-    def _start_retry(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_retry(self, retry: Retry, due: Due) -> None:
         self._wheel.hold(+1)
-        task = self._environment.tasks.start(f"reactor {self._name}: retry", work)
-        self._retries.add(task)
+        task = self._environment.tasks.start(f"reactor {self._name}: retry", self._retry(retry, due))
+        self._retries[task] = due
         task.add_done_callback(self._end_retry)
 
     def _end_retry(self, task: "asyncio.Task[Any]") -> None:
-        self._retries.discard(task)
+        self._retries.pop(task, None)
         self._wheel.hold(-1)
 
-    async def _retry(self, retry: Retry, due: Due, failed: list[str]) -> None:
-        await self._clock.sleep(retry.delay_after(due.attempt, self._environment.chance))
-        graphs = [graph for graph in due.graphs if graph.name in failed]
-        self._wheel.fire_again(Due(due.number, due.taken, graphs, due.manual, due.attempt + 1))
+    async def _retry(self, retry: Retry, due: Due) -> None:
+        await self._clock.sleep(retry.delay_after(due.attempt - 1, self._environment.chance))
+        this = asyncio.current_task()
+        assert this is not None
+        self._retries.pop(this, None)  # it is the wheel's from here on
+        self._wheel.fire_again(due)
+
+    @property
+    def awaiting_retry(self) -> list[Due]:
+        """Firings that wait for their next try, oldest first."""
+        return list(self._retries.values())
 
     def renewed(self, due: Due) -> Due | None:
         """Return another try with its graphs as they are bound by now; those that are gone become a dead letter."""
-        names = [graph.name for graph in due.graphs]
-        if gone := [name for name in names if name not in self._wheel.graphs]:
+        if gone := [name for name in due.only if name not in self._wheel.graphs]:
             last = msgspec.structs.replace(due, attempt=due.attempt - 1)
             self._dead_letter(last, f"{gone} unbound before the next try", gone)
-        graphs = self._named(names)
+        graphs = self._named(due.only)
         return msgspec.structs.replace(due, graphs=graphs) if graphs else None
 
     async def stop(self) -> None:
         """Give up pending retries, and send home who waits for a firing."""
         for task in tuple(self._retries):
             await stop(task)
-            self._reactor.drop("unloaded")
+            if not self._reactor.is_kept:
+                self._reactor.drop("unloaded")
         message = f"reactor '{self._name}' was unloaded"
         self._tell_watchers(RequestError(message, code="reactor_not_loaded", status=404, reactor=self._name))
 
@@ -161,7 +167,8 @@ class Outcomes:
         if gone := sorted(set(failed) - set(self._wheel.graphs)):
             message = f"dead letter '{letter_id}' is for graphs that are no longer bound: {gone}"
             raise RequestError(message, code="graph_not_bound", status=409, graphs=gone)
-        again = Due(due.number, due.taken, self._named(failed), manual=True, attempt=letter.attempts + 1)
+        graphs, attempt = self._named(failed), letter.attempts + 1
+        again = msgspec.structs.replace(due, graphs=graphs, manual=True, attempt=attempt)
         title = f"reactor {self._name}: replay"
         started, results = await self._environment.tasks.see_through(title, self._wheel.call_again(again))
         errors = [str(result.error) for result in results.values() if result.error]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, Protocol
 
-from tidemill.engine.graphs.lane import NEWS, Lane, Tally
+from tidemill.engine.graphs.lane import NEWS, SAVED, Lane, Tally
 from tidemill.graphs.admission import Admission
 from tidemill.graphs.compiler import Compiled, Routine
 from tidemill.graphs.emission import Page
@@ -31,7 +31,7 @@ def push(event):
         boundary = call(event)
     except AUTHOR_ERRORS as error:
         return spoiled(event, error)
-    if not lane.pending & {NEWS} or boundary.__class__ is not promised:
+    if lane.pending & {NEWS | SAVED} != {NEWS} or boundary.__class__ is not promised:
         return hand_on(event, boundary)
     tally.sequence = sequence = tally.sequence + 1
     arrivals[index] = now()

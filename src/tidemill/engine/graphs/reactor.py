@@ -17,16 +17,22 @@ from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.health import REACTOR_MOVES, ReactorHealth
 from tidemill.graphs.result import Firing
+from tidemill.graphs.snapshot import digest_of
 from tidemill.kernel.errors import RequestError
+from tidemill.storage.ports import PartKind
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
+
+PERSIST = "persist"
+"""Stands among the names of accumulators that degrade a reactor when its state cannot be written."""
+MAX_PERSIST_FAILURES = 5  # in a row
 
 
 class RunningReactor(Housing, Target):
     """One loaded reactor."""
 
-    component = "reactor"
+    component: PartKind = "reactor"
 
     def __init__(self, definition: Reactor, tenant: str, environment: Environment) -> None:
         self.definition = definition
@@ -39,6 +45,12 @@ class RunningReactor(Housing, Target):
         self.accumulators: list[RunningAccumulator] = []
         self.dropped: Counter[str] = Counter()
         self._batches: list[RunningAccumulator] = []
+        self.durability = environment.keeper.durability(definition)
+        self.generation = 0  # of its part of the checkpoint
+        self.persist_failures = 0  # in a row
+        self.checkpoint_failures = 0
+        self._persists = True
+        self._is_held = environment.is_opening
         self.wheel = Wheel(self, environment)
         self.room = self.wheel.room
 
@@ -59,8 +71,8 @@ class RunningReactor(Housing, Target):
         elif self.takes_all and accumulator.admission.expected and accumulator.boundary.expected:
             path.absorb(accumulator, index, wheel)
 
-    def take_in(self, index: int, boundary: Any) -> None:
-        self.wheel.take_in(index, boundary)
+    def take_in(self, index: int, boundary: Any, position: int = 0) -> None:
+        self.wheel.take_in(index, boundary, position)
 
     def go_on(self) -> None:
         self.wheel.go_on()
@@ -76,6 +88,7 @@ class RunningReactor(Housing, Target):
     def refresh_window(self, index: int, content: list[Any]) -> None:
         self.wheel.inputs.cache[index] = content
         self.wheel.lane.close()
+        self.note()
 
     def feed(self, window: str, value: Any) -> None:
         for one in self.accumulators:
@@ -84,9 +97,19 @@ class RunningReactor(Housing, Target):
 
     def refill_windows(self, values: Sequence[Any]) -> None:
         for one, value in zip(self.accumulators, values, strict=True):
-            one.refill(value)
+            if one.definition.is_window:
+                one.hold(value)
 
-    def flush_batches(self) -> None:
+    def after_firing(self, *, ok: bool) -> None:
+        self.note()
+        if self.durability == "fire":
+            self.environment.keeper.hurry()
+            if ok and self._batches:
+                self.environment.keeper.after_write(self._flush_batches)
+        elif ok:
+            self._flush_batches()
+
+    def _flush_batches(self) -> None:
         for one in self._batches:
             one.after_firing()
 
@@ -106,6 +129,46 @@ class RunningReactor(Housing, Target):
     def needs_commit(self) -> bool:
         return self.definition.durability == "boundary"
 
+    # -- what outlives the process
+
+    @property
+    def commits(self) -> bool:
+        return self.durability == "boundary"
+
+    @property
+    def is_kept(self) -> bool:
+        return self.durability != "none"
+
+    @property
+    def schema_digest(self) -> bytes:
+        """What changes when the annotations of its accumulators do."""
+        return digest_of([(one.name, one.schema_digest) for one in self.accumulators])
+
+    def note(self) -> None:
+        self.wheel.note()
+
+    def unsaved(self) -> None:
+        if self.is_kept:
+            self.environment.keeper.note(self)
+
+    def saved(self) -> None:
+        """A write for this reactor has succeeded: if it counted as degraded for that, it no longer does."""
+        self.persist_failures = 0
+        self._persist(is_possible=True)
+
+    def not_saved(self, reason: str, *, for_long: bool = False) -> None:
+        """A write for this reactor has failed, or has been failing `for_long`; five in a row degrade it."""
+        self.persist_failures += 1
+        self.checkpoint_failures += 1
+        logger.warning(events.CHECKPOINT_FAILED, extra={"reactor": self.name, "reason": reason})
+        if for_long or self.persist_failures >= MAX_PERSIST_FAILURES:
+            self._persist(is_possible=False)
+
+    def _persist(self, *, is_possible: bool) -> None:
+        if is_possible is not self._persists:
+            self._persists = is_possible
+            self.review()
+
     # -- commands
 
     async def fire(self, values: Sequence[Any] | None = None) -> Firing:
@@ -119,15 +182,21 @@ class RunningReactor(Housing, Target):
             message = f"reactor '{self.name}' is {self.health} and cannot fire; {remedy}"
             raise RequestError(message, code="not_ready", status=409, health=str(self.health))
 
-    def pause(self) -> None:
-        """Stop firing on criteria; boundaries are still taken in."""
+    async def pause(self) -> None:
+        """Stop firing on criteria, beyond the end of the process; boundaries are still taken in."""
+        self.hold_back()
+        await self.environment.keeper.set_paused(self.tenant, self.name, paused=True)
+
+    def hold_back(self) -> None:
+        """Stop firing on criteria."""
         self.wheel.paused = True
         self.wheel.lane.close()
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
         """Fire on criteria again, at once if they hold."""
         self.wheel.paused = False
         self.wheel.look_again()
+        await self.environment.keeper.set_paused(self.tenant, self.name, paused=False)
 
     # -- graphs
 
@@ -159,17 +228,22 @@ class RunningReactor(Housing, Target):
     def review(self) -> None:
         unhealthy = self.unhealthy
         self.wheel.lane.close()
-        if self.health is ReactorHealth.WARMING and not unhealthy:
+        if self.health is ReactorHealth.WARMING and not unhealthy and not self._is_held:
             self._move(ReactorHealth.LIVE)
             self.wheel.look_again()
-        elif self.health.fires:
-            self._move(ReactorHealth.DEGRADED if unhealthy else ReactorHealth.LIVE)
+        if self.health.fires:
+            self._move(ReactorHealth.DEGRADED if unhealthy or not self._persists else ReactorHealth.LIVE)
         self.wheel.go_on()
 
     @property
     def unhealthy(self) -> list[str]:
         """The accumulators that are not healthy, by name."""
         return [one.name for one in self.accumulators if not one.health.is_healthy]
+
+    @property
+    def disconnected(self) -> list[str]:
+        """What degrades it: accumulators by name, and "persist" if its state cannot be written."""
+        return self.unhealthy if self._persists else [*self.unhealthy, PERSIST]
 
     @property
     def is_degraded(self) -> bool:
@@ -184,6 +258,11 @@ class RunningReactor(Housing, Target):
         logger.info(events.REACTOR_HEALTH, extra={"reactor": self.name, "health": str(health)})
 
     # -- life
+
+    def release(self) -> None:
+        """Fire from now on: whatever was to be loaded with the reactor is."""
+        self._is_held = False
+        self.review()
 
     def start(self) -> None:
         """Come up, or come up again: fresh internals around the inputs as they are."""

@@ -13,6 +13,7 @@ class Room:
         self._inputs = inputs
         self._overflow = overflow
         self._is_ending = False
+        self._reserved = 0  # for boundaries whose commit is on its way
         self._freed = asyncio.Event()
 
     @property
@@ -33,12 +34,23 @@ class Room:
     @property
     def is_blocked(self) -> bool:
         """Whether pushers must wait."""
-        return self._inputs.is_full and self._overflow == "block" and not self._is_ending
+        return self._is_taken and self._overflow == "block" and not self._is_ending
 
     @property
     def refuses(self) -> bool:
         """Whether a push is turned away."""
-        return self._inputs.is_full and self._overflow == "reject"
+        return self._is_taken and self._overflow == "reject"
+
+    @property
+    def _is_taken(self) -> bool:
+        inputs = self._inputs
+        return inputs.sequential and len(inputs.queue) + self._reserved >= inputs.capacity
+
+    def reserve(self, change: int) -> None:
+        """Keep room (+1) for a boundary that is being committed, or give it back (-1)."""
+        self._reserved += change
+        if change < 0:
+            self.free()
 
     async def wait(self) -> None:
         """Return when there is room again, or never will be."""

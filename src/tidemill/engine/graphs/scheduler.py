@@ -11,15 +11,18 @@ from functools import partial
 from typing import Any
 
 from tidemill.engine.graphs.accumulator import RunningAccumulator
+from tidemill.engine.graphs.checkpoints.restore import Memory, Restoration, recall
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.figures import accumulator_figures, reactor_figures
 from tidemill.engine.graphs.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph, Offer, Stage, Staged, has_same_contract, in_use, taken
 from tidemill.engine.graphs.supervision import Component
 from tidemill.engine.registry import Key, Registry
+from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.definition import Reactor
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.storage.ports import Store
 from tidemill.telemetry import events
 from tidemill.telemetry.metrics import Metrics
 
@@ -29,8 +32,11 @@ logger = logging.getLogger(__name__)
 class GraphScheduler:
     """Everything that runs for computation graphs on one node."""
 
-    def __init__(self, environment: Environment, registry: Registry, metrics: Metrics) -> None:
+    def __init__(
+        self, environment: Environment, registry: Registry, metrics: Metrics, store: Store | None = None
+    ) -> None:
         self._environment = environment
+        self._store = store
         self._registry = registry
         self._metrics = metrics
         self._is_closed = False
@@ -115,11 +121,26 @@ class GraphScheduler:
                 self.guard_unload(offer.tenant, name, mine)
         return Stage(offer, self._managed, self._registry, self._environment).build()
 
-    def commit(self, staged: Staged) -> None:
+    async def recall(self, staged: Staged) -> Memory | None:
+        """Read what the store holds of the reactors that are about to come up; what they replace must have left."""
+        if self._store is None or not staged.fresh:
+            return None
+        return await recall(self._store, staged.fresh.values(), self._starting(staged))
+
+    def _starting(self, staged: Staged) -> list[RunningAccumulator]:
+        """Return the accumulators that come up with a package."""
+        found = dict.fromkeys(one for managed in staged.fresh.values() for one in managed.accumulators)
+        return [one for one in found if (one.tenant, one.name) not in self._accumulators]
+
+    def commit(self, staged: Staged, memory: Memory | None = None) -> None:
         """Put a package in its place, in one step that cannot fail; what it replaces must have left."""
         tenant = staged.offer.tenant
         for name, newer in staged.newer.items():
             self._accumulators[tenant, name].redefine(newer)
+        for name, managed in staged.fresh.items():
+            self._attach(managed, staged.subscribers.get(name, {}))
+        if memory is not None:
+            self._restore(staged, memory)
         for name, managed in staged.fresh.items():
             self._bring_up(tenant, name, managed)
         for name in set(staged.offer.before.graphs) - {one.name for one in staged.offer.graphs}:
@@ -130,6 +151,15 @@ class GraphScheduler:
         for (owner, name), managed in self._managed.items():
             if owner == tenant:
                 self._rebind(managed, staged, name)
+
+    async def save_new(self, staged: Staged) -> None:
+        """Write the first checkpoint of reactors with a journal: it names the series that their firings belong to."""
+        new = [managed.reactor for managed in staged.fresh.values() if managed.reactor.commits]
+        new = [reactor for reactor in new if not reactor.generation]
+        for reactor in new:
+            reactor.note()
+        if new:
+            await self._environment.keeper.write()
 
     def _rebind(self, managed: ManagedGraph, staged: Staged, name: str) -> None:
         """Let a reactor go on as staged, version and graphs in one step, so that no firing sees half of it."""
@@ -144,11 +174,25 @@ class GraphScheduler:
             managed.reactor.set_graphs(subscribers)
         managed.subscribers = subscribers
 
+    def _attach(self, managed: ManagedGraph, graphs: dict[str, Compiled]) -> None:
+        """Put a reactor together with its accumulators and graphs: restored inputs may fire as soon as it starts."""
+        for index, one in enumerate(managed.accumulators):
+            managed.reactor.attach(one, index)
+        managed.subscribers = graphs
+        managed.reactor.set_graphs(graphs)
+
+    def _restore(self, staged: Staged, memory: Memory) -> None:
+        """Fill what is about to start with what the store holds of it, and say what could not be restored."""
+        reactors = [managed.reactor for managed in staged.fresh.values()]
+        restoration = Restoration(memory, reactors, self._starting(staged))
+        restoration.run()
+        self._environment.keeper.go_on_from(restoration.position)
+        for thing, reason in restoration.complaints:
+            self._environment.supervisor.restored(thing, reason)
+
     def _bring_up(self, tenant: str, name: str, managed: ManagedGraph) -> None:
         """Start a reactor and those of its accumulators that do not run yet; endpoints come last, all or none."""
         reactor = managed.reactor
-        for index, one in enumerate(managed.accumulators):
-            reactor.attach(one, index)
         self._managed[tenant, name] = managed
         self._registry.add_reactor(tenant, reactor.definition)
         for one in managed.accumulators:
@@ -186,6 +230,7 @@ class GraphScheduler:
         others = [one for one in self._managed.values() if one is not managed]
         leaving = [one for one in managed.accumulators if not any(one in other.accumulators for other in others)]
         await self._wind_up(managed, leaving)
+        await self._environment.keeper.part_with(managed.reactor)
         self._registry.drop_endpoints(tenant, self._keys_to_drop(managed, leaving))
         for one in leaving:
             self._metrics.retire(accumulator_figures(one))
@@ -256,10 +301,24 @@ class GraphScheduler:
                 one.check_progress(interval)
 
     async def close(self) -> None:
-        """Unload everything, guards or not."""
+        """Unload everything, guards or not; reactors that share accumulators are kept as of one moment."""
+        for reactor in self.reactors:
+            reactor.room.end()
+        for one in self.accumulators:
+            one.close("is being unloaded")
+        for one in self.accumulators:
+            await self._within(one.drain(), one)
+        for reactor in self.reactors:
+            await self._within(reactor.wheel.wind_down(), reactor)
+        await self._environment.keeper.write()
         for (tenant, name), managed in tuple(self._managed.items()):
             await self.unload_reactor(tenant, name, frozenset(managed.subscribers))
         self._is_closed = True
+
+    def release(self) -> None:
+        """Let reactors fire that were held back until everything was loaded."""
+        for reactor in self.reactors:
+            reactor.release()
 
     def abandon(self) -> None:
         """Leave everything as the death of the process would: nothing runs, nothing is handed on."""

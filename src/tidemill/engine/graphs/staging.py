@@ -13,11 +13,13 @@ from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.kinds import spawn
 from tidemill.engine.graphs.reactor import RunningReactor
+from tidemill.engine.graphs.step import Codecs
 from tidemill.engine.registry import Key, PackageState, Registry
+from tidemill.graphs.codec import UnstorableError
 from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
-from tidemill.kernel.errors import DefinitionError, RequestError
+from tidemill.kernel.errors import DefinitionError, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 
 
@@ -107,6 +109,8 @@ class Stage:
 
     def build(self) -> Staged:
         """Make everything ready, or raise and leave no trace."""
+        for reactor in self._offer.reactors:
+            self._check_storable(reactor)
         declared = [GraphDeclaration.of(one, self._tenant) for one in self._offer.reactors]
         ready = {one.name: [self._accumulator(source) for source in one.accumulators] for one in declared}
         fresh = {one.name: self._manage(one, ready[one.name]) for one in declared if one.name not in self._kept}
@@ -124,6 +128,20 @@ class Stage:
             newer={name: one for name, one in self._new.items() if name in self._running},
             subscribers=subscribers,
         )
+
+    def _check_storable(self, reactor: Reactor) -> None:
+        """Refuse a reactor that is to outlive the process but whose values could not be read back."""
+        if self._environment.keeper.durability(reactor) == "none":
+            return
+        problems = []
+        for one in reactor.accumulators:
+            try:
+                Codecs.of(one)
+            except UnstorableError as error:
+                remedy = "use a type that msgspec knows, or durability='none' on the reactor"
+                problems.append(Problem(message=f"accumulator '{one.name}': {error}; {remedy}", location=one.location))
+        if problems:
+            raise DefinitionError(problems, f"reactor '{reactor.name}'")
 
     # -- accumulators
 

@@ -4,6 +4,7 @@ from collections import deque
 from typing import Protocol
 
 from tidemill.graphs.state import Recovery
+from tidemill.storage.ports import PartKind
 
 HOUR = 3600.0
 
@@ -58,7 +59,7 @@ class Supervision:
 class Component(Protocol):
     """What can be supervised."""
 
-    component: str
+    component: PartKind
     name: str
     tenant: str
     supervision: Supervision
@@ -83,3 +84,6 @@ class Overseer(Protocol):
 
     def overran(self, component: Component, reason: str) -> None:
         """Note a component that did not end in time and was cancelled."""
+
+    def restored(self, component: Component, reason: str) -> None:
+        """Note a component of which not everything could be read back as it was written."""

@@ -7,6 +7,7 @@ somebody waits to be restarted everything else goes on, and commands are answere
 
 import logging
 from collections import deque
+from collections.abc import Iterable
 
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.supervision import Component, Overseer
@@ -21,6 +22,7 @@ NAMES = {
     "restarted": events.COMPONENT_RESTARTED,
     "failed": events.COMPONENT_FAILED,
     "cancelled": events.STOP_TIMED_OUT,
+    "restored": events.SNAPSHOT_DAMAGED,
 }
 
 
@@ -68,6 +70,14 @@ class Supervisor(Overseer):
         """Note a component that did not end in time and was cancelled."""
         self._note(component, "cancelled", reason)
 
+    def restored(self, component: Component, reason: str) -> None:
+        """Note a component of which not everything could be read back as it was written."""
+        self._note(component, "restored", reason)
+
+    def remember(self, tenant: str, recoveries: Iterable[Recovery]) -> None:
+        """Know what earlier lives recorded, oldest first."""
+        self.recoveries.extendleft((tenant, recovery) for recovery in reversed(list(recoveries)))
+
     def _give_up(self, component: Component, reason: str) -> None:
         self._note(component, "failed", reason)
         component.give_up()
@@ -82,6 +92,7 @@ class Supervisor(Overseer):
             failures=component.supervision.failures,
         )
         self.recoveries.append((component.tenant, recovery))
-        level = logging.ERROR if action == "failed" else logging.WARNING
+        self._environment.keeper.add_recovery(component.tenant, recovery)
+        level = logging.ERROR if action in ("failed", "restored") else logging.WARNING
         facts = {"component": component.component, "component_name": component.name, "reason": reason}
         logger.log(level, NAMES[action], extra=facts)

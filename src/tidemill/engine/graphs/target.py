@@ -22,10 +22,21 @@ class Target(Protocol):
 
     @property
     def needs_commit(self) -> bool:
-        """Whether a boundary counts only once it is committed, so that pushers must wait for that."""
+        """Whether it is declared that a boundary counts only once it is committed: pushers must be able to wait."""
 
-    def take_in(self, index: int, boundary: Any) -> None:
-        """Take a boundary in, whatever the reactor is doing."""
+    @property
+    def commits(self) -> bool:
+        """Whether there is a journal in which boundaries are committed before they are taken in."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the store holds what is left undone, for the reactor's next life."""
+
+    def take_in(self, index: int, boundary: Any, position: int = 0) -> None:
+        """Take a boundary in, whatever the reactor is doing; `position` is its place in the journal."""
+
+    def note(self) -> None:
+        """Something has changed that a checkpoint of the reactor holds, if only in an accumulator."""
 
     def go_on(self) -> None:
         """Fire if that is due and nobody else will see to it."""

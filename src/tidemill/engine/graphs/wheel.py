@@ -7,13 +7,15 @@ Everything here happens on the loop's own thread, so each method is one atomic s
 * `lane.credit` is positive only while a boundary may be fired straight from where it was pushed. Whatever ends that (a
   pause, a change of health, a waiting observer, a new graph) closes the lane; `_reopen` alone grants credit again.
 * A firing's flags are cleared when it takes its snapshot. If it is cut off, `_again` keeps it: it is fired again whole,
-  under its number, before anything else is, as soon as the reactor's health allows. So are retries.
+  under its number, before anything else is, as soon as the reactor's health allows. So are retries, and firings that
+  the death of an earlier process cut off.
+* Whatever changes what a checkpoint holds calls `note`. SAVED in `lane.pending` keeps the fast lane closed until then.
 * Whatever is awaited under `_turn` runs in a task of the node, so that a crash or an unload can end it.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -24,7 +26,7 @@ from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.firing import Caller, Due
 from tidemill.engine.graphs.firing_log import Record
 from tidemill.engine.graphs.housing import Housing
-from tidemill.engine.graphs.lane import NEWS, Lane
+from tidemill.engine.graphs.lane import NEWS, SAVED, Lane
 from tidemill.engine.graphs.outcomes import Outcomes
 from tidemill.engine.graphs.push_path import FastFailure
 from tidemill.engine.graphs.room import Room
@@ -64,6 +66,7 @@ class Wheel:
         self._busy = False
         self._held = 0  # retries that hold the queue
         self._again: deque[Due] = deque()  # firings that were cut off or are to be tried again, next one first
+        self._running: Due | None = None  # the firing whose graphs are awaited just now
         self._is_async = False
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -72,7 +75,7 @@ class Wheel:
 
     # -- deciding
 
-    def take_in(self, index: int, boundary: Any) -> None:
+    def take_in(self, index: int, boundary: Any, position: int = 0) -> None:
         """Take a boundary in; whoever does calls `go_on` when everybody has it."""
         self.lane.close()
         self.lane.arrivals[index] = self._clock.monotonic()
@@ -82,8 +85,15 @@ class Wheel:
             if self.room.overflow == "drop_oldest":  # who cannot wait for room, as windows cannot, exceeds it
                 self.inputs.drop_oldest()
                 self._housing.drop("overflow")
-        self.inputs.put(index, boundary)
+        self.inputs.put(index, boundary, position)
         self.lane.pending |= NEWS
+        self.note()
+
+    def note(self) -> None:
+        """Let it be known that the last checkpoint, if there is one, no longer tells the truth."""
+        if self.lane.pending & SAVED:
+            self.lane.pending &= ~SAVED
+            self._housing.unsaved()
 
     @property
     def may_fire(self) -> bool:
@@ -109,7 +119,7 @@ class Wheel:
         """Fire what is due, then open the fast lane again if nothing stands against it."""
         if self._busy or self.lane.credit is None:
             return
-        self.lane.pending &= NEWS
+        self.lane.pending &= NEWS | SAVED
         if self._has_work:
             if self._is_async:
                 self._wake.set()
@@ -146,13 +156,20 @@ class Wheel:
             if inputs.is_met:
                 ready = self._ready_graphs(inputs.cache)
                 if ready or not self.graphs:
-                    self.lane.pending = NEWS if inputs.queue else 0
-                    return Due(self.log.next_number(), inputs.take(), ready)
+                    self._no_news(but=NEWS if inputs.queue else 0)
+                    return self._due(inputs.take(), ready)
                 self.incomplete += 1
             if not inputs.sequential:
                 break
-        self.lane.pending = 0
+        self._no_news()
         return None
+
+    def _no_news(self, but: int = 0) -> None:
+        self.lane.pending = self.lane.pending & SAVED | but
+
+    def _due(self, taken: Taken, graphs: list[Compiled]) -> Due:
+        """Return a firing with a number of its own; under a journal the number says what it has seen of it."""
+        return Due(self.log.series.name, self.log.next_number(self.inputs.applied), taken, graphs)
 
     def _renewed(self, due: Due) -> Due | None:
         """Return a firing that comes again with the graphs as they are bound by now."""
@@ -195,7 +212,7 @@ class Wheel:
             snapshot[failure.index] = failure.boundary
             taken = Taken(snapshot, [(failure.index, failure.boundary)], 1 << failure.index)
             (graph,) = self.graphs.values()
-            due = Due(self.log.next_number(), taken, [graph])
+            due = self._due(taken, [graph])
             if not isinstance(failure.error, AUTHOR_ERRORS):
                 self._cut_off(due)
                 raise failure.error
@@ -216,8 +233,8 @@ class Wheel:
 
     def _cut_off(self, due: Due) -> None:
         """Keep a firing that was cut off, to be fired again whole when it is over; its number stays."""
-        if due.manual and due.attempt == 1 and not due.taken.flags:
-            return  # it took no news, and whoever asked for it is told
+        if not _comes_again(due):
+            return
         self._again.appendleft(due)
         asyncio.get_running_loop().call_soon(self.go_on)
 
@@ -255,11 +272,14 @@ class Wheel:
     async def _fire_async(self, due: Due) -> Record:
         with self._working():
             started = self._clock.monotonic()
+            self._running = due
             try:
                 results = await self._caller.call_async(due)
             except BaseException:
                 self._cut_off(due)
                 raise
+            finally:
+                self._running = None
             return self.outcomes.finish(due, started, results)
 
     @contextmanager
@@ -322,7 +342,8 @@ class Wheel:
                 self._check_complete(list(self.inputs.cache if values is None else values))
                 self.lane.close()
                 taken = self.inputs.take() if values is None else self._replaced(values)
-                due = Due(self.log.next_number(), taken, self._ready_graphs(taken.snapshot), manual=True)
+                series, number = self.log.life.name, self.log.next_manual_number()
+                due = Due(series, number, taken, self._ready_graphs(taken.snapshot), manual=True)
                 return await self._fire_async(due)
         finally:
             self.go_on()
@@ -383,8 +404,26 @@ class Wheel:
         if len(self.graphs) != 1 or self.inputs.needs_all:
             return None
         (graph,) = self.graphs.values()
-        follows = graph.feeds or self._housing.has_batches
+        follows = graph.feeds or self._housing.has_batches or self._housing.commits
         return None if graph.is_async or graph.needs_context or follows else graph
+
+    # -- what outlives the process
+
+    def unfinished(self) -> list[Due]:
+        """Return the firings that took their inputs and are not done: running, cut off, or to be tried again."""
+        running = [self._running] if self._running is not None and _comes_again(self._running) else []
+        return [*running, *self._again, *self.outcomes.awaiting_retry]
+
+    def resume(self, firings: Iterable[Due]) -> None:
+        """Fire these first, as soon as the reactor's health allows: an earlier life did not finish them."""
+        self._again.extend(firings)
+
+    def mark_saved(self) -> None:
+        """Have the next change noted: a checkpoint holds everything so far."""
+        self.lane.close()
+        self.lane.pending |= SAVED
+
+    # -- its end
 
     def halt(self) -> None:
         """Cut off what is awaited just now; it is fired again whole after the next start."""
@@ -410,7 +449,8 @@ class Wheel:
             driver, self._driver = self._driver, None
             await stop(driver)
         finally:  # also when the grace is over before author code gives in
-            self._drop_the_rest()
+            if not self._housing.is_kept:
+                self._drop_the_rest()
 
     def _drop_the_rest(self) -> None:
         """Count what will never be fired: queued boundaries, and firings that were to come again."""
@@ -418,3 +458,8 @@ class Wheel:
             self._housing.drop("unloaded")
         self.inputs.queue.clear()
         self._again.clear()
+
+
+def _comes_again(due: Due) -> bool:
+    """Return whether a firing that is cut off is fired again: not if it took no news, and whoever asked is told."""
+    return not due.manual or due.attempt > 1 or bool(due.taken.flags)

@@ -2,7 +2,8 @@
 
 librdkafka fetches and reconnects on threads of its own; we ask it for batches on a worker thread and bring them to the
 loop. An offset is stored for the group only after its event has reached the reactors, so a crash repeats events and
-never loses one. Without brokers the feed says so and waits: it does not count as a crash.
+never loses one. If we kept offsets of our own, together with the state they belong to, those count: the group's may be
+ahead of them by what a crash undid. Without brokers the feed says so and waits: it does not count as a crash.
 """
 
 from typing import Any
@@ -37,11 +38,11 @@ class KafkaFeed(Feed):
             "log_level": 2,  # what matters comes through error_cb; the rest repeats itself many times a second
         }
 
-    async def follow(self, listener: Listener, checkpoint: Any) -> None:  # noqa: ARG002 - the broker keeps our place
-        following = _Following(self._source.topic, self._settings, listener, self._clock)
+    async def follow(self, listener: Listener, checkpoint: Any) -> None:
+        following = _Following(self._source.topic, self._settings, listener, self._clock, checkpoint)
         try:
             await following.connect()
-            following.consumer.subscribe([self._source.topic])
+            following.subscribe()
             while True:
                 await following.bring()
         finally:
@@ -51,10 +52,14 @@ class KafkaFeed(Feed):
 class _Following:
     """One membership in the group, with a consumer and a thread of its own: the one before it may still be leaving."""
 
-    def __init__(self, topic: str, settings: dict[str, Any], listener: Listener, clock: Clock) -> None:
+    def __init__(
+        self, topic: str, settings: dict[str, Any], listener: Listener, clock: Clock, checkpoint: Any = None
+    ) -> None:
         self._topic = topic
         self._listener = listener
         self._clock = clock
+        self._next: dict[str, int] = dict(checkpoint or {})  # offsets by partition, as text: they are stored
+        self._was_assigned = False
         self._failure: KafkaError | None = None
         self.consumer = Consumer({**settings, "error_cb": self._note_failure})
         self._thread = WorkerThread(f"kafka {topic}")
@@ -75,6 +80,18 @@ class _Following:
                 self._listener.connected()
                 return
 
+    def subscribe(self) -> None:
+        """Join the group."""
+        self.consumer.subscribe([self._topic], on_assign=self._begin_at_ours)
+
+    def _begin_at_ours(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Begin where our own offsets say, called within `consume`; after a rebalance the group knows better."""
+        if not self._was_assigned:
+            for place in partitions:
+                place.offset = self._next.get(str(place.partition), place.offset)
+        self._was_assigned = True
+        consumer.assign(partitions)
+
     async def bring(self) -> None:
         """Hand on the messages that are there."""
         messages: list[Message] = await self._thread.call(self.consumer.consume, BATCH, PATIENCE)
@@ -89,7 +106,9 @@ class _Following:
         error = message.error()
         partition, offset = message.partition(), message.offset()
         if error is None and partition is not None and offset is not None:
-            await self._listener.event(message.value(), {str(partition): offset + 1})
+            if offset >= self._next.get(str(partition), 0):  # else a rebalance brought it again
+                self._next = {**self._next, str(partition): offset + 1}
+                await self._listener.event(message.value(), self._next)
             self._store(TopicPartition(self._topic, partition, offset + 1))
         elif error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:
             raise OperationError(f"Kafka topic '{self._topic}': {error.str()}")

@@ -1,7 +1,8 @@
 """NATS JetStream: follows a subject with a durable consumer.
 
 The client reconnects by itself; we say when the connection goes and comes. A message is acknowledged only after its
-event has reached the reactors, so a crash repeats messages and never loses one.
+event has reached the reactors, so a crash repeats messages and never loses one. If we kept our own place in the stream,
+together with the state it belongs to, that counts: a consumer that is ahead of it, by what a crash undid, is made anew.
 """
 
 import logging
@@ -11,9 +12,12 @@ import nats
 from nats.aio.client import Client
 from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js import JetStreamContext
+from nats.js.api import ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError
 
 from tidemill.engine.graphs.sources.feed import Feed, Listener
 from tidemill.graphs.definition import Nats
+from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
 
@@ -29,15 +33,36 @@ class NatsFeed(Feed):
         self._durable = source.durable or f"tidemill-{name}"
         self._servers = servers.split(",")
 
-    async def follow(self, listener: Listener, checkpoint: Any) -> None:  # noqa: ARG002 - the broker keeps our place
+    async def follow(self, listener: Listener, checkpoint: Any) -> None:
         client = await self._connect(listener)
         try:
-            subscription = await client.jetstream().pull_subscribe(self._source.subject, durable=self._durable)
+            stream = client.jetstream()
+            reached = await self._agree(stream, checkpoint or 0)
+            config = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=reached + 1)
+            subscription = await stream.pull_subscribe(
+                self._source.subject, durable=self._durable, config=config if reached else None
+            )
             listener.connected()
             while True:
-                await self._bring(subscription, listener)
+                reached = await self._bring(subscription, listener, reached)
         finally:
             await client.close()
+
+    async def _agree(self, stream: JetStreamContext, reached: int) -> int:
+        """Return our place in the stream, 0 for none, when no consumer there is ahead of it."""
+        if not reached:
+            return 0
+        name = await stream.find_stream_name_by_subject(self._source.subject)
+        if (await stream.stream_info(name)).state.last_seq < reached:
+            logger.warning(events.SOURCE_BEGAN_ANEW, extra={"stream": name, "reached": reached})
+            return 0
+        try:
+            consumer = await stream.consumer_info(name, self._durable)
+        except NotFoundError:
+            return reached
+        if consumer.ack_floor is not None and consumer.ack_floor.stream_seq > reached:
+            await stream.delete_consumer(name, self._durable)
+        return reached
 
     async def _connect(self, listener: Listener) -> Client:
         async def disconnected() -> None:
@@ -58,11 +83,16 @@ class NatsFeed(Feed):
             error_cb=failed,
         )
 
-    async def _bring(self, subscription: JetStreamContext.PullSubscription, listener: Listener) -> None:
+    async def _bring(self, subscription: JetStreamContext.PullSubscription, listener: Listener, reached: int) -> int:
+        """Hand on the messages that are there and were not handed on before; return the newest one's number."""
         try:
             messages = await subscription.fetch(BATCH, timeout=PATIENCE)
         except NatsTimeoutError:
-            return  # no message for now
+            return reached  # no message for now
         for message in messages:
-            await listener.event(message.data, message.metadata.sequence.stream)
+            number = message.metadata.sequence.stream
+            if number > reached:
+                await listener.event(message.data, number)
+                reached = number
             await message.ack()
+        return reached

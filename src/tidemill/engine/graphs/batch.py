@@ -1,0 +1,219 @@
+"""Batches: gather events, and sum them up by time, by size, after each firing, and at an orderly end.
+
+Under a journal an event is held only once that is committed, and let go of by the same commit that records the sum:
+whenever the process dies, each event is either still held or already part of a boundary, never both.
+"""
+
+import asyncio
+from typing import Any, Self
+
+from tidemill.engine.graphs.accumulator import RunningAccumulator
+from tidemill.engine.graphs.dead_letters import Gathered, Replayed
+from tidemill.engine.graphs.environment import Environment
+from tidemill.engine.graphs.outlet import Answer, answered
+from tidemill.engine.graphs.step import Step
+from tidemill.graphs.admission import MisfitError
+from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.health import AccumulatorHealth
+from tidemill.graphs.result import DeadLetter, Receipt
+from tidemill.kernel.author_errors import AUTHOR_ERRORS
+
+
+class Batch(RunningAccumulator):
+    """Holds events until they are summed up together."""
+
+    healthy_as = AccumulatorHealth.LIVE
+    flushes_after_firing = True
+    works = True
+    holds = True
+
+    def __init__(self, definition: Accumulator, tenant: str, environment: Environment) -> None:
+        super().__init__(definition, tenant, environment)
+        self.buffer: list[Any] = []
+        self._releasing = 0  # events at the front of the buffer whose sum is being committed
+        self._failed = 0
+
+    def redefine(self, newer: Self) -> None:
+        super().redefine(newer)
+        self.buffer = self._migrated(self.buffer)
+
+    @property
+    def events(self) -> int:
+        """How many single events were taken in; a batch that failed is not one more."""
+        return self.buffered + self.letters.total - self._failed
+
+    @property
+    def held(self) -> list[Any]:
+        return self.buffer.copy()
+
+    def hold(self, content: Any) -> None:
+        self.buffer = list(content)
+
+    # -- holding
+
+    def take(self, value: Any) -> Receipt:
+        """Keep an event, and sum up what is kept if that is enough."""
+        self._keep(value)
+        if self._is_large():
+            flushed = self.flush()
+            if isinstance(flushed, Receipt):
+                return flushed
+        return self._receipt("buffered")
+
+    def take_step(self, value: Any, offset: Any = None) -> Answer:
+        return self.commit(Step("held", value, offset=offset), value)
+
+    def advance(self, step: Step) -> Any:
+        if step.kind == "held":
+            self._keep(step.value)
+            return None
+        del self.buffer[: step.count]
+        self._releasing = 0
+        return super().advance(step) if step.kind == "boundary" else None
+
+    def complete(self, step: Step, position: int) -> Receipt:
+        receipt = super().complete(step, position)
+        if self._is_large():
+            self._flush_soon()
+        return receipt
+
+    def refuse(self, step: Step, reason: str) -> Receipt:
+        if step.kind != "held":
+            self._releasing = 0
+        return super().refuse(step, reason)
+
+    async def _take_in_turn(self, value: Any, offset: Any = None) -> Receipt:
+        if self.commits:
+            return await answered(self._turned_away() or self.take_step(value, offset))
+        async with self._turn:
+            if self._is_large(with_another=True):
+                await self._wait_for_room()
+            if (turned_away := self._turned_away()) is not None:
+                return turned_away
+            return await self._take_async(value)
+
+    async def _take_async(self, value: Any) -> Receipt:
+        self._keep(value)
+        return (await self._flush_async() if self._is_large() else None) or self._receipt("buffered")
+
+    def _keep(self, value: Any) -> None:
+        self.buffer.append(value)
+        self.buffered += 1
+        self._last_event = self.clock.monotonic()
+        self.note()
+
+    def _is_large(self, *, with_another: bool = False) -> bool:
+        size = self.definition.max_size
+        return size is not None and len(self.buffer) + with_another >= size
+
+    def _blocked(self) -> bool:
+        """Only the event that fills the batch may have to wait: the others are merely kept."""
+        return self._waiting > 0 or (self._is_large(with_another=True) and super()._blocked())
+
+    # -- summing up
+
+    def flush(self) -> Answer | None:
+        """Sum up what is buffered and hand it on; nothing happens without events or without room for the result."""
+        whole = self._gather()
+        if whole is None:
+            return None
+        try:
+            boundary = self.process(whole.events)
+        except AUTHOR_ERRORS as error:
+            return self._dead(whole, error)
+        return self.hand_in(boundary, whole)
+
+    def _gather(self) -> Gathered | None:
+        """Return what is to be summed up. Under a journal it stays in the buffer until the sum is committed."""
+        if not self.buffer or self._releasing or self._has_no_room():
+            return None
+        if self.commits:
+            size = self.definition.max_size
+            gathered = self.buffer[:size]
+            self._releasing = len(gathered)
+        else:
+            gathered, self.buffer = self.buffer, []
+        return Gathered(gathered)
+
+    def hand_in(self, boundary: Any, event: Any, offset: Any = None, count: int = 0) -> Answer:
+        count = count or self._share(event)
+        if count and boundary is None:
+            self.suppressed += 1
+            return self.commit(Step("released", count=count), event)
+        return super().hand_in(boundary, event, offset, count)
+
+    def _share(self, event: Any) -> int:
+        """Return how many held events go with what came of `event`: none without a journal, none of a replay."""
+        return len(event.events) if self.commits and isinstance(event, Gathered) else 0
+
+    def _has_no_room(self) -> bool:
+        return any(target.room.is_blocked or target.room.refuses for target, _ in self.targets)
+
+    def _dead(self, event: Any, error: BaseException, form: str = "json") -> Receipt:
+        self._failed += isinstance(event, Gathered)
+        if count := self._share(event):
+            self.commit(Step("released", count=count), event)
+        return super()._dead(event, error, form)
+
+    async def _flush_async(self) -> Receipt | None:
+        whole = self._gather()
+        if whole is None:
+            return None
+        return await answered(await self.watch_over(lambda: self.process(whole.events), whole))
+
+    async def _flush_in_turn(self) -> None:
+        async with self._turn:
+            if self.is_async:
+                await self._flush_async()
+            elif (answer := self.flush()) is not None:
+                await answered(answer)
+
+    def after_firing(self) -> None:
+        if self.is_async or self.commits:
+            if self.buffer:
+                self._flush_soon()
+        else:
+            self.flush()
+
+    def _flush_soon(self) -> None:
+        self.environment.tasks.start(self._flush_title, self._flush_in_turn())
+
+    @property
+    def _flush_title(self) -> str:
+        return f"accumulator {self.name}: flush"
+
+    async def work(self) -> None:
+        while True:
+            await self.clock.sleep(self.definition.every or 0.0)
+            if self.is_async or self.commits:
+                await self.environment.tasks.see_through(self._flush_title, self._flush_in_turn())
+            else:
+                self.flush()
+
+    # -- ending
+
+    async def drain(self) -> None:
+        if self.is_async or self.commits:  # in a task of its own: if it hangs, `stop` puts the events aside
+            await asyncio.wait({self.environment.tasks.start(self._flush_title, self._flush_in_turn())})
+        else:
+            self.flush()
+
+    async def stop(self) -> None:
+        if not any(reactor.is_kept for reactor, _ in self.targets):
+            left, self.buffer = self.buffer, []
+            for _ in left:
+                self._count_drop("unloaded")
+        await super().stop()
+
+    async def _take_again(self, letter: DeadLetter, detail: Any) -> Receipt:
+        """Take a batch that failed, or a single event that did not fit."""
+        if isinstance(detail, Gathered):
+            return await self._process_again(detail.events, Replayed(letter))
+        try:
+            value = self._admit(letter.event, detail)
+        except MisfitError as error:
+            return self._dead(Replayed(letter), error)
+        self.letters.remove(letter.id)  # from now on the event shares the fate of its batch
+        if self.commits:
+            return await answered(self.take_step(value))
+        return await self._take_async(value) if self.is_async else self.take(value)

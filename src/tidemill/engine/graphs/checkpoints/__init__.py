@@ -1,0 +1,1 @@
+"""What outlives the process: snapshots, the journal, dead letters, and reading them back."""

@@ -1,0 +1,153 @@
+"""Taking snapshots: what a reactor and its accumulators hold at one moment, as parts of a checkpoint.
+
+Reactors that share accumulators are captured together: an accumulator's offset says what every one of them has seen.
+Nothing here awaits, so a capture is one moment of the loop.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from tidemill.engine.graphs.accumulator import RunningAccumulator
+from tidemill.engine.graphs.firing import Due
+from tidemill.engine.graphs.reactor import RunningReactor
+from tidemill.graphs.snapshot import AccumulatorPart, Named, ReactorPart, StoredFiring, encode, seal
+from tidemill.storage.ports import Covered, Part, PartKey
+
+
+class Circle(msgspec.Struct, frozen=True):
+    """Reactors that share accumulators, directly or by way of others, and all those accumulators."""
+
+    reactors: list[RunningReactor]
+    accumulators: list[RunningAccumulator]
+
+
+def circles(reactors: Iterable[RunningReactor]) -> list[Circle]:
+    """Sort reactors, and kept ones that share accumulators with them, into circles."""
+    found: list[Circle] = []
+    seen: set[RunningReactor] = set()
+    for reactor in reactors:
+        if reactor not in seen:
+            found.append(_circle(reactor))
+            seen.update(found[-1].reactors)
+    return found
+
+
+def _circle(start: RunningReactor) -> Circle:
+    reactors, accumulators = [start], dict.fromkeys(start.accumulators)
+    for reactor in reactors:  # which grows meanwhile
+        accumulators.update(dict.fromkeys(reactor.accumulators))
+        for one in reactor.accumulators:
+            for target, _ in one.targets:
+                if isinstance(target, RunningReactor) and target.is_kept and target not in reactors:
+                    reactors.append(target)
+    return Circle(reactors, list(accumulators))
+
+
+class Capture(msgspec.Struct, frozen=True):
+    """One circle at one moment, ready to be written."""
+
+    circle: Circle
+    parts: list[Part]
+    positions: list[int]
+
+    @property
+    def covered(self) -> list[Covered]:
+        """What of the journals is dispensable once this is written: what the generation before it holds already."""
+        return [Covered(one.journal_key, one.covered) for one in self.circle.accumulators if one.covered]
+
+    def mark_written(self) -> None:
+        """Note that this is the newest generation in the store."""
+        things: list[RunningReactor | RunningAccumulator] = [*self.circle.reactors, *self.circle.accumulators]
+        for thing, part in zip(things, self.parts, strict=True):
+            thing.generation = part.generation
+        for one, position in zip(self.circle.accumulators, self.positions, strict=True):
+            one.covered = position
+
+
+def capture(circle: Circle, moment: int, at: datetime) -> Capture:
+    """Take the snapshot of a circle, or raise UnstorableError; from here on every change is one since then."""
+    parts = [_sealed(one, moment, at, encode(_reactor_part(one))) for one in circle.reactors]
+    parts += [_sealed(one, moment, at, encode(_accumulator_part(one))) for one in circle.accumulators]
+    for reactor in circle.reactors:
+        reactor.wheel.mark_saved()
+    return Capture(circle, parts, [one.position for one in circle.accumulators])
+
+
+def _sealed(thing: RunningReactor | RunningAccumulator, moment: int, at: datetime, payload: bytes) -> Part:
+    key = PartKey(thing.tenant, thing.component, thing.name)
+    generation, digest = thing.generation + 1, thing.schema_digest
+    return Part(
+        key=key,
+        generation=generation,
+        moment=moment,
+        taken_at=at,
+        digest=digest,
+        checksum=seal(payload, key, generation, moment, digest),
+        payload=payload,
+    )
+
+
+def _accumulator_part(one: RunningAccumulator) -> AccumulatorPart:
+    state = one.kept_state if one.commits else one.state
+    codecs = one.codecs
+    return AccumulatorPart(
+        sequence=one.sequence,
+        position=one.position,
+        state=None if codecs.state is None else codecs.state.encode(state),
+        offset=one.checkpoint,
+        held=[codecs.held.encode(value) for value in one.held],
+    )
+
+
+def _reactor_part(reactor: RunningReactor) -> ReactorPart:
+    wheel = reactor.wheel
+    inputs, series = wheel.inputs, wheel.log.series
+    named = _Names(reactor.accumulators)
+    wheel.log.close_burst()  # which counts its firings
+    return ReactorPart(
+        cache=named.values(inputs.cache),
+        dirty=named.flags(inputs.dirty),
+        queue=[(*named.entry(index, value), position) for index, value, position in inputs.queue],
+        consumed=[named.entry(index, value) for index, value in inputs.consumed],
+        firings=[_firing(due, named) for due in wheel.unfinished()],
+        position=max((one.position for one in reactor.accumulators), default=0),
+        applied=inputs.applied,
+        series=series.name,
+        number=series.number,
+    )
+
+
+def _firing(due: Due, named: "_Names") -> StoredFiring:
+    taken = due.taken
+    return StoredFiring(
+        series=due.series,
+        number=due.number,
+        attempt=due.attempt,
+        manual=due.manual,
+        flags=named.flags(taken.flags),
+        inputs=named.values(taken.snapshot),
+        consumed=[named.entry(index, value) for index, value in taken.consumed],
+        graphs=list(due.only),
+    )
+
+
+class _Names:
+    """A reactor's values under the names of their accumulators, as bytes."""
+
+    def __init__(self, accumulators: list[RunningAccumulator]) -> None:
+        self._sources = [(one.name, one.codecs.boundary) for one in accumulators]
+
+    def entry(self, index: int, value: Any) -> Named:
+        name, codec = self._sources[index]
+        return name, codec.encode(value)
+
+    def values(self, values: list[Any]) -> dict[str, bytes]:
+        """Return those values that are there."""
+        return dict(self.entry(index, value) for index, value in enumerate(values) if value is not None)
+
+    def flags(self, mask: int) -> list[str]:
+        """Return the names whose flags are set."""
+        return [name for index, (name, _) in enumerate(self._sources) if mask >> index & 1]

@@ -1,0 +1,253 @@
+"""The checkpointer: decides when snapshots are written, and notices when they cannot be.
+
+Everything that is to outlive the process passes here: snapshots of reactors, the journal, dead letters, recoveries and
+pauses. A change is noted and written together with all others of the next 200 ms; a reactor with durability="fire", a
+dead letter or a recovery has it written at once. One write is on its way at a time, so what comes meanwhile is folded
+into the next. What could not be written stays noted and is tried again, an interval later; meanwhile graphs fire on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from tidemill.engine.graphs.checkpoints.capture import Capture, Circle, capture, circles
+from tidemill.engine.graphs.checkpoints.journal import Health, Journal
+from tidemill.engine.graphs.checkpoints.letters import LetterArchive, Notes
+from tidemill.engine.graphs.dead_letters import Archive
+from tidemill.engine.graphs.environment import Environment
+from tidemill.engine.graphs.keeping import Keeper
+from tidemill.engine.graphs.reactor import RunningReactor
+from tidemill.engine.graphs.step import Step, Stepping
+from tidemill.graphs.codec import UnstorableError
+from tidemill.graphs.definition import Durability, Reactor
+from tidemill.graphs.result import Receipt
+from tidemill.graphs.snapshot import JournalRecord
+from tidemill.graphs.state import Recovery
+from tidemill.kernel.errors import OperationError, StoreError
+from tidemill.kernel.ids import sortable
+from tidemill.storage.ports import PartKind, Store, StoredRecovery
+from tidemill.telemetry import events
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 0.75  # seconds without a successful write, while one is wanted, that degrade a reactor
+
+
+class Checkpointer(Keeper, Health):
+    """Keeps what one node's reactors need for their next life."""
+
+    def __init__(self, store: Store, environment: Environment) -> None:
+        self._store = store
+        self._environment = environment
+        self._interval = environment.settings.checkpoint_interval
+        self.journal = Journal(store.checkpoints, self)
+        self._noted: dict[RunningReactor, None] = {}
+        self._notes = Notes()
+        self._callbacks: list[Callable[[], None]] = []
+        self._moment = 0
+        self._news = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._wanting: set[RunningReactor] = set()  # reactors for which a write is on its way or failed
+        self._wanting_since: float | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self.last_failed = False
+
+    async def open(self) -> None:
+        """Go on with the numbers of earlier lives, and begin to write."""
+        newest = await self._store.checkpoints.newest()
+        self._moment = newest.moment
+        self.journal.go_on_from(newest.position)
+        tasks = self._environment.tasks
+        tasks.start("checkpoints", self._work())
+        tasks.start("journal", self.journal.work())
+
+    # -- what is asked of it
+
+    def durability(self, reactor: Reactor) -> Durability:
+        return reactor.durability or "interval"
+
+    def note(self, reactor: RunningReactor) -> None:
+        self._noted[reactor] = None
+        self._news.set()
+
+    def hurry(self) -> None:
+        self._news.set()
+        self._hurry.set()
+
+    def after_write(self, call: Callable[[], None]) -> None:
+        self._callbacks.append(call)
+        self.hurry()
+
+    def append(self, stepping: Stepping, step: Step, record: JournalRecord) -> "asyncio.Future[Receipt]":
+        return self.journal.append(stepping, step, record)
+
+    def go_on_from(self, position: int) -> None:
+        self.journal.go_on_from(position)
+
+    async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
+        try:
+            await self._store.pauses.set(tenant, reactor, paused=paused)
+        except StoreError as error:
+            word = "paused" if paused else "resumed"
+            raise OperationError(
+                f"reactor '{reactor}' is {word}, but a restart will not know of it: {error}"
+            ) from error
+
+    def archive(self, tenant: str, owner: PartKind, source: str) -> Archive:
+        return LetterArchive(self._notes, self.hurry, tenant, owner, source)
+
+    def add_recovery(self, tenant: str, recovery: Recovery) -> None:
+        self._notes.recoveries.append(
+            StoredRecovery(
+                id=sortable(recovery.at),
+                tenant=tenant,
+                component=recovery.component,
+                name=recovery.name,
+                at=recovery.at,
+                action=recovery.action,
+                reason=recovery.reason,
+                failures=recovery.failures,
+            )
+        )
+        self.hurry()
+
+    async def part_with(self, reactor: RunningReactor) -> None:
+        if reactor.is_kept:
+            self.note(reactor)
+            await self.write()
+            if reactor in self._noted:
+                logger.error(events.LAST_CHECKPOINT_FAILED, extra={"reactor": reactor.name})
+        self._noted.pop(reactor, None)
+        self._wanting.discard(reactor)
+
+    # -- when it writes
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something is noted and not yet written."""
+        return self._news.is_set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no write is on its way and none is due at once."""
+        is_due = self._hurry.is_set() and not self.last_failed
+        return not self._turn.locked() and not is_due and self.journal.is_idle
+
+    async def _work(self) -> None:
+        while True:
+            await self._news.wait()
+            await self._gather()
+            await self.write()
+
+    async def _gather(self) -> None:
+        """Let changes gather for an interval, or until somebody is in a hurry; after a failure always the former."""
+        if self.last_failed:
+            await self._environment.clock.sleep(self._interval)
+        elif not self._hurry.is_set():
+            tasks = self._environment.tasks
+            ends = tasks.start("checkpoints: interval", self._environment.clock.sleep(self._interval))
+            hurry = tasks.start("checkpoints: hurry", self._hurry.wait())
+            await asyncio.wait({ends, hurry}, return_when=asyncio.FIRST_COMPLETED)
+            ends.cancel()
+            hurry.cancel()
+
+    async def write(self) -> None:
+        """Write everything that is noted by now; what cannot be written stays noted."""
+        async with self._turn:
+            self._news.clear()
+            self._hurry.clear()
+            self.last_failed = False
+            callbacks, self._callbacks = self._callbacks, []
+            captures = self._capture()
+            try:
+                await self._notes.write(self._store)
+                if captures:
+                    await self._save(captures)
+            except StoreError as error:
+                self._failed([one.circle for one in captures], str(error))
+            for call in callbacks:
+                call()
+
+    def _capture(self) -> list[Capture]:
+        """Take the snapshots of all circles with changes, in one moment."""
+        noted, self._noted = self._noted, {}
+        self._moment += 1
+        captures = []
+        for circle in circles(noted):
+            try:
+                captures.append(capture(circle, self._moment, self._environment.clock.now()))
+            except UnstorableError as error:
+                self._failed([circle], str(error))
+        return captures
+
+    async def _save(self, captures: list[Capture]) -> None:
+        reactors = [reactor for one in captures for reactor in one.circle.reactors]
+        self._want(reactors)
+        parts = [part for one in captures for part in one.parts]
+        covered = [entry for one in captures for entry in one.covered]
+        await self._store.checkpoints.save(parts, covered)
+        for one in captures:
+            one.mark_written()
+        self._succeeded(reactors)
+
+    # -- whether it can
+
+    def began(self, stepping: Iterable[Stepping]) -> None:
+        self._want(_reactors(stepping))
+
+    def kept(self, stepping: Iterable[Stepping]) -> None:
+        self._succeeded(_reactors(stepping))
+
+    def refused(self, stepping: Iterable[Stepping], reason: str) -> None:
+        reactors = _reactors(stepping)
+        self._want(reactors)
+        for reactor in reactors:
+            reactor.not_saved(reason)
+
+    def _failed(self, circles: list[Circle], reason: str) -> None:
+        self.last_failed = True
+        self._news.set()
+        for circle in circles:
+            self._want(circle.reactors)
+            for reactor in circle.reactors:
+                self._noted[reactor] = None
+                reactor.not_saved(reason)
+
+    def _succeeded(self, reactors: Iterable[RunningReactor]) -> None:
+        self._wanting.difference_update(reactors)
+        if not self._wanting:
+            self._wanting_since = None
+        for reactor in reactors:
+            reactor.saved()
+
+    def _want(self, reactors: Iterable[RunningReactor]) -> None:
+        """Notice if a write for these reactors takes long, or fails for long."""
+        self._wanting.update(reactors)
+        if self._wanting_since is None:
+            self._wanting_since = self._environment.clock.monotonic()
+        if self._watch is None or self._watch.done():
+            self._watch = self._environment.tasks.start("checkpoints: watch", self._watch_writes())
+
+    async def _watch_writes(self) -> None:
+        """Degrade the reactors for which nothing could be written for too long."""
+        clock = self._environment.clock
+        while self._wanting_since is not None:
+            await clock.sleep(PATIENCE)
+            since = self._wanting_since
+            if since is not None and clock.monotonic() - since >= PATIENCE:
+                for reactor in tuple(self._wanting):
+                    reactor.not_saved(f"no write has succeeded for {PATIENCE:g} s", for_long=True)
+
+
+def recovery_of(row: StoredRecovery) -> Recovery:
+    """Return a stored recovery as people see it."""
+    return Recovery(
+        at=row.at, component=row.component, name=row.name, action=row.action, reason=row.reason, failures=row.failures
+    )
+
+
+def _reactors(stepping: Iterable[Stepping]) -> list[RunningReactor]:
+    """Return the reactors that rely on the journals of these accumulators."""
+    found = (target for one in stepping for target, _ in getattr(one, "targets", ()))
+    return [target for target in dict.fromkeys(found) if isinstance(target, RunningReactor) and target.commits]

@@ -1,0 +1,104 @@
+"""The journal: what happens to accumulators of reactors with durability="boundary", committed before it happens.
+
+Steps gather while a commit is on its way; the next one takes all of them. When it is through they happen, in the order
+in which they were appended, and only then are they acknowledged. If the store refuses a commit nothing of it happens,
+and nothing that was appended behind it: that was prepared on top of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from tidemill.engine.graphs.step import Step, Stepping
+from tidemill.graphs.result import Receipt
+from tidemill.graphs.snapshot import JournalRecord, encode, mark
+from tidemill.kernel.errors import StoreError
+from tidemill.storage.ports import Checkpoints, JournalEntry
+
+logger = logging.getLogger(__name__)
+
+Appended = tuple[Stepping, Step, JournalRecord, "asyncio.Future[Receipt]"]
+
+
+class Health(Protocol):
+    """Who wants to know whether the store takes what it is given."""
+
+    def began(self, stepping: Iterable[Stepping]) -> None:
+        """What these accumulators appended is on its way."""
+
+    def kept(self, stepping: Iterable[Stepping]) -> None:
+        """What these accumulators appended is committed."""
+
+    def refused(self, stepping: Iterable[Stepping], reason: str) -> None:
+        """What these accumulators appended could not be committed."""
+
+
+class Journal:
+    """The journals of one node's accumulators, in one order."""
+
+    def __init__(self, checkpoints: Checkpoints, health: Health) -> None:
+        self._checkpoints = checkpoints
+        self._health = health
+        self._appended: list[Appended] = []
+        self._news = asyncio.Event()
+        self._is_committing = False
+        self._position = 0
+
+    def go_on_from(self, position: int) -> None:
+        """Give positions beyond this one."""
+        self._position = max(self._position, position)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits for its commit."""
+        return not self._appended and not self._is_committing
+
+    def append(self, stepping: Stepping, step: Step, record: JournalRecord) -> "asyncio.Future[Receipt]":
+        """Append a step; it happens when it is committed."""
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._appended.append((stepping, step, record, future))
+        self._news.set()
+        return future
+
+    async def work(self) -> None:
+        """Commit what is appended, until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await asyncio.sleep(0)  # whoever is about to append in this turn of the loop joins
+            self._is_committing = True
+            try:
+                await self._commit()
+            finally:
+                self._is_committing = False
+
+    async def _commit(self) -> None:
+        steps, self._appended = self._appended, []
+        entries = [self._entry(stepping, record) for stepping, _, record, _ in steps]
+        those = {stepping for stepping, *_ in steps}
+        self._health.began(those)
+        try:
+            await self._checkpoints.append(entries)
+        except StoreError as error:
+            behind, self._appended = self._appended, []
+            self._refuse(steps + behind, str(error))
+        else:
+            self._health.kept(those)
+            for (stepping, step, _, future), entry in zip(steps, entries, strict=True):
+                receipt = stepping.complete(step, entry.position)
+                if not future.done():
+                    future.set_result(receipt)
+
+    def _entry(self, stepping: Stepping, record: JournalRecord) -> JournalEntry:
+        self._position += 1
+        payload, position = encode(record), self._position
+        checksum = mark(payload, stepping.journal_seed, position)
+        return JournalEntry(key=stepping.journal_key, position=position, checksum=checksum, payload=payload)
+
+    def _refuse(self, steps: list[Appended], reason: str) -> None:
+        for stepping, step, _, future in steps:
+            receipt = stepping.refuse(step, reason)
+            if not future.done():
+                future.set_result(receipt)
+        self._health.refused({stepping for stepping, *_ in steps}, reason)

@@ -1,0 +1,163 @@
+"""Dead letters as they are stored, and everything else that is noted between two writes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from tidemill.engine.graphs.accumulator import RunningAccumulator
+from tidemill.engine.graphs.dead_letters import Archive, Gathered
+from tidemill.engine.graphs.firing import Due
+from tidemill.engine.graphs.reactor import RunningReactor
+from tidemill.graphs.admission import MisfitError
+from tidemill.graphs.inputs import Taken
+from tidemill.graphs.result import DeadLetter, plain
+from tidemill.kernel.errors import StoreError
+from tidemill.storage.ports import PartKind, Store, StoredLetter, StoredRecovery
+
+
+class Notes:
+    """Dead letters and recoveries that are not in the store yet."""
+
+    def __init__(self) -> None:
+        self.letters: dict[str, StoredLetter | None] = {}  # None: to be removed
+        self.recoveries: list[StoredRecovery] = []
+
+    async def write(self, store: Store) -> None:
+        """Write everything; what could not be written stays."""
+        letters, self.letters = self.letters, {}
+        recoveries, self.recoveries = self.recoveries, []
+        try:
+            await _write_letters(store, letters)
+            letters = {}
+            if recoveries:
+                await store.recoveries.add(recoveries)
+        except StoreError:
+            self.letters = {**letters, **self.letters}
+            self.recoveries = [*recoveries, *self.recoveries]
+            raise
+
+
+async def _write_letters(store: Store, letters: dict[str, StoredLetter | None]) -> None:
+    if kept := [letter for letter in letters.values() if letter is not None]:
+        await store.dead_letters.put(kept)
+    if removed := [letter_id for letter_id, letter in letters.items() if letter is None]:
+        await store.dead_letters.remove(removed)
+
+
+class _Content(msgspec.Struct, frozen=True):
+    """A letter's payload. Values are plain: a replay makes of them what is declared then, as it does of any event."""
+
+    kind: Literal["event", "firing"]
+    error: str
+    attempts: int
+    form: str = "json"
+    event: Any = None
+    gathered: list[Any] | None = None
+    inputs: dict[str, Any] | None = None
+    firing: tuple[str, int, list[str]] | None = None
+    """Series, number, and the graphs that failed."""
+
+
+class LetterArchive(Archive):
+    """Keeps the letters of one reactor or accumulator in the store."""
+
+    def __init__(self, notes: Notes, hurry: Callable[[], None], tenant: str, owner: PartKind, source: str) -> None:
+        self._notes = notes
+        self._hurry = hurry
+        self._tenant = tenant
+        self._owner = owner
+        self._source = source
+
+    def put(self, letter: DeadLetter, detail: Any) -> None:
+        self._notes.letters[letter.id] = StoredLetter(
+            id=letter.id,
+            tenant=self._tenant,
+            owner=self._owner,
+            source=self._source,
+            at=letter.at,
+            payload=msgspec.msgpack.encode(_content(letter, detail)),
+        )
+        self._hurry()
+
+    def remove(self, letter_id: str) -> None:
+        self._notes.letters[letter_id] = None
+        self._hurry()
+
+
+def _content(letter: DeadLetter, detail: Any) -> _Content:
+    content = _Content(letter.kind, letter.error, letter.attempts)
+    replace = msgspec.structs.replace
+    if letter.kind == "firing":
+        due, failed = detail
+        inputs = {name: _plain(value) for name, value in (letter.inputs or {}).items()}
+        return replace(content, inputs=inputs, firing=(due.series, due.number, failed))
+    if isinstance(detail, Gathered):
+        return replace(content, gathered=[_plain(event) for event in detail.events])
+    return replace(content, event=_plain(letter.event), form=detail)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as what msgpack can hold; bytes stay bytes."""
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else plain(value)
+
+
+def event_letters(one: RunningAccumulator, stored: Sequence[StoredLetter]) -> list[tuple[DeadLetter, Any]]:
+    """Return an accumulator's letters with what a replay needs."""
+    letters: list[tuple[DeadLetter, Any]] = []
+    for row in stored:
+        content = _read(row)
+        if content.gathered is not None:
+            events = [_as_declared(one, event) for event in content.gathered]
+            letters.append((_letter(row, content, event=events), Gathered(events)))
+        else:
+            letters.append((_letter(row, content, event=content.event), content.form))
+    return letters
+
+
+def firing_letters(reactor: RunningReactor, stored: Sequence[StoredLetter]) -> list[tuple[DeadLetter, Any]]:
+    """Return a reactor's letters with what a replay needs."""
+    letters = []
+    for row in stored:
+        content = _read(row)
+        inputs = _inputs(reactor, content.inputs or {})
+        snapshot = [inputs.get(one.name) for one in reactor.accumulators]
+        series, number, failed = content.firing or ("", 0, [])
+        due = Due(series, number, Taken(snapshot, [], 0), [], attempt=content.attempts)
+        letters.append((_letter(row, content, inputs=inputs), (due, failed)))
+    return letters
+
+
+def _inputs(reactor: RunningReactor, stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a firing as they are declared by now; what no longer fits stays as it was stored."""
+    found = {}
+    for one in reactor.accumulators:
+        if one.name in stored:
+            try:
+                found[one.name] = one.boundary.admit(stored[one.name])
+            except MisfitError:
+                found[one.name] = stored[one.name]
+    return found
+
+
+def _as_declared(one: RunningAccumulator, event: Any) -> Any:
+    try:
+        return one.admission.admit(event)
+    except MisfitError:
+        return event
+
+
+def _read(row: StoredLetter) -> _Content:
+    return msgspec.msgpack.decode(row.payload, type=_Content)
+
+
+def _letter(row: StoredLetter, content: _Content, **value: Any) -> DeadLetter:
+    return DeadLetter(
+        id=row.id,
+        kind=content.kind,
+        source=row.source,
+        at=row.at,
+        error=content.error,
+        attempts=content.attempts,
+        **value,
+    )

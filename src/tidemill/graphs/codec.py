@@ -1,0 +1,140 @@
+"""Values as bytes and back: msgpack, with the declared annotation to say what comes back.
+
+msgpack says nothing about classes, so a value of a union is stored with the name of its variant. What an annotation
+does not name cannot come back as it was, and is refused when it is to be stored, not when it is needed.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Protocol, get_args, get_origin
+
+import msgspec
+
+from tidemill.graphs.admission import MisfitError
+from tidemill.graphs.variants import label, members, runtime_classes
+from tidemill.kernel.author_errors import AUTHOR_ERRORS
+
+ENCODER = msgspec.msgpack.Encoder()
+_UNNAMED = frozenset([bool, int, float, str, bytes, list, dict])
+"""What comes back as it was although nothing was declared."""
+
+
+class UnstorableError(ValueError):
+    """A value, or all values of an annotation, could not be read again after a restart."""
+
+
+class Codec(Protocol):
+    """How values of one annotation are stored."""
+
+    schema: Any
+    """What tells this annotation's stored values from another's, as plain values."""
+
+    def encode(self, value: Any) -> bytes:
+        """Return a value as bytes, or raise UnstorableError."""
+
+    def decode(self, data: bytes) -> Any:
+        """Return the value that was encoded, or raise MisfitError."""
+
+
+def codec_of(annotation: Any) -> Codec:
+    """Return how values of an annotation are stored, or raise UnstorableError."""
+    parts = members(annotation)
+    if any(runtime_classes(part) is None for part in parts):
+        return _Unnamed()
+    try:
+        return _Plain(annotation, msgspec.json.schema(annotation))
+    except (TypeError, NotImplementedError) as error:
+        if len(parts) > 1:
+            return _Union(parts)
+        if get_origin(annotation) is list and get_args(annotation):
+            return _List(codec_of(get_args(annotation)[0]))
+        raise UnstorableError(f"{label(annotation)} is not a type that can be stored: {_first_line(error)}") from error
+
+
+class _Plain(Codec):
+    """An annotation that msgspec reads by itself."""
+
+    def __init__(self, annotation: Any, schema: Any) -> None:
+        self.schema = schema
+        self._decoder = msgspec.msgpack.Decoder(annotation)
+
+    def encode(self, value: Any) -> bytes:
+        return _encode(value)
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            return self._decoder.decode(data)
+        except AUTHOR_ERRORS as error:  # author code: a class may refuse a value in its own way
+            raise MisfitError(_first_line(error)) from error
+
+
+class _Unnamed(_Plain):
+    """No annotation, or one that admits everything: only what needs no name comes back as it was."""
+
+    def __init__(self) -> None:
+        super().__init__(Any, {})
+
+    def encode(self, value: Any) -> bytes:
+        if value.__class__ not in _UNNAMED:
+            raise UnstorableError(
+                f"a {type(value).__name__} cannot be stored under an annotation that does not name it; annotate it"
+            )
+        return super().encode(value)
+
+
+class _Union(Codec):
+    """A union whose members msgspec cannot tell apart: stored with the name of the variant."""
+
+    def __init__(self, parts: Iterable[Any]) -> None:
+        self._codecs = {label(part): codec_of(part) for part in parts}
+        self._classes = [(cls, label(part)) for part in parts for cls in runtime_classes(part) or ()]
+        self.schema = {name: codec.schema for name, codec in self._codecs.items()}
+
+    def encode(self, value: Any) -> bytes:
+        name = self._name_of(value)
+        return ENCODER.encode((name, msgspec.Raw(self._codecs[name].encode(value))))
+
+    def _name_of(self, value: Any) -> str:
+        for cls, name in self._classes:
+            if value.__class__ is cls:
+                return name
+        for cls, name in self._classes:
+            if isinstance(value, cls):
+                return name
+        raise UnstorableError(f"a {type(value).__name__} is none of {', '.join(self._codecs)}")
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            name, raw = msgspec.msgpack.decode(data, type=tuple[str, msgspec.Raw])
+        except msgspec.DecodeError as error:
+            raise MisfitError(_first_line(error)) from error
+        if name not in self._codecs:
+            raise MisfitError(f"{name} is none of {', '.join(self._codecs)}")
+        return self._codecs[name].decode(bytes(raw))
+
+
+class _List(Codec):
+    """A list whose elements need a name each."""
+
+    def __init__(self, element: Codec) -> None:
+        self._element = element
+        self.schema = [element.schema]
+
+    def encode(self, value: Any) -> bytes:
+        return ENCODER.encode([msgspec.Raw(self._element.encode(one)) for one in value])
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            return [self._element.decode(bytes(raw)) for raw in msgspec.msgpack.decode(data, type=list[msgspec.Raw])]
+        except msgspec.DecodeError as error:
+            raise MisfitError(_first_line(error)) from error
+
+
+def _encode(value: Any) -> bytes:
+    try:
+        return ENCODER.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UnstorableError(f"a {type(value).__name__} cannot be stored: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

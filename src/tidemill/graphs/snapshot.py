@@ -1,0 +1,94 @@
+"""What outlives the process: a reactor's and an accumulator's part of a checkpoint, and the entries of a journal.
+
+Values are inside as bytes of their own, each under the name of its accumulator: so one that no longer fits, or whose
+accumulator is no longer declared, can be left out without losing the others.
+"""
+
+from hashlib import blake2b
+from typing import Any, Literal
+from zlib import crc32
+
+import msgspec
+
+from tidemill.graphs.codec import ENCODER
+
+Named = tuple[str, bytes]
+"""An accumulator's name, and a boundary of its."""
+
+DIGEST_SIZE = 16
+
+
+class StoredFiring(msgspec.Struct, frozen=True, array_like=True):
+    """A firing that had begun, or was to be tried again, when the snapshot was taken."""
+
+    series: str
+    number: int
+    attempt: int
+    manual: bool
+    flags: list[str]
+    inputs: dict[str, bytes]
+    consumed: list[Named]
+    graphs: list[str]
+    """Those that are to be tried again; on the first attempt, all that are ready."""
+
+
+class ReactorPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A reactor's part of a checkpoint."""
+
+    cache: dict[str, bytes]
+    dirty: list[str]
+    queue: list[tuple[str, bytes, int]]
+    consumed: list[Named]
+    firings: list[StoredFiring]
+    position: int
+    """Up to where the journal is inside, queue included."""
+    applied: int
+    """The position of the newest boundary in the cache."""
+    series: str
+    number: int
+    """The newest firing of the series."""
+
+
+class AccumulatorPart(msgspec.Struct, frozen=True, kw_only=True):
+    """An accumulator's part of a checkpoint."""
+
+    sequence: int
+    position: int
+    state: bytes | None = None
+    offset: Any = None
+    held: list[bytes] = []
+    """A batch's buffer or a window's content, oldest first."""
+
+
+class JournalRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What happened to an accumulator: it emitted a boundary, held an event, or let go of `count` held ones."""
+
+    kind: Literal["boundary", "held", "released"]
+    value: bytes = b""
+    count: int = 0
+    offset: Any = None
+
+
+def encode(part: ReactorPart | AccumulatorPart | JournalRecord) -> bytes:
+    """Return a part or a record as bytes."""
+    return ENCODER.encode(part)
+
+
+def mark(record: bytes, seed: int, position: int) -> bytes:
+    """Return the checksum of a journal record: cheap, as there is one for each event."""
+    return crc32(record, seed ^ position & 0xFFFFFFFF).to_bytes(4)
+
+
+def journal_seed(tenant: str, accumulator: str) -> int:
+    """Return what makes the checksums of one accumulator's records different from another's."""
+    return crc32(f"{tenant}/{accumulator}".encode())
+
+
+def seal(payload: bytes, *identity: Any) -> bytes:
+    """Return the checksum that shows damage to a payload, and that it is not somebody else's."""
+    return blake2b(payload, digest_size=DIGEST_SIZE, person=digest_of(identity)).digest()
+
+
+def digest_of(value: Any) -> bytes:
+    """Return what changes when a value does; of schemas, and of what a payload belongs to."""
+    return blake2b(msgspec.json.encode(value, order="sorted"), digest_size=DIGEST_SIZE).digest()
