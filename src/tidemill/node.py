@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import ModuleType, TracebackType
@@ -18,6 +17,7 @@ from tidemill.engine.service import Tasks
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.graphs.result import Receipt
+from tidemill.kernel.addresses import without_password
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.settings import Settings
@@ -204,43 +204,25 @@ class Node:
         return self._scheduler.is_idle and (self._checkpointer is None or self._checkpointer.is_idle)
 
 
-DATABASES = {
-    "memory": "tidemill.storage.memory.store:MemoryStore",
-    "sqlite": "tidemill.storage.sqlite.store:SqliteStore",
-    "postgresql": "tidemill.storage.postgres.store:PostgresStore",
-}
-"""The store behind each kind of address; its driver is imported when it is used."""
-
-
 def make_store(address: str) -> Store:
-    """Return the store at an address, not opened yet."""
-    scheme, separator, rest = address.partition("://")
-    scheme = "postgresql" if scheme == "postgres" else scheme
-    if not separator or scheme not in DATABASES:
-        raise OperationError(
-            f"store {_without_password(address)!r}: an address looks like 'sqlite:///tidemill.db' or "
-            "'postgresql://user@host:5432/database'; leave it out to keep everything in memory"
-        )
-    module, _, name = DATABASES[scheme].partition(":")
+    """Return the store at an address, not opened yet; its driver is imported only if it is asked for."""
+    scheme, _, rest = address.partition("://")
+    if scheme == "sqlite" and rest.removeprefix("/"):
+        return _database("sqlite", "SqliteStore")(rest.removeprefix("/"))
+    if scheme in ("postgresql", "postgres") and rest:
+        return _database("postgres", "PostgresStore")(f"postgresql://{rest}")
+    raise OperationError(
+        f"store {without_password(address)!r}: an address looks like 'sqlite:///tidemill.db' or "
+        "'postgresql://user@host:5432/database'; leave it out to keep everything in memory"
+    )
+
+
+def _database(folder: str, name: str) -> Callable[[str], Store]:
     try:
-        kind = getattr(importlib.import_module(module), name)
+        kind: Callable[[str], Store] = getattr(importlib.import_module(f"tidemill.storage.{folder}.store"), name)
     except ImportError as error:
-        raise OperationError(f"{scheme} needs its driver: pip install 'tidemill[postgres]' ({error})") from error
-    if scheme == "memory":
-        store: Store = kind()
-        return store
-    if scheme == "sqlite":
-        path = rest.removeprefix("/")
-        if not path:
-            raise OperationError(f"store {address!r} names no file: 'sqlite:///tidemill.db', or 'sqlite:////var/…'")
-        store = kind(path)
-        return store
-    store = kind(f"{scheme}{separator}{rest}")
-    return store
-
-
-def _without_password(address: str) -> str:
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", address)
+        raise OperationError(f"{folder} needs its driver: pip install 'tidemill[{folder}]' ({error})") from error
+    return kind
 
 
 def _name_of(accumulator: str | Accumulator) -> str:

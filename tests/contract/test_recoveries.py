@@ -1,6 +1,6 @@
 """Recoveries: what the supervisor did, once each, the newest last."""
 
-from datetime import UTC
+from datetime import UTC, timedelta
 
 import pytest
 
@@ -33,6 +33,14 @@ async def test_a_recovery_keeps_its_time(store: Store) -> None:
     await store.recoveries.add([recovery("01", at=NOON_ELSEWHERE)])
     (found,) = await store.recoveries.newest("public", 1)
     assert (found, found.at.tzinfo) == (recovery("01", at=NOON), UTC)
+
+
+async def test_what_is_older_than_a_moment_is_forgotten(store: Store) -> None:
+    old, new = recovery("01", at=NOON - timedelta(microseconds=1)), recovery("02", at=NOON)
+    await store.recoveries.add([old, new, recovery("03", tenant="other", at=old.at)])
+    await store.recoveries.forget(NOON_ELSEWHERE)
+    assert await store.recoveries.newest("public", 10) == [new]
+    assert await store.recoveries.newest("other", 10) == []
 
 
 @pytest.mark.parametrize("text", ODD_NAMES)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import tidemill as tm
 from tests.system.brokers import KafkaCluster, nats_server, publish
+from tidemill.graphs.definition import Durability
 
 
 class Fill(tm.Boundary):
@@ -21,14 +22,14 @@ class Exposure(tm.Boundary):
     fills: int = 0
 
 
-def book_of(source: tm.Kafka | tm.Nats) -> tuple[tm.Reactor, tm.Graph]:
+def book_of(source: tm.Kafka | tm.Nats, durability: Durability | None = None) -> tuple[tm.Reactor, tm.Graph]:
     """Return a reactor on one stream with running state."""
 
     @tm.stream(source, state=Exposure)
     def exposure(event: Fill, state: Exposure) -> Exposure:
         return Exposure(state.total + event.size, state.fills + 1)
 
-    reactor = tm.Reactor("book", [exposure])
+    reactor = tm.Reactor("book", [exposure], strategy="sequential", durability=durability)
     graph = tm.Graph("watch", reactor=reactor)
 
     @graph.node
@@ -95,3 +96,22 @@ async def test_kafka_offsets_of_our_own_count_more_than_the_groups(tmp_path: Pat
     second = tm.Kafka(topic="fills", group="second", servers=cluster.servers)
     async with tm.Node(store=store, load=book_of(second)) as node:
         assert await reached(node, 4) == Exposure(total=10, fills=4)
+
+
+async def test_many_messages_share_a_commit_and_none_is_lost_when_the_store_refuses_some(tmp_path: Path) -> None:
+    """G-6, G-24: with "boundary" a source waits for the store; what was refused is offered again, in its order."""
+    sizes = range(1, 301)
+    async with nats_server(tmp_path) as server:
+        source = tm.Nats(subject="fills", servers=server.url)
+        await publish(server.url, "fills", b"no json", *fills(*sizes), stream="FILLS")
+        store = f"sqlite:///{tmp_path / 'node.db'}"
+        async with tm.Node(store=store, load=book_of(source, "boundary")) as node:
+            assert node._store is not None
+            node._store.fail_next(3)
+            assert await reached(node, 300) == Exposure(total=sum(sizes), fills=300)
+            newest = node.reactor("book").firings(200)
+            assert [firing.inputs["exposure"].fills for firing in newest] == list(range(300, 100, -1))
+            assert [letter.event for letter in await node.reactor("book").dead_letters()] == [b"no json"]
+        await publish(server.url, "fills", *fills(7))
+        async with tm.Node(store=store, load=book_of(source, "boundary")) as node:
+            assert await reached(node, 301) == Exposure(total=sum(sizes) + 7, fills=301)

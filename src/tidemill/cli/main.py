@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from tidemill import TidemillError, __version__
-from tidemill.cli.commands import graph
+from tidemill.cli.commands import db, doctor, graph
 from tidemill.cli.output import complain, say
 
 app = typer.Typer(
@@ -16,6 +16,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(graph.app, name="graph")
+app.add_typer(db.app, name="db")
+app.command()(doctor.doctor)
 
 
 def _show_version(wanted: bool) -> None:

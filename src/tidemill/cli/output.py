@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -31,6 +32,19 @@ def complain(text: str) -> None:
     _errors.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
 
 
+def show_paragraph(text: str, *, is_bad: bool = False) -> None:
+    """Print a paragraph, indented; broken between words on a terminal, and in one line for programs."""
+    if _console.is_terminal:
+        _console.print(Padding(Text(text, style="red" if is_bad else ""), (0, 0, 0, 2)))
+    else:
+        say(f"  {text}")
+
+
+def show_json(value: Any) -> None:
+    """Print a value as JSON."""
+    say(json.dumps(value, indent=2))
+
+
 def show_code(source: str) -> None:
     """Print Python source, coloured on a terminal."""
     if _console.is_terminal:
@@ -42,7 +56,7 @@ def show_code(source: str) -> None:
 def show_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: Format) -> None:
     """Print rows as a table, or as a list of JSON objects."""
     if form is Format.JSON:
-        say(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2))
+        show_json([dict(zip(columns, row, strict=True)) for row in rows])
         return
     table = Table(*columns)
     for row in rows:

@@ -47,7 +47,7 @@ def codec_of(annotation: Any) -> Codec:
             return _Union(parts)
         if get_origin(annotation) is list and get_args(annotation):
             return _List(codec_of(get_args(annotation)[0]))
-        raise UnstorableError(f"{label(annotation)} is not a type that can be stored: {_first_line(error)}") from error
+        raise UnstorableError(f"{label(annotation)} is not a type that can be stored") from error
 
 
 class _Plain(Codec):
@@ -58,7 +58,7 @@ class _Plain(Codec):
         self._decoder = msgspec.msgpack.Decoder(annotation)
 
     def encode(self, value: Any) -> bytes:
-        return _encode(value)
+        return encode_plain(value)
 
     def decode(self, data: bytes) -> Any:
         try:
@@ -129,7 +129,8 @@ class _List(Codec):
             raise MisfitError(_first_line(error)) from error
 
 
-def _encode(value: Any) -> bytes:
+def encode_plain(value: Any) -> bytes:
+    """Return a value that msgspec knows as bytes, or raise UnstorableError."""
     try:
         return ENCODER.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:

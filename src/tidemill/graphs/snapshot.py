@@ -10,7 +10,7 @@ from zlib import crc32
 
 import msgspec
 
-from tidemill.graphs.codec import ENCODER
+from tidemill.graphs.codec import encode_plain
 
 Named = tuple[str, bytes]
 """An accumulator's name, and a boundary of its."""
@@ -70,8 +70,8 @@ class JournalRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode(part: ReactorPart | AccumulatorPart | JournalRecord) -> bytes:
-    """Return a part or a record as bytes."""
-    return ENCODER.encode(part)
+    """Return a part or a record as bytes, or raise UnstorableError: a source may have given an offset of any kind."""
+    return encode_plain(part)
 
 
 def mark(record: bytes, seed: int, position: int) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec.structs import force_setattr
 
+from tidemill.kernel.addresses import without_password
 from tidemill.kernel.durations import parse, parse_positive
 from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.suggestions import did_you_mean
@@ -64,6 +65,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention: float = 90 * 86400.0
     kafka_servers: str | None = None
     nats_servers: str | None = None
+    store: str | None = None
+
+    def __repr__(self) -> str:
+        """Show everything but the password in the store's address."""
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"Settings({shown})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Return what is shown of each field."""
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        return list((shown | {"store": self.store and without_password(self.store)}).items())
 
     @classmethod
     def read(

@@ -44,6 +44,16 @@ def pending(migrations: Sequence[Migration], found: int, title: str) -> list[Mig
     return [one for one in migrations if one.number > found]
 
 
+def check_current(state: SchemaState, title: str) -> None:
+    """Refuse a schema that cannot be read as it is: a newer one, or one that is not up to date."""
+    check_not_newer(state, title)
+    if state.found < state.known:
+        raise StoreError(
+            f"{title}: its schema has version {state.found}, and this Tidemill needs version {state.known}; "
+            "run `tidemill db upgrade`"
+        )
+
+
 def check_not_newer(state: SchemaState, title: str) -> None:
     """Refuse a schema that this code does not know."""
     if state.found > state.known:

@@ -144,6 +144,9 @@ class Recoveries(Protocol):
     async def newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
         """Return a tenant's newest recoveries, oldest first."""
 
+    async def forget(self, before: datetime) -> None:
+        """Forget what happened before a moment, over all tenants."""
+
 
 class Pauses(Protocol):
     """Reactors that an operator has paused."""
@@ -179,6 +182,12 @@ class Store(Protocol):
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date under a lock; StoreError says what stands against it."""
+
+    async def look(self) -> None:
+        """Connect to read only, as of this one moment; creates nothing, changes nothing, and takes no writes.
+
+        StoreError if the schema is not the one that this code knows.
+        """
 
     async def close(self) -> None:
         """Let go of the database. Writes that were not answered yet may or may not happen."""

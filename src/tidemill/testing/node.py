@@ -10,6 +10,7 @@ from tidemill.kernel.durations import Duration, parse
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.node import GLANCE, Node
+from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.ports import Store
 
 PATIENCE = 50  # turns of the loop, or glances, that are given to work that may be blocked
@@ -44,9 +45,10 @@ class TestNode(Node):
         return self.clock
 
     def _make_store(self, address: str | None) -> Store | None:
-        if self._predecessor is not None and address is not None and address.startswith("memory:"):
-            return self._predecessor._store
-        return super()._make_store(address)
+        """Keep "memory://" in this process: as long as the node and its successors after crashes."""
+        if address != "memory://":
+            return super()._make_store(address)
+        return MemoryStore() if self._predecessor is None else self._predecessor._store
 
     def _first_loads(self) -> Iterable[tuple[Any, str]]:
         if self._predecessor is None:

@@ -78,8 +78,13 @@ class RunningAccumulator(Intake):
         self._start_loop()
         self.move(self.healthy_as)
 
+    def release(self) -> None:
+        """Begin what was held back until everything was loaded: who shares a source must not miss its first events."""
+        if self._loop is None and self.down is None:
+            self._start_loop()
+
     def _start_loop(self) -> None:
-        if self.works:
+        if self.works and not self.environment.is_opening:
             self._loop = self.environment.tasks.start(f"accumulator {self.name}", self._watched())
 
     async def work(self) -> None:
@@ -141,7 +146,7 @@ class RunningAccumulator(Intake):
     async def drain(self) -> None:
         """Hand on what is still held back or in process, before an orderly end."""
         async with self._turn:
-            pass
+            await self.environment.keeper.all_committed()
 
     async def stop(self) -> None:
         """End whatever still runs here."""

@@ -77,6 +77,9 @@ class Batch(RunningAccumulator):
             self._flush_soon()
         return receipt
 
+    def comes_again(self, step: Step) -> bool:
+        return step.kind != "held" or super().comes_again(step)
+
     def refuse(self, step: Step, reason: str) -> Receipt:
         if step.kind != "held":
             self._releasing = 0
@@ -133,6 +136,7 @@ class Batch(RunningAccumulator):
             self._releasing = len(gathered)
         else:
             gathered, self.buffer = self.buffer, []
+            self.note()  # also if nothing comes of them
         return Gathered(gathered)
 
     def hand_in(self, boundary: Any, event: Any, offset: Any = None, count: int = 0) -> Answer:
@@ -151,9 +155,13 @@ class Batch(RunningAccumulator):
 
     def _dead(self, event: Any, error: BaseException, form: str = "json") -> Receipt:
         self._failed += isinstance(event, Gathered)
-        if count := self._share(event):
-            self.commit(Step("released", count=count), event)
-        return super()._dead(event, error, form)
+        receipt = super()._dead(event, error, form)
+        if count := self._share(event):  # let go of when the letter is stored: until then they are held
+            self.environment.keeper.after_write(lambda: self._release(count, event))
+        return receipt
+
+    def _release(self, count: int, event: Any) -> None:
+        self.commit(Step("released", count=count), event)
 
     async def _flush_async(self) -> Receipt | None:
         whole = self._gather()
@@ -197,6 +205,7 @@ class Batch(RunningAccumulator):
             await asyncio.wait({self.environment.tasks.start(self._flush_title, self._flush_in_turn())})
         else:
             self.flush()
+        await self.environment.keeper.all_committed()
 
     async def stop(self) -> None:
         if not any(reactor.is_kept for reactor, _ in self.targets):
@@ -213,7 +222,7 @@ class Batch(RunningAccumulator):
             value = self._admit(letter.event, detail)
         except MisfitError as error:
             return self._dead(Replayed(letter), error)
-        self.letters.remove(letter.id)  # from now on the event shares the fate of its batch
         if self.commits:
-            return await answered(self.take_step(value))
+            return await answered(self.commit(Step("held", value), Replayed(letter)))
+        self.letters.remove(letter.id)  # from now on the event shares the fate of its batch
         return await self._take_async(value) if self.is_async else self.take(value)

@@ -54,15 +54,19 @@ class DeadLetterBox:
         self._letters[letter.id] = (letter, detail)
         self._archive.put(letter, detail)
         self.total += 1
-        if len(self._letters) > self._limit:
+        self._trim()
+        return letter
+
+    def _trim(self) -> None:
+        while len(self._letters) > self._limit:
             oldest, _ = self._letters.popitem(last=False)
             self._archive.remove(oldest)
             self._on_overflow("dead_letter_limit")
-        return letter
 
     def refill(self, letters: Iterable[tuple[DeadLetter, Any]]) -> None:
         """Hold what an earlier life archived, oldest first."""
         self._letters.update((letter.id, (letter, detail)) for letter, detail in letters)
+        self._trim()
 
     def letters(self) -> list[DeadLetter]:
         """Return the letters, oldest first."""

@@ -139,6 +139,11 @@ class FiringLog:
         self.close_burst()
         return self.life.next()
 
+    def begin_series(self) -> None:
+        """Number the firings to come in a series of their own."""
+        self.close_burst()
+        self.series = Series(incarnation())
+
     def add(self, record: Record) -> None:
         """Log a firing whole."""
         self.close_burst()

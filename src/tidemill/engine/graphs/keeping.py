@@ -8,7 +8,6 @@ from tidemill.engine.graphs.dead_letters import Archive
 from tidemill.engine.graphs.step import Step, Stepping
 from tidemill.graphs.definition import Durability, Reactor
 from tidemill.graphs.result import DeadLetter, Receipt
-from tidemill.graphs.snapshot import JournalRecord
 from tidemill.graphs.state import Recovery
 from tidemill.storage.ports import PartKind
 
@@ -21,8 +20,11 @@ class Kept(Protocol):
     def saved(self) -> None:
         """A write for this reactor has succeeded."""
 
-    def not_saved(self, reason: str, *, for_long: bool = False) -> None:
-        """A write for this reactor has failed, or has been failing `for_long`."""
+    def not_saved(self, reason: str) -> None:
+        """A write for this reactor has failed."""
+
+    def not_saved_for_long(self) -> None:
+        """No write for this reactor has succeeded for too long, although one is wanted."""
 
 
 class Keeper(Protocol):
@@ -43,11 +45,17 @@ class Keeper(Protocol):
     async def write(self) -> None:
         """Write what is noted now; what cannot be written stays noted."""
 
+    async def close(self) -> None:
+        """Write what is noted a last time, before everything ends; a store that fails now is not asked again."""
+
     async def part_with(self, reactor: Any) -> None:
         """Write the last checkpoint of a reactor that has ended."""
 
-    def append(self, stepping: Stepping, step: Step, record: JournalRecord) -> "asyncio.Future[Receipt]":
+    def append(self, stepping: Stepping, step: Step, payload: bytes) -> "asyncio.Future[Receipt]":
         """Append what happens to an accumulator to the journal; when that is committed it happens, in this order."""
+
+    async def all_committed(self) -> None:
+        """Return when everything appended by now has been answered."""
 
     def go_on_from(self, position: int) -> None:
         """Give positions in the journal beyond this one, which a snapshot has reached."""
@@ -90,11 +98,17 @@ class NoKeeper(Keeper):
     async def write(self) -> None:
         pass
 
+    async def close(self) -> None:
+        pass
+
     async def part_with(self, reactor: Any) -> None:
         pass
 
-    def append(self, stepping: Stepping, step: Step, record: JournalRecord) -> "asyncio.Future[Receipt]":
+    def append(self, stepping: Stepping, step: Step, payload: bytes) -> "asyncio.Future[Receipt]":
         raise NotImplementedError("without a store there is no journal")
+
+    async def all_committed(self) -> None:
+        pass
 
     def go_on_from(self, position: int) -> None:
         pass

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Self
 
 from tidemill.engine.graphs.accumulator import RunningAccumulator
@@ -14,6 +15,7 @@ from tidemill.engine.graphs.sources.feed import Listener
 from tidemill.engine.graphs.sources.opening import open_feed
 from tidemill.engine.graphs.step import Step
 from tidemill.engine.graphs.target import Target
+from tidemill.graphs.admission import MisfitError
 from tidemill.graphs.definition import Accumulator, Kind
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.result import Receipt
@@ -129,18 +131,58 @@ class Stream(RunningAccumulator):
     async def event(self, event: Any, checkpoint: Any) -> None:
         """Take an event of the source, and remember how far it got.
 
-        An event that the store cannot take is offered again until it can: the source must not go on without it.
+        An event that the store cannot take is offered again until it can, and so is one that comes while the
+        accumulator is down or about to end: the source must not go on without it.
         """
+        while (receipt := await self._offer(event, checkpoint)).outcome == "rejected" and self._holds_on:
+            logger.warning(events.SOURCE_HELD, extra={"accumulator": self.name, "reason": receipt.reason})
+            await self.clock.sleep(self.environment.settings.checkpoint_interval)
+        if receipt.outcome != "emitted" or not self.commits:  # else the commit brought it
+            self._reached(checkpoint)
+
+    @property
+    def _holds_on(self) -> bool:
+        """Whether an event that was turned away is to be offered again."""
+        return self.commits or self.down is not None
+
+    async def _offer(self, event: Any, checkpoint: Any) -> Receipt:
+        goes_on = self.is_async and not self.commits  # as it is now: an end takes the reactors away
         try:
-            while (receipt := await self.push(event, offset=checkpoint)).outcome == "rejected" and self.commits:
-                logger.warning(events.SOURCE_HELD, extra={"accumulator": self.name, "reason": receipt.reason})
-                await self.clock.sleep(self.environment.settings.checkpoint_interval)
+            return await self.push(event, offset=checkpoint)
         except asyncio.CancelledError:
-            if self.is_async and not self.commits:  # the event goes on without us, or became a dead letter
+            if goes_on:  # the event does, without us, or became a dead letter
                 self._reached(checkpoint)
             raise
-        if not self.commits or receipt.outcome == "dead_lettered":  # else the commit brought it
-            self._reached(checkpoint)
+
+    async def many(self, events: Sequence[tuple[Any, Any]]) -> None:
+        """Take events of the source in their order; where each is to be committed, many in one commit."""
+        if not self.commits or self.is_async:
+            for event, checkpoint in events:
+                await self.event(event, checkpoint)
+            return
+        waiting = list(events)
+        while waiting:
+            answers = self._begin(waiting)
+            receipts = [await answered(answer) for answer in answers]
+            refused = [one for one, receipt in zip(waiting, receipts, strict=False) if receipt.outcome == "rejected"]
+            waiting = refused + waiting[len(receipts) :]
+            if waiting:
+                await self.event(*waiting.pop(0))  # waits for room, or for the store
+        if events:  # the last may have come to nothing, and so have brought no commit
+            self._reached(events[-1][1])
+
+    def _begin(self, events: Sequence[tuple[Any, Any]]) -> list[Answer]:
+        """Begin to commit as many events as there is room for."""
+        answers: list[Answer] = []
+        for event, checkpoint in events:
+            if self._blocked():
+                break
+            try:
+                answer = self._turned_away() or self.take_step(self._admit(event, "json"), checkpoint)
+            except MisfitError as error:
+                answer = self._dead(event, error)
+            answers.append(answer)
+        return answers
 
     def _reached(self, checkpoint: Any) -> None:
         self.checkpoint = checkpoint
@@ -171,6 +213,11 @@ class _Line(Listener):
         if not self.is_current:
             raise OperationError(f"accumulator '{self._stream.name}' follows its source anew; this feed is over")
         await self._stream.event(event, checkpoint)
+
+    async def many(self, events: Sequence[tuple[Any, Any]]) -> None:
+        if not self.is_current:
+            raise OperationError(f"accumulator '{self._stream.name}' follows its source anew; this feed is over")
+        await self._stream.many(events)
 
 
 class Window(RunningAccumulator):
@@ -234,12 +281,11 @@ class Window(RunningAccumulator):
             if reactor is by:
                 reactor.refresh_window(index, list(self.content))
             else:
-                reactor.take_in(index, list(self.content))
+                reactor.take_in_fed(index, list(self.content))
                 reactor.go_on()
 
     async def _process_again(self, value: Any, replayed: Replayed) -> Receipt:
-        self.letters.remove(replayed.letter.id)  # a window digests whatever was admitted
-        return await answered(self.take_step(value)) if self.commits else self.take(value)
+        return await answered(self.commit(Step("held", value), replayed)) if self.commits else self.take(value)
 
     def _append(self, value: Any) -> bool:
         """Keep a value; return whether the window shows anything."""

@@ -17,7 +17,7 @@ from tidemill.graphs.admission import Admission, MisfitError
 from tidemill.graphs.codec import UnstorableError
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.result import Receipt
-from tidemill.graphs.snapshot import journal_seed
+from tidemill.graphs.snapshot import encode, journal_seed
 from tidemill.storage.ports import JournalKey
 
 Answer = Receipt | asyncio.Future[Receipt]
@@ -78,7 +78,7 @@ class Outlet:
             return self.emit(boundary, event, offset)
         self._last_event = self.clock.monotonic()
         if boundary is None:
-            return self._suppress(offset)
+            return self._suppress(None)  # the offset must not overtake what is being committed
         try:
             boundary = self.check(boundary)
         except MisfitError as error:
@@ -126,13 +126,13 @@ class Outlet:
     def commit(self, step: Step, event: Any) -> "Answer":
         """Begin to commit a step. What follows it here is built on it, and is refused with it if it is."""
         try:
-            record = self.codecs.record(step)
+            payload = encode(self.codecs.record(step))
         except UnstorableError as error:
             return self._dead(event, error)
         if step.kind == "boundary" and self.definition.state is not None:
             self.state = step.value
         self._reserve(step, +1)
-        return self.environment.keeper.append(self, step, record)
+        return self.environment.keeper.append(self, step, payload)
 
     def complete(self, step: Step, position: int) -> Receipt:
         """Let a step happen that is committed, and say what came of it."""
@@ -163,7 +163,8 @@ class Outlet:
         """Take a step back that was not committed, and all that were prepared behind it."""
         self._reserve(step, -1)
         self.state = self.kept_state
-        self._count_drop("not_stored")
+        if not self.comes_again(step):
+            self._count_drop("not_stored")
         return self._receipt("rejected", f"not stored: {reason}")
 
     def _reserve(self, step: Step, change: int) -> None:
@@ -174,6 +175,10 @@ class Outlet:
     def emits(self, step: Step) -> bool:
         """Return whether a boundary comes of a step."""
         return step.kind == "boundary"
+
+    def comes_again(self, step: Step) -> bool:
+        """Return whether a step that was refused is tried again by itself: its source still has the event."""
+        return step.offset is not None
 
     @property
     def schema_digest(self) -> bytes:

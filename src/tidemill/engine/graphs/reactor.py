@@ -53,6 +53,7 @@ class RunningReactor(Housing, Target):
         self._is_held = environment.is_opening
         self.wheel = Wheel(self, environment)
         self.room = self.wheel.room
+        self.wheel.begin_series()
 
     # -- accumulators
 
@@ -73,6 +74,10 @@ class RunningReactor(Housing, Target):
 
     def take_in(self, index: int, boundary: Any, position: int = 0) -> None:
         self.wheel.take_in(index, boundary, position)
+
+    def take_in_fed(self, index: int, content: list[Any]) -> None:
+        self.wheel.begin_series()
+        self.wheel.take_in(index, content)
 
     def go_on(self) -> None:
         self.wheel.go_on()
@@ -156,12 +161,16 @@ class RunningReactor(Housing, Target):
         self.persist_failures = 0
         self._persist(is_possible=True)
 
-    def not_saved(self, reason: str, *, for_long: bool = False) -> None:
-        """A write for this reactor has failed, or has been failing `for_long`; five in a row degrade it."""
+    def not_saved_for_long(self) -> None:
+        """No write for this reactor has succeeded for too long, although one is wanted: that degrades it too."""
+        self._persist(is_possible=False)
+
+    def not_saved(self, reason: str) -> None:
+        """A write for this reactor has failed; five in a row degrade it."""
         self.persist_failures += 1
         self.checkpoint_failures += 1
         logger.warning(events.CHECKPOINT_FAILED, extra={"reactor": self.name, "reason": reason})
-        if for_long or self.persist_failures >= MAX_PERSIST_FAILURES:
+        if self.persist_failures >= MAX_PERSIST_FAILURES:
             self._persist(is_possible=False)
 
     def _persist(self, *, is_possible: bool) -> None:
@@ -214,6 +223,7 @@ class RunningReactor(Housing, Target):
         pairs = zip(self.definition.accumulators, definition.accumulators, strict=True)
         migrations = {index: _migration(new) for index, (old, new) in enumerate(pairs) if old is not new}
         self.definition = definition
+        self.durability = self.environment.keeper.durability(definition)
         inputs = self.wheel.inputs
         inputs.resize(definition.capacity)
         lost = inputs.migrate(lambda index, value: migrations[index](value) if index in migrations else value)
@@ -221,6 +231,8 @@ class RunningReactor(Housing, Target):
             self.dropped["migration"] += lost
         self.room.overflow = definition.overflow
         self.room.free()  # there may be more of it now
+        self.wheel.begin_series()
+        self.unsaved()
         self.set_graphs(graphs)
 
     # -- health

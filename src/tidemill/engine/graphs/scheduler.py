@@ -310,15 +310,17 @@ class GraphScheduler:
             await self._within(one.drain(), one)
         for reactor in self.reactors:
             await self._within(reactor.wheel.wind_down(), reactor)
-        await self._environment.keeper.write()
+        await self._environment.keeper.close()
         for (tenant, name), managed in tuple(self._managed.items()):
             await self.unload_reactor(tenant, name, frozenset(managed.subscribers))
         self._is_closed = True
 
     def release(self) -> None:
-        """Let reactors fire that were held back until everything was loaded."""
+        """Let reactors fire, and sources be read, that were held back until everything was loaded."""
         for reactor in self.reactors:
             reactor.release()
+        for one in self.accumulators:
+            one.release()
 
     def abandon(self) -> None:
         """Leave everything as the death of the process would: nothing runs, nothing is handed on."""

@@ -171,6 +171,11 @@ class Wheel:
         """Return a firing with a number of its own; under a journal the number says what it has seen of it."""
         return Due(self.log.series.name, self.log.next_number(self.inputs.applied), taken, graphs)
 
+    def begin_series(self) -> None:
+        """Give no number that the journal would give again: inputs have changed in a way that is not written there."""
+        if self._housing.commits:
+            self.log.begin_series()
+
     def _renewed(self, due: Due) -> Due | None:
         """Return a firing that comes again with the graphs as they are bound by now."""
         if due.attempt > 1:
@@ -342,6 +347,7 @@ class Wheel:
                 self._check_complete(list(self.inputs.cache if values is None else values))
                 self.lane.close()
                 taken = self.inputs.take() if values is None else self._replaced(values)
+                self.begin_series()
                 series, number = self.log.life.name, self.log.next_manual_number()
                 due = Due(series, number, taken, self._ready_graphs(taken.snapshot), manual=True)
                 return await self._fire_async(due)

@@ -1,6 +1,7 @@
 """Recoveries in memory."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -31,3 +32,10 @@ class MemoryRecoveries(Recoveries):
         found = (one for one in self._tables.recoveries.values() if one.tenant == tenant)
         newest_first = sorted(found, key=lambda recovery: recovery.id, reverse=True)
         return newest_first[:limit][::-1]
+
+    async def forget(self, before: datetime) -> None:
+        def write(tables: Tables) -> None:
+            for recovery in [one for one in tables.recoveries.values() if one.at < before]:
+                tables.drop(tables.recoveries, recovery.id)
+
+        await self._committer.commit(write)

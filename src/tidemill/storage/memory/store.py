@@ -27,6 +27,9 @@ class MemoryStore(Store):
     async def open(self) -> None:
         await self._committer.open()
 
+    async def look(self) -> None:
+        """Do nothing: what is in memory can always be read."""
+
     async def close(self) -> None:
         await self._committer.close()
 

@@ -32,7 +32,7 @@ PAGE = 5000  # rows that a read fetches at a time
 _SESSION = {
     "application_name": "tidemill",
     "statement_timeout": "4s",
-    "lock_timeout": "2s",
+    "lock_timeout": "1s",
     "idle_in_transaction_session_timeout": "5s",  # what a vanished node left open
     "tcp_user_timeout": "3s",
     "tcp_keepalives_idle": "2",
@@ -117,6 +117,13 @@ class Database:
         """Let connections be made from now on."""
         self._writing.open()
         self._reading.open()
+
+    async def look(self) -> None:
+        """Connect to read as of this moment: every read from now on is part of one transaction."""
+        self._reading.open()
+        with told_as_store_error(self._title):
+            connection = await self._reading.connection()
+            await connection.transaction(isolation="repeatable_read", readonly=True).start()
 
     async def close(self) -> None:
         """Close both connections."""

@@ -109,6 +109,9 @@ SELECT id, tenant, component, name, at, action, reason, failures
 FROM (SELECT * FROM tidemill.recoveries WHERE tenant = $1 ORDER BY id DESC LIMIT $2) AS newest
 ORDER BY id;
 
+-- name: forget_recoveries
+DELETE FROM tidemill.recoveries WHERE at < $1;
+
 -- name: pause
 INSERT INTO tidemill.pauses (tenant, reactor) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 

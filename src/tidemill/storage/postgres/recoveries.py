@@ -1,6 +1,7 @@
 """Recoveries in PostgreSQL."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.ports import StoredRecovery
@@ -29,6 +30,10 @@ class PostgresRecoveries:
         """Return a tenant's newest recoveries, oldest first."""
         rows = await self._database.read(self._queries.newest_recoveries, tenant, limit)
         return [StoredRecovery(**row) for row in rows]
+
+    async def forget(self, before: datetime) -> None:
+        """Forget what happened before a moment, over all tenants."""
+        await self._committer.commit(Write((Rows(self._queries.forget_recoveries, [(before,)]),)))
 
 
 def _storable(reason: str) -> str:

@@ -1,6 +1,7 @@
 """The PostgreSQL store: all ports over one database."""
 
 from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.migrations import check_current
 from tidemill.storage.ports import Checkpoints, DeadLetters, Pauses, Recoveries, SchemaState
 from tidemill.storage.postgres import schema
 from tidemill.storage.postgres.address import Address
@@ -37,6 +38,11 @@ class PostgresStore:
         await schema.migrate(self._address, self._queries)
         self._database.open()
         await self._committer.open()
+
+    async def look(self) -> None:
+        """Connect to read only, as of this one moment; creates nothing, changes nothing, and takes no writes."""
+        check_current(await self.schema(), self.title)
+        await self._database.look()
 
     async def close(self) -> None:
         """Let go of the database. Writes that were not answered yet may or may not happen."""

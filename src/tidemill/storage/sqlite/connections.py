@@ -36,9 +36,32 @@ def connect_reader(path: str) -> sqlite3.Connection:
     return connection
 
 
+def connect_onlooker(path: str) -> sqlite3.Connection:
+    """Open a file to read it as of one moment, and leave it, its log and its folder as they were."""
+    with _connected(path, _mode_of_onlookers(path)) as connection:
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("BEGIN")
+        connection.execute("PRAGMA schema_version")  # the moment
+    return connection
+
+
+def _mode_of_onlookers(path: str) -> "_Mode":
+    """Choose so that nothing is left behind.
+
+    A connection that could write would copy a crashed node's log into the file when it closes. One that could not would
+    leave a new log behind if there was none, and one that nobody can write to if the file is read-only.
+    """
+    if os.path.exists(f"{path}-wal"):
+        return "ro"
+    return "rw" if _is_writable(path) else "ro&immutable=1"  # without a log nobody writes to it now
+
+
+_Mode = Literal["ro", "rw", "rwc", "ro&immutable=1"]
+
+
 @contextmanager
-def _connected(path: str, mode: Literal["rw", "rwc"]) -> Iterator[sqlite3.Connection]:
-    """Open a file, and close it again if it cannot be set up; "rwc" creates it, "rw" refuses one that is missing."""
+def _connected(path: str, mode: _Mode) -> Iterator[sqlite3.Connection]:
+    """Open a file, and close it again if it cannot be set up; "rwc" creates it, the others refuse a missing one."""
     uri = f"{Path(path).absolute().as_uri()}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
     try:
@@ -51,19 +74,19 @@ def _connected(path: str, mode: Literal["rw", "rwc"]) -> Iterator[sqlite3.Connec
 
 @contextmanager
 def inspecting(path: str) -> Iterator[sqlite3.Connection]:
-    """Open a file for one look at it, beside whoever uses it.
-
-    The mode is "rw" although nothing is written: a read-only connection would leave a log behind when it closes.
-    """
-    with closing(connect_reader(path)) as connection:
+    """Open a file for one look at it, beside whoever uses it."""
+    with closing(connect_onlooker(path)) as connection:
         yield connection
 
 
 def _check_rights(path: str) -> None:
     """Refuse a file that may not be written to: SQLite would open it all the same, and leave a log like it behind."""
-    as_we_act = os.access in os.supports_effective_ids
-    if os.path.exists(path) and not os.access(path, os.W_OK, effective_ids=as_we_act):
+    if os.path.exists(path) and not _is_writable(path):
         raise StoreError(f"{title_of(path)}: {WHAT_TO_DO[sqlite3.SQLITE_READONLY]}")
+
+
+def _is_writable(path: str) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _turn_log_on(connection: sqlite3.Connection, path: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.committer import Committed, GroupCommitter, Transactor
 from tidemill.storage.sqlite.faults import explain
-from tidemill.storage.sqlite.link import Link, ReaderLink, WriterLink
+from tidemill.storage.sqlite.link import Link, OnlookerLink, ReaderLink, WriterLink
 from tidemill.storage.sqlite.transactions import transaction
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ class Database(Transactor[Unit]):
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._writer: Link
+        self._writer: Link | None = None
         self._reader: Link
         self._committer: GroupCommitter[Unit] = GroupCommitter(self)
         self._is_open = False
@@ -38,6 +38,16 @@ class Database(Transactor[Unit]):
             raise
         self._is_open = True
 
+    async def look(self) -> None:
+        """Connect to read as of this moment; the file must be there."""
+        self._writer, self._reader = None, OnlookerLink(self._path, "sqlite-onlooker")
+        try:
+            await self._reader.run(_nothing)
+        except BaseException:
+            await self._close_links()
+            raise
+        self._is_open = True
+
     async def close(self) -> None:
         """Let go of the file, after the transaction that is on its way."""
         if self._is_open:
@@ -51,7 +61,8 @@ class Database(Transactor[Unit]):
         try:
             await self._reader.close()
         finally:
-            await self._writer.close()  # last, so that it finds nobody else and clears the log away
+            if self._writer is not None:
+                await self._writer.close()  # last, so that it finds nobody else and clears the log away
 
     async def write(self, unit: Callable[[sqlite3.Connection], T]) -> T:
         """Run a unit of work in the next transaction."""
@@ -67,6 +78,8 @@ class Database(Transactor[Unit]):
             raise StoreError("the store is not open")
 
         def answer(connection: sqlite3.Connection) -> T:
+            if connection.in_transaction:  # an onlooker's, from its first moment on
+                return question(connection)
             with transaction(connection, "DEFERRED"):
                 return question(connection)
 
@@ -85,6 +98,7 @@ class Database(Transactor[Unit]):
             with transaction(connection, "IMMEDIATE"):
                 return [unit(connection) for unit in units]
 
+        assert self._writer is not None, "the committer is open only while the writer is"
         return Committed(await self._writer.run(run_all))
 
     async def was_committed(self, token: Any) -> bool:

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from tidemill.kernel.concurrency import WorkerThread
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.sqlite.connections import connect_reader, connect_writer
+from tidemill.storage.sqlite.connections import connect_onlooker, connect_reader, connect_writer
 from tidemill.storage.sqlite.faults import code_of, explain, is_fault, title_of
 
 T = TypeVar("T")
@@ -121,6 +121,13 @@ class ReaderLink(Link):
 
     def _connect(self, *, create: bool) -> sqlite3.Connection:  # noqa: ARG002, the writer has been there before
         return connect_reader(self._path)
+
+
+class OnlookerLink(Link):
+    """The link that reads as of one moment, and leaves no trace."""
+
+    def _connect(self, *, create: bool) -> sqlite3.Connection:  # noqa: ARG002, it never does
+        return connect_onlooker(self._path)
 
 
 def _identify(path: str) -> _Identity | None:

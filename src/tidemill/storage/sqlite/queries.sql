@@ -65,6 +65,9 @@ ON CONFLICT (id) DO NOTHING;
 SELECT id, tenant, component, name, at, action, reason, failures
 FROM recoveries WHERE tenant = ? ORDER BY id DESC LIMIT ?;
 
+-- name: forget_recoveries
+DELETE FROM recoveries WHERE at < ?;
+
 -- name: pause
 INSERT INTO pauses (tenant, reactor) VALUES (?, ?) ON CONFLICT (tenant, reactor) DO NOTHING;
 

@@ -1,6 +1,7 @@
 """Recoveries in SQLite."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from tidemill.storage.ports import Recoveries, StoredRecovery
@@ -22,6 +23,9 @@ class SqliteRecoveries(Recoveries):
     async def newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
         newest_first = await self._database.rows(self._queries.newest_recoveries, (tenant, limit))
         return [_recovery(row) for row in reversed(newest_first)]
+
+    async def forget(self, before: datetime) -> None:
+        await self._database.write_many(self._queries.forget_recoveries, [(to_micros(before),)])
 
 
 def _row(one: StoredRecovery) -> tuple[Any, ...]:

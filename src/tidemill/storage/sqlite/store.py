@@ -4,6 +4,7 @@ import sqlite3
 from pathlib import Path
 
 from tidemill.kernel.concurrency import in_thread
+from tidemill.storage.migrations import check_current
 from tidemill.storage.ports import SchemaState, Store
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.checkpoints import SqliteCheckpoints
@@ -35,6 +36,10 @@ class SqliteStore(Store):
 
     async def open(self) -> None:
         await self._database.open()
+
+    async def look(self) -> None:
+        check_current(await self.schema(), self.title)
+        await self._database.look()
 
     async def close(self) -> None:
         await self._database.close()

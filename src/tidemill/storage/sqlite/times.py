@@ -14,5 +14,8 @@ def to_micros(time: datetime) -> int:
 
 
 def from_micros(number: int) -> datetime:
-    """Return the time that a number stands for, aware, in UTC."""
-    return _EPOCH + number * _MICROSECOND
+    """Return the time that a number stands for, aware, in UTC; of a damaged one, the end of the calendar."""
+    try:
+        return _EPOCH + number * _MICROSECOND
+    except OverflowError:
+        return (datetime.max if number > 0 else datetime.min).replace(tzinfo=UTC)

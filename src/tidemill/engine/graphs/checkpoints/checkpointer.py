@@ -9,6 +9,7 @@ into the next. What could not be written stays noted and is tried again, an inte
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 
 from tidemill.engine.graphs.checkpoints.capture import Capture, Circle, capture, circles
 from tidemill.engine.graphs.checkpoints.journal import Health, Journal
@@ -21,7 +22,6 @@ from tidemill.engine.graphs.step import Step, Stepping
 from tidemill.graphs.codec import UnstorableError
 from tidemill.graphs.definition import Durability, Reactor
 from tidemill.graphs.result import Receipt
-from tidemill.graphs.snapshot import JournalRecord
 from tidemill.graphs.state import Recovery
 from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.kernel.ids import sortable
@@ -46,15 +46,21 @@ class Checkpointer(Keeper, Health):
         self._callbacks: list[Callable[[], None]] = []
         self._moment = 0
         self._news = asyncio.Event()
+        self._news_since = 0.0
         self._hurry = asyncio.Event()
         self._turn = asyncio.Lock()
+        self._rests = False  # after a failure, whatever the hurry
         self._wanting: set[RunningReactor] = set()  # reactors for which a write is on its way or failed
         self._wanting_since: float | None = None
         self._watch: asyncio.Task[None] | None = None
         self.last_failed = False
+        self._is_refused = False  # whether the store would not take the last write
+        self._has_given_up = False
 
     async def open(self) -> None:
         """Go on with the numbers of earlier lives, and begin to write."""
+        kept_from = self._environment.clock.now() - timedelta(seconds=self._environment.settings.retention)
+        await self._store.recoveries.forget(kept_from)
         newest = await self._store.checkpoints.newest()
         self._moment = newest.moment
         self.journal.go_on_from(newest.position)
@@ -69,7 +75,9 @@ class Checkpointer(Keeper, Health):
 
     def note(self, reactor: RunningReactor) -> None:
         self._noted[reactor] = None
-        self._news.set()
+        if not self._news.is_set():
+            self._news_since = self._environment.clock.monotonic()
+            self._news.set()
 
     def hurry(self) -> None:
         self._news.set()
@@ -79,8 +87,11 @@ class Checkpointer(Keeper, Health):
         self._callbacks.append(call)
         self.hurry()
 
-    def append(self, stepping: Stepping, step: Step, record: JournalRecord) -> "asyncio.Future[Receipt]":
-        return self.journal.append(stepping, step, record)
+    def append(self, stepping: Stepping, step: Step, payload: bytes) -> "asyncio.Future[Receipt]":
+        return self.journal.append(stepping, step, payload)
+
+    async def all_committed(self) -> None:
+        await self.journal.all_committed()
 
     def go_on_from(self, position: int) -> None:
         self.journal.go_on_from(position)
@@ -112,6 +123,13 @@ class Checkpointer(Keeper, Health):
         )
         self.hurry()
 
+    async def close(self) -> None:
+        """Write everything a last time. If the store fails once more that was it: nobody waits for it again."""
+        await self.write()
+        if self._is_refused:
+            self._has_given_up = True
+            self.journal.give_up()
+
     async def part_with(self, reactor: RunningReactor) -> None:
         if reactor.is_kept:
             self.note(reactor)
@@ -131,7 +149,7 @@ class Checkpointer(Keeper, Health):
     @property
     def is_idle(self) -> bool:
         """Whether no write is on its way and none is due at once."""
-        is_due = self._hurry.is_set() and not self.last_failed
+        is_due = self._hurry.is_set() and not self._rests
         return not self._turn.locked() and not is_due and self.journal.is_idle
 
     async def _work(self) -> None:
@@ -142,11 +160,14 @@ class Checkpointer(Keeper, Health):
 
     async def _gather(self) -> None:
         """Let changes gather for an interval, or until somebody is in a hurry; after a failure always the former."""
+        clock = self._environment.clock
         if self.last_failed:
-            await self._environment.clock.sleep(self._interval)
+            self._rests = True
+            await clock.sleep(self._interval)
+            self._rests = False
         elif not self._hurry.is_set():
-            tasks = self._environment.tasks
-            ends = tasks.start("checkpoints: interval", self._environment.clock.sleep(self._interval))
+            tasks, remaining = self._environment.tasks, self._news_since + self._interval - clock.monotonic()
+            ends = tasks.start("checkpoints: interval", clock.sleep(remaining))
             hurry = tasks.start("checkpoints: hurry", self._hurry.wait())
             await asyncio.wait({ends, hurry}, return_when=asyncio.FIRST_COMPLETED)
             ends.cancel()
@@ -155,9 +176,11 @@ class Checkpointer(Keeper, Health):
     async def write(self) -> None:
         """Write everything that is noted by now; what cannot be written stays noted."""
         async with self._turn:
+            if self._has_given_up:
+                return
             self._news.clear()
             self._hurry.clear()
-            self.last_failed = False
+            self.last_failed = self._is_refused = False
             callbacks, self._callbacks = self._callbacks, []
             captures = self._capture()
             try:
@@ -165,6 +188,7 @@ class Checkpointer(Keeper, Health):
                 if captures:
                     await self._save(captures)
             except StoreError as error:
+                self._is_refused = True
                 self._failed([one.circle for one in captures], str(error))
             for call in callbacks:
                 call()
@@ -195,6 +219,9 @@ class Checkpointer(Keeper, Health):
 
     def began(self, stepping: Iterable[Stepping]) -> None:
         self._want(_reactors(stepping))
+
+    async def write_notes(self) -> None:
+        await self._notes.write(self._store)
 
     def kept(self, stepping: Iterable[Stepping]) -> None:
         self._succeeded(_reactors(stepping))
@@ -232,12 +259,12 @@ class Checkpointer(Keeper, Health):
     async def _watch_writes(self) -> None:
         """Degrade the reactors for which nothing could be written for too long."""
         clock = self._environment.clock
-        while self._wanting_since is not None:
-            await clock.sleep(PATIENCE)
-            since = self._wanting_since
-            if since is not None and clock.monotonic() - since >= PATIENCE:
+        while (since := self._wanting_since) is not None:
+            remaining = since + PATIENCE - clock.monotonic()
+            if remaining <= 0:
                 for reactor in tuple(self._wanting):
-                    reactor.not_saved(f"no write has succeeded for {PATIENCE:g} s", for_long=True)
+                    reactor.not_saved_for_long()
+            await clock.sleep(remaining if remaining > 0 else PATIENCE)
 
 
 def recovery_of(row: StoredRecovery) -> Recovery:

@@ -12,13 +12,13 @@ from typing import Protocol
 
 from tidemill.engine.graphs.step import Step, Stepping
 from tidemill.graphs.result import Receipt
-from tidemill.graphs.snapshot import JournalRecord, encode, mark
-from tidemill.kernel.errors import StoreError
+from tidemill.graphs.snapshot import mark
+from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.storage.ports import Checkpoints, JournalEntry
 
 logger = logging.getLogger(__name__)
 
-Appended = tuple[Stepping, Step, JournalRecord, "asyncio.Future[Receipt]"]
+Appended = tuple[Stepping, Step, bytes, "asyncio.Future[Receipt]"]
 
 
 class Health(Protocol):
@@ -26,6 +26,9 @@ class Health(Protocol):
 
     def began(self, stepping: Iterable[Stepping]) -> None:
         """What these accumulators appended is on its way."""
+
+    async def write_notes(self) -> None:
+        """Write what must be in the store before what is appended: an offset must not pass an unwritten letter."""
 
     def kept(self, stepping: Iterable[Stepping]) -> None:
         """What these accumulators appended is committed."""
@@ -42,8 +45,9 @@ class Journal:
         self._health = health
         self._appended: list[Appended] = []
         self._news = asyncio.Event()
-        self._is_committing = False
+        self._committing: list[Appended] = []
         self._position = 0
+        self._has_given_up = False
 
     def go_on_from(self, position: int) -> None:
         """Give positions beyond this one."""
@@ -52,33 +56,51 @@ class Journal:
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits for its commit."""
-        return not self._appended and not self._is_committing
+        return not self._appended and not self._committing
 
-    def append(self, stepping: Stepping, step: Step, record: JournalRecord) -> "asyncio.Future[Receipt]":
+    async def all_committed(self) -> None:
+        """Return when everything appended by now has been answered."""
+        waiting = [future for *_, future in (*self._committing, *self._appended)]
+        if waiting:
+            await asyncio.wait(waiting)
+
+    def append(self, stepping: Stepping, step: Step, payload: bytes) -> "asyncio.Future[Receipt]":
         """Append a step; it happens when it is committed."""
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._appended.append((stepping, step, record, future))
+        self._appended.append((stepping, step, payload, future))
         self._news.set()
         return future
 
+    def give_up(self) -> None:
+        """Refuse at once whatever is appended from now on."""
+        self._has_given_up = True
+
     async def work(self) -> None:
         """Commit what is appended, until cancelled."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            await asyncio.sleep(0)  # whoever is about to append in this turn of the loop joins
-            self._is_committing = True
-            try:
-                await self._commit()
-            finally:
-                self._is_committing = False
+        try:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                await asyncio.sleep(0)  # whoever is about to append in this turn of the loop joins
+                steps, self._committing, self._appended = self._appended, self._appended, []
+                await self._commit(steps)
+                self._committing = []
+        finally:
+            self._leave_open()
 
-    async def _commit(self) -> None:
-        steps, self._appended = self._appended, []
-        entries = [self._entry(stepping, record) for stepping, _, record, _ in steps]
+    def _leave_open(self) -> None:
+        """Tell those who still wait that the node has ended: what became of their events nobody can say here."""
+        for *_, future in (*self._committing, *self._appended):
+            if not future.done():
+                future.set_exception(OperationError("the node ended before it was known whether this event was stored"))
+                future.exception()  # some have nobody who waits for them
+
+    async def _commit(self, steps: list[Appended]) -> None:
+        entries = [self._entry(stepping, payload) for stepping, _, payload, _ in steps]
         those = {stepping for stepping, *_ in steps}
         self._health.began(those)
         try:
+            await self._health.write_notes()
             await self._checkpoints.append(entries)
         except StoreError as error:
             behind, self._appended = self._appended, []
@@ -90,9 +112,9 @@ class Journal:
                 if not future.done():
                     future.set_result(receipt)
 
-    def _entry(self, stepping: Stepping, record: JournalRecord) -> JournalEntry:
+    def _entry(self, stepping: Stepping, payload: bytes) -> JournalEntry:
         self._position += 1
-        payload, position = encode(record), self._position
+        position = self._position
         checksum = mark(payload, stepping.journal_seed, position)
         return JournalEntry(key=stepping.journal_key, position=position, checksum=checksum, payload=payload)
 

@@ -45,7 +45,7 @@ async def _write_letters(store: Store, letters: dict[str, StoredLetter | None]) 
         await store.dead_letters.remove(removed)
 
 
-class _Content(msgspec.Struct, frozen=True):
+class LetterContent(msgspec.Struct, frozen=True):
     """A letter's payload. Values are plain: a replay makes of them what is declared then, as it does of any event."""
 
     kind: Literal["event", "firing"]
@@ -57,6 +57,10 @@ class _Content(msgspec.Struct, frozen=True):
     inputs: dict[str, Any] | None = None
     firing: tuple[str, int, list[str]] | None = None
     """Series, number, and the graphs that failed."""
+
+
+StoredContent = tuple[StoredLetter, LetterContent]
+"""A letter as stored, and what it says."""
 
 
 class LetterArchive(Archive):
@@ -85,8 +89,8 @@ class LetterArchive(Archive):
         self._hurry()
 
 
-def _content(letter: DeadLetter, detail: Any) -> _Content:
-    content = _Content(letter.kind, letter.error, letter.attempts)
+def _content(letter: DeadLetter, detail: Any) -> LetterContent:
+    content = LetterContent(letter.kind, letter.error, letter.attempts)
     replace = msgspec.structs.replace
     if letter.kind == "firing":
         due, failed = detail
@@ -102,11 +106,10 @@ def _plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else plain(value)
 
 
-def event_letters(one: RunningAccumulator, stored: Sequence[StoredLetter]) -> list[tuple[DeadLetter, Any]]:
+def event_letters(one: RunningAccumulator, stored: Sequence[StoredContent]) -> list[tuple[DeadLetter, Any]]:
     """Return an accumulator's letters with what a replay needs."""
     letters: list[tuple[DeadLetter, Any]] = []
-    for row in stored:
-        content = _read(row)
+    for row, content in stored:
         if content.gathered is not None:
             events = [_as_declared(one, event) for event in content.gathered]
             letters.append((_letter(row, content, event=events), Gathered(events)))
@@ -115,11 +118,10 @@ def event_letters(one: RunningAccumulator, stored: Sequence[StoredLetter]) -> li
     return letters
 
 
-def firing_letters(reactor: RunningReactor, stored: Sequence[StoredLetter]) -> list[tuple[DeadLetter, Any]]:
+def firing_letters(reactor: RunningReactor, stored: Sequence[StoredContent]) -> list[tuple[DeadLetter, Any]]:
     """Return a reactor's letters with what a replay needs."""
     letters = []
-    for row in stored:
-        content = _read(row)
+    for row, content in stored:
         inputs = _inputs(reactor, content.inputs or {})
         snapshot = [inputs.get(one.name) for one in reactor.accumulators]
         series, number, failed = content.firing or ("", 0, [])
@@ -147,11 +149,12 @@ def _as_declared(one: RunningAccumulator, event: Any) -> Any:
         return event
 
 
-def _read(row: StoredLetter) -> _Content:
-    return msgspec.msgpack.decode(row.payload, type=_Content)
+def read_letter(row: StoredLetter) -> LetterContent:
+    """Return what a stored letter says, or raise msgspec.DecodeError."""
+    return msgspec.msgpack.decode(row.payload, type=LetterContent)
 
 
-def _letter(row: StoredLetter, content: _Content, **value: Any) -> DeadLetter:
+def _letter(row: StoredLetter, content: LetterContent, **value: Any) -> DeadLetter:
     return DeadLetter(
         id=row.id,
         kind=content.kind,

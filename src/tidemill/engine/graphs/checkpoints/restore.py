@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from tidemill.engine.graphs.accumulator import RunningAccumulator
-from tidemill.engine.graphs.checkpoints.letters import event_letters, firing_letters
+from tidemill.engine.graphs.checkpoints.capture import circles
+from tidemill.engine.graphs.checkpoints.letters import StoredContent, event_letters, firing_letters, read_letter
 from tidemill.engine.graphs.firing import Due
 from tidemill.engine.graphs.firing_log import Series
 from tidemill.engine.graphs.reactor import RunningReactor
@@ -68,6 +69,7 @@ class Restoration:
         self._reactors = reactors
         self._accumulators = accumulators
         self._positions: dict[Thing, int] = {}
+        self._unsure: set[RunningReactor] = set()  # whose windows may hold something else than they did
         self.complaints: list[tuple[Thing, str]] = []
         """What could not be restored, and whose it was."""
 
@@ -80,6 +82,15 @@ class Restoration:
             self._restore_reactor(reactor, chosen.get(_key(reactor)))
         self._read_journal()
         self._restore_the_rest()
+        self._begin_series(chosen)
+
+    def _begin_series(self, chosen: dict[PartKey, Part]) -> None:
+        """Let firings have new ids where the journal may not lead to the inputs that they had before."""
+        for reactor in self._reactors:
+            part = chosen.get(_key(reactor))
+            is_other = part is not None and part.digest != reactor.schema_digest
+            if is_other or self.complaints or reactor in self._unsure:
+                reactor.wheel.begin_series()
 
     @property
     def position(self) -> int:
@@ -90,11 +101,18 @@ class Restoration:
     # -- which generation counts
 
     def _choose(self) -> dict[PartKey, Part]:
-        """Choose the newest intact generations of one moment."""
+        """Choose, circle by circle, the newest intact generations of one moment."""
+        chosen: dict[PartKey, Part] = {}
+        for circle in circles(self._reactors):
+            chosen |= self._choose_of([*circle.reactors, *circle.accumulators])
+        return chosen
+
+    def _choose_of(self, circle: Sequence[Thing]) -> dict[PartKey, Part]:
         intact: dict[PartKey, list[Part]] = {}
-        limit: float = float("inf")
-        things: list[Thing] = [*self._reactors, *self._accumulators]
-        for thing in things:
+        limit = float("inf")
+        for thing in circle:
+            if thing not in self._reactors and thing not in self._accumulators:
+                continue  # it runs already
             stored = [part for part in self._memory.parts if part.key == _key(thing)]
             sound = [part for part in stored if _is_intact(part)]
             intact[_key(thing)] = sound
@@ -205,18 +223,30 @@ class Restoration:
         for reactor in self._reactors:
             if reactor.is_kept and one in reactor.accumulators and position > self._positions.get(reactor, 0):
                 reactor.wheel.inputs.put(reactor.accumulators.index(one), boundary, position)
+                repeats = reactor.wheel.inputs.sequential and not one.definition.is_window
+                if not repeats and any(other.definition.is_window for other in reactor.accumulators):
+                    self._unsure.add(reactor)
 
     # -- letters and pauses
 
     def _restore_the_rest(self) -> None:
-        letters = self._memory.letters
         for one in self._accumulators:
-            one.letters.refill(event_letters(one, letters[_key(one)]))
+            one.letters.refill(event_letters(one, self._readable_letters(one)))
         for reactor in self._reactors:
-            reactor.wheel.outcomes.letters.refill(firing_letters(reactor, letters[_key(reactor)]))
+            reactor.wheel.outcomes.letters.refill(firing_letters(reactor, self._readable_letters(reactor)))
             if _key(reactor) in self._memory.paused:
                 reactor.hold_back()
-            reactor.wheel.mark_saved()
+            if reactor.is_kept:
+                reactor.wheel.mark_saved()
+
+    def _readable_letters(self, thing: Thing) -> list[StoredContent]:
+        found = []
+        for row in self._memory.letters[_key(thing)]:
+            try:
+                found.append((row, read_letter(row)))
+            except msgspec.DecodeError as error:
+                self._complain(thing, f"its dead letter '{row.id}' cannot be read and stays in the store: {error}")
+        return found
 
 
 def _is_intact(part: Part) -> bool:

@@ -1,7 +1,7 @@
 """A feed brings a source's events to an accumulator, and says when the connection comes and goes."""
 
 import inspect
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, nullcontext
 from typing import Any, Protocol
 
@@ -19,6 +19,9 @@ class Listener(Protocol):
 
     async def event(self, event: Any, checkpoint: Any) -> None:
         """Take an event; returns when it reached the reactors, so that the source may forget it."""
+
+    async def many(self, events: Sequence[tuple[Any, Any]]) -> None:
+        """Take events with their checkpoints, in order; returns when all reached the reactors."""
 
 
 class Feed(Protocol):

@@ -99,19 +99,22 @@ class _Following:
         if failure is not None and failure.code() == KafkaError._ALL_BROKERS_DOWN:
             self._listener.lost(failure.str())
             await self.connect()
-        for message in messages:
-            await self._deliver(message)
+        events = [event for message in messages if (event := self._read(message)) is not None]
+        await self._listener.many(events)
+        for partition in {message.partition() for message in messages if message.error() is None} - {None}:
+            assert partition is not None
+            self._store(TopicPartition(self._topic, partition, self._next[str(partition)]))
 
-    async def _deliver(self, message: Message) -> None:
+    def _read(self, message: Message) -> tuple[Any, Any] | None:
+        """Return a message's event, and how far the topic is read with it; None for what was read before."""
         error = message.error()
         partition, offset = message.partition(), message.offset()
-        if error is None and partition is not None and offset is not None:
-            if offset >= self._next.get(str(partition), 0):  # else a rebalance brought it again
-                self._next = {**self._next, str(partition): offset + 1}
-                await self._listener.event(message.value(), self._next)
-            self._store(TopicPartition(self._topic, partition, offset + 1))
-        elif error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:
+        if error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:
             raise OperationError(f"Kafka topic '{self._topic}': {error.str()}")
+        if error is not None or offset is None or offset < self._next.get(str(partition), 0):
+            return None  # the last: a rebalance brought it again
+        self._next = {**self._next, str(partition): offset + 1}
+        return message.value(), self._next
 
     def _store(self, place: TopicPartition) -> None:
         try:

@@ -89,10 +89,8 @@ class NatsFeed(Feed):
             messages = await subscription.fetch(BATCH, timeout=PATIENCE)
         except NatsTimeoutError:
             return reached  # no message for now
+        numbered = [(message.data, message.metadata.sequence.stream) for message in messages]
+        await listener.many([(data, number) for data, number in numbered if number > reached])
         for message in messages:
-            number = message.metadata.sequence.stream
-            if number > reached:
-                await listener.event(message.data, number)
-                reached = number
             await message.ack()
-        return reached
+        return max(reached, *(number for _, number in numbered))

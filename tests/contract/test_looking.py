@@ -1,0 +1,55 @@
+"""Looking at a store: everything can be read as of one moment, and nothing can be changed."""
+
+import pytest
+
+from tests.contract.conftest import Place
+from tests.contract.samples import entry, letter, part
+from tidemill.kernel.errors import StoreError
+
+
+async def test_a_look_reads_and_takes_no_writes(place: Place) -> None:
+    store, onlooker = place.store(), place.store()
+    await store.open()
+    await store.checkpoints.save([part()])
+    await store.dead_letters.put([letter("01")])
+    await onlooker.look()
+    assert await onlooker.checkpoints.all_parts() == [part()]
+    assert await onlooker.dead_letters.all_letters() == [letter("01")]
+    assert await onlooker.problems() == []
+    with pytest.raises(StoreError, match="not open"):
+        await onlooker.dead_letters.remove(["01"])
+    await onlooker.close()
+    await store.close()
+
+
+async def test_a_look_is_of_one_moment(place: Place) -> None:
+    """Rows of different tables belong together."""
+    store, onlooker = place.store(), place.store()
+    await store.open()
+    await onlooker.look()
+    assert await onlooker.checkpoints.all_parts() == []
+    await store.checkpoints.save([part()])
+    await store.checkpoints.append([entry(1)])
+    assert await onlooker.checkpoints.all_parts() == []
+    assert await onlooker.checkpoints.all_entries() == []
+    await onlooker.close()
+    await onlooker.look()
+    assert await onlooker.checkpoints.all_entries() == [entry(1)]
+    await onlooker.close()
+    await store.close()
+
+
+async def test_a_look_creates_no_schema(place: Place) -> None:
+    onlooker = place.store()
+    with pytest.raises(StoreError, match=r"version 0, and this Tidemill needs version \d+; run `tidemill db upgrade`"):
+        await onlooker.look()
+    assert (await place.store().schema()).found == 0
+
+
+async def test_a_look_does_not_read_a_newer_schema(place: Place) -> None:
+    store = place.store()
+    await store.open()
+    await store.close()
+    await place.pretend_version(99)
+    with pytest.raises(StoreError, match="version 99"):
+        await place.store().look()

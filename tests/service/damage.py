@@ -1,0 +1,67 @@
+"""Stores as real nodes leave them, and damage done to them behind Tidemill's back."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import tidemill as tm
+from tests.service.samples import pair
+from tidemill.engine.graphs.checkpoints.audit.examination import Examination, examine
+from tidemill.kernel.clock import EPOCH
+from tidemill.storage.sqlite.store import SqliteStore
+
+SAME_DAY = EPOCH + timedelta(hours=12)
+
+
+async def fill(path: Path, durability: str = "boundary", *, tenant: str = "public", events: int = 6) -> None:
+    """Leave a store behind as a node does that dies of kill -9: reactor `r`, accumulators `a` and `b`, a dead letter.
+
+    Its journal holds what came after the older of two snapshots.
+    """
+    sample = pair(durability=durability, strategy="sequential")
+    living = path.with_suffix(".living")
+    async with tm.testing.node(f"sqlite:///{living}", load=sample.load, tenant=tenant) as node:
+        for number in range(events):
+            await node.push("a", number)
+            await node.push("b", number)
+            await node.settle()
+            await node.advance("1s")
+        await node.push("a", "no number")
+        await node.push("b", 100)
+        await node.settle()
+        await node.push("b", 101)
+        copy(living, path)
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a store as it is now, also while a node writes to it."""
+    with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(target)) as other:
+        one.backup(other)
+
+
+def change(path: Path, *statements: str) -> None:
+    """Do something to the rows of a store that no Tidemill would do."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        for statement in statements:
+            assert connection.execute(statement).rowcount != 0, f"nothing to change: {statement}"
+        connection.commit()
+
+
+def rows(path: Path, question: str) -> Sequence[Any]:
+    """Ask a store something."""
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(question).fetchall()
+
+
+async def look_at(path: Path, now: datetime = SAME_DAY) -> Examination:
+    """Examine a store as the doctor does, on the day that virtual clocks begin with."""
+    store = SqliteStore(str(path))
+    await store.look()
+    try:
+        return await examine(store, now)
+    finally:
+        await store.close()

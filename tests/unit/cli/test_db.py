@@ -1,0 +1,105 @@
+"""`tidemill db` as an operator would use it."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.postgres import PostgresServer
+from tests.unit.cli.test_graph import run
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a store will be."""
+    return tmp_path / "tidemill.db"
+
+
+def test_an_upgrade_says_what_it_did(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second time there is nothing left to do."""
+    assert run(monkeypatch, "db", "upgrade", "--store", f"sqlite:///{path}") == 0
+    assert capsys.readouterr().out == f"SQLite database {path} brought from version 0 to 1\n"
+    assert run(monkeypatch, "db", "upgrade", "--store", f"sqlite:///{path}") == 0
+    assert capsys.readouterr().out == f"SQLite database {path} is at version 1: nothing to do\n"
+    assert run(monkeypatch, "db", "check", "--store", f"sqlite:///{path}") == 0
+    assert capsys.readouterr().out == f"SQLite database {path} is at version 1, which is what this Tidemill needs\n"
+
+
+def test_a_check_creates_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The address may be misspelt."""
+    assert run(monkeypatch, "db", "check", "--store", f"sqlite:///{path}") == 1
+    assert "has no schema yet, and this Tidemill needs version 1: see that the address is right" in (
+        capsys.readouterr().out
+    )
+    assert not path.exists()
+
+
+def test_a_newer_schema_is_left_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says which Tidemill to run."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    assert run(monkeypatch, "db", "check", "--store", f"sqlite:///{path}") == 1
+    assert "is at version 99, and this Tidemill knows versions up to 1: run the newer" in capsys.readouterr().out
+    assert run(monkeypatch, "db", "upgrade", "--store", f"sqlite:///{path}") == 2
+    assert "its schema has version 99" in capsys.readouterr().err
+
+
+def test_the_address_may_be_a_setting(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is given wins."""
+    monkeypatch.setenv("TIDEMILL_STORE", f"sqlite:///{path}")
+    assert run(monkeypatch, "db", "upgrade") == 0
+    assert path.exists()
+    assert run(monkeypatch, "db", "check", "--store", f"sqlite:///{path}.other") == 1
+
+
+@pytest.mark.parametrize("command", [["db", "check"], ["db", "upgrade"], ["doctor"]])
+@pytest.mark.parametrize(
+    ("address", "complaint"),
+    [
+        (None, "name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE"),
+        ("memory://", "a store in memory ends with its process"),
+        ("mysql://me:secret@host/db", "store 'mysql://me:…@host/db': an address looks like"),
+        ("postgresql://me:secret@127.0.0.1:1/db", "PostgreSQL database db at 127.0.0.1:1: nothing listens there"),
+        ("postgresql://me:se/cr@et@host/db", "the database URL cannot be read"),
+    ],
+)
+def test_a_store_that_cannot_be_reached_is_exit_code_2(
+    command: list[str],
+    address: str | None,
+    complaint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One line, and never a password."""
+    monkeypatch.delenv("TIDEMILL_STORE", raising=False)
+    arguments = [] if address is None else ["--store", address]
+    assert run(monkeypatch, *command, *arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(complaint)
+    assert "secret" not in err
+    assert "cr@et" not in err
+
+
+async def test_a_postgresql_database_is_upgraded_once(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a thread, as the command runs a loop of its own."""
+    url = await postgres.fresh_database()
+    verbs = ("check", "upgrade", "check")
+    codes = [await asyncio.to_thread(run, monkeypatch, "db", verb, "--store", url) for verb in verbs]
+    assert codes == [1, 0, 0]
+    out = capsys.readouterr().out.splitlines()
+    assert "has no schema yet" in out[0]
+    assert out[1].endswith("brought from version 0 to 1")
+    assert out[2].endswith("is at version 1, which is what this Tidemill needs")
