@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from tidemill.graphs.codec import Codec
 from tidemill.graphs.definition import Reactor
 
 
@@ -27,6 +28,9 @@ class Housing(Protocol):
     @property
     def is_kept(self) -> bool:
         """Whether the store holds what is left undone, for the reactor's next life."""
+
+    def codec_for(self, source: str) -> Codec | None:
+        """Return how boundaries of a source are stored; None if they cannot be."""
 
     def unsaved(self) -> None:
         """Something has changed since the last checkpoint."""

@@ -6,10 +6,14 @@ from typing import Any, Protocol
 
 from tidemill.engine.graphs.dead_letters import Archive
 from tidemill.engine.graphs.step import Step, Stepping
+from tidemill.graphs.codec import Codec
 from tidemill.graphs.definition import Durability, Reactor
 from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.graphs.state import Recovery
 from tidemill.storage.ports import PartKind
+
+CodecFor = Callable[[str], Codec | None]
+"""How boundaries of a source are stored, by its name; None if they cannot be."""
 
 
 class Kept(Protocol):
@@ -63,8 +67,8 @@ class Keeper(Protocol):
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         """Remember that a reactor is paused, or that it is not."""
 
-    def archive(self, tenant: str, owner: PartKind, source: str) -> Archive:
-        """Return where the letters of a reactor or accumulator are kept."""
+    def archive(self, tenant: str, owner: PartKind, source: str, codec_for: CodecFor | None = None) -> Archive:
+        """Return where the letters of a reactor or accumulator are kept; a reactor says how its inputs are stored."""
 
     def add_recovery(self, tenant: str, recovery: Recovery) -> None:
         """Record something that the supervisor did."""
@@ -83,7 +87,7 @@ class NoArchive(Archive):
 class NoKeeper(Keeper):
     """Without a store everything works, and starts fresh."""
 
-    def durability(self, reactor: Reactor) -> Durability:  # noqa: ARG002 - whatever was declared
+    def durability(self, reactor: Reactor) -> Durability:
         return "none"
 
     def note(self, reactor: Any) -> None:
@@ -116,7 +120,7 @@ class NoKeeper(Keeper):
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         pass
 
-    def archive(self, tenant: str, owner: PartKind, source: str) -> Archive:  # noqa: ARG002 - nobody's are kept
+    def archive(self, tenant: str, owner: PartKind, source: str, codec_for: CodecFor | None = None) -> Archive:
         return NoArchive()
 
     def add_recovery(self, tenant: str, recovery: Recovery) -> None:

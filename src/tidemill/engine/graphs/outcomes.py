@@ -52,7 +52,7 @@ class Outcomes:
         self._clock = environment.clock
         definition = reactor.definition
         self.log = FiringLog(definition.name, definition.names, self._clock)
-        archive = environment.keeper.archive(reactor.tenant, "reactor", definition.name)
+        archive = environment.keeper.archive(reactor.tenant, "reactor", definition.name, reactor.codec_for)
         limit = environment.settings.dead_letter_limit
         self.letters = DeadLetterBox(definition.name, self._clock, limit, reactor.drop, archive)
         self.failures = 0

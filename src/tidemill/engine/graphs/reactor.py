@@ -13,6 +13,7 @@ from tidemill.engine.graphs.push_path import Accumulating, PushPath
 from tidemill.engine.graphs.supervision import Supervision
 from tidemill.engine.graphs.target import Target
 from tidemill.engine.graphs.wheel import Wheel
+from tidemill.graphs.codec import Codec, UnstorableError
 from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.health import REACTOR_MOVES, ReactorHealth
@@ -148,6 +149,12 @@ class RunningReactor(Housing, Target):
     def schema_digest(self) -> bytes:
         """What changes when the annotations of its accumulators do."""
         return digest_of([(one.name, one.schema_digest) for one in self.accumulators])
+
+    def codec_for(self, source: str) -> Codec | None:
+        try:
+            return next((one.codecs.boundary for one in self.accumulators if one.name == source), None)
+        except UnstorableError:
+            return None
 
     def note(self) -> None:
         self.wheel.note()

@@ -22,7 +22,7 @@ NAMES = {
     "restarted": events.COMPONENT_RESTARTED,
     "failed": events.COMPONENT_FAILED,
     "cancelled": events.STOP_TIMED_OUT,
-    "restored": events.SNAPSHOT_DAMAGED,
+    "restored": events.RESTORED_IN_PART,
 }
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.graphs.accumulator import RunningAccumulator
+from tidemill.engine.graphs.checkpoints.sealing import sealed
 from tidemill.engine.graphs.firing import Due
 from tidemill.engine.graphs.reactor import RunningReactor
-from tidemill.graphs.snapshot import AccumulatorPart, Named, ReactorPart, StoredFiring, encode, seal
+from tidemill.graphs.snapshot import AccumulatorPart, Named, ReactorPart, StoredFiring, encode
 from tidemill.storage.ports import Covered, Part, PartKey
 
 
@@ -69,25 +70,16 @@ class Capture(msgspec.Struct, frozen=True):
 
 def capture(circle: Circle, moment: int, at: datetime) -> Capture:
     """Take the snapshot of a circle, or raise UnstorableError; from here on every change is one since then."""
-    parts = [_sealed(one, moment, at, encode(_reactor_part(one))) for one in circle.reactors]
-    parts += [_sealed(one, moment, at, encode(_accumulator_part(one))) for one in circle.accumulators]
+    parts = [_part(one, moment, at, encode(_reactor_part(one))) for one in circle.reactors]
+    parts += [_part(one, moment, at, encode(_accumulator_part(one))) for one in circle.accumulators]
     for reactor in circle.reactors:
         reactor.wheel.mark_saved()
     return Capture(circle, parts, [one.position for one in circle.accumulators])
 
 
-def _sealed(thing: RunningReactor | RunningAccumulator, moment: int, at: datetime, payload: bytes) -> Part:
+def _part(thing: RunningReactor | RunningAccumulator, moment: int, at: datetime, payload: bytes) -> Part:
     key = PartKey(thing.tenant, thing.component, thing.name)
-    generation, digest = thing.generation + 1, thing.schema_digest
-    return Part(
-        key=key,
-        generation=generation,
-        moment=moment,
-        taken_at=at,
-        digest=digest,
-        checksum=seal(payload, key, generation, moment, digest),
-        payload=payload,
-    )
+    return sealed(key, thing.generation + 1, moment, at, thing.schema_digest, payload)
 
 
 def _accumulator_part(one: RunningAccumulator) -> AccumulatorPart:

@@ -13,10 +13,10 @@ from datetime import timedelta
 
 from tidemill.engine.graphs.checkpoints.capture import Capture, Circle, capture, circles
 from tidemill.engine.graphs.checkpoints.journal import Health, Journal
-from tidemill.engine.graphs.checkpoints.letters import LetterArchive, Notes
+from tidemill.engine.graphs.checkpoints.letters import LetterArchive, LetterOwner, Notes
 from tidemill.engine.graphs.dead_letters import Archive
 from tidemill.engine.graphs.environment import Environment
-from tidemill.engine.graphs.keeping import Keeper
+from tidemill.engine.graphs.keeping import CodecFor, Keeper
 from tidemill.engine.graphs.reactor import RunningReactor
 from tidemill.engine.graphs.step import Step, Stepping
 from tidemill.graphs.codec import UnstorableError
@@ -105,8 +105,8 @@ class Checkpointer(Keeper, Health):
                 f"reactor '{reactor}' is {word}, but a restart will not know of it: {error}"
             ) from error
 
-    def archive(self, tenant: str, owner: PartKind, source: str) -> Archive:
-        return LetterArchive(self._notes, self.hurry, tenant, owner, source)
+    def archive(self, tenant: str, owner: PartKind, source: str, codec_for: CodecFor | None = None) -> Archive:
+        return LetterArchive(self._notes, self.hurry, LetterOwner(tenant, owner, source, codec_for))
 
     def add_recovery(self, tenant: str, recovery: Recovery) -> None:
         self._notes.recoveries.append(

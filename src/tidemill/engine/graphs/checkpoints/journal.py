@@ -10,9 +10,9 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
+from tidemill.engine.graphs.checkpoints.sealing import marked
 from tidemill.engine.graphs.step import Step, Stepping
 from tidemill.graphs.result import Receipt
-from tidemill.graphs.snapshot import mark
 from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.storage.ports import Checkpoints, JournalEntry
 
@@ -114,9 +114,7 @@ class Journal:
 
     def _entry(self, stepping: Stepping, payload: bytes) -> JournalEntry:
         self._position += 1
-        position = self._position
-        checksum = mark(payload, stepping.journal_seed, position)
-        return JournalEntry(key=stepping.journal_key, position=position, checksum=checksum, payload=payload)
+        return marked(stepping.journal_key, stepping.journal_seed, self._position, payload)
 
     def _refuse(self, steps: list[Appended], reason: str) -> None:
         for stepping, step, _, future in steps:

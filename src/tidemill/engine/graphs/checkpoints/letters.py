@@ -1,15 +1,17 @@
 """Dead letters as they are stored, and everything else that is noted between two writes."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.dead_letters import Archive, Gathered
 from tidemill.engine.graphs.firing import Due
+from tidemill.engine.graphs.keeping import CodecFor
 from tidemill.engine.graphs.reactor import RunningReactor
 from tidemill.graphs.admission import MisfitError
+from tidemill.graphs.codec import Codec, UnstorableError, encode_plain
 from tidemill.graphs.inputs import Taken
 from tidemill.graphs.result import DeadLetter, plain
 from tidemill.kernel.errors import StoreError
@@ -46,15 +48,15 @@ async def _write_letters(store: Store, letters: dict[str, StoredLetter | None]) 
 
 
 class LetterContent(msgspec.Struct, frozen=True):
-    """A letter's payload. Values are plain: a replay makes of them what is declared then, as it does of any event."""
+    """A letter's payload. Events are plain: a replay makes of them what is declared then, as it does of any event."""
 
     kind: Literal["event", "firing"]
     error: str
     attempts: int
     form: str = "json"
-    event: Any = None
-    gathered: list[Any] | None = None
-    inputs: dict[str, Any] | None = None
+    event: bytes = b""
+    gathered: list[bytes] | None = None
+    inputs: dict[str, bytes] | None = None
     firing: tuple[str, int, list[str]] | None = None
     """Series, number, and the graphs that failed."""
 
@@ -63,24 +65,32 @@ StoredContent = tuple[StoredLetter, LetterContent]
 """A letter as stored, and what it says."""
 
 
+class LetterOwner(NamedTuple):
+    """Whose letters they are; a reactor says how its inputs are stored."""
+
+    tenant: str
+    kind: PartKind
+    name: str
+    codec_for: CodecFor | None
+
+
 class LetterArchive(Archive):
     """Keeps the letters of one reactor or accumulator in the store."""
 
-    def __init__(self, notes: Notes, hurry: Callable[[], None], tenant: str, owner: PartKind, source: str) -> None:
+    def __init__(self, notes: Notes, hurry: Callable[[], None], owner: LetterOwner) -> None:
         self._notes = notes
         self._hurry = hurry
-        self._tenant = tenant
         self._owner = owner
-        self._source = source
 
     def put(self, letter: DeadLetter, detail: Any) -> None:
+        owner = self._owner
         self._notes.letters[letter.id] = StoredLetter(
             id=letter.id,
-            tenant=self._tenant,
-            owner=self._owner,
-            source=self._source,
+            tenant=owner.tenant,
+            owner=owner.kind,
+            source=owner.name,
             at=letter.at,
-            payload=msgspec.msgpack.encode(_content(letter, detail)),
+            payload=msgspec.msgpack.encode(_content(letter, detail, owner.codec_for)),
         )
         self._hurry()
 
@@ -89,21 +99,35 @@ class LetterArchive(Archive):
         self._hurry()
 
 
-def _content(letter: DeadLetter, detail: Any) -> LetterContent:
+def _content(letter: DeadLetter, detail: Any, codec_for: CodecFor | None) -> LetterContent:
     content = LetterContent(letter.kind, letter.error, letter.attempts)
     replace = msgspec.structs.replace
     if letter.kind == "firing":
         due, failed = detail
-        inputs = {name: _plain(value) for name, value in (letter.inputs or {}).items()}
+        stored = (letter.inputs or {}).items()
+        inputs = {name: _packed(value, codec_for(name) if codec_for else None) for name, value in stored}
         return replace(content, inputs=inputs, firing=(due.series, due.number, failed))
     if isinstance(detail, Gathered):
-        return replace(content, gathered=[_plain(event) for event in detail.events])
-    return replace(content, event=_plain(letter.event), form=detail)
+        return replace(content, gathered=[_packed(event) for event in detail.events])
+    return replace(content, event=_packed(letter.event), form=detail)
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as what msgpack can hold; bytes stay bytes."""
-    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else plain(value)
+def _packed(value: Any, codec: Codec | None = None) -> bytes:
+    """Return a value as bytes in the best way there is; what msgspec does not know at all is described."""
+    try:
+        return encode_plain(value) if codec is None else codec.encode(value)
+    except UnstorableError:
+        return encode_plain(plain(value))
+
+
+def _unpacked(data: bytes, codec: Codec | None = None) -> Any:
+    """Return a value as its codec reads it, or else plain."""
+    if codec is not None:
+        try:
+            return codec.decode(data)
+        except MisfitError:
+            pass
+    return msgspec.msgpack.decode(data)
 
 
 def event_letters(one: RunningAccumulator, stored: Sequence[StoredContent]) -> list[tuple[DeadLetter, Any]]:
@@ -111,10 +135,10 @@ def event_letters(one: RunningAccumulator, stored: Sequence[StoredContent]) -> l
     letters: list[tuple[DeadLetter, Any]] = []
     for row, content in stored:
         if content.gathered is not None:
-            events = [_as_declared(one, event) for event in content.gathered]
+            events = [_as_declared(one, _unpacked(event)) for event in content.gathered]
             letters.append((_letter(row, content, event=events), Gathered(events)))
         else:
-            letters.append((_letter(row, content, event=content.event), content.form))
+            letters.append((_letter(row, content, event=_unpacked(content.event)), content.form))
     return letters
 
 
@@ -122,24 +146,13 @@ def firing_letters(reactor: RunningReactor, stored: Sequence[StoredContent]) -> 
     """Return a reactor's letters with what a replay needs."""
     letters = []
     for row, content in stored:
-        inputs = _inputs(reactor, content.inputs or {})
+        stored_inputs = (content.inputs or {}).items()
+        inputs = {name: _unpacked(data, reactor.codec_for(name)) for name, data in stored_inputs}
         snapshot = [inputs.get(one.name) for one in reactor.accumulators]
         series, number, failed = content.firing or ("", 0, [])
         due = Due(series, number, Taken(snapshot, [], 0), [], attempt=content.attempts)
         letters.append((_letter(row, content, inputs=inputs), (due, failed)))
     return letters
-
-
-def _inputs(reactor: RunningReactor, stored: dict[str, Any]) -> dict[str, Any]:
-    """Return the inputs of a firing as they are declared by now; what no longer fits stays as it was stored."""
-    found = {}
-    for one in reactor.accumulators:
-        if one.name in stored:
-            try:
-                found[one.name] = one.boundary.admit(stored[one.name])
-            except MisfitError:
-                found[one.name] = stored[one.name]
-    return found
 
 
 def _as_declared(one: RunningAccumulator, event: Any) -> Any:

@@ -14,6 +14,7 @@ import msgspec
 from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.checkpoints.capture import circles
 from tidemill.engine.graphs.checkpoints.letters import StoredContent, event_letters, firing_letters, read_letter
+from tidemill.engine.graphs.checkpoints.sealing import is_entry_intact, is_intact
 from tidemill.engine.graphs.firing import Due
 from tidemill.engine.graphs.firing_log import Series
 from tidemill.engine.graphs.reactor import RunningReactor
@@ -21,7 +22,7 @@ from tidemill.engine.graphs.staging import ManagedGraph
 from tidemill.graphs.admission import MisfitError
 from tidemill.graphs.codec import Codec
 from tidemill.graphs.inputs import Entry, Taken
-from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, Named, ReactorPart, StoredFiring, mark, seal
+from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, Named, ReactorPart, StoredFiring
 from tidemill.storage.ports import JournalEntry, Part, PartKey, Store, StoredLetter
 
 Content = TypeVar("Content", ReactorPart, AccumulatorPart)
@@ -114,7 +115,7 @@ class Restoration:
             if thing not in self._reactors and thing not in self._accumulators:
                 continue  # it runs already
             stored = [part for part in self._memory.parts if part.key == _key(thing)]
-            sound = [part for part in stored if _is_intact(part)]
+            sound = [part for part in stored if is_intact(part)]
             intact[_key(thing)] = sound
             if sound != stored:
                 limit = min(limit, self._complain_of_damage(thing, stored, sound))
@@ -210,7 +211,7 @@ class Restoration:
                 one.state = one.kept_state
 
     def _step(self, one: RunningAccumulator, entry: JournalEntry) -> Any:
-        if entry.checksum != mark(entry.payload, one.journal_seed, entry.position):
+        if not is_entry_intact(entry):
             self._complain(one, f"entry {entry.position} of its journal is damaged and was left out")
             return None
         try:
@@ -247,10 +248,6 @@ class Restoration:
             except msgspec.DecodeError as error:
                 self._complain(thing, f"its dead letter '{row.id}' cannot be read and stays in the store: {error}")
         return found
-
-
-def _is_intact(part: Part) -> bool:
-    return part.checksum == seal(part.payload, part.key, part.generation, part.moment, part.digest)
 
 
 def _not_after(limit: float, parts: list[Part]) -> Part:

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, ReactorPart, journal_seed, mark, seal
+from tidemill.engine.graphs.checkpoints.sealing import is_entry_intact, is_intact
+from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, ReactorPart
 from tidemill.storage.ports import JournalEntry, Part, PartKey
 
 Content = ReactorPart | AccumulatorPart
@@ -24,7 +25,7 @@ class Generation(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, part: Part) -> "Generation":
         """Check and decode a part."""
-        if part.checksum != seal(part.payload, part.key, part.generation, part.moment, part.digest):
+        if not is_intact(part):
             return cls(part, is_intact=False)
         try:
             return cls(
@@ -87,7 +88,7 @@ def read_histories(parts: Iterable[Part]) -> dict[PartKey, History]:
 
 def read_entry(entry: JournalEntry) -> JournalRecord | str | None:
     """Return what a journal entry records, why it cannot be read, or None if it is damaged."""
-    if entry.checksum != mark(entry.payload, journal_seed(*entry.key), entry.position):
+    if not is_entry_intact(entry):
         return None
     try:
         return msgspec.msgpack.decode(entry.payload, type=JournalRecord)
