@@ -5,8 +5,8 @@ import keyword
 from collections.abc import Callable
 from typing import Any, overload
 
+from tidemill.annotations.signatures import AuthorFunction, caller_location
 from tidemill.graphs.definition import Accumulator, Kafka, Kind, Nats, Source
-from tidemill.graphs.signatures import AuthorFunction, caller_location
 from tidemill.kernel.durations import Duration, parse_positive
 from tidemill.kernel.errors import DefinitionError, Location
 

@@ -7,8 +7,8 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import msgspec
 
-from tidemill.graphs.signatures import AuthorFunction, Parameter, Signature, caller_location
-from tidemill.graphs.variants import label, without_none
+from tidemill.annotations.signatures import AuthorFunction, Parameter, Signature, caller_location
+from tidemill.annotations.variants import label, without_none
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.suggestions import did_you_mean

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tidemill.graphs.admission import Admission, MisfitError
+from tidemill.annotations.admission import Admission, MisfitError
+from tidemill.annotations.variants import label
 from tidemill.graphs.compiler import Compiled, Routine
 from tidemill.graphs.context import Context
 from tidemill.graphs.emission import Desk, write_direct
 from tidemill.graphs.result import GraphResult
-from tidemill.graphs.variants import label
 from tidemill.graphs.wired import Input
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean

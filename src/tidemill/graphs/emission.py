@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import msgspec
 
+from tidemill.annotations.variants import NoneType
 from tidemill.graphs.ordering import ancestors, has_parallel_waits, in_order, shared
 from tidemill.graphs.result import SKIPPED
 from tidemill.graphs.routes import AnyLive, Guard, Routes, RouteTest, Test
 from tidemill.graphs.shape import Shape, free_ending
-from tidemill.graphs.variants import NoneType
 from tidemill.graphs.wired import Edge, Origin, WiredNode, Wiring
 from tidemill.kernel.concurrency import Strands, in_thread
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
+from tidemill.annotations.signatures import AuthorFunction, caller_location
 from tidemill.graphs.compiler import Compiled, compile_graph
 from tidemill.graphs.definition import Accumulator, Node, Reactor
 from tidemill.graphs.direct import direct_call
-from tidemill.graphs.signatures import AuthorFunction, caller_location
 from tidemill.graphs.wiring import wire
 from tidemill.kernel.errors import DefinitionError
 

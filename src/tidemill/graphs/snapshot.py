@@ -10,7 +10,7 @@ from zlib import crc32
 
 import msgspec
 
-from tidemill.graphs.codec import encode_plain
+from tidemill.annotations.codec import encode_plain
 
 Named = tuple[str, bytes]
 """An accumulator's name, and a boundary of its."""

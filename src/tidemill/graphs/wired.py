@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from tidemill.annotations.signatures import Parameter
 from tidemill.graphs.definition import Node
-from tidemill.graphs.signatures import Parameter
 
 
 class Origin(Enum):

@@ -14,11 +14,8 @@ from typing import Any
 
 import msgspec
 
-from tidemill.graphs.context import Context
-from tidemill.graphs.definition import Accumulator, Node, Reactor
-from tidemill.graphs.routes import unreachable
-from tidemill.graphs.signatures import MISSING, Parameter, Signature
-from tidemill.graphs.variants import (
+from tidemill.annotations.signatures import MISSING, Parameter, Signature
+from tidemill.annotations.variants import (
     NoneType,
     Variant,
     accepts_none,
@@ -29,6 +26,9 @@ from tidemill.graphs.variants import (
     variants,
     without_none,
 )
+from tidemill.graphs.context import Context
+from tidemill.graphs.definition import Accumulator, Node, Reactor
+from tidemill.graphs.routes import unreachable
 from tidemill.graphs.wired import Edge, Input, Origin, WiredNode, Wiring
 from tidemill.kernel.errors import DefinitionError, Problem
 from tidemill.kernel.suggestions import did_you_mean

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Iterator
 
+from tidemill.annotations.variants import label
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.graphs.staging import Offer
 from tidemill.engine.registry import PackageState, Registry
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
-from tidemill.graphs.variants import label
 from tidemill.kernel.errors import DefinitionError, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.loader import Package

@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
+from tidemill.annotations.variants import label
 from tidemill.cli.output import Format, say, show_code, show_rows
 from tidemill.graphs.graph import Graph
-from tidemill.graphs.variants import label
 from tidemill.graphs.wired import WiredNode
 from tidemill.kernel.errors import DefinitionError, RequestError
 from tidemill.kernel.suggestions import did_you_mean

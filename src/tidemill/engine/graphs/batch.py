@@ -7,12 +7,12 @@ whenever the process dies, each event is either still held or already part of a 
 import asyncio
 from typing import Any, Self
 
+from tidemill.annotations.admission import MisfitError
 from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.dead_letters import Gathered, Replayed
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.outlet import Answer, answered
 from tidemill.engine.graphs.step import Step
-from tidemill.graphs.admission import MisfitError
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.result import DeadLetter, Receipt

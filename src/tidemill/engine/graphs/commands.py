@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from tidemill.annotations.admission import Admission, MisfitError
 from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.reactor import RunningReactor
-from tidemill.graphs.admission import Admission, MisfitError
 from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.result import DeadLetter, Firing, Receipt, plain
 from tidemill.graphs.state import AccumulatorState, Latency, ReactorState, Recovery

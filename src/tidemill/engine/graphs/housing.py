@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tidemill.graphs.codec import Codec
+from tidemill.annotations.codec import Codec
 from tidemill.graphs.definition import Reactor
 
 

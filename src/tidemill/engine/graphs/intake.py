@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tidemill.annotations.admission import Admission, MisfitError
 from tidemill.engine.graphs.dead_letters import DeadLetterBox, Gathered, Replayed
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.outlet import Answer, Outlet, answered
 from tidemill.engine.graphs.push_path import Handle, PushPath
 from tidemill.engine.graphs.target import Target
-from tidemill.graphs.admission import Admission, MisfitError
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.result import DeadLetter, Receipt

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from tidemill.annotations.codec import Codec
 from tidemill.engine.graphs.dead_letters import Archive
 from tidemill.engine.graphs.step import Step, Stepping
-from tidemill.graphs.codec import Codec
 from tidemill.graphs.definition import Durability, Reactor
 from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.graphs.state import Recovery

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Self
 
+from tidemill.annotations.admission import MisfitError
 from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.batch import Batch
 from tidemill.engine.graphs.dead_letters import Replayed
@@ -15,7 +16,6 @@ from tidemill.engine.graphs.sources.feed import Listener
 from tidemill.engine.graphs.sources.opening import open_feed
 from tidemill.engine.graphs.step import Step
 from tidemill.engine.graphs.target import Target
-from tidemill.graphs.admission import MisfitError
 from tidemill.graphs.definition import Accumulator, Kind
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.result import Receipt

@@ -6,8 +6,8 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from tidemill.graphs.admission import Admission, MisfitError
-from tidemill.graphs.variants import members
+from tidemill.annotations.admission import Admission, MisfitError
+from tidemill.annotations.variants import members
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 
 

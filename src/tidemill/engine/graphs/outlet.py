@@ -9,12 +9,12 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+from tidemill.annotations.admission import Admission, MisfitError
+from tidemill.annotations.codec import UnstorableError
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.lane import Tally
 from tidemill.engine.graphs.step import Codecs, Step
 from tidemill.engine.graphs.target import Target
-from tidemill.graphs.admission import Admission, MisfitError
-from tidemill.graphs.codec import UnstorableError
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.result import Receipt
 from tidemill.graphs.snapshot import encode, journal_seed

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, Protocol
 
+from tidemill.annotations.admission import Admission
 from tidemill.engine.graphs.lane import NEWS, SAVED, Lane, Tally
-from tidemill.graphs.admission import Admission
 from tidemill.graphs.compiler import Compiled, Routine
 from tidemill.graphs.emission import Page
 from tidemill.graphs.inputs import Inputs

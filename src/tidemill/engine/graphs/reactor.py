@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tidemill.annotations.codec import Codec, UnstorableError
 from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.housing import Housing
@@ -13,7 +14,6 @@ from tidemill.engine.graphs.push_path import Accumulating, PushPath
 from tidemill.engine.graphs.supervision import Supervision
 from tidemill.engine.graphs.target import Target
 from tidemill.engine.graphs.wheel import Wheel
-from tidemill.graphs.codec import Codec, UnstorableError
 from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.health import REACTOR_MOVES, ReactorHealth

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tidemill.annotations.codec import UnstorableError
 from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.kinds import spawn
 from tidemill.engine.graphs.reactor import RunningReactor
 from tidemill.engine.graphs.step import Codecs
 from tidemill.engine.registry import Key, PackageState, Registry
-from tidemill.graphs.codec import UnstorableError
 from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph

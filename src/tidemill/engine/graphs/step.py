@@ -4,7 +4,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from tidemill.graphs.codec import Codec, codec_of
+from tidemill.annotations.codec import Codec, codec_of
 from tidemill.graphs.definition import Accumulator, Kind
 from tidemill.graphs.result import Receipt
 from tidemill.graphs.snapshot import JournalRecord, digest_of

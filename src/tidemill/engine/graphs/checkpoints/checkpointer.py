@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
+from tidemill.annotations.codec import UnstorableError
 from tidemill.engine.graphs.checkpoints.capture import Capture, Circle, capture, circles
 from tidemill.engine.graphs.checkpoints.journal import Health, Journal
 from tidemill.engine.graphs.checkpoints.letters import LetterArchive, LetterOwner, Notes
@@ -19,7 +20,6 @@ from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.keeping import CodecFor, Keeper
 from tidemill.engine.graphs.reactor import RunningReactor
 from tidemill.engine.graphs.step import Step, Stepping
-from tidemill.graphs.codec import UnstorableError
 from tidemill.graphs.definition import Durability, Reactor
 from tidemill.graphs.result import Receipt
 from tidemill.graphs.state import Recovery

@@ -5,13 +5,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from tidemill.annotations.admission import MisfitError
+from tidemill.annotations.codec import Codec, UnstorableError, encode_plain
 from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.dead_letters import Archive, Gathered
 from tidemill.engine.graphs.firing import Due
 from tidemill.engine.graphs.keeping import CodecFor
 from tidemill.engine.graphs.reactor import RunningReactor
-from tidemill.graphs.admission import MisfitError
-from tidemill.graphs.codec import Codec, UnstorableError, encode_plain
 from tidemill.graphs.inputs import Taken
 from tidemill.graphs.result import DeadLetter, plain
 from tidemill.kernel.errors import StoreError

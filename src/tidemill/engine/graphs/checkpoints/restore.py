@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from tidemill.annotations.admission import MisfitError
+from tidemill.annotations.codec import Codec
 from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.checkpoints.capture import circles
 from tidemill.engine.graphs.checkpoints.letters import StoredContent, event_letters, firing_letters, read_letter
@@ -19,8 +21,6 @@ from tidemill.engine.graphs.firing import Due
 from tidemill.engine.graphs.firing_log import Series
 from tidemill.engine.graphs.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
-from tidemill.graphs.admission import MisfitError
-from tidemill.graphs.codec import Codec
 from tidemill.graphs.inputs import Entry, Taken
 from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, Named, ReactorPart, StoredFiring
 from tidemill.storage.ports import JournalEntry, Part, PartKey, Store, StoredLetter

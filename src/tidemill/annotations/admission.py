@@ -4,7 +4,7 @@ from typing import Annotated, Any, get_origin, is_typeddict
 
 import msgspec
 
-from tidemill.graphs.variants import label, members, variants
+from tidemill.annotations.variants import label, members, variants
 
 
 class MisfitError(ValueError):

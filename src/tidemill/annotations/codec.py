@@ -9,8 +9,8 @@ from typing import Any, Protocol, get_args, get_origin
 
 import msgspec
 
-from tidemill.graphs.admission import MisfitError
-from tidemill.graphs.variants import label, members, runtime_classes
+from tidemill.annotations.admission import MisfitError
+from tidemill.annotations.variants import label, members, runtime_classes
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 
 ENCODER = msgspec.msgpack.Encoder()

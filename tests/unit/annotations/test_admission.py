@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import tidemill as tm
-from tidemill.graphs.admission import Admission, MisfitError
+from tidemill.annotations.admission import Admission, MisfitError
 
 
 class Quote(tm.Boundary):

@@ -1,0 +1,1 @@
+"""What authors' annotations say: functions read, values told apart, let in, and stored. Shared by both engines."""
