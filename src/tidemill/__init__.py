@@ -6,9 +6,9 @@ Everything an author needs is here: `import tidemill as tm`. Importing it does n
 import importlib
 from types import ModuleType
 
+from tidemill.annotations.context import Context
 from tidemill.engine.graphs.commands import ReactorHandle
 from tidemill.graphs.authoring import batch, passthrough, polling, stream, window
-from tidemill.graphs.context import Context
 from tidemill.graphs.definition import Accumulator, Boundary, Kafka, Nats, Reactor, Source, all_of, any_of
 from tidemill.graphs.graph import Graph
 from tidemill.graphs.health import AccumulatorHealth, ReactorHealth

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from tidemill.annotations.admission import Admission, MisfitError
+from tidemill.annotations.context import Context
 from tidemill.annotations.variants import label
 from tidemill.graphs.compiler import Compiled, Routine
-from tidemill.graphs.context import Context
 from tidemill.graphs.emission import Desk, write_direct
 from tidemill.graphs.result import GraphResult
 from tidemill.graphs.wired import Input

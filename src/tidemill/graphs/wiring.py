@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from tidemill.annotations.context import Context
 from tidemill.annotations.signatures import MISSING, Parameter, Signature
 from tidemill.annotations.variants import (
     NoneType,
@@ -26,7 +27,6 @@ from tidemill.annotations.variants import (
     variants,
     without_none,
 )
-from tidemill.graphs.context import Context
 from tidemill.graphs.definition import Accumulator, Node, Reactor
 from tidemill.graphs.routes import unreachable
 from tidemill.graphs.wired import Edge, Input, Origin, WiredNode, Wiring

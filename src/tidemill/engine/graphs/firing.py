@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from tidemill.annotations.context import Context
 from tidemill.graphs.compiler import Compiled
-from tidemill.graphs.context import Context
 from tidemill.graphs.inputs import Taken
 from tidemill.graphs.result import GraphResult
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off

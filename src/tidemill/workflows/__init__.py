@@ -1,0 +1,1 @@
+"""Workflows: the domain, pure: no I/O, no asyncio, no clock."""

@@ -1,0 +1,193 @@
+"""The planner: a run as it is, and the time, in; what is to be done about it out. Pure, and the same for equal input.
+
+One pass looks at the tasks in order, so that a skip or a failure travels through the whole run at once. It decides on
+tasks that nobody has decided on yet, wakes those whose time has come, and ends the run when nothing is left.
+
+A mapped task is one task run until the list that it is mapped over is known, and then one per element. To those after
+it, it is one again: failed if any is, done when all are.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from tidemill.workflows.rules import Verdict, judge
+from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.states import RunState, TaskState
+
+WHOLE = -1
+"""The index of a task run that is not one element of a mapping."""
+
+
+class TaskRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One task of a run, or one element of a mapped one, as the planner sees it."""
+
+    task: str
+    index: int = WHOLE
+    state: TaskState = TaskState.NONE
+    variant: str | None = None
+    """The variant of its value, if it succeeded."""
+    size: int | None = None
+    """How many elements its value has, if that is a list."""
+    wake_at: datetime | None = None
+    """When a retry or a deferral is over; None for one that somebody else ends."""
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, as the planner sees it."""
+
+    spec: WorkflowSpec
+    state: RunState
+    tasks: Sequence[TaskRun]
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Bring a task run into another state."""
+
+    task: str
+    index: int
+    before: TaskState
+    after: TaskState
+    reason: str = ""
+
+
+class Expand(msgspec.Struct, frozen=True):
+    """Replace a mapped task by this many task runs, all of them scheduled."""
+
+    task: str
+    size: int
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """End the run."""
+
+    state: RunState
+
+
+Command = Move | Expand | Finish
+
+
+def plan(run: Run, now: datetime) -> list[Command]:
+    """Return what is to be done about a run now; nothing for one that has not begun, or has ended."""
+    return _Planning(run, now).commands() if run.state is RunState.RUNNING else []
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """What those before a task mean for it: the verdict of its rule, and how each of them stands towards it."""
+
+    verdict: Verdict
+    sources: tuple[tuple[Edge, TaskState], ...]
+    states: dict[str, TaskState]
+
+
+def outlook(task: TaskSpec, states: dict[str, TaskState], variants: dict[str, str | None]) -> Outlook:
+    """Judge a task by its rule. Whoever took another branch counts as skipped."""
+    seen = tuple((edge, _towards(edge, states[edge.source], variants.get(edge.source))) for edge in task.edges)
+    worst: dict[str, TaskState] = {}
+    for edge, state in seen:  # one task may be named twice, for its value and for its end
+        if edge.source not in worst or state is TaskState.SKIPPED:
+            worst[edge.source] = state
+    return Outlook(judge(task.rule, list(worst.values())), seen, worst)
+
+
+def _towards(edge: Edge, state: TaskState, variant: str | None) -> TaskState:
+    if state is TaskState.SUCCESS and edge.takes is not None and variant not in edge.takes:
+        return TaskState.SKIPPED
+    return state
+
+
+def together(states: Iterable[TaskState]) -> TaskState:
+    """Return the state of a mapped task from those of its elements."""
+    found = list(states)
+    for state in (TaskState.FAILED, TaskState.UPSTREAM_FAILED, TaskState.CANCELLED):
+        if state in found and all(one.is_terminal for one in found):
+            return state
+    if all(state is TaskState.SKIPPED for state in found):
+        return TaskState.SKIPPED
+    return TaskState.SUCCESS if all(state.is_terminal for state in found) else TaskState.RUNNING
+
+
+def outcome(spec: WorkflowSpec, states: dict[str, TaskState]) -> RunState:
+    """Return how a run ended whose tasks have all ended: its leaves decide."""
+    if any(states[name] is TaskState.CANCELLED for name in spec.leaves):
+        return RunState.CANCELLED
+    return RunState.FAILED if any(states[name].has_failed for name in spec.leaves) else RunState.SUCCESS
+
+
+class _Planning:
+    """One pass over one run."""
+
+    def __init__(self, run: Run, now: datetime) -> None:
+        self._run = run
+        self._now = now
+        self._commands: list[Command] = []
+        self._rows: dict[str, list[TaskRun]] = {task.name: [] for task in run.spec.tasks}
+        for row in sorted(run.tasks, key=lambda row: row.index):
+            self._rows[row.task].append(row)
+        self._states = {name: _state_of(rows) for name, rows in self._rows.items()}
+        self._variants = {name: rows[0].variant for name, rows in self._rows.items() if rows[0].index == WHOLE}
+
+    def commands(self) -> list[Command]:
+        for task in self._run.spec.in_order:
+            if any(row.state is TaskState.NONE for row in self._rows[task.name]):
+                self._decide(task)
+            self._wake(task)
+        if all(state.is_terminal for state in self._states.values()):
+            self._commands.append(Finish(outcome(self._run.spec, self._states)))
+        return self._commands
+
+    def _decide(self, task: TaskSpec) -> None:
+        found = outlook(task, self._states, self._variants)
+        verdict = found.verdict
+        if verdict is Verdict.RUN and task.each is not None:
+            verdict = judge("all_success", [found.states[task.each]])  # whatever its rule, it needs the list
+        if verdict is Verdict.SKIP:
+            self._move(task, TaskState.SKIPPED, _because(found, lambda state: state is TaskState.SKIPPED))
+        elif verdict is Verdict.FAIL:
+            self._move(task, TaskState.UPSTREAM_FAILED, _because(found, lambda state: state.has_failed))
+        elif verdict is Verdict.RUN and task.each is not None and self._rows[task.name][0].index == WHOLE:
+            self._expand(task, task.each)
+        elif verdict is Verdict.RUN:
+            self._move(task, TaskState.SCHEDULED)
+
+    def _expand(self, task: TaskSpec, each: str) -> None:
+        size = self._size_of(each)
+        if size is None:
+            self._move(task, TaskState.UPSTREAM_FAILED, f"'{each}' returned no list to map over")
+        elif size == 0:
+            self._move(task, TaskState.SUCCESS, f"'{each}' returned an empty list")
+        else:
+            self._commands.append(Expand(task.name, size))
+
+    def _size_of(self, name: str) -> int | None:
+        """Return how many elements the value of a task has that succeeded; a mapped one gives those that did."""
+        rows = self._rows[name]
+        if self._run.spec.by_name[name].each is None:
+            return rows[0].size
+        return sum(row.index != WHOLE and row.state is TaskState.SUCCESS for row in rows)
+
+    def _wake(self, task: TaskSpec) -> None:
+        """Schedule what was put off, a retry or a deferral, and has waited long enough."""
+        for row in self._rows[task.name]:
+            waits = row.state in (TaskState.UP_FOR_RETRY, TaskState.DEFERRED)
+            if waits and row.wake_at is not None and row.wake_at <= self._now:
+                self._commands.append(Move(task.name, row.index, row.state, TaskState.SCHEDULED))
+
+    def _move(self, task: TaskSpec, state: TaskState, reason: str = "") -> None:
+        """Bring what nobody has decided on yet into a state: a task, or the elements of a mapping that were cleared."""
+        rows = self._rows[task.name]
+        fresh = {row.index: replace(row, state=state) for row in rows if row.state is TaskState.NONE}
+        self._commands += [Move(task.name, index, TaskState.NONE, state, reason) for index in fresh]
+        self._rows[task.name] = [fresh.get(row.index, row) for row in rows]
+        self._states[task.name] = _state_of(self._rows[task.name])
+
+
+def _state_of(rows: Sequence[TaskRun]) -> TaskState:
+    return rows[0].state if rows[0].index == WHOLE else together(row.state for row in rows)
+
+
+def _because(found: Outlook, matters: Callable[[TaskState], bool]) -> str:
+    names = list(dict.fromkeys(edge.source for edge, state in found.sources if matters(state)))
+    return f"because of {', '.join(map(repr, names))}" if names else ""

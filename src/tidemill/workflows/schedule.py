@@ -1,0 +1,282 @@
+"""Schedules: when the clock starts a workflow.
+
+A schedule is a rule that yields slots, instants at which a run is due. `Cron` reads the clock on the wall of a time
+zone, `Every` keeps an interval. Neither knows what time it is: they are asked about spans of time, and answer the same
+for ever. Which of the slots get a run is the business of `tidemill.workflows.catchup`.
+
+Through changes of the wall clock, a Cron whose hours are named one by one, `30 2 * * *` or `0 6,18 * * *`, means
+times of the day. Each comes once a day: in the fold at its first showing, in the gap at the first instant after it, and
+several times that fall into one gap come together as one slot. A Cron whose hour is a wildcard, a step or a range means
+a rhythm: every instant whose wall time matches is a slot, so that `*/15 * * * *` comes every 15 real minutes through
+the gap and through both passes of the fold.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, available_timezones
+
+from tidemill.kernel.durations import Duration, parse_positive
+from tidemill.kernel.errors import DefinitionError, Location, Problem
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.cron import CronFields, complaints
+from tidemill.workflows.wallclock import DAY, SECOND, WallClock
+
+Catchup = Literal["none", "latest", "all"]
+SlotParams = Callable[[datetime], dict[str, Any]]
+
+_CATCHUPS = ("none", "latest", "all")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HORIZON = 50 * 366 * DAY
+
+
+class Schedule(ABC):
+    """What every schedule has and answers. Moments may be in any zone; slots are aware datetimes in UTC.
+
+    `start` and `end` are part of the schedule: a slot may fall on either, none lies outside.
+
+    `key` tells the schedules of one workflow apart: a slot gets at most one run per (tenant, workflow, key). It is a
+    name and not made of the rule, because the rule may change: with the expression in it, a daily workflow changed to
+    weekdays, or back, would run again for slots that have their run. Two schedules of one workflow need two keys, or
+    they would take each other's slots where they meet. `str(schedule)` is the rule: whoever keeps it sees it change.
+    """
+
+    __slots__ = ("catchup", "end", "key", "limit", "location", "params", "start")
+
+    def __init__(
+        self,
+        *,
+        catchup: Catchup,
+        limit: int,
+        start: datetime | None,
+        end: datetime | None,
+        params: SlotParams | None,
+        key: str,
+        location: Location | None,
+    ) -> None:
+        self.catchup = catchup
+        self.limit = limit
+        self.start = start
+        self.end = end
+        self.params = params
+        self.key = key
+        self.location = location
+        if problems := [Problem(message=said, location=location) for said in self._complaints()]:
+            raise DefinitionError(problems, repr(self))
+        # In UTC, because Python reckons between two datetimes of one zone by the wall clock.
+        self.start = start if start is None else start.astimezone(UTC)
+        self.end = end if end is None else end.astimezone(UTC)
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        """Return the first slot after a moment; None after `end`, or if none comes within 50 years."""
+        slot = self._next(self._from_start(moment))
+        return None if slot is None or (self.end is not None and slot > self.end) else slot
+
+    def slots(self, after: datetime, until: datetime) -> Iterator[datetime]:
+        """Yield the slots in (after, until], in order."""
+        slot = self.next_after(after)
+        while slot is not None and slot <= until:
+            yield slot
+            slot = self.next_after(slot)
+
+    def count(self, after: datetime, until: datetime) -> int:
+        """Return how many slots lie in (after, until], without listing them."""
+        after = self._from_start(after)
+        until = until.astimezone(UTC) if self.end is None else min(until.astimezone(UTC), self.end)
+        return self._count(after, until) if after < until else 0
+
+    def params_for(self, slot: datetime) -> dict[str, Any]:
+        """Return what the author's `params` makes of a slot, which it gets in the schedule's time zone."""
+        return {} if self.params is None else dict(self.params(self.in_zone(slot)))
+
+    @abstractmethod
+    def in_zone(self, slot: datetime) -> datetime:
+        """Return a slot in the schedule's time zone."""
+
+    @abstractmethod
+    def _next(self, moment: datetime) -> datetime | None:
+        """Return the first slot after a moment of UTC, whatever `end` says."""
+
+    @abstractmethod
+    def _count(self, after: datetime, until: datetime) -> int:
+        """Return how many slots lie in (after, until], both in UTC."""
+
+    def _from_start(self, moment: datetime) -> datetime:
+        if moment.tzinfo is None:
+            raise ValueError(f"{moment} has no time zone: slots are counted between aware datetimes")
+        moment = moment.astimezone(UTC)
+        return moment if self.start is None else max(moment, self.start - timedelta.resolution)
+
+    def _complaints(self) -> list[str]:
+        said = []
+        if self.catchup not in _CATCHUPS:
+            hint = did_you_mean(str(self.catchup), _CATCHUPS)
+            said.append(f"catchup is one of {', '.join(map(repr, _CATCHUPS))}, not {self.catchup!r}{hint}")
+        if type(self.limit) is not int or self.limit < 1:
+            said.append(f"limit is a number of slots, at least 1, not {self.limit!r}")
+        if self.params is not None and not callable(self.params):
+            said.append(f"params is a function that makes a dict of a slot, not {self.params!r}")
+        if not isinstance(self.key, str) or not self.key:
+            said.append(f"key is a name, such as 'morning', not {self.key!r}")
+        return said + _complaints_about_bounds(self.start, self.end)
+
+
+class Cron(Schedule):
+    """Slots by the clock on the wall: `Cron("0 6 * * *", timezone="Europe/Berlin")`.
+
+    Five fields (minute, hour, day of month, month, day of week), or six with seconds first, or an alias like `@daily`.
+    """
+
+    __slots__ = ("_clock", "_fields", "expression", "timezone")
+
+    def __init__(
+        self,
+        expression: str,
+        *,
+        timezone: str = "UTC",
+        catchup: Catchup = "latest",
+        limit: int = 100,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        params: SlotParams | None = None,
+        key: str = "default",
+        location: Location | None = None,
+    ) -> None:
+        self.expression = expression
+        self.timezone = timezone
+        super().__init__(catchup=catchup, limit=limit, start=start, end=end, params=params, key=key, location=location)
+        self._fields = CronFields(expression)
+        self._clock = WallClock(ZoneInfo(timezone))
+
+    def in_zone(self, slot: datetime) -> datetime:
+        return slot.astimezone(self._clock.zone)
+
+    def _next(self, moment: datetime) -> datetime | None:
+        try:
+            return self._next_time_of_day(moment) if self._fields.is_fixed else self._next_of_rhythm(moment)
+        except OverflowError:  # the calendar ends with the year 9999
+            return None
+
+    def _next_time_of_day(self, moment: datetime) -> datetime | None:
+        wall = self._fields.after(self._clock.furthest(moment))
+        return None if wall is None else self._clock.first(wall)
+
+    def _next_of_rhythm(self, moment: datetime) -> datetime | None:
+        since = moment.replace(microsecond=0) + SECOND
+        while since - moment < _HORIZON:
+            wall = self._fields.after(self._clock.read(since) - SECOND)
+            if wall is None:
+                break
+            slot = self._clock.shown(wall, since)
+            # A fold shows matches of the last day again, before the next one: so the search begins afresh at a jump.
+            jump = self._clock.next_jump(since, since + DAY)
+            if slot is not None and (jump is None or slot < jump.instant):
+                return slot
+            since = jump.instant if jump is not None else self._clock.end_of_gap(wall)
+        return None
+
+    def _count(self, after: datetime, until: datetime) -> int:
+        after, until = after.replace(microsecond=0), until.replace(microsecond=0)
+        count, clock = self._fields.count, self._clock
+        jumps = clock.jumps(after, until)
+        if self._fields.is_fixed:
+            gaps = (count(jump.expected - SECOND, jump.shown) for jump in jumps if jump.expected < jump.shown)
+            together = sum(max(0, times - 1) for times in gaps)
+            return count(clock.furthest(after), clock.furthest(until)) - together
+        # A gap takes its matches away, a fold (where the count is negative) adds them once more.
+        skipped = sum(count(jump.expected - SECOND, jump.shown - SECOND) for jump in jumps)
+        return count(clock.read(after), clock.read(until)) - skipped
+
+    def _complaints(self) -> list[str]:
+        return complaints(self.expression) + _complaints_about_zone(self.timezone) + super()._complaints()
+
+    def __str__(self) -> str:
+        return f"{self.expression} ({self.timezone})"
+
+    def __repr__(self) -> str:
+        return f"Cron({self.expression!r})"
+
+
+class Every(Schedule):
+    """Slots at a fixed interval: `Every("15m")`.
+
+    They are counted from `start`, or else from the beginning of 1970 in UTC, so that no restart shifts them.
+    """
+
+    __slots__ = ("_period", "interval")
+
+    def __init__(
+        self,
+        interval: Duration,
+        *,
+        catchup: Catchup = "latest",
+        limit: int = 100,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        params: SlotParams | None = None,
+        key: str = "default",
+        location: Location | None = None,
+    ) -> None:
+        self.interval = interval
+        super().__init__(catchup=catchup, limit=limit, start=start, end=end, params=params, key=key, location=location)
+        self._period = _period(interval)
+
+    def in_zone(self, slot: datetime) -> datetime:
+        return slot.astimezone(UTC)
+
+    def _next(self, moment: datetime) -> datetime | None:
+        try:
+            return (self.start or _EPOCH) + (self._number(moment) + 1) * self._period
+        except OverflowError:  # the calendar ends with the year 9999
+            return None
+
+    def _count(self, after: datetime, until: datetime) -> int:
+        return self._number(until) - self._number(after)
+
+    def _number(self, moment: datetime) -> int:
+        return (moment - (self.start or _EPOCH)) // self._period
+
+    def _complaints(self) -> list[str]:
+        try:
+            _period(self.interval)
+        except ValueError as error:
+            return [str(error), *super()._complaints()]
+        return super()._complaints()
+
+    def __str__(self) -> str:
+        return f"every {self._period}" + (f" from {self.start}" if self.start else "")
+
+    def __repr__(self) -> str:
+        return f"Every({self.interval!r})"
+
+
+def _period(interval: Duration) -> timedelta:
+    try:
+        period = timedelta(seconds=parse_positive(interval))
+    except OverflowError:
+        raise ValueError(f"{interval!r} is longer than the calendar") from None
+    if period < timedelta.resolution:
+        raise ValueError(f"{interval!r} is shorter than a microsecond")
+    return period
+
+
+def _complaints_about_zone(name: object) -> list[str]:
+    try:
+        ZoneInfo(name)  # type: ignore[arg-type]
+    except (KeyError, ValueError, TypeError, AttributeError, OSError):  # unknown, malformed, no text, a folder
+        hint = did_you_mean(str(name), available_timezones())
+        return [f"{name!r} is no time zone: it has a name such as 'Europe/Berlin'{hint}"]
+    return []
+
+
+def _complaints_about_bounds(start: datetime | None, end: datetime | None) -> list[str]:
+    said = []
+    for what, bound in (("start", start), ("end", end)):
+        if bound is not None and not isinstance(bound, datetime):
+            said.append(f"{what} is an aware datetime, not {bound!r}")
+        elif bound is not None and bound.utcoffset() is None:
+            said.append(f"{what} {bound} has no time zone: write datetime(..., tzinfo=UTC)")
+    if not said and start is not None and end is not None and end.astimezone(UTC) < start.astimezone(UTC):
+        said.append(f"end {end} is before start {start}")
+    return said

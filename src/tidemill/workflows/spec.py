@@ -1,0 +1,105 @@
+"""A workflow as it is planned and stored: names, edges and numbers, no code.
+
+The planner, the store and another process need no more than this, so a run can be planned although the module that
+declared it is long gone.
+"""
+
+from functools import cached_property
+from graphlib import TopologicalSorter
+from hashlib import sha256
+from heapq import heappop, heappush
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from tidemill.workflows.rules import CLEANING
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """A task that another one waits for: for its value, or (`parameter` is None) only for its end."""
+
+    source: str
+    parameter: str | None = None
+    takes: tuple[str, ...] | None = None
+    """The variants of the value that the parameter admits; None for all."""
+
+
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One task: what it waits for, and how it is run."""
+
+    name: str
+    edges: tuple[Edge, ...] = ()
+    rule: str = "all_success"
+    each: str | None = None
+    """The task over whose list it is mapped."""
+    tries: int = 1
+    timeout: float | None = None
+    pool: str | None = None
+    priority: int = 0
+    queue: str = "default"
+    executor: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None:  # equal tasks are stored alike: 60 is 60.0
+            force_setattr(self, "timeout", float(self.timeout))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The tasks before it, each once, in the order of its parameters."""
+        return tuple(dict.fromkeys(edge.source for edge in self.edges))
+
+
+class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A workflow: its tasks in the order of their declaration."""
+
+    name: str
+    tasks: tuple[TaskSpec, ...]
+    code: str = ""
+    """A digest of the authors' functions."""
+
+    @cached_property
+    def version(self) -> str:
+        """What changes when structure or code does, and only then."""
+        return sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
+
+    @cached_property
+    def by_name(self) -> dict[str, TaskSpec]:
+        """The tasks by their names."""
+        return {task.name: task for task in self.tasks}
+
+    @cached_property
+    def in_order(self) -> tuple[TaskSpec, ...]:
+        """The tasks so that each comes after those before it, else as declared."""
+        sorter: TopologicalSorter[str] = TopologicalSorter({task.name: task.sources for task in self.tasks})
+        place = {task.name: number for number, task in enumerate(self.tasks)}
+        sorter.prepare()
+        ready: list[int] = []
+        ordered: list[TaskSpec] = []
+        while sorter.is_active():
+            for name in sorter.get_ready():
+                heappush(ready, place[name])
+            ordered.append(self.tasks[heappop(ready)])
+            sorter.done(ordered[-1].name)
+        return tuple(ordered)
+
+    @cached_property
+    def leaves(self) -> tuple[str, ...]:
+        """The tasks that decide a run's outcome: the last ones, and in place of those that tidy up, those before."""
+        followers: dict[str, list[TaskSpec]] = {task.name: [] for task in self.tasks}
+        for task in self.tasks:
+            for source in task.sources:
+                followers[source].append(task)
+        decides = {task.name: task.rule not in CLEANING or not task.sources for task in self.tasks}
+        return tuple(
+            task.name
+            for task in self.tasks
+            if decides[task.name] and not any(decides[one.name] for one in followers[task.name])
+        )
+
+    def after(self, name: str) -> tuple[str, ...]:
+        """Return the tasks that come after one, directly or not, in order."""
+        found = {name}
+        for task in self.in_order:
+            if found.intersection(task.sources):
+                found.add(task.name)
+        return tuple(task.name for task in self.in_order if task.name in found and task.name != name)

@@ -1,0 +1,96 @@
+"""The clock on the wall of a time zone: which instants show a given time, and where its hands jump.
+
+An instant is an aware datetime in UTC; a wall time is a naive datetime. Most wall times belong to one instant.
+When the hands are put forward they pass over a gap, whose wall times no instant shows; when they are put back,
+the wall times of the fold are shown twice. Everything here counts in whole seconds, as time zones do.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import NamedTuple
+
+SECOND = timedelta(seconds=1)
+
+# No jump is longer than a day, and no two jumps are as near to one another as that.
+DAY = timedelta(days=1)
+
+
+class Jump(NamedTuple):
+    """An instant at which the hands are moved: what they would have shown, and what they show instead."""
+
+    instant: datetime
+    expected: datetime
+    shown: datetime
+
+
+class WallClock:
+    """The wall clock of one time zone."""
+
+    __slots__ = ("_never_jumps", "zone")
+
+    def __init__(self, zone: tzinfo) -> None:
+        self.zone = zone
+        self._never_jumps = str(zone) == "UTC"
+
+    def read(self, instant: datetime) -> datetime:
+        """Return what the clock shows at an instant."""
+        return instant.astimezone(self.zone).replace(tzinfo=None, fold=0)
+
+    def furthest(self, instant: datetime) -> datetime:
+        """Return the latest wall time that the clock has shown up to an instant: it counts no hour of a fold twice."""
+        local = instant.astimezone(self.zone)
+        if local.fold and (jump := self.next_jump(instant - DAY, instant)):
+            return jump.expected - SECOND
+        return local.replace(tzinfo=None, fold=0)
+
+    def first(self, wall: datetime) -> datetime:
+        """Return the first instant at which the clock shows a wall time, or by which it has passed over it."""
+        return self.shown(wall) or self.end_of_gap(wall)
+
+    def shown(self, wall: datetime, since: datetime | None = None) -> datetime | None:
+        """Return the first instant, not before `since`, that shows a wall time; None if there is none."""
+        for fold in (0, 1):
+            instant = wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC)
+            if (since is None or instant >= since) and self.read(instant) == wall:
+                return instant
+        return None
+
+    def end_of_gap(self, wall: datetime) -> datetime:
+        """Return the first instant after the gap in which a wall time lies."""
+        # Read by the hands before and after the jump, the wall time lies on either side of it.
+        late, early = (wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+        return self._bisect(early, late)
+
+    def jumps(self, after: datetime, until: datetime) -> Iterator[Jump]:
+        """Yield the jumps in (after, until], in order."""
+        while jump := self.next_jump(after, until):
+            yield jump
+            after = jump.instant
+
+    def next_jump(self, after: datetime, until: datetime) -> Jump | None:
+        """Return the first jump in (after, until], or None."""
+        if self._never_jumps:
+            return None
+        offset = self._offset(after)
+        while after < until:
+            probe = min(after + DAY, until)
+            if self._offset(probe) != offset:
+                instant = self._bisect(after, probe)
+                return Jump(instant, self.read(instant - SECOND) + SECOND, self.read(instant))
+            after = probe
+        return None
+
+    def _bisect(self, before: datetime, after: datetime) -> datetime:
+        """Return the first instant in (before, after] with the offset of `after`; `before` has another one."""
+        offset = self._offset(after)
+        low, high = 0, int((after - before).total_seconds())
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._offset(before + middle * SECOND) == offset:
+                high = middle
+            else:
+                low = middle
+        return before + high * SECOND
+
+    def _offset(self, instant: datetime) -> timedelta | None:
+        return instant.astimezone(self.zone).utcoffset()

@@ -1,0 +1,284 @@
+"""From declared tasks to a wired workflow: who waits for whom, what routes where, and everything that is wrong.
+
+A parameter names a task, or is annotated with the params or the context. The rules are those of graphs; what differs is
+that a task may wait for another one's end without its value, that a rule may run it without a value, and that one may
+be mapped over another's list. All problems are collected before any is raised.
+"""
+
+from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
+from hashlib import sha256
+from inspect import unwrap
+from types import CodeType
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from tidemill.annotations.context import Context
+from tidemill.annotations.signatures import Parameter, Signature
+from tidemill.annotations.variants import (
+    NoneType,
+    Variant,
+    accepts_none,
+    admits,
+    clashes,
+    label,
+    members,
+    variants,
+)
+from tidemill.kernel.errors import DefinitionError, Problem
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.definition import Params, Task
+from tidemill.workflows.rules import RULES
+from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+
+
+class WiredTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task with its parameters resolved: what each is filled with."""
+
+    task: Task
+    signature: Signature
+    takes_params: tuple[str, ...]
+    takes_context: tuple[str, ...]
+    spec: TaskSpec
+
+
+class Wired(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow whose tasks fit together."""
+
+    spec: WorkflowSpec
+    tasks: dict[str, WiredTask]
+
+
+def wire(name: str, tasks: Sequence[Task], params: type[Params] | None) -> Wired:
+    """Wire a workflow, or raise one DefinitionError with every problem found."""
+    return _Loom(name, tasks, params).weave()
+
+
+class _Loom:
+    """The work of wiring one workflow: names first, then edges, then what must hold of the whole."""
+
+    def __init__(self, name: str, tasks: Sequence[Task], params: type[Params] | None) -> None:
+        self._name = name
+        self._tasks = tasks
+        self._params = params
+        self._problems: list[Problem] = []
+        self._signatures: dict[str, Signature] = {}
+        self._results: dict[str, tuple[Variant, ...] | None] = {}
+
+    def weave(self) -> Wired:
+        self._read_signatures()
+        wired = {task.name: self._wire_task(task) for task in self._tasks}
+        self._check_routes(wired)
+        self._check_cycles(wired)
+        if self._problems:
+            raise DefinitionError(self._problems, f"workflow '{self._name}'")
+        specs = tuple(one.spec for one in wired.values())
+        return Wired(spec=WorkflowSpec(name=self._name, tasks=specs, code=_digest(self._tasks)), tasks=wired)
+
+    def _complain(self, task: Task, message: str, parameter: str | None = None) -> None:
+        location = task.function.location
+        self._problems.append(Problem(message=message, location=location, node=task.name, parameter=parameter))
+
+    def _read_signatures(self) -> None:
+        if not self._tasks:
+            self._problems.append(Problem(message="a workflow needs at least one task"))
+        seen: dict[str, Task] = {}
+        for task in self._tasks:
+            if task.name in seen:
+                first = seen[task.name].function.location
+                self._complain(task, f"task '{task.name}' is declared twice, first at {first}")
+            seen[task.name] = task
+            signature = task.function.signature()
+            self._problems.extend(signature.problems)
+            self._signatures[task.name] = signature
+            found = variants(signature.returns)
+            self._results[task.name] = found
+            for one, other in clashes(found or ()):
+                self._complain(
+                    task,
+                    f"task '{task.name}' returns {one.label} or {other.label}, which are both '{one.cls.__name__}' at "
+                    "run time: give each a class of its own",
+                )
+
+    # -- edges
+
+    def _wire_task(self, task: Task) -> WiredTask:
+        signature = self._signatures[task.name]
+        params = tuple(one.name for one in signature.parameters if self._takes_params(task, one))
+        context = tuple(one.name for one in signature.parameters if Context in members(one.annotation))
+        data = [one for one in signature.parameters if one.name not in (*params, *context)]
+        edges = [edge for one in data if (edge := self._data_edge(task, one)) is not None]
+        edges += self._order_edges(task)
+        rule = self._rule(task, data)
+        self._check_mapping(task, data)
+        return WiredTask(
+            task=task,
+            signature=signature,
+            takes_params=params,
+            takes_context=context,
+            spec=_spec(task, tuple(edges), rule),
+        )
+
+    def _takes_params(self, task: Task, parameter: Parameter) -> bool:
+        asked = parameter.annotation
+        if not (isinstance(asked, type) and issubclass(asked, Params)):
+            return False
+        if self._params is None or not issubclass(self._params, asked):
+            declared = "no params" if self._params is None else label(self._params)
+            self._complain(
+                task,
+                f"parameter '{parameter.name}' of task '{task.name}' takes {label(asked)}, but workflow "
+                f"'{self._name}' has {declared}: pass params={label(asked)}",
+                parameter.name,
+            )
+        return True
+
+    def _data_edge(self, task: Task, parameter: Parameter) -> Edge | None:
+        if parameter.name not in self._results:
+            known = [name for name in self._results if name != task.name]
+            self._complain(
+                task,
+                f"parameter '{parameter.name}' of task '{task.name}' names no task of workflow '{self._name}'"
+                f"{did_you_mean(parameter.name, known)}",
+                parameter.name,
+            )
+            return None
+        admitted = self._admitted(task, parameter)
+        is_mapped = task.each == parameter.name  # over elements: it is not the list that takes a branch
+        return Edge(parameter.name, parameter.name, None if is_mapped else admitted)
+
+    def _admitted(self, task: Task, parameter: Parameter) -> tuple[str, ...] | None:
+        """Return the variants that a parameter admits; None for all of them."""
+        given = self._given(task, parameter.name)
+        if given is None or variants(parameter.annotation) is None:
+            return None
+        admitted = [one for one in given if admits(parameter.annotation, one)]
+        if not any(one.cls is not NoneType for one in admitted) and any(one.cls is not NoneType for one in given):
+            self._complain(
+                task,
+                f"parameter '{parameter.name}' of task '{task.name}' takes {label(parameter.annotation)}, which can "
+                f"never arrive: task '{parameter.name}' gives {' | '.join(one.label for one in given)}",
+                parameter.name,
+            )
+        return None if len(admitted) == len(given) else tuple(one.label for one in admitted)
+
+    def _given(self, task: Task, source: str) -> tuple[Variant, ...] | None:
+        """Return what one task hands to another: an element if that is mapped over it, a list if it is mapped."""
+        signature = self._signatures[source]
+        if task.each == source:
+            return variants(_element(signature.returns))
+        if next(one for one in self._tasks if one.name == source).each is not None:
+            return variants(list[signature.returns])  # type: ignore[name-defined]
+        return self._results[source]
+
+    def _order_edges(self, task: Task) -> Iterator[Edge]:
+        for name in task.after:
+            if name in self._results:
+                yield Edge(name)
+            else:
+                hint = did_you_mean(name, [one for one in self._results if one != task.name])
+                self._complain(task, f"task '{task.name}' comes after '{name}', which is no task{hint}")
+
+    def _rule(self, task: Task, data: Sequence[Parameter]) -> str:
+        required = [one for one in data if not (one.has_default or accepts_none(one.annotation))]
+        if task.rule is None:
+            return "all_success" if required or not data else "none_failed"
+        if task.rule not in RULES:
+            self._complain(
+                task, f"rule is one of {', '.join(RULES)}, not {task.rule!r}{did_you_mean(task.rule, RULES)}"
+            )
+            return "all_success"
+        if task.rule != "all_success":
+            for one in required:
+                self._complain(
+                    task,
+                    f"rule '{task.rule}' can run task '{task.name}' without a value for '{one.name}': annotate it "
+                    f"'{label(one.annotation)} | None'",
+                    one.name,
+                )
+        return task.rule
+
+    def _check_mapping(self, task: Task, data: Sequence[Parameter]) -> None:
+        if task.each is None:
+            return
+        if task.each not in self._results:
+            known = [one for one in self._results if one != task.name]
+            self._complain(task, f"each='{task.each}' names no task{did_you_mean(task.each, known)}")
+        elif not any(one.name == task.each for one in data):
+            self._complain(task, f"task '{task.name}' is mapped over '{task.each}' but has no parameter of that name")
+        elif not _is_list(self._signatures[task.each].returns):
+            returns = label(self._signatures[task.each].returns)
+            self._complain(task, f"each='{task.each}' maps over a list, and task '{task.each}' returns {returns}")
+
+    # -- the whole
+
+    def _check_routes(self, wired: dict[str, WiredTask]) -> None:
+        for name, one in wired.items():
+            found = self._results[name]
+            edges = [edge for other in wired.values() for edge in other.spec.edges if edge.source == name]
+            data = [edge for edge in edges if edge.parameter is not None]
+            for ignored in one.task.ignores:
+                if found is not None and not any(admits(ignored, variant) for variant in found):
+                    self._complain(one.task, f"task '{name}' ignores {label(ignored)}, which it never returns")
+            is_mapped = one.task.each is not None or any(other.task.each == name for other in wired.values())
+            if found is None or not data or is_mapped:
+                continue
+            for variant in found:
+                if variant.cls is NoneType or any(admits(ignored, variant) for ignored in one.task.ignores):
+                    continue
+                if not any(edge.takes is None or variant.label in edge.takes for edge in data):
+                    self._complain(
+                        one.task,
+                        f"task '{name}' may return {variant.label}, which no task takes: add a task with a parameter "
+                        f"'{name}: {variant.label}', or declare ignores=[{variant.label}]",
+                    )
+
+    def _check_cycles(self, wired: dict[str, WiredTask]) -> None:
+        try:
+            TopologicalSorter({name: one.spec.sources for name, one in wired.items()}).prepare()
+        except CycleError as error:
+            path: list[str] = error.args[1]
+            self._complain(wired[path[0]].task, f"tasks form a cycle: {' -> '.join(path)}")
+
+
+def _spec(task: Task, edges: tuple[Edge, ...], rule: str) -> TaskSpec:
+    return TaskSpec(
+        name=task.name,
+        edges=edges,
+        rule=rule,
+        each=task.each,
+        tries=1 + (task.retry.times if task.retry else 0),
+        timeout=task.timeout,
+        pool=task.pool,
+        priority=task.priority,
+        queue=task.queue,
+        executor=task.executor,
+    )
+
+
+def _is_list(annotation: Any) -> bool:
+    """Return whether an annotation may be a list: only what says otherwise is none."""
+    found = variants(annotation)
+    return found is None or any(issubclass(one.cls, list | tuple) for one in found)
+
+
+def _element(annotation: Any) -> Any:
+    for member in members(annotation):
+        if get_origin(member) in (list, tuple) and get_args(member):
+            return get_args(member)[0]
+    return Any
+
+
+def _digest(tasks: Sequence[Task]) -> str:
+    """Return what changes when the code of a task does, and not when it only moves or is commented."""
+    codes = [getattr(unwrap(task.function.call), "__code__", None) for task in tasks]
+    return sha256(repr([_code(one) for one in codes]).encode()).hexdigest()[:16]
+
+
+def _code(code: CodeType | None) -> Any:
+    """Return what a function does, without where it stands."""
+    if code is None:
+        return None
+    constants = [_code(one) if isinstance(one, CodeType) else one for one in code.co_consts]
+    return code.co_code.hex(), code.co_names, code.co_varnames, constants

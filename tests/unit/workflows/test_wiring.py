@@ -1,0 +1,304 @@
+"""Declaring workflows: wired by parameter name, routed by type, everything wrong said at once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tidemill.workflows.definition import Params
+from tidemill.workflows.spec import Edge, TaskSpec
+from tidemill.workflows.workflow import Workflow
+
+
+class Row(tm.Boundary):
+    number: int
+
+
+class Small(tm.Boundary):
+    rows: int
+
+
+class Large(tm.Boundary):
+    rows: int
+
+
+class Report(tm.Boundary):
+    text: str
+
+
+class Daily(Params):
+    day: str
+    limit: int = 1000
+
+
+def problems(workflow: Workflow) -> list[str]:
+    """Return what is wrong with a workflow, without the lines."""
+    with pytest.raises(tm.DefinitionError) as caught:
+        workflow.check()
+    assert all(problem.location is not None for problem in caught.value.problems)
+    return [problem.message for problem in caught.value.problems]
+
+
+def spec(workflow: Workflow, task: str) -> TaskSpec:
+    return workflow.wired().spec.by_name[task]
+
+
+def daily_report() -> Workflow:
+    """The example of the design: a mapping, a route, a join, and somebody who tidies up."""
+    daily = Workflow("daily_report", params=Daily, tags=["finance"], max_active_runs=1)
+
+    @daily.task(retry=tm.Retry(3, delay="10s"), timeout="10m")
+    def extract(params: Daily) -> list[Row]:
+        return [Row(number) for number in range(params.limit)]
+
+    @daily.task(each="extract")
+    def clean(extract: Row) -> Row:
+        return extract
+
+    @daily.task
+    def choose(clean: list[Row]) -> Small | Large:
+        return Small(len(clean)) if len(clean) < 10 else Large(len(clean))
+
+    @daily.task
+    def small(choose: Small) -> Report:
+        return Report(str(choose.rows))
+
+    @daily.task(queue="big", pool="warehouse", priority=10, executor="kubernetes")
+    def large(choose: Large) -> Report:
+        return Report(str(choose.rows))
+
+    @daily.task
+    def publish(small: Report | None, large: Report | None, ctx: tm.Context) -> str:
+        return (small or large or Report("")).text
+
+    @daily.task(after=[publish], rule="all_done")
+    def tidy() -> None:
+        return None
+
+    return daily
+
+
+def test_the_example_is_wired_as_its_parameters_say() -> None:
+    """api.md, "A workflow": edges, variants, rules, and options end up in the plan."""
+    daily = daily_report()
+    assert [task.name for task in daily.wired().spec.in_order] == [
+        "extract",
+        "clean",
+        "choose",
+        "small",
+        "large",
+        "publish",
+        "tidy",
+    ]
+    assert (spec(daily, "extract").tries, spec(daily, "extract").timeout) == (4, 600.0)
+    assert spec(daily, "clean").each == "extract"
+    assert spec(daily, "small").edges == (Edge("choose", "choose", ("Small",)),)
+    assert spec(daily, "choose").edges == (Edge("clean", "clean", None),)
+    assert (spec(daily, "large").queue, spec(daily, "large").pool, spec(daily, "large").priority) == (
+        "big",
+        "warehouse",
+        10,
+    )
+    assert spec(daily, "publish").rule == "none_failed"
+    assert spec(daily, "tidy").edges == (Edge("publish"),)
+    assert daily.wired().spec.leaves == ("publish",)
+    wired = daily.wired().tasks
+    assert (wired["extract"].takes_params, wired["publish"].takes_context) == (("params",), ("ctx",))
+
+
+def test_decorated_tasks_stay_callable() -> None:
+    """api.md: a task is tested like any function."""
+    workflow = Workflow("w")
+
+    @workflow.task
+    def double(number: int = 2) -> int:
+        return 2 * number
+
+    assert double(4) == 8
+
+
+def chain(*functions: Callable[..., Any], **options: Any) -> Workflow:
+    """Return a workflow of plain functions."""
+    workflow = Workflow("w", **options)
+    for function in functions:
+        workflow.task(function)
+    return workflow
+
+
+def test_the_default_rule_follows_from_the_data_parameters() -> None:
+    """api.md: all data parameters optional: none_failed, else all_success."""
+
+    def first() -> int:
+        return 1
+
+    def strict(first: int) -> int:
+        return first
+
+    def loose(first: int | None, strict: int | None = None) -> int:
+        return first or 0
+
+    workflow = chain(first, strict, loose)
+    assert [spec(workflow, name).rule for name in ("first", "strict", "loose")] == [
+        "all_success",
+        "all_success",
+        "none_failed",
+    ]
+
+
+def test_a_rule_that_may_lack_a_value_wants_an_optional_parameter() -> None:
+    """api.md: a rule that can run a task without a value requires `| None` there."""
+    workflow = Workflow("w")
+
+    @workflow.task
+    def work() -> int:
+        return 1
+
+    @workflow.task(rule="one_failed")
+    def repair(work: int) -> None:
+        return None
+
+    assert problems(workflow) == [
+        "rule 'one_failed' can run task 'repair' without a value for 'work': annotate it 'int | None'"
+    ]
+
+
+def test_all_problems_come_at_once() -> None:
+    """api.md: unknown names, impossible types, unknown rules, cycles: one error, each with its line."""
+    workflow = Workflow("w")
+
+    @workflow.task(rule="al_done", each="rows")
+    def start(first: int, params: Daily) -> int:
+        return first
+
+    @workflow.task(after=["begin"])
+    def second(start: str, third: int) -> int:
+        return third
+
+    @workflow.task
+    def third(second: int) -> int:
+        return second
+
+    said = problems(workflow)
+    assert said == [
+        "parameter 'params' of task 'start' takes Daily, but workflow 'w' has no params: pass params=Daily",
+        "parameter 'first' of task 'start' names no task of workflow 'w'",
+        said[2],
+        "each='rows' names no task",
+        said[4],
+        "task 'second' comes after 'begin', which is no task",
+        "tasks form a cycle: second -> third -> second",
+    ]
+    assert "did you mean 'all_done'" in said[2]
+    assert "takes str, which can never arrive" in said[4]
+
+
+def test_a_variant_that_nobody_takes_is_a_problem_unless_ignored() -> None:
+    """api.md: `ignores=` makes it explicit."""
+
+    def choose() -> Small | Large:
+        return Small(1)
+
+    def small(choose: Small) -> None:
+        return None
+
+    assert "may return Large, which no task takes" in problems(chain(choose, small))[0]
+    workflow = Workflow("w")
+    workflow.task(ignores=[Large])(choose)
+    workflow.task(small)
+    assert spec(workflow, "small").edges == (Edge("choose", "choose", ("Small",)),)
+    wrong = Workflow("w")
+    wrong.task(ignores=[Report])(choose)
+    wrong.task(small)
+    assert problems(wrong)[0] == "task 'choose' ignores Report, which it never returns"
+
+
+@pytest.mark.parametrize(
+    ("returns", "each", "said"),
+    [
+        (int, "numbers", "each='numbers' maps over a list, and task 'numbers' returns int"),
+        (list[str], "numbers", "parameter 'numbers' of task 'square' takes int, which can never arrive"),
+    ],
+)
+def test_a_mapping_needs_a_list_of_what_its_parameter_takes(returns: Any, each: str, said: str) -> None:
+    """api.md: one mapped task run per element."""
+    workflow = Workflow("w")
+
+    def numbers() -> Any:
+        return []
+
+    numbers.__annotations__["return"] = returns
+    workflow.task(numbers)
+
+    @workflow.task(each=each)
+    def square(numbers: int) -> int:
+        return numbers
+
+    assert any(message.startswith(said) for message in problems(workflow))
+
+
+def test_what_consumes_a_mapped_task_gets_a_list() -> None:
+    """api.md: "what consumes `clean` gets the list"."""
+    workflow = Workflow("w")
+
+    @workflow.task
+    def numbers() -> list[int]:
+        return [1, 2]
+
+    @workflow.task(each=numbers)
+    def square(numbers: int) -> int:
+        return numbers**2
+
+    @workflow.task
+    def total(square: int) -> int:
+        return square
+
+    assert problems(workflow) == [
+        "parameter 'square' of task 'total' takes int, which can never arrive: task 'square' gives list[int]"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"params": int}, "params= takes a subclass of tm.Params"),
+        ({"max_active_runs": 0}, "max_active_runs is a number of runs, at least 1"),
+        ({"triggers": [3]}, "triggers= takes what @tm.trigger returns, or its name"),
+    ],
+)
+def test_a_workflow_that_cannot_work_is_refused_where_it_is_declared(options: Any, said: str) -> None:
+    with pytest.raises(tm.DefinitionError, match=said):
+        Workflow("w", **options)
+
+
+def test_nothing_to_do_is_a_problem_too() -> None:
+    with pytest.raises(tm.DefinitionError, match="at least one task"):
+        Workflow("empty").check()
+
+
+def test_the_version_follows_structure_and_code_and_nothing_else() -> None:
+    """W-19: content hash over code and structure."""
+
+    def build(answer: int, rule: str = "all_success") -> Workflow:
+        workflow = Workflow("w")
+
+        @workflow.task
+        def first() -> int:
+            return 1
+
+        if answer == 1:
+
+            @workflow.task(rule=rule)
+            def second(first: int | None) -> int:
+                return (first or 0) + 1
+        else:
+
+            @workflow.task(rule=rule)
+            def second(first: int | None) -> int:
+                return (first or 0) + 2
+
+        return workflow
+
+    versions = [build(*case).wired().spec.version for case in ((1,), (1,), (2,), (1, "all_done"))]
+    assert versions[0] == versions[1]
+    assert len(set(versions)) == 3
