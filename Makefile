@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test check bench demo lock clean
+.PHONY: help setup format lint test check soak bench demo lock clean
 
 VENV     := .venv
 PYTHON   := $(VENV)/bin/python
@@ -35,11 +35,16 @@ test: $(READY) ## Run the whole suite; narrow it with ARGS="-k reactor"
 
 check: lint test ## Do what CI does
 
+soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
+	$(PYTHON) -m pytest -n auto --hypothesis-profile=soak --timeout=0 tests/simulation tests/unit/workflows $(ARGS)
+	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(PYTHON) -m pytest -s tests/system/test_kill.py $(ARGS)
+
 bench: $(READY) ## Run every benchmark
 	@set -e; for file in benchmarks/bench_*.py; do $(PYTHON) -m benchmarks.$$(basename $$file .py) $(ARGS); done
 
-demo: $(READY) ## Run the market maker example
-	@$(PYTHON) examples/market_maker.py
+demo: $(READY) ## Run the market maker example; it goes on where the last run stopped
+	@mkdir -p build
+	@$(PYTHON) examples/market_maker.py --store sqlite:///build/demo.db $(ARGS)
 
 lock: $(READY) ## Pin the requirements of pyproject.toml; newest versions with ARGS=--upgrade
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \

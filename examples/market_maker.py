@@ -2,6 +2,7 @@
 
     python examples/market_maker.py                 until you press Ctrl-C
     python examples/market_maker.py --seconds 10    for a while
+    python examples/market_maker.py --store sqlite:///market.db    and go on there next time, even after kill -9
     python examples/market_maker.py --code          show the function that the graph was compiled to
 
 Three feeds are pushed, one is polled; whenever any of them has news, one compiled function decides whether to trade.
@@ -254,10 +255,18 @@ async def show(node: tm.Node, console: Console, seconds: float | None) -> None:
                 )
 
 
-async def run(seconds: float | None, seed: int, console: Console) -> tm.ReactorState:
+def greet(state: tm.ReactorState, console: Console) -> None:
+    """Say where the last run left off, if a store remembers one."""
+    if state.cache.get("ticks"):
+        position = state.cache.get("exposure", {}).get("position", 0)
+        console.print(f"going on where the last run stopped: position {position:+d}, {len(state.cache['ticks'])} ticks")
+
+
+async def run(seconds: float | None, seed: int, console: Console, store: str | None = None) -> tm.ReactorState:
     """Run node, feeds and view together; return how the reactor stood at the end."""
     chance = random.Random(seed)
-    async with tm.Node(load=[market, maker]) as node:
+    async with tm.Node(store=store, load=[market, maker]) as node:
+        greet(node.reactor("market").state(), console)
         try:
             async with asyncio.TaskGroup() as tasks:
                 feeds = [
@@ -277,6 +286,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=None, help="stop after this long (default: at Ctrl-C)")
     parser.add_argument("--seed", type=int, default=7, help="seed of the random walk")
+    parser.add_argument("--store", default=None, help="keep state here, such as sqlite:///market.db")
     parser.add_argument("--code", action="store_true", help="print the compiled graph and stop")
     options = parser.parse_args()
     console = Console()
@@ -284,7 +294,7 @@ def main() -> None:
         console.print(maker.source_code, markup=False)
         return
     with contextlib.suppress(KeyboardInterrupt):
-        state = asyncio.run(run(options.seconds, options.seed, console))
+        state = asyncio.run(run(options.seconds, options.seed, console, options.store))
         console.print(
             f"{state.fires:,} firings, {state.failures} failed, {sum(state.dropped.values())} dropped; "
             f"position {state.cache.get('exposure', {}).get('position', 0):+d}"

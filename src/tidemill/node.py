@@ -93,6 +93,7 @@ class Node:
         self._environment.is_opening = True
         for thing, tenant in self._first_loads():
             await self._load(thing, tenant)
+        await self._scheduler.save_opened()
         self._environment.is_opening = False
         self._scheduler.release()
 

@@ -27,6 +27,15 @@ def test_the_market_maker_runs_and_trades() -> None:
     assert "0 failed, 0 dropped" in lines[-1]
 
 
+def test_the_market_maker_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Behaviour 63: an orderly end is stored, and the next start says where it goes on."""
+    store = f"sqlite:///{tmp_path / 'market.db'}"
+    before = run("examples/market_maker.py", "--seconds", "2", "--store", store).splitlines()[-1]
+    position = before.rpartition("position ")[2]
+    after = run("examples/market_maker.py", "--seconds", "1", "--store", store).splitlines()[0]
+    assert after == f"going on where the last run stopped: position {position}, 200 ticks"
+
+
 def test_the_market_maker_shows_its_compiled_graph() -> None:
     """G-17: one readable function, routes as ifs."""
     code = run("examples/market_maker.py", "--code")
@@ -34,7 +43,7 @@ def test_the_market_maker_shows_its_compiled_graph() -> None:
     assert "if decide_is is Trade:" in code
 
 
-@pytest.mark.parametrize("name", ["bench_event_path", "bench_scaling", "bench_limits"])
+@pytest.mark.parametrize("name", ["bench_durability", "bench_event_path", "bench_scaling", "bench_limits"])
 def test_a_benchmark_runs_and_gives_verdicts(name: str) -> None:
     """Each benchmark prints its bounds and whether they were reached; how fast is not this test's business."""
     printed = run("-m", f"benchmarks.{name}", "--quick")

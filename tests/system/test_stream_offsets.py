@@ -2,11 +2,24 @@
 
 import asyncio
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from confluent_kafka import OFFSET_INVALID, TopicPartition
+from nats.js.api import ConsumerConfig, RetentionPolicy
 
 import tidemill as tm
 from tests.system.brokers import KafkaCluster, nats_server, publish
+from tidemill.engine.graphs.sources.feed import Listener
+from tidemill.engine.graphs.sources.kafka import _Following
+from tidemill.engine.graphs.sources.nats import NatsFeed
+from tidemill.engine.graphs.sources.nats import _Following as _NatsFollowing
 from tidemill.graphs.definition import Durability
+from tidemill.kernel.clock import SystemClock
+from tidemill.telemetry import events
 
 
 class Fill(tm.Boundary):
@@ -84,6 +97,122 @@ async def test_a_nats_stream_that_began_anew_is_read_from_its_start(tmp_path: Pa
             assert await reached(node, 4) == Exposure(total=10, fills=4)
 
 
+async def test_a_restart_within_a_batch_loses_none_of_it_to_newer_messages(tmp_path: Path) -> None:
+    """G-6: what was fetched and not acknowledged comes again before what was published since, and at once."""
+    got: list[int] = []
+    async with nats_server(tmp_path) as server:
+        await publish(server.url, "numbers", *(str(number).encode() for number in range(1, 11)), stream="NUMBERS")
+        hangs = asyncio.Event()
+
+        @tm.stream(tm.Nats(subject="numbers", servers=server.url))
+        async def numbers(event: int) -> int:
+            if event == 6 and not hangs.is_set():
+                hangs.set()
+                await asyncio.sleep(1_000)
+            return event
+
+        reactor = tm.Reactor("count", [numbers], strategy="sequential")
+        graph = tm.Graph("watch", reactor=reactor)
+
+        @graph.node
+        def seen(numbers: int) -> int:
+            got.append(numbers)
+            return numbers
+
+        async with tm.Node(store=f"sqlite:///{tmp_path / 'node.db'}", load=[reactor, graph]) as node:
+            await asyncio.wait_for(hangs.wait(), 30)
+            await publish(server.url, "numbers", b"11", b"12")
+            await node.restart_accumulator("numbers")  # the event that hangs becomes a dead letter
+            while 12 not in got:
+                await node.reactor("count").next_firing(timeout=20)
+    assert got == [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12]
+
+
+@pytest.mark.parametrize("retention", list(RetentionPolicy))
+async def test_without_a_place_of_our_own_what_was_not_acknowledged_comes_first(
+    tmp_path: Path, retention: RetentionPolicy
+) -> None:
+    """A life that ended with messages in hand and left no offset: the next goes on behind the acknowledged ones."""
+    async with nats_server(tmp_path) as server:
+        client = await nats.connect(server.url)
+        stream = client.jetstream()
+        await stream.add_stream(name="NUMBERS", subjects=["numbers"], retention=retention)
+        config = ConsumerConfig(durable_name="mine", filter_subject="numbers", ack_wait=1_000, max_ack_pending=7)
+        await stream.add_consumer("NUMBERS", config)
+        for number in (1, 2, 3):
+            await stream.publish("numbers", str(number).encode())
+        earlier = await stream.pull_subscribe_bind(durable="mine", stream="NUMBERS")
+        first, *_ = await earlier.fetch(3, timeout=5)
+        await first.ack_sync()
+        await stream.publish("numbers", b"4")
+        heard = await _heard(server.url, 3)
+        assert heard == [(b"2", 2), (b"3", 3), (b"4", 4)]
+        (consumer,) = await stream.consumers_info("NUMBERS")  # the only one, and configured as it was
+        assert (consumer.name, consumer.config.ack_wait, consumer.config.max_ack_pending) == ("mine", 1_000, 7)
+        await client.close()
+
+
+async def test_a_delivery_that_never_reached_us_is_not_passed_over(tmp_path: Path) -> None:
+    """A lost connection swallows deliveries while the feed lives on: newer messages wait until those came again."""
+    async with nats_server(tmp_path) as server:
+        await publish(server.url, "numbers", b"1", stream="NUMBERS")
+        client = await nats.connect(server.url)
+        swallowed = []
+
+        async def swallow() -> None:
+            """Take the next message as the feed's own consumer, as a connection does that is about to break."""
+            await publish(server.url, "numbers", b"2")
+            other = await client.jetstream().pull_subscribe_bind(durable="mine", stream="NUMBERS")
+            swallowed.extend(await other.fetch(1, timeout=5))
+            await publish(server.url, "numbers", b"3")
+
+        assert await _heard(server.url, 3, swallow) == [(b"1", 1), (b"2", 2), (b"3", 3)]
+        assert [message.data for message in swallowed] == [b"2"]
+        await client.close()
+
+
+async def test_a_fetch_that_brings_nothing_is_no_failure() -> None:
+    """The client returns an empty list where a server that is about to end refuses a request."""
+
+    class Empty:
+        async def fetch(self, batch: int, timeout: float) -> list[Any]:
+            return []
+
+    subscription: Any = Empty()
+    following = _NatsFollowing(subscription, Hearing(1), reached=5, delivered=5)
+    assert await following._bring()
+    assert following._reached == 5
+
+
+class Hearing(Listener):
+    """Keeps what it hears; after the first event something may happen, before the feed goes on."""
+
+    def __init__(self, count: int, after_first: Any = None) -> None:
+        self.heard: list[tuple[Any, Any]] = []
+        self.is_done = asyncio.Event()
+        self._count = count
+        self._after_first = after_first
+
+    async def many(self, events: Sequence[tuple[Any, Any]]) -> None:
+        happens = self._after_first is not None and not self.heard
+        self.heard += events
+        if happens:
+            await self._after_first()
+        if len(self.heard) >= self._count:
+            self.is_done.set()
+
+
+async def _heard(url: str, count: int, after_first: Any = None) -> list[tuple[Any, Any]]:
+    """Follow a subject without an offset of our own until so many events came, and return them with their numbers."""
+    listener = Hearing(count, after_first)
+    feed = NatsFeed(tm.Nats(subject="numbers", durable="mine"), "numbers", url)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(feed.follow(listener, None), name="following")
+        await listener.is_done.wait()
+        following.cancel()
+    return listener.heard
+
+
 async def test_kafka_offsets_of_our_own_count_more_than_the_groups(tmp_path: Path) -> None:
     """G-6: a group that knows nothing would read from the start; the stored offset says where to go on."""
     cluster = await asyncio.to_thread(KafkaCluster)
@@ -96,6 +225,57 @@ async def test_kafka_offsets_of_our_own_count_more_than_the_groups(tmp_path: Pat
     second = tm.Kafka(topic="fills", group="second", servers=cluster.servers)
     async with tm.Node(store=store, load=book_of(second)) as node:
         assert await reached(node, 4) == Exposure(total=10, fills=4)
+
+
+async def test_a_kafka_topic_that_began_anew_is_read_from_its_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An offset that the topic has not reached is another topic's: nothing of this one may be passed over."""
+    store = f"sqlite:///{tmp_path / 'node.db'}"
+    for sizes, total in (((1, 2, 3), Exposure(total=6, fills=3)), ((4, 5), Exposure(total=15, fills=5))):
+        cluster = await asyncio.to_thread(KafkaCluster)  # the second knows nothing of the first
+        await asyncio.to_thread(cluster.produce, "fills", *fills(*sizes))
+        source = tm.Kafka(topic="fills", servers=cluster.servers)
+        async with tm.Node(store=store, load=book_of(source)) as node:
+            assert await reached(node, total.fills) == total
+    (told,) = (record for record in caplog.records if record.message == events.SOURCE_BEGAN_ANEW)
+    assert (vars(told)["reached"], vars(told)["ends"]) == (3, 2)
+
+
+async def test_events_that_kafka_no_longer_keeps_are_said_to_be_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retention took what we had not read: the rest is read, and the loss is no secret. The mock keeps 5 MB."""
+    store = f"sqlite:///{tmp_path / 'node.db'}"
+    cluster = await asyncio.to_thread(KafkaCluster)
+    await asyncio.to_thread(cluster.produce, "fills", *fills(1))
+    first = tm.Kafka(topic="fills", group="first", servers=cluster.servers)
+    async with tm.Node(store=store, load=book_of(first)) as node:
+        await reached(node, 1)
+    await asyncio.to_thread(cluster.produce, "fills", *(fill + b" " * 900_000 for fill in fills(*[1] * 9)))
+    second = tm.Kafka(topic="fills", group="second", servers=cluster.servers)
+    async with tm.Node(store=store, load=book_of(second)) as node:
+        await reached(node, 3)
+        (told,) = (record for record in caplog.records if record.message == events.SOURCE_EXPIRED)
+    begins, ends = vars(told)["begins"], vars(told)["ends"]
+    assert (vars(told)["reached"], ends) == (1, 10)
+    assert 1 < begins < ends
+
+
+async def test_after_a_rebalance_kafka_offsets_of_our_own_are_checked_and_the_groups_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A topic may begin anew between two assignments; what we knew of it must not hide what it has now."""
+    cluster = await asyncio.to_thread(KafkaCluster)
+    await asyncio.to_thread(cluster.produce, "fills", *fills(1, 2))
+    settings = {"bootstrap.servers": cluster.servers, "group.id": "g", "log_level": 0}
+    following = _Following("fills", settings, Hearing(1), SystemClock(), {"0": 500, "1": 1})
+    following._was_assigned = True
+    place = TopicPartition("fills", 0)
+    await asyncio.to_thread(following._begin_at_ours, following.consumer, [place])
+    assert (place.offset, following._next) == (OFFSET_INVALID, {"1": 1})
+    assert events.SOURCE_BEGAN_ANEW in caplog.messages
+    await following.close()
 
 
 async def test_many_messages_share_a_commit_and_none_is_lost_when_the_store_refuses_some(tmp_path: Path) -> None:

@@ -41,12 +41,18 @@ class ReactorPart(msgspec.Struct, frozen=True, kw_only=True):
     consumed: list[Named]
     firings: list[StoredFiring]
     position: int
-    """Up to where the journal is inside, queue included."""
+    """Up to where the journals of its accumulators were at that moment."""
     applied: int
     """The position of the newest boundary in the cache."""
     series: str
     number: int
     """The newest firing of the series."""
+    positions: dict[str, int] = {}
+    """Up to where each accumulator's journal is inside, queue included: one that was left before may have gone on."""
+
+    def handed(self, accumulator: str) -> int | None:
+        """Return up to where an accumulator's journal is inside, or None if the reactor did not listen to it."""
+        return self.positions.get(accumulator) if self.positions else self.position
 
 
 class AccumulatorPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +64,8 @@ class AccumulatorPart(msgspec.Struct, frozen=True, kw_only=True):
     offset: Any = None
     held: list[bytes] = []
     """A batch's buffer or a window's content, oldest first."""
+    kind: str | None = None
+    """Which of the five kinds it was, and so what is meant by what it held; rows of old do not say."""
 
 
 class JournalRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -25,12 +25,18 @@ class Installer:
     async def load(self, package: Package, tenant: str) -> str:
         """Load a package, or swap it for its new version; nothing has changed if that fails."""
         async with self._turn:
-            return await self._load(package, tenant)
+            try:
+                return await self._load(package, tenant)
+            finally:
+                self._scheduler.end_exchange()
 
     async def unload(self, name: str, tenant: str) -> None:
         """Unload a package; refused, with nothing changed, while others are bound to its reactors."""
         async with self._turn:
-            await self._unload(name, tenant)
+            try:
+                await self._unload(name, tenant)
+            finally:
+                self._scheduler.end_exchange()
 
     async def close(self) -> None:
         """Unload everything, guards or not."""
@@ -46,13 +52,11 @@ class Installer:
             self._check_graph_name(graph, tenant, before)
         offer = Offer(tenant=tenant, reactors=owned, graphs=package.graphs, before=before)
         staged = self._scheduler.stage(offer)
-        memory = await self._scheduler.recall(staged)
-        if staged.leaving:  # from here on nothing fails, unless the store does
+        if staged.leaving:
+            await self._scheduler.recall(staged)  # a store that fails is better met before anything is unloaded
             for name in staged.leaving:
                 await self._scheduler.unload_reactor(tenant, name, frozenset(before.graphs))
-            memory = await self._scheduler.recall(staged)
-        self._scheduler.commit(staged, memory)
-        await self._scheduler.save_new(staged)
+        await self._scheduler.put_in_place(staged)
         state = PackageState(
             reactors=tuple(one.name for one in owned), graphs=tuple(one.name for one in package.graphs)
         )

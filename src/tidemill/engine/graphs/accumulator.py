@@ -36,8 +36,11 @@ class RunningAccumulator(Intake):
 
     def redefine(self, newer: Self) -> None:
         """Go on as a newer version, spawned but never started: counts, listeners and what fits of the state stay."""
-        state = Migration(newer.definition.state)(self.state) if self.state is not None else None
-        self.state = self.kept_state = newer.state if newer.state is None or state is None else state
+        migrated = Migration(newer.definition.state)
+        self.state, self.kept_state = (
+            newer.state if newer.state is None or state is None or (fit := migrated(state)) is None else fit
+            for state in (self.state, self.kept_state)
+        )
         self._define(newer.definition)
         self.shut_path()
         self._end_loop()  # before the next begins, so that it goes on where this one stopped

@@ -31,11 +31,13 @@ class Batch(RunningAccumulator):
         super().__init__(definition, tenant, environment)
         self.buffer: list[Any] = []
         self._releasing = 0  # events at the front of the buffer whose sum is being committed
+        self._is_flushing = False  # because of its size
         self._failed = 0
 
     def redefine(self, newer: Self) -> None:
         super().redefine(newer)
-        self.buffer = self._migrated(self.buffer)
+        leaving, staying = self.buffer[: self._releasing], self.buffer[self._releasing :]
+        self.buffer = [*leaving, *self._migrated(staying)]  # those that leave are counted, whatever they are
 
     @property
     def events(self) -> int:
@@ -67,14 +69,14 @@ class Batch(RunningAccumulator):
         if step.kind == "held":
             self._keep(step.value)
             return None
-        del self.buffer[: step.count]
-        self._releasing = 0
+        self._let_go(step.count)
         return super().advance(step) if step.kind == "boundary" else None
 
     def complete(self, step: Step, position: int) -> Receipt:
         receipt = super().complete(step, position)
-        if self._is_large():
-            self._flush_soon()
+        if self._is_large() and not self._is_flushing:
+            self._is_flushing = True
+            self.environment.tasks.start(self._flush_title, self._flush_while_large())
         return receipt
 
     def comes_again(self, step: Step) -> bool:
@@ -87,7 +89,7 @@ class Batch(RunningAccumulator):
 
     async def _take_in_turn(self, value: Any, offset: Any = None) -> Receipt:
         if self.commits:
-            return await answered(self._turned_away() or self.take_step(value, offset))
+            return await self._take_committed(value, offset)
         async with self._turn:
             if self._is_large(with_another=True):
                 await self._wait_for_room()
@@ -111,7 +113,9 @@ class Batch(RunningAccumulator):
 
     def _blocked(self) -> bool:
         """Only the event that fills the batch may have to wait: the others are merely kept."""
-        return self._waiting > 0 or (self._is_large(with_another=True) and super()._blocked())
+        if self._waiting or not self._flows.is_set():
+            return True
+        return self._is_large(with_another=True) and super()._blocked()
 
     # -- summing up
 
@@ -131,37 +135,50 @@ class Batch(RunningAccumulator):
         if not self.buffer or self._releasing or self._has_no_room():
             return None
         if self.commits:
-            size = self.definition.max_size
-            gathered = self.buffer[:size]
+            gathered = self.buffer[: self.definition.max_size]
             self._releasing = len(gathered)
         else:
             gathered, self.buffer = self.buffer, []
             self.note()  # also if nothing comes of them
-        return Gathered(gathered)
+        return Gathered(gathered, self._releasing)
 
     def hand_in(self, boundary: Any, event: Any, offset: Any = None, count: int = 0) -> Answer:
-        count = count or self._share(event)
+        count = event.count if isinstance(event, Gathered) else count
+        if count and not self.commits:  # a newer version has no journal
+            self._let_go(count)
+            count = 0
         if count and boundary is None:
             self.suppressed += 1
             return self.commit(Step("released", count=count), event)
         return super().hand_in(boundary, event, offset, count)
 
-    def _share(self, event: Any) -> int:
-        """Return how many held events go with what came of `event`: none without a journal, none of a replay."""
-        return len(event.events) if self.commits and isinstance(event, Gathered) else 0
+    def _let_go(self, count: int) -> None:
+        del self.buffer[:count]
+        self._releasing = 0
+
+    def turned_back(self, event: Any) -> None:
+        if isinstance(event, Gathered):
+            self._releasing = 0
+            if not event.count:
+                self.buffer[:0] = event.events
 
     def _has_no_room(self) -> bool:
-        return any(target.room.is_blocked or target.room.refuses for target, _ in self.targets)
+        return not self._flows.is_set() or any(
+            target.room.is_blocked or target.room.refuses for target, _ in self.targets
+        )
 
     def _dead(self, event: Any, error: BaseException, form: str = "json") -> Receipt:
         self._failed += isinstance(event, Gathered)
         receipt = super()._dead(event, error, form)
-        if count := self._share(event):  # let go of when the letter is stored: until then they are held
-            self.environment.keeper.after_write(lambda: self._release(count, event))
+        if isinstance(event, Gathered) and event.count:  # held until the letter is stored
+            self.environment.keeper.after_write(lambda: self._let_go_of_dead(event))
         return receipt
 
-    def _release(self, count: int, event: Any) -> None:
-        self.commit(Step("released", count=count), event)
+    def _let_go_of_dead(self, event: Gathered) -> None:
+        if self.commits:
+            self.commit(Step("released", count=event.count), event)
+        else:
+            self._let_go(event.count)
 
     async def _flush_async(self) -> Receipt | None:
         whole = self._gather()
@@ -169,12 +186,21 @@ class Batch(RunningAccumulator):
             return None
         return await answered(await self.watch_over(lambda: self.process(whole.events), whole))
 
-    async def _flush_in_turn(self) -> None:
+    async def _flush_while_large(self) -> None:
+        try:
+            while self._is_large():
+                receipt = await self._flush_in_turn()
+                if receipt is None or receipt.outcome == "rejected" or self._releasing:
+                    return  # no room, no store, or a letter to wait for: the next event or the timer sees to it
+        finally:
+            self._is_flushing = False
+
+    async def _flush_in_turn(self) -> Receipt | None:
         async with self._turn:
             if self.is_async:
-                await self._flush_async()
-            elif (answer := self.flush()) is not None:
-                await answered(answer)
+                return await self._flush_async()
+            answer = self.flush()
+            return None if answer is None else await answered(answer)
 
     def after_firing(self) -> None:
         if self.is_async or self.commits:

@@ -12,9 +12,11 @@ from tidemill.kernel.ids import sortable
 
 
 class Gathered(msgspec.Struct, frozen=True):
-    """Events that a batch gave to its function together, and that died together."""
+    """Events that a batch gave to its function together, and that may die together."""
 
     events: list[Any]
+    count: int = 0
+    """How many of them are still at the front of the buffer: under a journal all, until what came of them is in it."""
 
 
 class Replayed(msgspec.Struct, frozen=True):

@@ -8,7 +8,8 @@ still accounted for. What does not fit, and what the function cannot digest, bec
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from tidemill.annotations.admission import Admission, MisfitError
@@ -57,6 +58,8 @@ class Intake(Outlet):
         self._is_processing = False
         self._behind: deque[Any] = deque()
         self._waiting = 0  # pushers that wait for their turn or for room
+        self._flows = asyncio.Event()  # not while it stands still
+        self._flows.set()
         self._heir: Callable[[], Intake] | None = None
 
     def _define(self, definition: Accumulator) -> None:
@@ -77,6 +80,7 @@ class Intake(Outlet):
 
     def leave(self, reactor: Target) -> None:
         """Deliver to this reactor no more."""
+        self.departed[reactor] = self.position
         self.targets = [target for target in self.targets if target[0] is not reactor]
         self.shut_path()
 
@@ -219,7 +223,14 @@ class Intake(Outlet):
         if was_abandoned:  # it is a dead letter already, whatever came of it since
             return self._receipt("dead_lettered", _told(CUT_OFF))
         await self._wait_for_room()  # others may have taken it since
-        return self._refused() or self.hand_in(boundary, event, offset)
+        refused = self._refused()
+        if refused is not None:
+            self.turned_back(event)
+            return refused
+        return self.hand_in(boundary, event, offset)
+
+    def turned_back(self, event: Any) -> None:
+        """What came of an event was turned away after all; whoever pushed it is told."""
 
     def process(self, value: Any) -> Any:
         """Call the author's function, with the running state if there is one."""
@@ -258,7 +269,9 @@ class Intake(Outlet):
         """Let nobody take the fast way: something on it has changed."""
         self._path.shut()
         self._path_was_tried = self._is_free = False
-        self.commits = any(reactor.commits for reactor, _ in self.targets)
+        did_commit, self.commits = self.commits, any(reactor.commits for reactor, _ in self.targets)
+        if self.commits and not did_commit:
+            self.kept_state = self.state
 
     def with_care(self, event: Any) -> int | None:
         """Take an event that is not plain, or for which there is no fast way."""
@@ -303,11 +316,25 @@ class Intake(Outlet):
             raise FullError(reactor.name, reactor.room.capacity)
 
     def _blocked(self) -> bool:
-        return self._waiting > 0 or (not self._is_free and any(target.room.is_blocked for target, _ in self.targets))
+        if self._waiting or not self._flows.is_set():
+            return True
+        return not self._is_free and any(target.room.is_blocked for target, _ in self.targets)
 
     async def _wait_for_room(self) -> None:
+        await self._flows.wait()
         while full := [target.room for target, _ in self.targets if target.room.is_blocked]:
             await full[0].wait()
+            await self._flows.wait()
+
+    @asynccontextmanager
+    async def standing_still(self) -> AsyncIterator[None]:
+        """Begin nothing more, and go on when what is being committed has happened: a change must not meet it."""
+        self._flows.clear()
+        try:
+            await self.environment.keeper.all_committed()
+            yield
+        finally:
+            self._flows.set()
 
     def _dead(self, event: Any, error: BaseException, form: str = "json") -> Receipt:
         self._last_event = self.clock.monotonic()

@@ -16,21 +16,6 @@ CodecFor = Callable[[str], Codec | None]
 """How boundaries of a source are stored, by its name; None if they cannot be."""
 
 
-class Kept(Protocol):
-    """A reactor, as its keeper sees it."""
-
-    name: str
-
-    def saved(self) -> None:
-        """A write for this reactor has succeeded."""
-
-    def not_saved(self, reason: str) -> None:
-        """A write for this reactor has failed."""
-
-    def not_saved_for_long(self) -> None:
-        """No write for this reactor has succeeded for too long, although one is wanted."""
-
-
 class Keeper(Protocol):
     """Keeps reactors, accumulators and what happened to them, for their next life."""
 

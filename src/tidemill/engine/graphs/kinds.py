@@ -134,8 +134,11 @@ class Stream(RunningAccumulator):
         An event that the store cannot take is offered again until it can, and so is one that comes while the
         accumulator is down or about to end: the source must not go on without it.
         """
+        was_told = False
         while (receipt := await self._offer(event, checkpoint)).outcome == "rejected" and self._holds_on:
-            logger.warning(events.SOURCE_HELD, extra={"accumulator": self.name, "reason": receipt.reason})
+            if not was_told:
+                logger.warning(events.SOURCE_HELD, extra={"accumulator": self.name, "reason": receipt.reason})
+            was_told = True
             await self.clock.sleep(self.environment.settings.checkpoint_interval)
         if receipt.outcome != "emitted" or not self.commits:  # else the commit brought it
             self._reached(checkpoint)

@@ -48,6 +48,7 @@ class Outlet:
         self.journal_seed = journal_seed(*self.journal_key)
         self.position = 0  # of the newest thing in the journal that has happened
         self.covered = 0  # the position up to which the newest checkpoint in the store holds it
+        self.departed: dict[Target, int] = {}  # reactors that are being exchanged, and the position when they left
         self.generation = 0  # of its part of the checkpoint
         self._codecs: Codecs | None = None
         self._last_event: float | None = None

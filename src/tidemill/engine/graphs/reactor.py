@@ -165,6 +165,8 @@ class RunningReactor(Housing, Target):
 
     def saved(self) -> None:
         """A write for this reactor has succeeded: if it counted as degraded for that, it no longer does."""
+        if self.persist_failures:
+            logger.info(events.CHECKPOINT_RECOVERED, extra={"reactor": self.name, "failures": self.persist_failures})
         self.persist_failures = 0
         self._persist(is_possible=True)
 
@@ -176,7 +178,9 @@ class RunningReactor(Housing, Target):
         """A write for this reactor has failed; five in a row degrade it."""
         self.persist_failures += 1
         self.checkpoint_failures += 1
-        logger.warning(events.CHECKPOINT_FAILED, extra={"reactor": self.name, "reason": reason})
+        if self.persist_failures in (1, MAX_PERSIST_FAILURES):  # the same again and again tells nobody anything
+            facts = {"reactor": self.name, "reason": reason, "failures": self.persist_failures}
+            logger.warning(events.CHECKPOINT_FAILED, extra=facts)
         if self.persist_failures >= MAX_PERSIST_FAILURES:
             self._persist(is_possible=False)
 

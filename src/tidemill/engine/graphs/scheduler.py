@@ -6,12 +6,14 @@ are registered last, all or none, and after an unload nothing of the reactor is 
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
 from tidemill.engine.graphs.accumulator import RunningAccumulator
-from tidemill.engine.graphs.checkpoints.restore import Memory, Restoration, recall
+from tidemill.engine.graphs.checkpoints.recall import Memory, recall
+from tidemill.engine.graphs.checkpoints.restore import Restoration
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.figures import accumulator_figures, reactor_figures
 from tidemill.engine.graphs.reactor import RunningReactor
@@ -121,16 +123,51 @@ class GraphScheduler:
                 self.guard_unload(offer.tenant, name, mine)
         return Stage(offer, self._managed, self._registry, self._environment).build()
 
+    @asynccontextmanager
+    async def standing_still(self, staged: Staged) -> AsyncIterator[None]:
+        """Let nothing be on its way to the journal for accumulators that a package touches while it takes its place."""
+        touched = {name for managed in staged.fresh.values() for name in managed.reactor.definition.names}
+        touched |= {name for one in staged.swapped.values() for name in one.names} | staged.newer.keys()
+        async with AsyncExitStack() as all_of_them:
+            for name in sorted(touched):
+                running = self._accumulators.get((staged.offer.tenant, name))
+                if running is not None and running.commits:
+                    await all_of_them.enter_async_context(running.standing_still())
+            yield
+
     async def recall(self, staged: Staged) -> Memory | None:
         """Read what the store holds of the reactors that are about to come up; what they replace must have left."""
         if self._store is None or not staged.fresh:
             return None
-        return await recall(self._store, staged.fresh.values(), self._starting(staged))
+        return await recall(self._store, list(staged.fresh.values()), self._starting(staged))
+
+    async def put_in_place(self, staged: Staged) -> None:
+        """Let a package take its place with what the store holds of it; what it replaces must have left."""
+        async with self.standing_still(staged):
+            memory = await self.recall(staged)
+            while memory is not None and memory.is_behind:  # a dead batch, say, is let go of even now
+                memory = await self.recall(staged)
+            adopted = self._adopted(staged)
+            self.commit(staged, memory)
+        await self._save_new(staged, adopted)
+
+    def end_exchange(self) -> None:
+        """Keep no more of the journals for reactors that left: they are back by now, or do not come back."""
+        for one in self._accumulators.values():
+            one.departed.clear()
 
     def _starting(self, staged: Staged) -> list[RunningAccumulator]:
         """Return the accumulators that come up with a package."""
         found = dict.fromkeys(one for managed in staged.fresh.values() for one in managed.accumulators)
-        return [one for one in found if (one.tenant, one.name) not in self._accumulators]
+        coming = {managed.reactor for managed in staged.fresh.values()}
+        return [one for one in found if self._comes_up(one, coming)]
+
+    def _comes_up(self, one: RunningAccumulator, coming: set[RunningReactor]) -> bool:
+        """Return whether nothing has happened to an accumulator yet, and nobody has asked the store about it."""
+        if (one.tenant, one.name) not in self._accumulators:
+            return True
+        is_kept = any(target.is_kept for target, _ in one.targets if target not in coming)
+        return self._environment.is_opening and not is_kept
 
     def commit(self, staged: Staged, memory: Memory | None = None) -> None:
         """Put a package in its place, in one step that cannot fail; what it replaces must have left."""
@@ -152,13 +189,28 @@ class GraphScheduler:
             if owner == tenant:
                 self._rebind(managed, staged, name)
 
-    async def save_new(self, staged: Staged) -> None:
-        """Write the first checkpoint of reactors with a journal: it names the series that their firings belong to."""
-        new = [managed.reactor for managed in staged.fresh.values() if managed.reactor.commits]
-        new = [reactor for reactor in new if not reactor.generation]
+    def _adopted(self, staged: Staged) -> set[RunningAccumulator]:
+        """Return the accumulators that run already, and that nobody has kept before."""
+        found = {one for managed in staged.fresh.values() if managed.reactor.is_kept for one in managed.accumulators}
+        running = found.intersection(self._accumulators.values())
+        return {one for one in running if not any(target.is_kept for target, _ in one.targets)}
+
+    async def _save_new(self, staged: Staged, adopted: set[RunningAccumulator]) -> None:
+        """Write the first checkpoint of reactors with a journal: it names the series that their firings belong to.
+
+        So with accumulators that begin to be kept: what the store holds of them is of an earlier life, and is over.
+        """
+        fresh = [managed.reactor for managed in staged.fresh.values()]
+        new = [one for one in fresh if one.commits and not one.generation]
+        new += [one for one in fresh if one.is_kept and not adopted.isdisjoint(one.accumulators)]
         for reactor in new:
             reactor.note()
-        if new:
+        if new and not self._environment.is_opening:  # else nothing fires yet, and all are written together
+            await self._environment.keeper.write()
+
+    async def save_opened(self) -> None:
+        """Write the first checkpoint of everything that was loaded at the start, before anything fires."""
+        if any(reactor.commits and not reactor.generation for reactor in self.reactors):
             await self._environment.keeper.write()
 
     def _rebind(self, managed: ManagedGraph, staged: Staged, name: str) -> None:
@@ -183,10 +235,13 @@ class GraphScheduler:
 
     def _restore(self, staged: Staged, memory: Memory) -> None:
         """Fill what is about to start with what the store holds of it, and say what could not be restored."""
-        reactors = [managed.reactor for managed in staged.fresh.values()]
-        restoration = Restoration(memory, reactors, self._starting(staged))
+        is_opening = self._environment.is_opening
+        restoration = Restoration(memory, list(staged.fresh.values()), self._starting(staged), is_opening=is_opening)
         restoration.run()
         self._environment.keeper.go_on_from(restoration.position)
+        for reactor in restoration.changed:
+            reactor.note()
+            self._environment.keeper.hurry()
         for thing, reason in restoration.complaints:
             self._environment.supervisor.restored(thing, reason)
 
@@ -236,6 +291,7 @@ class GraphScheduler:
             self._metrics.retire(accumulator_figures(one))
             del self._accumulators[tenant, one.name]
             self._registry.drop_accumulator(tenant, one.name)
+            one.departed.clear()
             one.bequeath(partial(self.accumulator, tenant, one.name))
         self._metrics.retire(reactor_figures(managed.reactor))
         for graph in managed.subscribers:
@@ -278,6 +334,13 @@ class GraphScheduler:
         timer.cancel()
         await asyncio.wait({task, timer})
 
+    async def _all_within(self, endings: Sequence[tuple[Coroutine[Any, Any, None], Component]]) -> None:
+        """Wait for many ends in one grace."""
+        title = "end of the node"
+        waits = [self._environment.tasks.start(title, self._within(*ending)) for ending in endings]
+        if waits:
+            await asyncio.wait(waits)
+
     def unbind_graph(self, tenant: str, name: str) -> None:
         """Let a graph run no more."""
         for (owner, _), managed in self._managed.items():
@@ -306,10 +369,8 @@ class GraphScheduler:
             reactor.room.end()
         for one in self.accumulators:
             one.close("is being unloaded")
-        for one in self.accumulators:
-            await self._within(one.drain(), one)
-        for reactor in self.reactors:
-            await self._within(reactor.wheel.wind_down(), reactor)
+        await self._all_within([(one.drain(), one) for one in self.accumulators])
+        await self._all_within([(reactor.wheel.wind_down(), reactor) for reactor in self.reactors])
         await self._environment.keeper.close()
         for (tenant, name), managed in tuple(self._managed.items()):
             await self.unload_reactor(tenant, name, frozenset(managed.subscribers))

@@ -37,12 +37,17 @@ def circles(reactors: Iterable[RunningReactor]) -> list[Circle]:
 
 
 def _circle(start: RunningReactor) -> Circle:
-    reactors, accumulators = [start], dict.fromkeys(start.accumulators)
+    reactors = [start]
+    known = {start}
+    accumulators: dict[RunningAccumulator, None] = {}
     for reactor in reactors:  # which grows meanwhile
-        accumulators.update(dict.fromkeys(reactor.accumulators))
         for one in reactor.accumulators:
+            if one in accumulators:
+                continue  # all that listen to it are known
+            accumulators[one] = None
             for target, _ in one.targets:
-                if isinstance(target, RunningReactor) and target.is_kept and target not in reactors:
+                if isinstance(target, RunningReactor) and target.is_kept and target not in known:
+                    known.add(target)
                     reactors.append(target)
     return Circle(reactors, list(accumulators))
 
@@ -56,8 +61,12 @@ class Capture(msgspec.Struct, frozen=True):
 
     @property
     def covered(self) -> list[Covered]:
-        """What of the journals is dispensable once this is written: what the generation before it holds already."""
-        return [Covered(one.journal_key, one.covered) for one in self.circle.accumulators if one.covered]
+        """What of the journals is dispensable once this is written: what the generation before it holds already.
+
+        A reactor that is being exchanged is to find what happens while it is away.
+        """
+        found = ((one, min((one.covered, *one.departed.values()))) for one in self.circle.accumulators)
+        return [Covered(one.journal_key, position) for one, position in found if position]
 
     def mark_written(self) -> None:
         """Note that this is the newest generation in the store."""
@@ -91,6 +100,7 @@ def _accumulator_part(one: RunningAccumulator) -> AccumulatorPart:
         state=None if codecs.state is None else codecs.state.encode(state),
         offset=one.checkpoint,
         held=[codecs.held.encode(value) for value in one.held],
+        kind=one.definition.kind,
     )
 
 
@@ -109,6 +119,7 @@ def _reactor_part(reactor: RunningReactor) -> ReactorPart:
         applied=inputs.applied,
         series=series.name,
         number=series.number,
+        positions={one.name: one.departed.get(reactor, one.position) for one in reactor.accumulators},
     )
 
 

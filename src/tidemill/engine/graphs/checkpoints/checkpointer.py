@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from tidemill.annotations.codec import UnstorableError
 from tidemill.engine.graphs.checkpoints.capture import Capture, Circle, capture, circles
-from tidemill.engine.graphs.checkpoints.journal import Health, Journal
+from tidemill.engine.graphs.checkpoints.journal import Journal, Ledger
 from tidemill.engine.graphs.checkpoints.letters import LetterArchive, LetterOwner, Notes
 from tidemill.engine.graphs.dead_letters import Archive
 from tidemill.engine.graphs.environment import Environment
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 PATIENCE = 0.75  # seconds without a successful write, while one is wanted, that degrade a reactor
 
 
-class Checkpointer(Keeper, Health):
+class Checkpointer(Keeper, Ledger):
     """Keeps what one node's reactors need for their next life."""
 
     def __init__(self, store: Store, environment: Environment) -> None:
@@ -50,8 +50,7 @@ class Checkpointer(Keeper, Health):
         self._hurry = asyncio.Event()
         self._turn = asyncio.Lock()
         self._rests = False  # after a failure, whatever the hurry
-        self._wanting: set[RunningReactor] = set()  # reactors for which a write is on its way or failed
-        self._wanting_since: float | None = None
+        self._wanting: dict[RunningReactor, float] = {}  # since when a write for a reactor is on its way, or fails
         self._watch: asyncio.Task[None] | None = None
         self.last_failed = False
         self._is_refused = False  # whether the store would not take the last write
@@ -124,9 +123,13 @@ class Checkpointer(Keeper, Health):
         self.hurry()
 
     async def close(self) -> None:
-        """Write everything a last time. If the store fails once more that was it: nobody waits for it again."""
-        await self.write()
-        if self._is_refused:
+        """Write everything a last time. If the store fails, or is silent for a grace: nobody waits for it again."""
+        tasks, clock = self._environment.tasks, self._environment.clock
+        writing = tasks.start("checkpoints: last write", self._write())
+        grace = tasks.start("checkpoints: grace", clock.sleep(self._environment.settings.unload_timeout))
+        await asyncio.wait({writing, grace}, return_when=asyncio.FIRST_COMPLETED)
+        grace.cancel()
+        if not writing.done() or self._is_refused:
             self._has_given_up = True
             self.journal.give_up()
 
@@ -137,7 +140,8 @@ class Checkpointer(Keeper, Health):
             if reactor in self._noted:
                 logger.error(events.LAST_CHECKPOINT_FAILED, extra={"reactor": reactor.name})
         self._noted.pop(reactor, None)
-        self._wanting.discard(reactor)
+        self._wanting.pop(reactor, None)
+        reactor.durability = "none"  # whatever ends here late must not be written over what comes after it
 
     # -- when it writes
 
@@ -153,15 +157,15 @@ class Checkpointer(Keeper, Health):
         return not self._turn.locked() and not is_due and self.journal.is_idle
 
     async def _work(self) -> None:
-        while True:
+        while not self._has_given_up:
             await self._news.wait()
             await self._gather()
-            await self.write()
+            await self._write()
 
     async def _gather(self) -> None:
         """Let changes gather for an interval, or until somebody is in a hurry; after a failure always the former."""
         clock = self._environment.clock
-        if self.last_failed:
+        if self._is_refused:
             self._rests = True
             await clock.sleep(self._interval)
             self._rests = False
@@ -174,10 +178,13 @@ class Checkpointer(Keeper, Health):
             hurry.cancel()
 
     async def write(self) -> None:
-        """Write everything that is noted by now; what cannot be written stays noted."""
+        """Write everything that is noted by now, also if nobody waits for it; what cannot be written stays noted."""
+        await self._environment.tasks.see_through("checkpoints: write", self._write())
+
+    async def _write(self) -> None:
+        if self._has_given_up:
+            return
         async with self._turn:
-            if self._has_given_up:
-                return
             self._news.clear()
             self._hurry.clear()
             self.last_failed = self._is_refused = False
@@ -227,10 +234,9 @@ class Checkpointer(Keeper, Health):
         self._succeeded(_reactors(stepping))
 
     def refused(self, stepping: Iterable[Stepping], reason: str) -> None:
-        reactors = _reactors(stepping)
-        self._want(reactors)
-        for reactor in reactors:
+        for reactor in _reactors(stepping):
             reactor.not_saved(reason)
+            self.note(reactor)  # so that it is known when the store is well again, although nobody may push meanwhile
 
     def _failed(self, circles: list[Circle], reason: str) -> None:
         self.last_failed = True
@@ -242,29 +248,26 @@ class Checkpointer(Keeper, Health):
                 reactor.not_saved(reason)
 
     def _succeeded(self, reactors: Iterable[RunningReactor]) -> None:
-        self._wanting.difference_update(reactors)
-        if not self._wanting:
-            self._wanting_since = None
         for reactor in reactors:
+            self._wanting.pop(reactor, None)
             reactor.saved()
 
     def _want(self, reactors: Iterable[RunningReactor]) -> None:
         """Notice if a write for these reactors takes long, or fails for long."""
-        self._wanting.update(reactors)
-        if self._wanting_since is None:
-            self._wanting_since = self._environment.clock.monotonic()
-        if self._watch is None or self._watch.done():
+        now = self._environment.clock.monotonic()
+        for reactor in reactors:
+            self._wanting.setdefault(reactor, now)
+        if self._wanting and (self._watch is None or self._watch.done()):
             self._watch = self._environment.tasks.start("checkpoints: watch", self._watch_writes())
 
     async def _watch_writes(self) -> None:
         """Degrade the reactors for which nothing could be written for too long."""
         clock = self._environment.clock
-        while (since := self._wanting_since) is not None:
-            remaining = since + PATIENCE - clock.monotonic()
-            if remaining <= 0:
-                for reactor in tuple(self._wanting):
+        while self._wanting:
+            await clock.sleep(max(min(self._wanting.values()) + PATIENCE - clock.monotonic(), PATIENCE / 10))
+            for reactor, since in tuple(self._wanting.items()):
+                if clock.monotonic() - since >= PATIENCE:
                     reactor.not_saved_for_long()
-            await clock.sleep(remaining if remaining > 0 else PATIENCE)
 
 
 def recovery_of(row: StoredRecovery) -> Recovery:

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 Appended = tuple[Stepping, Step, bytes, "asyncio.Future[Receipt]"]
 
 
-class Health(Protocol):
+class Ledger(Protocol):
     """Who wants to know whether the store takes what it is given."""
 
     def began(self, stepping: Iterable[Stepping]) -> None:
@@ -40,9 +40,9 @@ class Health(Protocol):
 class Journal:
     """The journals of one node's accumulators, in one order."""
 
-    def __init__(self, checkpoints: Checkpoints, health: Health) -> None:
+    def __init__(self, checkpoints: Checkpoints, ledger: Ledger) -> None:
         self._checkpoints = checkpoints
-        self._health = health
+        self._ledger = ledger
         self._appended: list[Appended] = []
         self._news = asyncio.Event()
         self._committing: list[Appended] = []
@@ -59,9 +59,9 @@ class Journal:
         return not self._appended and not self._committing
 
     async def all_committed(self) -> None:
-        """Return when everything appended by now has been answered."""
+        """Return when everything appended by now has been answered, or nobody hopes for that any more."""
         waiting = [future for *_, future in (*self._committing, *self._appended)]
-        if waiting:
+        if waiting and not self._has_given_up:
             await asyncio.wait(waiting)
 
     def append(self, stepping: Stepping, step: Step, payload: bytes) -> "asyncio.Future[Receipt]":
@@ -72,7 +72,7 @@ class Journal:
         return future
 
     def give_up(self) -> None:
-        """Refuse at once whatever is appended from now on."""
+        """Let nobody wait for a commit any more: the node ends, and its store does not answer."""
         self._has_given_up = True
 
     async def work(self) -> None:
@@ -98,15 +98,15 @@ class Journal:
     async def _commit(self, steps: list[Appended]) -> None:
         entries = [self._entry(stepping, payload) for stepping, _, payload, _ in steps]
         those = {stepping for stepping, *_ in steps}
-        self._health.began(those)
+        self._ledger.began(those)
         try:
-            await self._health.write_notes()
+            await self._ledger.write_notes()
             await self._checkpoints.append(entries)
         except StoreError as error:
             behind, self._appended = self._appended, []
             self._refuse(steps + behind, str(error))
         else:
-            self._health.kept(those)
+            self._ledger.kept(those)
             for (stepping, step, _, future), entry in zip(steps, entries, strict=True):
                 receipt = stepping.complete(step, entry.position)
                 if not future.done():
@@ -121,4 +121,4 @@ class Journal:
             receipt = stepping.refuse(step, reason)
             if not future.done():
                 future.set_result(receipt)
-        self._health.refused({stepping for stepping, *_ in steps}, reason)
+        self._ledger.refused({stepping for stepping, *_ in steps}, reason)

@@ -1,5 +1,6 @@
 """Dead letters as they are stored, and everything else that is noted between two writes."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +15,6 @@ from tidemill.engine.graphs.keeping import CodecFor
 from tidemill.engine.graphs.reactor import RunningReactor
 from tidemill.graphs.inputs import Taken
 from tidemill.graphs.result import DeadLetter, plain
-from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import PartKind, Store, StoredLetter, StoredRecovery
 
 
@@ -24,9 +24,14 @@ class Notes:
     def __init__(self) -> None:
         self.letters: dict[str, StoredLetter | None] = {}  # None: to be removed
         self.recoveries: list[StoredRecovery] = []
+        self._turn = asyncio.Lock()  # nobody passes what somebody else is still writing
 
     async def write(self, store: Store) -> None:
         """Write everything; what could not be written stays."""
+        async with self._turn:
+            await self._write(store)
+
+    async def _write(self, store: Store) -> None:
         letters, self.letters = self.letters, {}
         recoveries, self.recoveries = self.recoveries, []
         try:
@@ -34,7 +39,7 @@ class Notes:
             letters = {}
             if recoveries:
                 await store.recoveries.add(recoveries)
-        except StoreError:
+        except BaseException:
             self.letters = {**letters, **self.letters}
             self.recoveries = [*recoveries, *self.recoveries]
             raise

@@ -6,6 +6,7 @@ never loses one. If we kept offsets of our own, together with the state they bel
 ahead of them by what a crash undid. Without brokers the feed says so and waits: it does not count as a crash.
 """
 
+import logging
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -15,9 +16,13 @@ from tidemill.graphs.definition import Kafka
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import WorkerThread
 from tidemill.kernel.errors import OperationError
+from tidemill.telemetry import events
+
+logger = logging.getLogger(__name__)
 
 BATCH = 256
 PATIENCE = 0.2  # seconds a worker thread waits for a batch
+PATIENCE_FOR_OFFSETS = 10.0  # seconds, once per partition when it is assigned
 RETRY_AFTER = 1.0
 TAKEN_AWAY = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
 """A rebalance gave the partition to another member, which will read the event again: nothing to store, no failure."""
@@ -86,11 +91,24 @@ class _Following:
 
     def _begin_at_ours(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Begin where our own offsets say, called within `consume`; after a rebalance the group knows better."""
-        if not self._was_assigned:
-            for place in partitions:
-                place.offset = self._next.get(str(place.partition), place.offset)
+        for place in partitions:
+            if (ours := self._next.get(str(place.partition))) is not None:
+                begin = self._checked(consumer, place, ours)
+                place.offset = place.offset if self._was_assigned else begin
         self._was_assigned = True
         consumer.assign(partitions)
+
+    def _checked(self, consumer: Consumer, place: TopicPartition, ours: int) -> int:
+        """Return where to begin by our own offset, which the partition may have left behind or never have reached."""
+        low, high = _ends(consumer, place)
+        known = {"topic": self._topic, "partition": place.partition, "reached": ours, "begins": low, "ends": high}
+        if ours > high:  # it is another topic's: nothing of this one may be taken for something read before
+            logger.warning(events.SOURCE_BEGAN_ANEW, extra=known)
+            self._next = {partition: at for partition, at in self._next.items() if partition != str(place.partition)}
+            return low
+        if ours < low and not (self._was_assigned and _group_is_at(consumer, place) >= low):  # others may have read on
+            logger.warning(events.SOURCE_EXPIRED, extra=known)
+        return max(ours, low)
 
     async def bring(self) -> None:
         """Hand on the messages that are there."""
@@ -99,8 +117,8 @@ class _Following:
         if failure is not None and failure.code() == KafkaError._ALL_BROKERS_DOWN:
             self._listener.lost(failure.str())
             await self.connect()
-        events = [event for message in messages if (event := self._read(message)) is not None]
-        await self._listener.many(events)
+        arrived = [event for message in messages if (event := self._read(message)) is not None]
+        await self._listener.many(arrived)
         for partition in {message.partition() for message in messages if message.error() is None} - {None}:
             assert partition is not None
             self._store(TopicPartition(self._topic, partition, self._next[str(partition)]))
@@ -129,3 +147,16 @@ class _Following:
             await self._thread.call(self.consumer.close)
         finally:
             self._thread.close()
+
+
+def _ends(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """Return the offsets of a partition's first event, and of the one that will come next."""
+    ends = consumer.get_watermark_offsets(place, timeout=PATIENCE_FOR_OFFSETS, cached=False)
+    if ends is None:  # to begin unchecked could pass events over; the supervisor tries again
+        raise OperationError(f"Kafka topic '{place.topic}': no offsets of partition {place.partition} in time")
+    return ends
+
+
+def _group_is_at(consumer: Consumer, place: TopicPartition) -> int:
+    """Return the group's offset in a partition; negative if it has none."""
+    return consumer.committed([place], timeout=PATIENCE_FOR_OFFSETS)[0].offset
