@@ -333,3 +333,43 @@ async def test_a_reactor_that_cannot_be_stored_does_not_slow_down_others() -> No
         await node.advance(0)
         node = await node.crash()
         assert node.reactor("good").state().cache == {"a": 1}
+
+
+async def test_reactors_that_take_turns_in_the_journal_name_their_firings_by_it() -> None:
+    """G-24, G-16: numbers have gaps where another reactor's events lie; a re-execution finds the same ones."""
+
+    @tm.passthrough
+    def left(event: int) -> int:
+        return event
+
+    @tm.passthrough
+    def right(event: int) -> int:
+        return event
+
+    options: dict[str, Any] = {"strategy": "sequential", "durability": "boundary"}
+    reactors = [tm.Reactor(f"{one.name}_reactor", [one], **options) for one in (left, right)]
+    on_left, on_right = (tm.Graph(f"{one.name}_graph", reactor=one) for one in reactors)
+
+    @on_left.node
+    def seen_left(left: int) -> int:
+        return left
+
+    @on_right.node
+    def seen_right(right: int) -> int:
+        return right
+
+    async with tm.testing.node(store=MEMORY, load=[*reactors, on_left, on_right]) as node:
+        for number in range(1, 9):
+            await node.push("left" if number % 3 else "right", number)
+        before = {name: _named(node, name) for name in ("left", "right")}
+        node = await node.crash()
+        await node.settle()
+        after = {name: _named(node, name) for name in ("left", "right")}
+        assert after == before
+        assert [number for number, _ in before["right"]] == [3, 6]
+
+
+def _named(node: tm.testing.TestNode, source: str) -> list[tuple[int, Any]]:
+    """Return a reactor's firings, oldest first, by number."""
+    firings = node.reactor(f"{source}_reactor").firings()
+    return [(int(firing.id.rpartition("-")[2]), firing.inputs[source]) for firing in reversed(firings)]

@@ -103,13 +103,24 @@ class FiringLog:
 
     # -- writing
 
-    def begin_burst(self, graph: Compiled, cache: list[Any], entries: list[FastEntry], *, degraded: bool) -> int:
-        """Begin a run of fast firings that will be noted in `entries`; return how many it may hold."""
+    def begin_burst(
+        self, graph: Compiled, cache: list[Any], entries: list[FastEntry], *, degraded: bool, number: int = 0
+    ) -> int:
+        """Begin a run of fast firings that will be noted in `entries`; return how many it may hold.
+
+        They are numbered from `number` on, or from the next one if that is higher.
+        """
         self.close_burst()
         series = self.series
+        series.number = max(series.number, number - 1)
         offset = self.wall_offset()
         self._burst = Burst(graph, series.name, series.number + 1, cache.copy(), entries, degraded, offset)
         return KEPT
+
+    def goes_on_with(self, number: int) -> bool:
+        """Return whether the next fast firing of the run would have this number."""
+        burst = self._burst
+        return burst is not None and burst.first + len(burst.entries) == number
 
     def close_burst(self) -> None:
         """End the run of fast firings, and count them."""

@@ -144,7 +144,11 @@ class Outlet:
             self.note()
             return self._receipt("buffered" if self.holds and step.kind == "held" else "suppressed")
         receipt = Receipt(True, self.sequence, "emitted")
-        self.deliver(boundary, position)
+        if len(self.targets) == 1:
+            reactor, index = self.targets[0]
+            reactor.hand_over(index, boundary, position)
+        else:
+            self.deliver(boundary, position)
         return receipt
 
     def advance(self, step: Step) -> Any:

@@ -76,6 +76,9 @@ class RunningReactor(Housing, Target):
     def take_in(self, index: int, boundary: Any, position: int = 0) -> None:
         self.wheel.take_in(index, boundary, position)
 
+    def hand_over(self, index: int, boundary: Any, position: int) -> None:
+        self.wheel.hand_over(index, boundary, position)
+
     def take_in_fed(self, index: int, content: list[Any]) -> None:
         self.wheel.begin_series()
         self.wheel.take_in(index, content)

@@ -35,6 +35,9 @@ class Target(Protocol):
     def take_in(self, index: int, boundary: Any, position: int = 0) -> None:
         """Take a boundary in, whatever the reactor is doing; `position` is its place in the journal."""
 
+    def hand_over(self, index: int, boundary: Any, position: int) -> None:
+        """Take in a boundary that the journal holds, and fire if that is due; for a source of this reactor alone."""
+
     def take_in_fed(self, index: int, content: list[Any]) -> None:
         """Take in a window that another reactor's graph has fed, of which no journal knows."""
 

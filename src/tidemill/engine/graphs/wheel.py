@@ -203,6 +203,31 @@ class Wheel:
 
     # -- firing at once
 
+    def hand_over(self, index: int, boundary: Any, position: int) -> None:
+        """Take in a boundary that the journal holds, and fire it straight away if the fast lane allows that."""
+        lane, graph = self.lane, self.plain_graph
+        credit = lane.credit
+        if not credit or graph is None or not self.inputs.mask >> index & 1:
+            self.take_in(index, boundary, position)
+            return self.go_on()
+        if not self.log.goes_on_with(position):  # something else has the positions in between
+            credit = self.log.begin_burst(
+                graph, lane.cache, lane.entries, degraded=self._housing.is_degraded, number=position
+            )
+        lane.credit = None
+        lane.cache[index] = boundary
+        self.inputs.applied = position
+        lane.arrivals[index] = started = lane.now()
+        try:
+            values = graph.function(lane.cache)
+        except BaseException as error:  # the author's, or an end: `failed_fast` tells them apart
+            return self.failed_fast(FastFailure(index, boundary, started, error, graph.routine))
+        lane.entries.append((index, boundary, started, lane.now(), *values))
+        if credit == 1 or lane.pending:
+            self.end_fast()
+        else:
+            lane.credit = credit - 1
+
     def end_fast(self) -> None:
         """Look at what is pending after a fast firing."""
         self.lane.credit = 0
@@ -410,7 +435,7 @@ class Wheel:
         if len(self.graphs) != 1 or self.inputs.needs_all:
             return None
         (graph,) = self.graphs.values()
-        follows = graph.feeds or self._housing.has_batches or self._housing.commits
+        follows = graph.feeds or self._housing.has_batches
         return None if graph.is_async or graph.needs_context or follows else graph
 
     # -- what outlives the process
