@@ -95,7 +95,7 @@ class Node:
             await self._load(thing, tenant)
         await self._scheduler.save_opened()
         self._environment.is_opening = False
-        self._scheduler.release()
+        self._scheduler.open_up()
 
     def _first_loads(self) -> Iterable[tuple[Any, str]]:
         """Return what to load at the start, and for which tenant."""

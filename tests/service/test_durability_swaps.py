@@ -300,7 +300,7 @@ async def test_an_offset_waits_for_a_letter_that_is_still_being_written() -> Non
                 await node.advance("200ms")
         node = await node.crash()
         again: Any = node._scheduler.accumulator("public", "a")
-        assert (again.checkpoint, [letter.event for letter in again.letters.letters()]) == (3, [-1])
+        assert (again.offset, [letter.event for letter in again.letters.letters()]) == (3, [-1])
 
 
 async def test_one_refused_push_does_not_degrade_for_long() -> None:

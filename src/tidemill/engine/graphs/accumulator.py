@@ -81,7 +81,7 @@ class RunningAccumulator(Intake):
         self._start_loop()
         self.move(self.healthy_as)
 
-    def release(self) -> None:
+    def open_up(self) -> None:
         """Begin what was held back until everything was loaded: who shares a source must not miss its first events."""
         if self._loop is None and self.down is None:
             self._start_loop()

@@ -110,7 +110,7 @@ class Stream(RunningAccumulator):
 
     async def work(self) -> None:
         line = _Line(self)
-        await self._feed.follow(line, self.checkpoint)
+        await self._feed.follow(line, self.offset)
         if line.is_current:
             self.move(AccumulatorHealth.SOCKET_ONLY)  # the source has ended; pushes are still welcome
 
@@ -188,7 +188,7 @@ class Stream(RunningAccumulator):
         return answers
 
     def _reached(self, checkpoint: Any) -> None:
-        self.checkpoint = checkpoint
+        self.offset = checkpoint
         self.note()
 
 

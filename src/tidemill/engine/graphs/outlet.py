@@ -43,7 +43,7 @@ class Outlet:
         self.commits = False  # whether everything is committed to the journal before it happens
         self.state: Any = definition.state() if definition.state is not None else None
         self.kept_state = self.state  # behind the state by what is being committed
-        self.checkpoint: Any = None  # how far the source was read, for those that have one
+        self.offset: Any = None  # how far the source was read, for those that have one
         self.journal_key = JournalKey(tenant, definition.name)
         self.journal_seed = journal_seed(*self.journal_key)
         self.position = 0  # of the newest thing in the journal that has happened
@@ -96,7 +96,7 @@ class Outlet:
         except MisfitError as error:
             return self._dead(event, error)
         if offset is not None:
-            self.checkpoint = offset
+            self.offset = offset
         if self.definition.state is not None:
             self.state = boundary
         receipt = self.number()
@@ -106,7 +106,7 @@ class Outlet:
     def _suppress(self, offset: Any) -> Receipt:
         self.suppressed += 1
         if offset is not None:
-            self.checkpoint = offset
+            self.offset = offset
             self.note()
         return self._receipt("suppressed")
 
@@ -154,7 +154,7 @@ class Outlet:
     def advance(self, step: Step) -> Any:
         """Take a step into account, now or when the journal is read; return the boundary that comes of it, if any."""
         if step.offset is not None:
-            self.checkpoint = step.offset
+            self.offset = step.offset
         if self.definition.state is not None:
             self.kept_state = step.value
         self.tally.sequence += 1

@@ -51,7 +51,7 @@ class RunningReactor(Housing, Target):
         self.persist_failures = 0  # in a row
         self.checkpoint_failures = 0
         self._persists = True
-        self._is_held = environment.is_opening
+        self._is_opening = environment.is_opening
         self.wheel = Wheel(self, environment)
         self.room = self.wheel.room
         self.wheel.begin_series()
@@ -254,7 +254,7 @@ class RunningReactor(Housing, Target):
     def review(self) -> None:
         unhealthy = self.unhealthy
         self.wheel.lane.close()
-        if self.health is ReactorHealth.WARMING and not unhealthy and not self._is_held:
+        if self.health is ReactorHealth.WARMING and not unhealthy and not self._is_opening:
             self._move(ReactorHealth.LIVE)
             self.wheel.look_again()
         if self.health.fires:
@@ -285,9 +285,9 @@ class RunningReactor(Housing, Target):
 
     # -- life
 
-    def release(self) -> None:
+    def open_up(self) -> None:
         """Fire from now on: whatever was to be loaded with the reactor is."""
-        self._is_held = False
+        self._is_opening = False
         self.review()
 
     def start(self) -> None:

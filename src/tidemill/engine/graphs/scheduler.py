@@ -376,12 +376,12 @@ class GraphScheduler:
             await self.unload_reactor(tenant, name, frozenset(managed.subscribers))
         self._is_closed = True
 
-    def release(self) -> None:
+    def open_up(self) -> None:
         """Let reactors fire, and sources be read, that were held back until everything was loaded."""
         for reactor in self.reactors:
-            reactor.release()
+            reactor.open_up()
         for one in self.accumulators:
-            one.release()
+            one.open_up()
 
     def abandon(self) -> None:
         """Leave everything as the death of the process would: nothing runs, nothing is handed on."""

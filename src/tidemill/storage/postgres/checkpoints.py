@@ -8,6 +8,7 @@ from tidemill.storage.ports import Covered, JournalEntry, JournalKey, Newest, Pa
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.writes import Rows, Unit, Write
 from tidemill.storage.queries import Queries
+from tidemill.storage.rows import entry_of, part_of
 
 
 class PostgresCheckpoints:
@@ -32,12 +33,12 @@ class PostgresCheckpoints:
     async def parts(self, keys: Sequence[PartKey]) -> list[Part]:
         """Return every stored generation of these parts, newest moment first."""
         columns = [[key[index] for key in keys] for index in range(len(PartKey._fields))]
-        return [_part(row) for row in await self._database.read(self._queries.parts, *columns)]
+        return [part_of(*row) for row in await self._database.read(self._queries.parts, *columns)]
 
     async def entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
         """Return all entries of these journals in the order of their positions."""
         columns = [[key[index] for key in journals] for index in range(len(JournalKey._fields))]
-        return [_entry(row) for row in await self._database.read(self._queries.entries, *columns)]
+        return [entry_of(*row) for row in await self._database.read(self._queries.entries, *columns)]
 
     async def newest(self) -> Newest:
         """Return the highest moment and position in use, over all tenants."""
@@ -46,31 +47,13 @@ class PostgresCheckpoints:
 
     async def all_parts(self) -> list[Part]:
         """Return every stored part of every tenant, by key, newest moment first; for audits."""
-        return [_part(row) for row in await self._database.read(self._queries.all_parts)]
+        return [part_of(*row) for row in await self._database.read(self._queries.all_parts)]
 
     async def all_entries(self) -> list[JournalEntry]:
         """Return every journal entry by key and position; for audits."""
-        return [_entry(row) for row in await self._database.read(self._queries.all_entries)]
+        return [entry_of(*row) for row in await self._database.read(self._queries.all_entries)]
 
 
 def _part_row(part: Part) -> tuple[Any, ...]:
     slot = part.generation % 2
     return *part.key, slot, part.generation, part.moment, part.taken_at, part.digest, part.checksum, part.payload
-
-
-def _part(row: Any) -> Part:
-    tenant, kind, name, generation, moment, taken_at, digest, checksum, payload = row
-    return Part(
-        key=PartKey(tenant, kind, name),
-        generation=generation,
-        moment=moment,
-        taken_at=taken_at,
-        digest=digest,
-        checksum=checksum,
-        payload=payload,
-    )
-
-
-def _entry(row: Any) -> JournalEntry:
-    tenant, accumulator, position, checksum, payload = row
-    return JournalEntry(key=JournalKey(tenant, accumulator), position=position, checksum=checksum, payload=payload)

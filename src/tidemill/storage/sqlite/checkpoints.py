@@ -2,10 +2,12 @@
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any
 
 from tidemill.storage.ports import Checkpoints, Covered, JournalEntry, JournalKey, Newest, Part, PartKey
 from tidemill.storage.queries import Queries
+from tidemill.storage.rows import entry_of, part_of
 from tidemill.storage.sqlite.database import Database
 from tidemill.storage.sqlite.times import from_micros, to_micros
 
@@ -42,7 +44,7 @@ class SqliteCheckpoints(Checkpoints):
         def ask(connection: sqlite3.Connection) -> list[Any]:
             return [row for key in set(journals) for row in connection.execute(self._queries.entries_of, key)]
 
-        found = map(_entry, await self._database.read(ask))
+        found = starmap(entry_of, await self._database.read(ask))
         return sorted(found, key=lambda entry: entry.position)
 
     async def newest(self) -> Newest:
@@ -53,7 +55,7 @@ class SqliteCheckpoints(Checkpoints):
         return [_part(row) for row in await self._database.rows(self._queries.all_parts)]
 
     async def all_entries(self) -> list[JournalEntry]:
-        return [_entry(row) for row in await self._database.rows(self._queries.all_entries)]
+        return list(starmap(entry_of, await self._database.rows(self._queries.all_entries)))
 
 
 def _part_row(part: Part) -> tuple[Any, ...]:
@@ -62,18 +64,5 @@ def _part_row(part: Part) -> tuple[Any, ...]:
 
 
 def _part(row: Any) -> Part:
-    tenant, kind, name, generation, moment, taken_at, digest, checksum, payload = row
-    return Part(
-        key=PartKey(tenant, kind, name),
-        generation=generation,
-        moment=moment,
-        taken_at=from_micros(taken_at),
-        digest=digest,
-        checksum=checksum,
-        payload=payload,
-    )
-
-
-def _entry(row: Any) -> JournalEntry:
-    tenant, accumulator, position, checksum, payload = row
-    return JournalEntry(key=JournalKey(tenant, accumulator), position=position, checksum=checksum, payload=payload)
+    tenant, kind, name, generation, moment, taken_at, *rest = row
+    return part_of(tenant, kind, name, generation, moment, from_micros(taken_at), *rest)

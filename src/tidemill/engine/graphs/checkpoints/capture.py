@@ -98,7 +98,7 @@ def _accumulator_part(one: RunningAccumulator) -> AccumulatorPart:
         sequence=one.sequence,
         position=one.position,
         state=None if codecs.state is None else codecs.state.encode(state),
-        offset=one.checkpoint,
+        offset=one.offset,
         held=[codecs.held.encode(value) for value in one.held],
         kind=one.definition.kind,
     )

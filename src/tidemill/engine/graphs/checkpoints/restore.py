@@ -161,7 +161,7 @@ class Restoration:
             return
         one.tally.sequence = content.sequence
         one.position = one.covered = self._positions[one] = content.position
-        one.checkpoint = content.offset
+        one.offset = content.offset
         codecs = one.codecs
         if codecs.state is not None and content.state is not None:
             state = self._decoded(one, codecs.state, content.state, "its running state")
