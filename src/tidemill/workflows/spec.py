@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 from tidemill.workflows.rules import CLEANING
 
 
-class Edge(msgspec.Struct, frozen=True):
+class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
     """A task that another one waits for: for its value, or (`parameter` is None) only for its end."""
 
     source: str
@@ -24,7 +24,7 @@ class Edge(msgspec.Struct, frozen=True):
     """The variants of the value that the parameter admits; None for all."""
 
 
-class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One task: what it waits for, and how it is run."""
 
     name: str
