@@ -332,3 +332,18 @@ async def test_a_read_neither_waits_for_a_write_nor_sees_it_early(path: Path) ->
         may_end.set()
     assert await database.rows("SELECT * FROM pauses") == [("public", "r")]
     await database.close()
+
+
+async def test_a_file_of_another_application_is_refused_and_left_alone(tmp_path: Path) -> None:
+    """F15: ours must not come among somebody else's tables, nor be taken for them, whatever their version says."""
+    path = tmp_path / "theirs.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE customers (name TEXT)")
+        connection.execute("PRAGMA user_version = 1")
+    before = path.read_bytes()
+    store = SqliteStore(str(path))
+    with pytest.raises(StoreError, match="tables of another application; name another file"):
+        await store.open()
+    with pytest.raises(StoreError, match="tables of another application"):
+        await store.schema()
+    assert path.read_bytes() == before

@@ -289,10 +289,11 @@ async def test_an_offset_waits_for_a_letter_that_is_still_being_written() -> Non
         await running.event(1, 1)
         await node.settle()
         gate = Gate(node)
-        await running.event(-1, 2)
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(running.event(-1, 2))
+            await a_moment()
             next_event = tasks.create_task(running.event(3, 3))
-            await asyncio.sleep(0)
+            await a_moment()
             gate.open(fails=True)
             await a_moment()
             gate.remove()

@@ -113,6 +113,11 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
         """Whether this is a state accumulator: a window of what was fed to it."""
         return self.kind is Kind.WINDOW
 
+    def cut(self, content: list[Any]) -> list[Any]:
+        """Return as much of a window's content as it holds: the newest."""
+        held = self.capacity or 0
+        return content if held < 0 or len(content) <= held else content[len(content) - held :]
+
     def __repr__(self) -> str:
         return f"<{self.kind} accumulator '{self.name}' -> {label(self.boundary_type)}>"
 

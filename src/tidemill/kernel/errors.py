@@ -6,6 +6,7 @@ TidemillError
 │   └── FullError        a bounded queue has no room and the caller may not wait
 └── OperationError       the operator: something at run time needs a look
     ├── StoreError       the database did not do what it was asked, and nothing was written
+    │   └── DamagedStoreError   because it is damaged
     ├── NodeError        a node raised: found in results (`graphs.result`), never raised
     └── IllegalMoveError a state was asked to move where its table does not allow
 """
@@ -105,6 +106,10 @@ class OperationError(TidemillError):
 
 class StoreError(OperationError):
     """The database did not do what it was asked: nothing was written, and it may be asked again."""
+
+
+class DamagedStoreError(StoreError):
+    """The database is damaged: asking again does not help."""
 
 
 class IllegalMoveError(OperationError):

@@ -125,6 +125,8 @@ class TestNode(Node):
         """Let the next `times` transactions of the store fail."""
         if self._store is None:
             raise RequestError("this node has no store that could fail: pass store=", code="no_store", status=409)
+        if type(times) is not int or times < 0:
+            raise ValueError(f"times is a number of transactions, not {times!r}")
         self._store.fail_next(times)
 
     async def crash(self) -> "TestNode":
@@ -136,6 +138,7 @@ class TestNode(Node):
         self._scheduler.abandon()
         await self._environment.tasks.close(self.settings.unload_timeout)
         if self._store is not None:
+            self._store.fail_next(0)
             await self._store.close()
         arguments = cast(dict[str, Any], self._arguments)
         self._successor = TestNode(clock=self.clock, predecessor=self, **arguments)

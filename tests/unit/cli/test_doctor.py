@@ -69,6 +69,17 @@ def test_a_store_that_is_not_there_is_an_answer(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_damaged_file_is_a_finding_not_a_failure_to_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever watches must be able to tell "damaged" from "down"."""
+    damaged = tmp_path / "damaged.db"
+    damaged.write_bytes(b"no database" * 500)
+    assert run(monkeypatch, "doctor", "--store", f"sqlite:///{damaged}", "--json") == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (finding["severity"], finding["subject"]) == ("wrong", "database")
+
+
 def test_a_newer_schema_is_reported_and_not_read(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from tidemill.cli.stores import Address, reaching_a_store, store_at
 from tidemill.engine.graphs.checkpoints.audit.examination import Examination, examine
 from tidemill.engine.graphs.checkpoints.audit.finding import span, wrong
 from tidemill.kernel.clock import SystemClock
+from tidemill.kernel.errors import DamagedStoreError
 from tidemill.storage.ports import SchemaState, Store
 
 Json = Annotated[bool, typer.Option("--json", help="Print what was found as JSON, for programs.")]
@@ -33,13 +34,21 @@ def doctor(store: Address = None, json: Json = False) -> None:
         show_json(_plain(chosen, state, found))
     else:
         _tell(chosen.title, found, now)
-        say(f"{found.holdings}: {_verdict(found)}" if state.found == state.known else _verdict(found))
+        is_known = state.found == state.known > 0
+        say(f"{found.holdings}: {_verdict(found)}" if is_known else _verdict(found))
     if found.wrong:
         raise typer.Exit(1)
 
 
 async def _look(store: Store, now: datetime) -> tuple[SchemaState, Examination]:
-    """Examine a store; of one whose schema this code does not know, that is all there is to say."""
+    """Examine a store; of one that is damaged, or whose schema this code does not know, that is all there is to say."""
+    try:
+        return await _look_inside(store, now)
+    except DamagedStoreError as error:
+        return SchemaState(0, 0), msgspec.structs.replace(NOTHING, findings=[wrong("database", str(error))])
+
+
+async def _look_inside(store: Store, now: datetime) -> tuple[SchemaState, Examination]:
     state = await store.schema()
     if state.found != state.known:
         return state, msgspec.structs.replace(NOTHING, findings=[wrong("schema", describe(store.title, state))])

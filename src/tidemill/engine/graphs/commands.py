@@ -131,10 +131,8 @@ class ReactorHandle:
 
     def _fitted(self, name: str, value: Any) -> Any:
         """Return a window's content cut to what the window holds, anything else as it is."""
-        window = self._reactor.definition.accumulators[self._position(name)]
-        if not window.is_window or window.capacity is None or window.capacity < 0:
-            return value
-        return value[len(value) - window.capacity :] if len(value) > window.capacity else value
+        accumulator = self._reactor.definition.accumulators[self._position(name)]
+        return accumulator.cut(value) if accumulator.is_window else value
 
     async def restart(self) -> None:
         """Restart the reactor, and those of its accumulators that had been given up."""

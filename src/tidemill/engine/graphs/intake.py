@@ -28,6 +28,7 @@ from tidemill.telemetry import events
 logger = logging.getLogger(__name__)
 
 REFUSED: Any = object()
+PUSHES_IN_A_ROW = 256  # before the loop gets a turn
 CUT_OFF = RuntimeError("the accumulator was ended or restarted while it processed this event")
 
 
@@ -93,23 +94,31 @@ class Intake(Outlet):
         """
         began = self.clock.monotonic()
         try:
-            if (turned_away := self._turned_away()) is not None:
-                return turned_away
-            try:
-                value = self._admit(event, form)
-            except MisfitError as error:
-                return self._dead(event, error, form)
-            if self.is_async:
-                title = f"accumulator {self.name}: event"
-                return await self.environment.tasks.see_through(title, self._take_in_turn(value, offset))
-            if self.commits:
-                return await self._take_committed(value, offset)
-            if not self._blocked():
-                return self._take_fast(value)
-            return await self._take_with_room(value)
+            receipt = await self._take_any(event, form, offset)
         finally:
             self.pushes += 1
             self.push_seconds += self.clock.monotonic() - began
+        if self.commits and receipt.outcome == "dead_lettered":
+            await self.environment.keeper.keep_letters()
+        if not self.pushes % PUSHES_IN_A_ROW:  # a loop of pushes awaits nothing else, and must not starve the node
+            await asyncio.sleep(0)
+        return receipt
+
+    async def _take_any(self, event: Any, form: str, offset: Any) -> Receipt:
+        if (turned_away := self._turned_away()) is not None:
+            return turned_away
+        try:
+            value = self._admit(event, form)
+        except MisfitError as error:
+            return self._dead(event, error, form)
+        if self.is_async:
+            title = f"accumulator {self.name}: event"
+            return await self.environment.tasks.see_through(title, self._take_in_turn(value, offset))
+        if self.commits:
+            return await self._take_committed(value, offset)
+        if not self._blocked():
+            return self._take_fast(value)
+        return await self._take_with_room(value)
 
     def _admit(self, event: Any, form: str) -> Any:
         if isinstance(event, bytes | bytearray | memoryview):

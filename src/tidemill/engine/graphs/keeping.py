@@ -43,6 +43,9 @@ class Keeper(Protocol):
     def append(self, stepping: Stepping, step: Step, payload: bytes) -> "asyncio.Future[Receipt]":
         """Append what happens to an accumulator to the journal; when that is committed it happens, in this order."""
 
+    async def keep_letters(self) -> None:
+        """Return when the letters by now are stored, or could not be for the moment."""
+
     async def all_committed(self) -> None:
         """Return when everything appended by now has been answered."""
 
@@ -95,6 +98,9 @@ class NoKeeper(Keeper):
 
     def append(self, stepping: Stepping, step: Step, payload: bytes) -> "asyncio.Future[Receipt]":
         raise NotImplementedError("without a store there is no journal")
+
+    async def keep_letters(self) -> None:
+        pass
 
     async def all_committed(self) -> None:
         pass

@@ -4,7 +4,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from tidemill.annotations.codec import Codec, codec_of
+from tidemill.annotations.admission import MisfitError
+from tidemill.annotations.codec import Codec, UnstorableError, codec_of
 from tidemill.graphs.definition import Accumulator, Kind
 from tidemill.graphs.result import Receipt
 from tidemill.graphs.snapshot import JournalRecord, digest_of
@@ -59,8 +60,15 @@ class Codecs(msgspec.Struct, frozen=True):
         return cls(boundary, held, state, digest)
 
     def record(self, step: Step) -> JournalRecord:
-        """Return a step as it is stored, or raise UnstorableError."""
-        value = b"" if step.kind == "released" else self._codec(step.kind).encode(step.value)
+        """Return a step as it is stored, or raise UnstorableError: also for a value that would not come back."""
+        if step.kind == "released":
+            return JournalRecord("released", b"", step.count, step.offset)
+        codec = self._codec(step.kind)
+        value = codec.encode(step.value)
+        try:
+            codec.decode(value)
+        except MisfitError as error:
+            raise UnstorableError(f"it does not fit its own annotation, and would not come back: {error}") from error
         return JournalRecord(step.kind, value, step.count, step.offset)
 
     def step(self, record: JournalRecord) -> Step:

@@ -25,6 +25,7 @@ _ADVICE = {
     "28000": "the server refuses this user; check the user in the URL and the server's pg_hba.conf",
     "28P01": "the server refuses the password; correct the user and password in the URL",
     "3D000": "the server has no database of this name; create it (CREATE DATABASE), or correct the URL",
+    "42P07": "its schema 'tidemill' holds tables of somebody else; use another database",
     "42501": "the user may not do this; let the database's owner GRANT CREATE ON DATABASE, or use the owner",
     "53100": "the server's disk is full; make room",
     "53300": "the server takes no more connections; raise max_connections, or stop other clients",

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.migrations import check_not_newer
+from tidemill.storage.ports import SchemaState
 from tidemill.storage.sqlite.faults import WHAT_TO_DO, code_of, title_of
-from tidemill.storage.sqlite.schema import bring_up_to_date
+from tidemill.storage.sqlite.schema import MIGRATIONS, bring_up_to_date, check_ours, version_of
 from tidemill.storage.sqlite.transactions import transaction
 
 BUSY_TIMEOUT = 1.0  # seconds to wait for another process's write
@@ -21,6 +23,8 @@ def connect_writer(path: str, *, create: bool) -> sqlite3.Connection:
     """Open a file to write to it: with a log, so that readers never wait, and with its schema up to date."""
     _check_rights(path)
     with _connected(path, "rwc" if create else "rw") as connection:
+        check_ours(connection, title_of(path))
+        check_not_newer(SchemaState(version_of(connection), len(MIGRATIONS)), title_of(path))  # before it is changed
         _turn_log_on(connection, path)
         connection.execute("PRAGMA synchronous = FULL")  # a commit returns when it is on the disk
         connection.execute(f"PRAGMA journal_size_limit = {LOG_SIZE_LIMIT}")

@@ -3,7 +3,7 @@
 import sqlite3
 from pathlib import Path
 
-from tidemill.kernel.errors import StoreError
+from tidemill.kernel.errors import DamagedStoreError, StoreError
 
 WHAT_TO_DO = {
     sqlite3.SQLITE_BUSY: "another process is writing to it and did not finish in time; try again",
@@ -42,15 +42,19 @@ def explain(error: sqlite3.Error, path: str, remark: str = "") -> StoreError:
     if isinstance(error, sqlite3.IntegrityError):
         what = "it already holds an entry that was to be new; make sure that no other node uses it"
     elif code_of(error) == sqlite3.SQLITE_CANTOPEN:
-        what = _why_not_opened(Path(path))
+        what = why_not_opened(Path(path))
     else:
         what = WHAT_TO_DO.get(code_of(error), "it refused what it was asked")
-    return StoreError(f"{title_of(path)}: {what} ({error}){remark}")
+    kind = DamagedStoreError if code_of(error) in DAMAGE else StoreError
+    return kind(f"{title_of(path)}: {what} ({error}){remark}")
 
 
-def _why_not_opened(path: Path) -> str:
+def why_not_opened(path: Path) -> str:
+    """Return what stands against opening a file, as far as that can be seen."""
     if path.is_dir():
         return "this is a folder; name a file in it"
+    if path.parent.is_file():
+        return f"{path.parent} is a file, not a folder"
     if not path.parent.is_dir():
         return f"the folder {path.parent} does not exist; create it"
     return WHAT_TO_DO[sqlite3.SQLITE_CANTOPEN]

@@ -2,10 +2,12 @@
 
 import sqlite3
 
+from tidemill.kernel.errors import StoreError
 from tidemill.storage.migrations import known_migrations, pending
 from tidemill.storage.sqlite.transactions import transaction
 
 MIGRATIONS = known_migrations(__package__)
+APPLICATION = 0x7469646D  # "tidm", in the file's header: whose database it is
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -18,6 +20,14 @@ def version_of(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
+def check_ours(connection: sqlite3.Connection, title: str) -> None:
+    """Refuse a file that holds tables of somebody else: ours must not come among them, nor be taken for them."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if tables and application != APPLICATION:
+        raise StoreError(f"{title}: the file holds tables of another application; name another file")
+
+
 def bring_up_to_date(connection: sqlite3.Connection, title: str) -> None:
     """Apply what is missing; of several processes that come at once, one does and the others find it done."""
     if not pending(MIGRATIONS, version_of(connection), title):
@@ -27,3 +37,4 @@ def bring_up_to_date(connection: sqlite3.Connection, title: str) -> None:
             for statement in migration.statements:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {migration.number}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")

@@ -4,6 +4,7 @@ import sqlite3
 from pathlib import Path
 
 from tidemill.kernel.concurrency import in_thread
+from tidemill.kernel.errors import StoreError
 from tidemill.storage.migrations import check_current
 from tidemill.storage.ports import SchemaState, Store
 from tidemill.storage.queries import Queries
@@ -11,10 +12,10 @@ from tidemill.storage.sqlite.checkpoints import SqliteCheckpoints
 from tidemill.storage.sqlite.connections import inspecting
 from tidemill.storage.sqlite.database import Database
 from tidemill.storage.sqlite.dead_letters import SqliteDeadLetters
-from tidemill.storage.sqlite.faults import DAMAGE, code_of, explain, title_of
+from tidemill.storage.sqlite.faults import DAMAGE, code_of, explain, title_of, why_not_opened
 from tidemill.storage.sqlite.pauses import SqlitePauses
 from tidemill.storage.sqlite.recoveries import SqliteRecoveries
-from tidemill.storage.sqlite.schema import MIGRATIONS, version_of
+from tidemill.storage.sqlite.schema import MIGRATIONS, check_ours, version_of
 
 QUERIES = Queries.of(__package__)
 
@@ -58,9 +59,12 @@ class SqliteStore(Store):
 
 def _read_version(path: str) -> int:
     if not Path(path).exists():
+        if not Path(path).parent.is_dir():
+            raise StoreError(f"{title_of(path)}: {why_not_opened(Path(path))}")
         return 0
     try:
         with inspecting(path) as connection:
+            check_ours(connection, title_of(path))
             return version_of(connection)
     except sqlite3.Error as error:
         raise explain(error, path) from error

@@ -9,6 +9,7 @@ into the next. What could not be written stays noted and is tried again, an inte
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 
 from tidemill.annotations.codec import UnstorableError
@@ -88,6 +89,10 @@ class Checkpointer(Keeper, Ledger):
 
     def append(self, stepping: Stepping, step: Step, payload: bytes) -> "asyncio.Future[Receipt]":
         return self.journal.append(stepping, step, payload)
+
+    async def keep_letters(self) -> None:
+        with suppress(StoreError):  # they stay noted, and are tried again with the next checkpoint
+            await self._notes.write(self._store)
 
     async def all_committed(self) -> None:
         await self.journal.all_committed()

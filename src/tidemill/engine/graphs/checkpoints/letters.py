@@ -105,7 +105,7 @@ class LetterArchive(Archive):
 
 
 def _content(letter: DeadLetter, detail: Any, codec_for: CodecFor | None) -> LetterContent:
-    content = LetterContent(letter.kind, letter.error, letter.attempts)
+    content = LetterContent(letter.kind, _storable(letter.error), letter.attempts)
     replace = msgspec.structs.replace
     if letter.kind == "firing":
         due, failed = detail
@@ -118,11 +118,18 @@ def _content(letter: DeadLetter, detail: Any, codec_for: CodecFor | None) -> Let
 
 
 def _packed(value: Any, codec: Codec | None = None) -> bytes:
-    """Return a value as bytes in the best way there is; what msgspec does not know at all is described."""
-    try:
-        return encode_plain(value) if codec is None else codec.encode(value)
-    except UnstorableError:
-        return encode_plain(plain(value))
+    """Return a value as bytes in the best way there is; what cannot be stored at all is described."""
+    for attempt in (codec.encode if codec else encode_plain, lambda one: encode_plain(plain(one))):
+        try:
+            return attempt(value)
+        except UnstorableError:
+            continue
+    return encode_plain(_storable(repr(value)))
+
+
+def _storable(text: str) -> str:
+    """Return a text without what is no character, such as half of one."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _unpacked(data: bytes, codec: Codec | None = None) -> Any:

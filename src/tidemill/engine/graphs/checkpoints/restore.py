@@ -333,7 +333,7 @@ class _Indices:
                 index, one = self._sources[name]
                 value = self._decode(one.codecs.boundary, data, f"a boundary of '{name}'")
                 if value is not None:
-                    yield index, value
+                    yield index, one.definition.cut(value) if one.definition.is_window else value
 
     def values(self, named: dict[str, bytes]) -> list[Any]:
         values: list[Any] = [None] * len(self._sources)
