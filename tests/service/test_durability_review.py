@@ -223,7 +223,7 @@ async def test_nothing_is_lost_while_a_reactor_is_exchanged(store: str) -> None:
         loading = node._environment.tasks.start("exchange", node.load(version(a, b)))
         async with asyncio.timeout(10):  # it leaves, and is still busy with its last firing
             while [target.name for target, _ in accumulator(node, "a").targets] != ["other"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
         for value in (2, 3, 4):
             await node.push("a", value)
             await node.advance("250ms")  # a checkpoint each, which makes older entries dispensable

@@ -108,7 +108,7 @@ async def test_a_restart_within_a_batch_loses_none_of_it_to_newer_messages(tmp_p
         async def numbers(event: int) -> int:
             if event == 6 and not hangs.is_set():
                 hangs.set()
-                await asyncio.sleep(1_000)
+                await asyncio.Event().wait()
             return event
 
         reactor = tm.Reactor("count", [numbers], strategy="sequential")

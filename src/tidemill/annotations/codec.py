@@ -42,7 +42,7 @@ def codec_of(annotation: Any) -> Codec:
         return _Unnamed()
     try:
         return _Plain(annotation, msgspec.json.schema(annotation))
-    except (TypeError, NotImplementedError) as error:
+    except (TypeError, NotImplementedError) as error:  # both are how msgspec says that it does not know a type
         if len(parts) > 1:
             return _Union(parts)
         if get_origin(annotation) is list and get_args(annotation):

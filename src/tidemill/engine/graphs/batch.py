@@ -63,9 +63,11 @@ class Batch(RunningAccumulator):
         return self._receipt("buffered")
 
     def take_step(self, value: Any, offset: Any = None) -> Answer:
+        """Begin to commit that an event is held."""
         return self.commit(Step("held", value, offset=offset), value)
 
     def advance(self, step: Step) -> Any:
+        """Hold an event, or let go of those that a sum or a dead letter stands for."""
         if step.kind == "held":
             self._keep(step.value)
             return None
@@ -73,6 +75,7 @@ class Batch(RunningAccumulator):
         return super().advance(step) if step.kind == "boundary" else None
 
     def complete(self, step: Step, position: int) -> Receipt:
+        """Let a step happen, and sum up if that fills the batch."""
         receipt = super().complete(step, position)
         if self._is_large() and not self._is_flushing:
             self._is_flushing = True
@@ -80,9 +83,11 @@ class Batch(RunningAccumulator):
         return receipt
 
     def comes_again(self, step: Step) -> bool:
+        """Return whether a refused step is tried again: a sum always is, its events are still held."""
         return step.kind != "held" or super().comes_again(step)
 
     def refuse(self, step: Step, reason: str) -> Receipt:
+        """Take a step back; events whose sum was refused may be summed up again."""
         if step.kind != "held":
             self._releasing = 0
         return super().refuse(step, reason)
@@ -143,6 +148,7 @@ class Batch(RunningAccumulator):
         return Gathered(gathered, self._releasing)
 
     def hand_in(self, boundary: Any, event: Any, offset: Any = None, count: int = 0) -> Answer:
+        """Emit a sum, and let go of its events with it; also if nothing came of them."""
         count = event.count if isinstance(event, Gathered) else count
         if count and not self.commits:  # a newer version has no journal
             self._let_go(count)
@@ -157,6 +163,7 @@ class Batch(RunningAccumulator):
         self._releasing = 0
 
     def turned_back(self, event: Any) -> None:
+        """Hold events on whose sum was turned away."""
         if isinstance(event, Gathered):
             self._releasing = 0
             if not event.count:

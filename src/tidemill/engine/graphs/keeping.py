@@ -97,7 +97,7 @@ class NoKeeper(Keeper):
         pass
 
     def append(self, stepping: Stepping, step: Step, payload: bytes) -> "asyncio.Future[Receipt]":
-        raise NotImplementedError("without a store there is no journal")
+        raise AssertionError("without a store nothing is committed, so nobody asks for a journal")
 
     async def keep_letters(self) -> None:
         pass

@@ -251,18 +251,22 @@ class Window(RunningAccumulator):
         return receipt
 
     def take_step(self, value: Any, offset: Any = None) -> Answer:  # noqa: ARG002 - no source feeds a window
+        """Begin to commit that a value is appended."""
         return self.commit(Step("held", value), value)
 
     def emits(self, step: Step) -> bool:  # noqa: ARG002 - whatever is held
+        """Return whether the window shows anything."""
         return self.definition.capacity != 0
 
     def advance(self, step: Step) -> Any:
+        """Append a value, and return the whole window if it shows anything."""
         if not self._append(step.value):
             return None
         self.tally.sequence += 1
         return list(self.content)
 
     def boundary_of(self, step: Step) -> Any:  # noqa: ARG002 - a window only knows how it is now
+        """Return the window as it is by now."""
         return list(self.content) if self.definition.capacity != 0 else None
 
     @property

@@ -6,6 +6,7 @@ refused together if the store refuses one. What happens is written so that it ca
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import Counter
 from typing import Any
 
@@ -24,7 +25,7 @@ Answer = Receipt | asyncio.Future[Receipt]
 """What became of an event, or will have when it is committed."""
 
 
-class Outlet:
+class Outlet(ABC):
     """Where one accumulator's boundaries go, and what is kept of it."""
 
     definition: Accumulator
@@ -205,9 +206,9 @@ class Outlet:
     def _count_drop(self, reason: str) -> None:
         self.dropped[reason] += 1
 
+    @abstractmethod
     def _dead(self, event: Any, error: BaseException, form: str = "json") -> Receipt:
         """Put an event aside that cannot be dealt with."""
-        raise NotImplementedError
 
 
 async def answered(answer: Answer) -> Receipt:
