@@ -22,8 +22,9 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 def check_ours(connection: sqlite3.Connection, title: str) -> None:
     """Refuse a file that holds tables of somebody else: ours must not come among them, nor be taken for them."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    # After the tables, which come with it in one commit: another process may make both just now.
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
     if tables and application != APPLICATION:
         raise StoreError(f"{title}: the file holds tables of another application; name another file")
 
