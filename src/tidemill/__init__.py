@@ -25,6 +25,13 @@ from tidemill.kernel.errors import (
 )
 from tidemill.kernel.settings import Settings
 from tidemill.node import Node
+from tidemill.workflow import Workflow
+from tidemill.workflows.authoring import on_firing, trigger
+from tidemill.workflows.definition import Fail, Fire, Params, Skip, Trigger
+from tidemill.workflows.records import TaskError
+from tidemill.workflows.result import RunResult, TaskResult
+from tidemill.workflows.schedule import Cron, Every
+from tidemill.workflows.states import RunState, TaskState
 
 __version__ = "0.1.0"
 
@@ -34,8 +41,12 @@ __all__ = [
     "AccumulatorState",
     "Boundary",
     "Context",
+    "Cron",
     "DeadLetter",
     "DefinitionError",
+    "Every",
+    "Fail",
+    "Fire",
     "Firing",
     "FullError",
     "Graph",
@@ -46,6 +57,7 @@ __all__ = [
     "Node",
     "NodeError",
     "OperationError",
+    "Params",
     "Problem",
     "Reactor",
     "ReactorHandle",
@@ -55,15 +67,25 @@ __all__ = [
     "Recovery",
     "RequestError",
     "Retry",
+    "RunResult",
+    "RunState",
     "Settings",
+    "Skip",
     "Source",
+    "TaskError",
+    "TaskResult",
+    "TaskState",
     "TidemillError",
+    "Trigger",
+    "Workflow",
     "all_of",
     "any_of",
     "batch",
+    "on_firing",
     "passthrough",
     "polling",
     "stream",
+    "trigger",
     "window",
 ]
 

@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from types import ModuleType, TracebackType
 from typing import Any, Self
@@ -14,17 +15,29 @@ from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.graphs.supervisor import Supervisor
 from tidemill.engine.registry import Registry
 from tidemill.engine.service import Tasks
+from tidemill.engine.workflows.backfilling import BackfillPlan
+from tidemill.engine.workflows.commands import RunHandle
+from tidemill.engine.workflows.executors.in_process import InProcess
+from tidemill.engine.workflows.executors.interface import Executor, Reports
+from tidemill.engine.workflows.executors.source import Lookup
+from tidemill.engine.workflows.executors.subprocess import Subprocess
+from tidemill.engine.workflows.figures import WORKFLOW_METRICS, Figures
+from tidemill.engine.workflows.owners import HostLiveness, Liveness
+from tidemill.engine.workflows.service import WorkflowService
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.addresses import without_password
 from tidemill.kernel.clock import Clock, SystemClock
-from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
 from tidemill.kernel.settings import Settings
+from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.installer import Installer
 from tidemill.packages.loader import in_load_order, read_package
 from tidemill.storage.ports import Store
-from tidemill.telemetry.metrics import Metrics
+from tidemill.telemetry.metrics import GRAPH_METRICS, Collector, Metrics
+from tidemill.workflows.states import RunState
+from tidemill.workflows.workflow import Workflow
 
 GLANCE = 0.0005  # seconds between looks at whether work is done
 REMEMBERED = 1000  # recoveries of earlier lives that are read at the start
@@ -34,7 +47,9 @@ class Node:
     """One running Tidemill, as an async context manager.
 
     `load` takes modules and definitions. `store` is the address of a database, "sqlite:///path" or
-    "postgresql://user@host:port/database"; without one everything works, and nothing outlives the node.
+    "postgresql://user@host:port/database"; without one everything works, and nothing outlives the node. Tasks of
+    workflows run at `executor` unless they name another one, `concurrency` of them at a time, and no more of a pool
+    than `pools` says.
     """
 
     def __init__(
@@ -43,22 +58,31 @@ class Node:
         *,
         load: Iterable[Any] = (),
         settings: Settings | Mapping[str, Any] | None = None,
+        executor: str = "in_process",
+        concurrency: int = 8,
+        pools: Mapping[str, int] | None = None,
         tenant: str = "public",
     ) -> None:
         self.settings = Settings.read(settings)
         self.tenant = _checked_tenant(tenant)
         self.registry = Registry(tenant)
-        self._to_load = [load] if isinstance(load, Reactor | Graph | ModuleType) else list(load)
+        self._to_load = [load] if isinstance(load, Reactor | Graph | Workflow | ModuleType) else list(load)
         self._loaded: dict[tuple[str, str], Any] = {}
-        self._metrics = Metrics()
+        self._metrics = Metrics(GRAPH_METRICS | WORKFLOW_METRICS)
         self._environment = environment = Environment(clock=self._make_clock(), settings=self.settings, tasks=Tasks())
         self._supervisor = environment.supervisor = Supervisor(environment)
         self._store = self._make_store(store)
+        self._run_store = self._store or self._make_memory()
         self._checkpointer: Checkpointer | None = None
         if self._store is not None:
             self._checkpointer = environment.keeper = Checkpointer(self._store, environment)
         self._scheduler = GraphScheduler(environment, self.registry, self._metrics, self._store)
-        self._installer = Installer(self._scheduler, self.registry)
+        self._concurrency = _checked_count("concurrency", concurrency)
+        self._workflows = self._make_workflows(environment.clock, executor, pools or {})
+        self._metrics.register(Collector(self._workflows.figures, Figures.samples))
+        environment.followers = self._workflows.subscriptions
+        self._workflows.subscriptions.connect(environment.tasks, self._scheduler.follow)
+        self._installer = Installer(self._scheduler, self.registry, self._workflows)
         self._remembered: set[str] = set()
         self._is_open = self._was_opened = False
 
@@ -68,14 +92,51 @@ class Node:
     def _make_store(self, address: str | None) -> Store | None:
         return None if address is None else make_store(address)
 
+    def _make_memory(self) -> Store:
+        """Return where runs are kept if there is no store: they end with the node."""
+        return _database("memory", "MemoryStore")(self._environment.clock.now)
+
+    def _make_workflows(self, clock: Clock, executor: str, pools: Mapping[str, int]) -> WorkflowService:
+        service = WorkflowService(
+            self._run_store,
+            self._make_executors,
+            clock=clock,
+            settings=self.settings,
+            executor=executor,
+            pools={name: _checked_count(f"pool '{name}'", slots) for name, slots in pools.items()},
+            liveness=self._make_liveness(),
+            find_trigger=self.registry.trigger,
+            is_alone=self._is_alone,
+        )
+        if executor not in service.executors:
+            known = service.executors
+            hint = did_you_mean(str(executor), known) or f"; there are {', '.join(sorted(known))}"
+            raise DefinitionError.of("node", f"there is no executor {executor!r}{hint}")
+        return service
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether nobody else can change what is stored."""
+        return self._store is None
+
+    def _make_liveness(self) -> Liveness:
+        return HostLiveness()
+
+    def _make_executors(self, lookup: Lookup, reports: Reports) -> dict[str, Executor]:
+        clock, concurrency = self._environment.clock, self._concurrency
+        found: list[Executor] = [
+            InProcess(lookup, reports, clock, concurrency=concurrency, push=self.push),
+            Subprocess(lookup, reports, clock, concurrency=concurrency),
+        ]
+        return {executor.name: executor for executor in found}
+
     # -- life
 
     async def __aenter__(self) -> Self:
         if self._was_opened:
             raise RequestError("a node runs once: make a new one", code="already_used", status=409)
         self._was_opened = True
-        if self._store is not None:
-            await self._store.open()
+        await self._run_store.open()
         await self._environment.tasks.open()
         self._is_open = True
         try:
@@ -90,6 +151,7 @@ class Node:
         self._environment.tasks.start("graph scheduler: watch", self._scheduler.watch())
         if self._checkpointer is not None:
             await self._checkpointer.open()
+        await self._workflows.open()
         self._environment.is_opening = True
         for thing, tenant in self._first_loads():
             await self._load(thing, tenant)
@@ -109,10 +171,11 @@ class Node:
     async def _close(self) -> None:
         if self._is_open:
             self._is_open = False
+            await self._workflows.close(self.settings.unload_timeout)
             await self._installer.close()
+            await self._workflows.subscriptions.drain(self.settings.unload_timeout)
             await self._environment.tasks.close(self.settings.unload_timeout)
-            if self._store is not None:
-                await self._store.close()
+            await self._run_store.close()
 
     def _tenant(self, tenant: str | None) -> str:
         if not self._is_open:
@@ -176,6 +239,70 @@ class Node:
         """Revive an accumulator that was given up, or one that hangs."""
         self._environment.supervisor.restart(self._scheduler.accumulator(self._tenant(tenant), name))
 
+    # -- workflows
+
+    async def start(self, workflow: str | Workflow, /, *, tenant: str | None = None, **params: Any) -> RunHandle:
+        """Start a run of a loaded workflow with these params."""
+        return await self._workflows.start(self._tenant(tenant), _name_of(workflow), params)
+
+    def run_handle(self, id: str) -> RunHandle:
+        """Return a run by its id, whatever started it; whether there is one is found out when it is asked."""
+        return self._workflows.handle(id)
+
+    async def runs(
+        self,
+        workflow: str | Workflow | None = None,
+        state: RunState | str | None = None,
+        limit: int = 1000,
+        *,
+        tenant: str | None = None,
+    ) -> list[RunHandle]:
+        """Return runs, oldest first, whatever started them; the newest `limit` of them."""
+        name = None if workflow is None else _name_of(workflow)
+        states = [] if state is None else [_run_state(state)]
+        if type(limit) is not int or limit < 1:
+            raise RequestError(f"limit is at least 1, not {limit!r}", code="invalid_limit")
+        return await self._workflows.find(self._tenant(tenant), name, states, limit)
+
+    async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
+        """Pause a workflow: no run of it begins, none of its tasks is started; what runs goes on."""
+        await self._workflows.pause(self._tenant(tenant), _name_of(workflow), paused=True)
+
+    async def resume(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
+        """Let a paused workflow go on."""
+        await self._workflows.pause(self._tenant(tenant), _name_of(workflow), paused=False)
+
+    async def backfill(
+        self,
+        workflow: str | Workflow,
+        start: datetime,
+        end: datetime,
+        *,
+        preview: bool = False,
+        only_missing: bool = True,
+        limit: int = 1,
+        key: str | None = None,
+        tenant: str | None = None,
+    ) -> BackfillPlan:
+        """Make a run for every slot of a workflow's schedule in [start, end], at most `limit` at a time.
+
+        Slots that have had a run are left out unless `only_missing` is False. With `preview` nothing is done.
+        """
+        return await self._workflows.backfill(
+            self._tenant(tenant),
+            _name_of(workflow),
+            start,
+            end,
+            preview=preview,
+            only_missing=only_missing,
+            limit=limit,
+            key=key,
+        )
+
+    async def cancel_backfill(self, id: str) -> int:
+        """Cancel the runs of a backfill that have not ended; return how many they were."""
+        return await self._workflows.backfilling.cancel(id)
+
     # -- looking
 
     def metrics(self) -> dict[str, float]:
@@ -202,32 +329,51 @@ class Node:
 
     @property
     def _is_calm(self) -> bool:
-        return self._scheduler.is_idle and (self._checkpointer is None or self._checkpointer.is_idle)
+        is_idle = self._scheduler.is_idle and self._workflows.is_idle
+        return is_idle and (self._checkpointer is None or self._checkpointer.is_idle)
 
 
-def make_store(address: str) -> Store:
-    """Return the store at an address, not opened yet; its driver is imported only if it is asked for."""
+def make_store(address: str, now: Callable[[], datetime] | None = None) -> Store:
+    """Return the store at an address, not opened yet; its driver is imported only if it is asked for.
+
+    Leases run out by `now` if it is given, and else by the store's own clock.
+    """
     scheme, _, rest = address.partition("://")
     if scheme == "sqlite" and rest.removeprefix("/"):
-        return _database("sqlite", "SqliteStore")(rest.removeprefix("/"))
+        return _database("sqlite", "SqliteStore")(rest.removeprefix("/"), now=now)
     if scheme in ("postgresql", "postgres") and rest:
-        return _database("postgres", "PostgresStore")(f"postgresql://{rest}")
+        return _database("postgres", "PostgresStore")(f"postgresql://{rest}", now=now)
     raise OperationError(
         f"store {without_password(address)!r}: an address looks like 'sqlite:///tidemill.db' or "
         "'postgresql://user@host:5432/database'; leave it out to keep everything in memory"
     )
 
 
-def _database(folder: str, name: str) -> Callable[[str], Store]:
+def _database(folder: str, name: str) -> Callable[..., Store]:
     try:
-        kind: Callable[[str], Store] = getattr(importlib.import_module(f"tidemill.storage.{folder}.store"), name)
+        kind: Callable[..., Store] = getattr(importlib.import_module(f"tidemill.storage.{folder}.store"), name)
     except ImportError as error:
         raise OperationError(f"{folder} needs its driver: pip install 'tidemill[{folder}]' ({error})") from error
     return kind
 
 
-def _name_of(accumulator: str | Accumulator) -> str:
-    return accumulator.name if isinstance(accumulator, Accumulator) else str(accumulator)
+def _name_of(thing: str | Accumulator | Workflow) -> str:
+    return thing.name if isinstance(thing, Accumulator | Workflow) else str(thing)
+
+
+def _run_state(state: RunState | str) -> RunState:
+    try:
+        return RunState(state)
+    except ValueError:
+        known = [str(one) for one in RunState]
+        message = f"a run is {', '.join(known)}, not {state!r}{did_you_mean(str(state), known)}"
+        raise RequestError(message, code="invalid_state") from None
+
+
+def _checked_count(what: str, value: int) -> int:
+    if type(value) is not int or value < 1:
+        raise DefinitionError.of("node", f"{what} is a whole number, at least 1, not {value!r}")
+    return value
 
 
 def _checked_tenant(name: str) -> str:

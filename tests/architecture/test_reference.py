@@ -11,11 +11,14 @@ import pytest
 
 import tidemill
 from tests.architecture.sources import ROOT, listing, modules
+from tidemill.engine.workflows.figures import WORKFLOW_METRICS
 from tidemill.graphs.health import ACCUMULATOR_MOVES, REACTOR_MOVES
 from tidemill.graphs.result import NodeError
 from tidemill.kernel import errors
 from tidemill.kernel.settings import Settings
 from tidemill.telemetry.metrics import GRAPH_METRICS
+from tidemill.workflows.rules import RULES
+from tidemill.workflows.states import RUN_MOVES, TASK_MOVES
 
 REFERENCE = ROOT / "docs" / "reference"
 ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<rest>.+) \|$", re.MULTILINE)
@@ -49,13 +52,24 @@ def default_in_words(name: str, cell: str) -> Any:
 def test_every_metric_is_listed_once() -> None:
     """What `node.metrics()` returns is what the page explains."""
     metrics, _, _ = page("metrics.md").partition("## Reasons for drops")
-    assert sorted(name for name, _ in rows(metrics)) == sorted(GRAPH_METRICS)
+    assert sorted(name for name, _ in rows(metrics)) == sorted(GRAPH_METRICS | WORKFLOW_METRICS)
 
 
 def test_the_health_diagrams_are_the_tables_of_moves() -> None:
     """The first diagram is of accumulators, the second of reactors."""
     drawn = [block["diagram"] for block in MERMAID.finditer(page("health.md"))]
     assert drawn == [ACCUMULATOR_MOVES.diagram(), REACTOR_MOVES.diagram()]
+
+
+def test_the_state_diagrams_of_workflows_are_the_tables_of_moves() -> None:
+    """The first diagram is of task runs, the second of runs."""
+    drawn = [block["diagram"] for block in MERMAID.finditer(page("workflows.md"))]
+    assert drawn == [TASK_MOVES.diagram(), RUN_MOVES.diagram()]
+
+
+def test_every_rule_is_explained() -> None:
+    """What `rule=` takes stands on the page."""
+    assert not [name for name in RULES if f"`{name}`" not in page("workflows.md")]
 
 
 def test_every_code_of_a_request_error_is_listed_once_with_its_status() -> None:

@@ -2,25 +2,30 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
+from tests.contract.samples import NOON
 from tests.postgres import PostgresServer
+from tidemill.kernel.clock import VirtualClock
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.ports import Store
 from tidemill.storage.postgres.store import PostgresStore
 from tidemill.storage.sqlite.store import SqliteStore
 
+Now = Callable[[], datetime]
+
 
 class Place(Protocol):
     """A database that outlives the stores on it."""
 
-    def store(self) -> Store:
-        """Return a new store on it, which is not open yet."""
+    def store(self, now: Now | None = None) -> Store:
+        """Return a new store on it, which is not open yet; with a clock of its own, if one is given."""
 
     async def pretend_version(self, number: int) -> None:
         """Let its schema claim a version."""
@@ -29,10 +34,10 @@ class Place(Protocol):
 class MemoryPlace(Place):
     """The one store object, again and again."""
 
-    def __init__(self) -> None:
-        self._store = MemoryStore()
+    def __init__(self, now: Now | None = None) -> None:
+        self._store = MemoryStore(now)
 
-    def store(self) -> Store:
+    def store(self, now: Now | None = None) -> Store:
         return self._store
 
 
@@ -42,8 +47,8 @@ class SqlitePlace(Place):
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def store(self) -> Store:
-        return SqliteStore(str(self._path))
+    def store(self, now: Now | None = None) -> Store:
+        return SqliteStore(str(self._path), now)
 
     async def pretend_version(self, number: int) -> None:
         def write() -> None:
@@ -60,18 +65,18 @@ class PostgresPlace(Place):
         self._server = server
         self._url = url
 
-    def store(self) -> Store:
-        return PostgresStore(self._url)
+    def store(self, now: Now | None = None) -> Store:
+        return PostgresStore(self._url, now=now)
 
     async def pretend_version(self, number: int) -> None:
         name = self._url.rpartition("/")[2]
         await self._server.execute(f"INSERT INTO tidemill.schema_versions VALUES ({number}, 'pretended')", name)
 
 
-async def make_place(kind: str, folder: Path, request: pytest.FixtureRequest) -> Place:
+async def make_place(kind: str, folder: Path, request: pytest.FixtureRequest, now: Now | None = None) -> Place:
     """Return a new, empty database; the server is started only for those who ask for it."""
     if kind == "memory":
-        return MemoryPlace()
+        return MemoryPlace(now)
     if kind == "sqlite":
         return SqlitePlace(folder / "tidemill.db")
     server: PostgresServer = request.getfixturevalue("postgres")
@@ -84,10 +89,16 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return await make_place(request.param, tmp_path, request)
 
 
+@pytest.fixture
+def clock() -> VirtualClock:
+    """The clock of `store`; it stands at NOON."""
+    return VirtualClock(NOON)
+
+
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Store]:
     """An open store on an empty database."""
-    store = (await make_place(request.param, tmp_path, request)).store()
+    store = (await make_place(request.param, tmp_path, request, clock.now)).store(clock.now)
     await store.open()
     yield store
     await store.close()

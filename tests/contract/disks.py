@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-SIZE = 1024 * 1024
+SIZE = (1024 + 256) * 1024  # the schema takes some, in the file and in its log
 NOBODY = 65534  # an ordinary user on every system
 
 
 class SmallDisk:
-    """A file system in memory with room for one megabyte."""
+    """A file system in memory with room for one megabyte, and a schema."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -5,9 +5,11 @@ import asyncio
 import pytest
 
 from tests.contract.conftest import MemoryPlace, Place
-from tests.contract.samples import entry, journal, key, letter, part, recovery
+from tests.contract.run_samples import creation, everything, fire_row, make, output_row
+from tests.contract.samples import NOON, entry, journal, key, letter, part, recovery
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import Store
+from tidemill.storage.run_ports import Lease
 
 
 async def test_an_open_store_is_up_to_date_and_undamaged(store: Store) -> None:
@@ -85,6 +87,10 @@ async def check_that_content_outlives(place: Place) -> None:
     await before.dead_letters.put([letter("01")])
     await before.recoveries.add([recovery("01")])
     await before.pauses.set("public", "r", paused=True)
+    await make(before, creation(outputs=[output_row()], fire=fire_row(slot=NOON)))
+    await before.leases.take("leader", "node-1", 60)
+    await before.schedules.pause("public", "flow", paused=True)
+    kept = await everything(before, ["r1"])
     await before.close()
     after = place.store()
     await after.open()
@@ -93,4 +99,7 @@ async def check_that_content_outlives(place: Place) -> None:
     assert await after.dead_letters.all_letters() == [letter("01")]
     assert await after.recoveries.newest("public", 1) == [recovery("01")]
     assert await after.pauses.is_paused("public", "r")
+    assert await everything(after, ["r1"]) == kept
+    assert await after.leases.current("leader") == Lease("node-1", 1)
+    assert await after.schedules.paused() == {("public", "flow")}
     await after.close()

@@ -299,6 +299,7 @@ async def test_many_cycles_leave_everything_as_before() -> None:
         return names(node), len(asyncio.all_tasks()), generated, len(node._metrics._collectors)
 
     async with tm.testing.node() as node:
+        await node.settle()
         before = sizes(node)
         for _ in range(20):
             await node.load(version())

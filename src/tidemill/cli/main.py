@@ -5,19 +5,23 @@ from typing import Annotated
 import typer
 
 from tidemill import TidemillError, __version__
-from tidemill.cli.commands import db, doctor, graph
+from tidemill.cli.commands import backfill, db, doctor, graph, run, runs, workflows
 from tidemill.cli.output import complain, say
 
 app = typer.Typer(
     name="tidemill",
-    help="Computation graphs that turn when events come.",
+    help="Computation graphs and durable workflows.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(graph.app, name="graph")
+app.add_typer(workflows.app, name="workflows")
+app.add_typer(runs.app, name="runs")
 app.add_typer(db.app, name="db")
 app.command()(doctor.doctor)
+app.command(cls=run.RunCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(run.run)
+app.command()(backfill.backfill)
 
 
 def _show_version(wanted: bool) -> None:
@@ -32,7 +36,7 @@ def tidemill(
         bool, typer.Option("--version", help="Show the version and stop.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Computation graphs that turn when events come."""
+    """Computation graphs and durable workflows."""
 
 
 def main() -> None:

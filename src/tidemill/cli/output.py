@@ -15,6 +15,22 @@ _console = Console()
 _errors = Console(stderr=True)
 
 
+def progress_console() -> Console:
+    """Return where to show how something goes on: standard error."""
+    return _errors
+
+
+def width() -> int:
+    """Return how many columns there are to print in."""
+    return _console.width
+
+
+def show(*renderables: Any) -> None:
+    """Print things that Rich knows to draw."""
+    for one in renderables:
+        _console.print(one)
+
+
 class Format(StrEnum):
     """How a command prints what it found."""
 

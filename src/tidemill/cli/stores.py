@@ -1,19 +1,17 @@
-"""The store that a command is about: where it is, and what becomes of a command that cannot reach it."""
+"""The store that a command is about: where it is, and how to reach it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated
 
 import typer
 
-from tidemill.cli.output import complain
-from tidemill.kernel.errors import RequestError, TidemillError
+from tidemill.engine.workflows.control import Control
+from tidemill.kernel.clock import SystemClock
+from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.node import make_store
-from tidemill.storage.ports import Store
-
-COULD_NOT = 2
-"""The exit code of a command that was called wrongly, or could not reach its store: it says nothing about the store."""
+from tidemill.storage.ports import SchemaState, Store
 
 Address = Annotated[
     str | None,
@@ -26,6 +24,9 @@ Address = Annotated[
 ]
 
 
+Tenant = Annotated[str, typer.Option(help="Whose they are.")]
+
+
 def store_at(address: str | None) -> Store:
     """Return the store that a command was given, or that the settings name; not opened."""
     address = address or Settings.read().store
@@ -36,11 +37,38 @@ def store_at(address: str | None) -> Store:
     return make_store(address)
 
 
-@contextmanager
-def reaching_a_store() -> Iterator[None]:
-    """End a command that cannot find or reach its store with one line, and with its own exit code."""
+@asynccontextmanager
+async def controlling(
+    address: str | None, *, is_looking: bool = False, executor: str = "in_process"
+) -> AsyncIterator[Control]:
+    """Reach the workflows of a store that is there; to look only, nothing can be changed, and one moment is seen."""
+    store, settings = store_at(address), Settings.read()
+    state = await store.schema()
+    if state.found != state.known:
+        raise OperationError(describe(store.title, state))
+    await (store.look() if is_looking else store.open())
     try:
-        yield
-    except TidemillError as error:
-        complain(str(error))
-        raise typer.Exit(COULD_NOT) from error
+        yield Control(store, SystemClock(), settings, actor="cli", executor=executor)
+    finally:
+        await store.close()
+
+
+def describe(title: str, state: SchemaState) -> str:
+    """Say how far a schema is, and what to do about it."""
+    found, known = state
+    if found == known:
+        return f"{title} is at version {found}, which is what this Tidemill needs"
+    if found > known:
+        return (
+            f"{title} is at version {found}, and this Tidemill knows versions up to {known}: "
+            "run the newer Tidemill that made it, or another database"
+        )
+    if not found:
+        return (
+            f"{title} has no schema yet, and this Tidemill needs version {known}: see that the address is right, "
+            "then run `tidemill db upgrade`, or start a node on it"
+        )
+    return (
+        f"{title} is at version {found}, and this Tidemill needs version {known}: "
+        "run `tidemill db upgrade`, or start a node on it"
+    )

@@ -6,6 +6,8 @@ import msgspec
 
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
+from tidemill.workflows.definition import Trigger
+from tidemill.workflows.workflow import Workflow
 
 Key = tuple[str, str]
 
@@ -15,6 +17,8 @@ class PackageState(msgspec.Struct, frozen=True, kw_only=True):
 
     reactors: tuple[str, ...] = ()
     graphs: tuple[str, ...] = ()
+    workflows: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
 
 
 class Registry:
@@ -25,6 +29,8 @@ class Registry:
         self._reactors: dict[Key, Reactor] = {}
         self._accumulators: set[Key] = set()
         self._graphs: dict[Key, Graph] = {}
+        self._workflows: dict[Key, Workflow] = {}
+        self._triggers: dict[Key, Trigger] = {}
         self._packages: dict[Key, PackageState] = {}
         self._endpoints: set[Key] = set()
 
@@ -44,11 +50,11 @@ class Registry:
 
     def workflows(self, tenant: str | None = None) -> list[str]:
         """Return the names of the loaded workflows."""
-        return self._names((), tenant)
+        return self._names(self._workflows, tenant)
 
     def triggers(self, tenant: str | None = None) -> list[str]:
         """Return the names of the loaded triggers."""
-        return self._names((), tenant)
+        return self._names(self._triggers, tenant)
 
     def packages(self, tenant: str | None = None) -> list[str]:
         """Return the names of the loaded packages."""
@@ -95,6 +101,30 @@ class Registry:
     def drop_graph(self, tenant: str, name: str) -> bool:
         """Forget a graph; return whether it was known."""
         return self._graphs.pop((tenant, name), None) is not None
+
+    def add_workflow(self, tenant: str, workflow: Workflow) -> None:
+        """Remember a workflow's current declaration."""
+        self._workflows[tenant, workflow.name] = workflow
+
+    def workflow(self, tenant: str, name: str) -> Workflow | None:
+        """Return the current declaration of a workflow, with the graphs that it calls; None if it is not loaded."""
+        return self._workflows.get((tenant, name))
+
+    def drop_workflow(self, tenant: str, name: str) -> None:
+        """Forget a workflow."""
+        self._workflows.pop((tenant, name), None)
+
+    def add_trigger(self, tenant: str, trigger: Trigger) -> None:
+        """Remember a trigger's current declaration."""
+        self._triggers[tenant, trigger.name] = trigger
+
+    def trigger(self, tenant: str, name: str) -> Trigger | None:
+        """Return the current declaration of a trigger; None if it is not loaded."""
+        return self._triggers.get((tenant, name))
+
+    def drop_trigger(self, tenant: str, name: str) -> None:
+        """Forget a trigger."""
+        self._triggers.pop((tenant, name), None)
 
     def add_endpoints(self, tenant: str, keys: Iterable[str]) -> None:
         """Let sockets find these, all at once."""

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from tidemill.annotations.admission import Admission, MisfitError
-from tidemill.annotations.context import Context
 from tidemill.annotations.variants import label
 from tidemill.graphs.compiler import Compiled, Routine
+from tidemill.graphs.context import FiringContext
 from tidemill.graphs.emission import Desk, write_direct
 from tidemill.graphs.result import GraphResult
 from tidemill.graphs.wired import Input
@@ -65,10 +65,10 @@ class _CallDesk(Desk):
         message = f"graph '{self._compiled.name}' has no input '{name}'{hint}; it has {sorted(self._inputs)}"
         raise RequestError(message, code="unknown_input", input=name)
 
-    def context(self, consumed: list[tuple[str, Any]]) -> Context:
+    def context(self, consumed: list[tuple[str, Any]]) -> FiringContext:
         log = logging.LoggerAdapter(logger, {"graph": self._compiled.name})
         given = [(name, value) for name, value in consumed if value is not None]
-        return Context(self._compiled.name, lambda: "direct", given, log)
+        return FiringContext(self._compiled.name, lambda: "direct", given, log)
 
     def succeeded(self) -> tuple[Callable[..., Any], Any]:
         return GraphResult, self._compiled.shape

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
-from tidemill.annotations.signatures import AuthorFunction, caller_location
+from tidemill.annotations.signatures import MISSING, AuthorFunction, Parameter, caller_location
 from tidemill.graphs.compiler import Compiled, compile_graph
 from tidemill.graphs.definition import Accumulator, Node, Reactor
 from tidemill.graphs.direct import direct_call
@@ -99,6 +99,27 @@ class Graph:
     def reactor_name(self) -> str | None:
         """The name of the reactor it binds to, if any."""
         return self.reactor.name if isinstance(self.reactor, Reactor) else self.reactor
+
+    def inputs(self) -> tuple[Parameter, ...]:
+        """Return what a direct call takes; one that may be left out has a default, or takes None."""
+        return tuple(
+            Parameter(name=one.name, annotation=one.annotation, default=MISSING if one.required else None)
+            for one in self.compiled().wiring.inputs
+        )
+
+    def returns(self) -> dict[str, Any]:
+        """Return the annotations of what its terminal nodes return, by name."""
+        wiring = self.compiled().wiring
+        return {one.name: one.node.function.signature().returns for one in wiring.nodes if one.name in wiring.terminals}
+
+    def functions(self) -> tuple[AuthorFunction, ...]:
+        """Return the functions of its nodes, as declared."""
+        return tuple(node.function for node in self.nodes)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether a call must be awaited."""
+        return self.compiled().is_async
 
     @property
     def source_code(self) -> str:

@@ -32,6 +32,18 @@ class StoredFiring(msgspec.Struct, frozen=True, array_like=True):
     """Those that are to be tried again; on the first attempt, all that are ready."""
 
 
+class StoredPost(msgspec.Struct, frozen=True, array_like=True):
+    """A firing that workflows had not all been told of when the snapshot was taken."""
+
+    series: str
+    number: int
+    at: float
+    """When it began, in seconds of the wall clock."""
+    inputs: dict[str, bytes]
+    to: list[str]
+    """The workflows that had not been told."""
+
+
 class ReactorPart(msgspec.Struct, frozen=True, kw_only=True):
     """A reactor's part of a checkpoint."""
 
@@ -49,6 +61,8 @@ class ReactorPart(msgspec.Struct, frozen=True, kw_only=True):
     """The newest firing of the series."""
     positions: dict[str, int] = {}
     """Up to where each accumulator's journal is inside, queue included: one that was left before may have gone on."""
+    posts: list[StoredPost] = []
+    """Firings that workflows are to be told of, oldest first."""
 
     def handed(self, accumulator: str) -> int | None:
         """Return up to where an accumulator's journal is inside, or None if the reactor did not listen to it."""

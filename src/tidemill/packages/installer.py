@@ -5,21 +5,23 @@ from collections.abc import Iterator
 
 from tidemill.annotations.variants import label
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.graphs.staging import Offer
+from tidemill.engine.graphs.staging import Offer, Staged
 from tidemill.engine.registry import PackageState, Registry
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import DefinitionError, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.loader import Package
+from tidemill.packages.workflows import Exchange, NoWorkflows, WorkflowLoader
 
 
 class Installer:
     """Loads and unloads packages on one node."""
 
-    def __init__(self, scheduler: GraphScheduler, registry: Registry) -> None:
+    def __init__(self, scheduler: GraphScheduler, registry: Registry, workflows: WorkflowLoader | None = None) -> None:
         self._scheduler = scheduler
         self._registry = registry
+        self._workflows = workflows or NoWorkflows()
         self._turn = asyncio.Lock()  # one change at a time: what was checked still holds when it is done
 
     async def load(self, package: Package, tenant: str) -> str:
@@ -50,18 +52,30 @@ class Installer:
             _check_accumulators(reactor)
         for graph in package.graphs:
             self._check_graph_name(graph, tenant, before)
-        offer = Offer(tenant=tenant, reactors=owned, graphs=package.graphs, before=before)
-        staged = self._scheduler.stage(offer)
+        exchange = Exchange(self._registry, self._workflows, tenant, package, before)
+        exchange.check()
+        staged = self._scheduler.stage(Offer(tenant=tenant, reactors=owned, graphs=package.graphs, before=before))
+        await exchange.put_in_place()
+        try:
+            await self._exchange_graphs(staged, tenant, before)
+        except BaseException:
+            await exchange.undo()
+            raise
+        state = PackageState(
+            reactors=tuple(one.name for one in owned),
+            graphs=tuple(one.name for one in package.graphs),
+            workflows=tuple(one.name for one in exchange.workflows),
+            triggers=tuple(one.name for one in exchange.triggers),
+        )
+        self._registry.add_package(tenant, package.name, state)
+        return package.name
+
+    async def _exchange_graphs(self, staged: Staged, tenant: str, before: PackageState) -> None:
         if staged.leaving:
             await self._scheduler.recall(staged)  # a store that fails is better met before anything is unloaded
             for name in staged.leaving:
                 await self._scheduler.unload_reactor(tenant, name, frozenset(before.graphs))
         await self._scheduler.put_in_place(staged)
-        state = PackageState(
-            reactors=tuple(one.name for one in owned), graphs=tuple(one.name for one in package.graphs)
-        )
-        self._registry.add_package(tenant, package.name, state)
-        return package.name
 
     def _is_owned(self, reactor: Reactor, tenant: str, before: PackageState) -> bool:
         """A reactor that a module merely imported from an already loaded package is not its own."""
@@ -80,8 +94,11 @@ class Installer:
             message = f"package '{name}' is not loaded{did_you_mean(name, known)}"
             raise RequestError(message, code="unknown_package", status=404, package=name)
         graphs = frozenset(state.graphs)
+        exchange = Exchange(self._registry, self._workflows, tenant, Package(name=name), state)
+        exchange.check()
         for reactor in state.reactors:
             self._scheduler.guard_unload(tenant, reactor, graphs)
+        await exchange.put_in_place()
         for reactor in state.reactors:
             await self._scheduler.unload_reactor(tenant, reactor, graphs)
         for graph in graphs:

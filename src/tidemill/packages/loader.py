@@ -1,6 +1,6 @@
 """Reading a package: which definitions a module, or a single definition, brings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -9,6 +9,10 @@ import msgspec
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import DefinitionError, Problem, RequestError
+from tidemill.workflows.definition import Trigger
+from tidemill.workflows.workflow import Workflow
+
+Definition = Reactor | Graph | Workflow | Trigger
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +21,9 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     reactors: tuple[Reactor, ...] = ()
     graphs: tuple[Graph, ...] = ()
+    workflows: tuple[Workflow, ...] = ()
+    triggers: tuple[Trigger, ...] = ()
+    """Those that it declares, and those that its workflows were given as declared."""
 
 
 def read_package(thing: Any) -> Package:
@@ -25,24 +32,46 @@ def read_package(thing: Any) -> Package:
         return Package(name=f"reactor:{thing.name}", reactors=(thing,))
     if isinstance(thing, Graph):
         return Package(name=f"graph:{thing.name}", graphs=(thing,))
+    if isinstance(thing, Workflow):
+        return _whole(f"workflow:{thing.name}", [thing])
+    if isinstance(thing, Trigger):
+        return Package(name=f"trigger:{thing.name}", triggers=(thing,))
     if isinstance(thing, ModuleType):
-        return _read_module(thing)
-    message = f"cannot load {thing!r}: pass a module, a tm.Reactor or a tm.Graph"
+        return _whole(thing.__name__, vars(thing).values())
+    message = f"cannot load {thing!r}: pass a module, a tm.Reactor, a tm.Graph, a tm.Workflow or a trigger"
     raise RequestError(message, code="not_loadable")
 
 
-def _read_module(module: ModuleType) -> Package:
-    found = list({id(value): value for value in vars(module).values()}.values())
-    reactors = tuple(value for value in found if isinstance(value, Reactor))
-    graphs = tuple(value for value in found if isinstance(value, Graph))
-    if problems := [*_namesakes("reactors", reactors), *_namesakes("graphs", graphs)]:
-        raise DefinitionError(problems, f"package '{module.__name__}'")
-    return Package(name=module.__name__, reactors=reactors, graphs=graphs)
+def _whole(name: str, values: Iterable[Any]) -> Package:
+    """Return a package of these values, and of the triggers that its workflows bring along."""
+    found = _distinct(values)
+    workflows = tuple(value for value in found if isinstance(value, Workflow))
+    brought = [one for workflow in workflows for one in workflow.triggers]
+    package = Package(
+        name=name,
+        reactors=tuple(value for value in found if isinstance(value, Reactor)),
+        graphs=tuple(value for value in found if isinstance(value, Graph)),
+        workflows=workflows,
+        triggers=tuple(value for value in _distinct([*found, *brought]) if isinstance(value, Trigger)),
+    )
+    kinds: dict[str, Sequence[Definition]] = {
+        "reactors": package.reactors,
+        "graphs": package.graphs,
+        "workflows": package.workflows,
+        "triggers": package.triggers,
+    }
+    if problems := [problem for kind, definitions in kinds.items() for problem in _namesakes(kind, definitions)]:
+        raise DefinitionError(problems, f"package '{name}'")
+    return package
 
 
-def _namesakes(what: str, definitions: Sequence[Reactor | Graph]) -> Iterator[Problem]:
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    return list({id(value): value for value in values}.values())
+
+
+def _namesakes(what: str, definitions: Sequence[Definition]) -> Iterator[Problem]:
     """Yield a problem for each definition whose name another one has already."""
-    first: dict[str, Reactor | Graph] = {}
+    first: dict[str, Definition] = {}
     for one in definitions:
         other = first.setdefault(one.name, one)
         if other is not one:
@@ -51,5 +80,5 @@ def _namesakes(what: str, definitions: Sequence[Reactor | Graph]) -> Iterator[Pr
 
 
 def in_load_order(things: list[Any]) -> list[Any]:
-    """Return things to load so that bare reactors come before the graphs that may bind to them."""
-    return sorted(things, key=lambda thing: isinstance(thing, Graph))
+    """Return things to load so that each comes after those it may name: graphs after reactors, then workflows."""
+    return sorted(things, key=lambda thing: 2 * isinstance(thing, Workflow) + isinstance(thing, Graph))

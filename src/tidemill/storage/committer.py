@@ -86,6 +86,12 @@ class GroupCommitter(Generic[Write]):
         """Let the next transactions fail before they begin."""
         self._failures_to_come = times
 
+    def fail_if_told(self) -> None:
+        """Fail if `fail_next` says so; also for whatever is written to the same database without a committer."""
+        if self._failures_to_come:
+            self._failures_to_come -= 1
+            raise StoreError("the transaction failed on purpose")
+
     async def commit(self, unit: Write) -> Any:
         """Run a unit in the next transaction; return its result when it is committed."""
         if self._task is None:
@@ -125,9 +131,7 @@ class GroupCommitter(Generic[Write]):
                     future.set_result(result)
 
     async def _transact(self, units: list[Write]) -> list[Any]:
-        if self._failures_to_come:
-            self._failures_to_come -= 1
-            raise StoreError("the transaction failed on purpose")
+        self.fail_if_told()
         outcome = await self._transactor.transact(units)
         if isinstance(outcome, Ambiguous) and not await self._resolve(outcome):
             raise StoreError(f"not committed: {outcome.cause}")

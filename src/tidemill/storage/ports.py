@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from tidemill.storage.run_ports import WorkflowStore
+
 PartKind = Literal["reactor", "accumulator"]
 
 
@@ -168,7 +170,7 @@ class SchemaState(NamedTuple):
     known: int
 
 
-class Store(Protocol):
+class Store(WorkflowStore, Protocol):
     """A database behind its ports."""
 
     checkpoints: Checkpoints

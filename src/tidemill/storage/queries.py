@@ -1,8 +1,7 @@
-"""SQL with names: each database keeps its statements in one file, under `-- name: ...` lines."""
+"""SQL with names: each database keeps its statements in files beside its code, under `-- name: ...` lines."""
 
 import re
 from importlib.resources import files
-from types import MappingProxyType
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
@@ -10,22 +9,19 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 class Queries:
     """The statements of one database, by name: `queries.save_part`."""
 
-    def __init__(self, text: str) -> None:
-        _, *pieces = _NAME.split(text)
+    def __init__(self, *texts: str) -> None:
+        pieces = [piece for text in texts for piece in _NAME.split(text)[1:]]
         names, bodies = pieces[::2], pieces[1::2]
         if len(set(names)) < len(names):
             raise ValueError(f"two statements have the same name: {sorted(names)}")
-        self._statements = MappingProxyType(
-            {name: body.strip().rstrip(";") for name, body in zip(names, bodies, strict=True)}
-        )
+        # As attributes of its own: they are read several times for every write.
+        self.__dict__.update({name: body.strip().rstrip(";") for name, body in zip(names, bodies, strict=True)})
 
     @classmethod
     def of(cls, package: str) -> "Queries":
-        """Read a package's `queries.sql`."""
-        return cls(files(package).joinpath("queries.sql").read_text("utf-8"))
+        """Read the `*.sql` files of a package, but not its migrations."""
+        found = {file.name: file for file in files(package).iterdir() if file.name.endswith(".sql")}
+        return cls(*(found[name].read_text("utf-8") for name in sorted(found)))
 
     def __getattr__(self, name: str) -> str:
-        try:
-            return self._statements[name]
-        except KeyError:
-            raise AttributeError(f"no statement named '{name}'") from None
+        raise AttributeError(f"no statement named '{name}'")

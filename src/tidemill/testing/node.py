@@ -3,15 +3,20 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
+from tidemill.engine.workflows.executors.interface import Executor, Reports
+from tidemill.engine.workflows.executors.source import Lookup
+from tidemill.engine.workflows.owners import HostLiveness, Liveness
 from tidemill.kernel.clock import Clock, VirtualClock
 from tidemill.kernel.durations import Duration, parse
-from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
-from tidemill.node import GLANCE, Node
+from tidemill.node import GLANCE, Node, make_store
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.ports import Store
+from tidemill.storage.run_ports import Owner
+from tidemill.testing.hindered import Hindered
+from tidemill.workflows.records import AttemptKey
 
 PATIENCE = 50  # turns of the loop, or glances, that are given to work that may be blocked
 
@@ -27,6 +32,9 @@ class TestNode(Node):
         *,
         load: Iterable[Any] = (),
         settings: Settings | Mapping[str, Any] | None = None,
+        executor: str = "in_process",
+        concurrency: int = 8,
+        pools: Mapping[str, int] | None = None,
         tenant: str = "public",
         start: datetime | None = None,
         disconnected: Iterable[str] = (),
@@ -34,10 +42,18 @@ class TestNode(Node):
         predecessor: "TestNode | None" = None,
     ) -> None:
         self.clock = clock or VirtualClock(start)
-        self._arguments = {"store": store, "settings": settings, "tenant": tenant}
+        self._arguments: dict[str, Any] = {
+            "store": store,
+            "settings": settings,
+            "executor": executor,
+            "concurrency": concurrency,
+            "pools": pools,
+            "tenant": tenant,
+        }
         self._predecessor = predecessor
         self._successor: TestNode | None = None
-        super().__init__(store, load=load, settings=settings, tenant=tenant)
+        self._waited_for: set[AttemptKey] = set()
+        super().__init__(load=load, **self._arguments)
         self._environment.connects = False
         self._scheduler.severed_at_start = frozenset(disconnected)
 
@@ -47,8 +63,24 @@ class TestNode(Node):
     def _make_store(self, address: str | None) -> Store | None:
         """Keep "memory://" in this process: as long as the node and its successors after crashes."""
         if address != "memory://":
-            return super()._make_store(address)
-        return MemoryStore() if self._predecessor is None else self._predecessor._store
+            return None if address is None else make_store(address, self.clock.now)
+        return MemoryStore(self.clock.now) if self._predecessor is None else self._predecessor._store
+
+    def _make_memory(self) -> Store:
+        if self._predecessor is not None and self._predecessor._store is None:
+            return self._predecessor._run_store  # a crash ends a process, not what stands for a database in a test
+        return super()._make_memory()
+
+    @property
+    def _is_alone(self) -> bool:
+        return True  # time is virtual: nobody else could keep step
+
+    def _make_liveness(self) -> Liveness:
+        return _Ancestors(self)
+
+    def _make_executors(self, lookup: Lookup, reports: Reports) -> dict[str, Executor]:
+        made = super()._make_executors(lookup, reports)
+        return {name: Hindered(executor, self.clock) for name, executor in made.items()}
 
     def _first_loads(self) -> Iterable[tuple[Any, str]]:
         if self._predecessor is None:
@@ -84,13 +116,20 @@ class TestNode(Node):
         await self._calm_down()
 
     async def _calm_down(self) -> None:
-        """Give work its turns: until nothing is due, or what runs does not get on. The store is always waited for."""
+        """Give work its turns: until nothing is due, or what runs does not get on. The store is always waited for.
+
+        Tasks on threads and in processes need real time: each attempt is given some, once. So do questions on threads.
+        """
         calm = turns = 0
         while turns < PATIENCE and calm < 3:
-            is_writing = self._checkpointer is not None and not self._checkpointer.is_idle
-            await asyncio.sleep(GLANCE if is_writing else 0)
+            is_writing = self._workflows.is_in_touch or not (self._checkpointer is None or self._checkpointer.is_idle)
+            living = self._workflows.crew.living()
+            is_new = not living <= self._waited_for
+            is_asking = self._workflows.scheduler is not None and self._workflows.scheduler.is_asking
+            await asyncio.sleep(GLANCE if is_writing or is_new or is_asking else 0)
             turns += not is_writing
             calm = calm + 1 if self._is_calm else 0
+        self._waited_for = self._workflows.crew.living()
 
     @property
     def _is_calm(self) -> bool:
@@ -123,11 +162,29 @@ class TestNode(Node):
 
     def fail_store(self, times: int) -> None:
         """Let the next `times` transactions of the store fail."""
-        if self._store is None:
-            raise RequestError("this node has no store that could fail: pass store=", code="no_store", status=409)
         if type(times) is not int or times < 0:
             raise ValueError(f"times is a number of transactions, not {times!r}")
-        self._store.fail_next(times)
+        self._run_store.fail_next(times)
+
+    async def kill_worker(self) -> None:
+        """Let everything that runs vanish without a report."""
+        for executor in self._hindered:
+            executor.abandon()
+        await self._calm_down()
+
+    def slow_executor(self, duration: Duration) -> None:
+        """Let every executor take this long to accept an attempt."""
+        for executor in self._hindered:
+            executor.slow_down(parse(duration))
+
+    def break_run(self, run_id: str) -> None:
+        """Let everything that the engine does with a run raise."""
+        if self._workflows.desk is not None:
+            self._workflows.desk.broken.add(run_id)
+
+    @property
+    def _hindered(self) -> list[Hindered]:
+        return [executor for executor in self._workflows.executors.values() if isinstance(executor, Hindered)]
 
     async def crash(self) -> "TestNode":
         """End this node as kill -9 would, and return a started successor on the same store, clock and definitions.
@@ -136,14 +193,28 @@ class TestNode(Node):
         """
         self._is_open = False
         self._scheduler.abandon()
-        await self._environment.tasks.close(self.settings.unload_timeout)
-        if self._store is not None:
-            self._store.fail_next(0)
-            await self._store.close()
-        arguments = cast(dict[str, Any], self._arguments)
-        self._successor = TestNode(clock=self.clock, predecessor=self, **arguments)
+        await self._environment.tasks.close(self.settings.unload_timeout)  # first: no firing gets another turn
+        await self._workflows.abandon(self.settings.unload_timeout)
+        self._run_store.fail_next(0)
+        await self._run_store.close()
+        self._successor = TestNode(clock=self.clock, predecessor=self, **self._arguments)
         await self._successor.__aenter__()
         return self._successor
+
+
+class _Ancestors(HostLiveness):
+    """Knows that the nodes before this one are gone, although their process is the same."""
+
+    def __init__(self, node: TestNode) -> None:
+        self._node = node
+
+    def is_dead(self, owner: Owner) -> bool:
+        before = self._node._predecessor
+        while before is not None:
+            if before._workflows.owner.id == owner.id:
+                return True
+            before = before._predecessor
+        return super().is_dead(owner)
 
 
 node = TestNode

@@ -1,12 +1,14 @@
 """The declarations of a workflow as frozen values: tasks, params, triggers, and what tasks may raise."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from tidemill.annotations.signatures import AuthorFunction
 from tidemill.kernel.backoff import Retry
+from tidemill.kernel.errors import Location
+from tidemill.workflows.callee import Callee
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,16 +47,28 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     every: float
     timeout: float
     allow_concurrent: bool = False
+    """Whether a run may start although one with the same params is still active."""
 
     @property
     def name(self) -> str:
         """The trigger's name: the function's own."""
         return self.function.name
 
-    def __call__(self) -> Awaitable[Fire | None]:
-        """Ask once, as in a unit test."""
-        asked: Awaitable[Fire | None] = self.function.call()
-        return asked
+    @property
+    def location(self) -> Location:
+        """Where it was declared."""
+        return self.function.location
+
+    def __call__(self) -> Any:
+        """Ask once, as in a unit test: a Fire or None, or an awaitable of one if the function is async."""
+        return self.function.call()
+
+
+class OnFiring(msgspec.Struct, frozen=True):
+    """A wish for a run per firing of a reactor, if `when`, an expression about the firing, holds."""
+
+    reactor: str
+    when: str | None = None
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +85,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     queue: str = "default"
     executor: str | None = None
     ignores: tuple[Any, ...] = ()
+    graph: Callee | str | None = None
+    """The graph that it calls, or its name; until the workflow is wired, `function` only says how it is called."""
 
     @property
     def name(self) -> str:
@@ -78,6 +94,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return self.function.name
 
 
-def name_of(task: str | Callable[..., Any]) -> str:
-    """Return the name of a task that was given by its name, or as the decorated function."""
+def name_of(task: str | Task | Callable[..., Any]) -> str:
+    """Return the name of a task that was given by its name, as declared, or as the decorated function."""
+    if isinstance(task, Task):
+        return task.name
     return task if isinstance(task, str) else getattr(task, "__name__", repr(task))

@@ -7,7 +7,7 @@ A mapped task is one task run until the list that it is mapped over is known, an
 it, it is one again: failed if any is, done when all are.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -131,20 +131,27 @@ class _Planning:
 
     def commands(self) -> list[Command]:
         for task in self._run.spec.in_order:
-            if any(row.state is TaskState.NONE for row in self._rows[task.name]):
+            if any(row.state is TaskState.NONE for row in self._rows[task.name]) and self._may_decide(task):
                 self._decide(task)
             self._wake(task)
         if all(state.is_terminal for state in self._states.values()):
             self._commands.append(Finish(outcome(self._run.spec, self._states)))
         return self._commands
 
+    def _may_decide(self, task: TaskSpec) -> bool:
+        """Return whether a rule could say anything but wait: most tasks of a long run have nobody done before them."""
+        if task.rule == "always" or not task.edges:
+            return True
+        return any(self._states[edge.source].is_terminal for edge in task.edges)
+
     def _decide(self, task: TaskSpec) -> None:
         found = outlook(task, self._states, self._variants)
-        verdict = found.verdict
+        rule, verdict = task.rule, found.verdict
         if verdict is Verdict.RUN and task.each is not None:
-            verdict = judge("all_success", [found.states[task.each]])  # whatever its rule, it needs the list
+            rule, found = "all_success", _of_list(found, task.each)  # whatever its rule, it needs the list
+            verdict = found.verdict
         if verdict is Verdict.SKIP:
-            self._move(task, TaskState.SKIPPED, _because(found, lambda state: state is TaskState.SKIPPED))
+            self._move(task, TaskState.SKIPPED, _because(found, _SKIPPING.get(rule, _is_skipped)))
         elif verdict is Verdict.FAIL:
             self._move(task, TaskState.UPSTREAM_FAILED, _because(found, lambda state: state.has_failed))
         elif verdict is Verdict.RUN and task.each is not None and self._rows[task.name][0].index == WHOLE:
@@ -186,6 +193,25 @@ class _Planning:
 
 def _state_of(rows: Sequence[TaskRun]) -> TaskState:
     return rows[0].state if rows[0].index == WHOLE else together(row.state for row in rows)
+
+
+def _of_list(found: Outlook, each: str) -> Outlook:
+    """Return what the list that a task is mapped over means for it, and nothing else."""
+    sources = tuple((edge, state) for edge, state in found.sources if edge.source == each)
+    return Outlook(judge("all_success", [found.states[each]]), sources, {each: found.states[each]})
+
+
+def _is_skipped(state: TaskState) -> bool:
+    return state is TaskState.SKIPPED
+
+
+_SKIPPING: Mapping[str, Callable[[TaskState], bool]] = {
+    "all_failed": lambda state: state.is_terminal and not state.has_failed,
+    "all_skipped": lambda state: state.is_terminal and state is not TaskState.SKIPPED,
+    "one_failed": lambda state: state.is_terminal,  # it is all of them that are missing a failure
+    "one_done": lambda state: state.is_terminal,
+}
+"""Which of those before it a task is skipped for, by its rule; by every other rule those that were skipped."""
 
 
 def _because(found: Outlook, matters: Callable[[TaskState], bool]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from tidemill.annotations.context import Context
-from tidemill.annotations.signatures import Parameter, Signature
+from tidemill.annotations.signatures import AuthorFunction, Parameter, Signature
 from tidemill.annotations.variants import (
     NoneType,
     Variant,
@@ -164,13 +164,15 @@ class _Loom:
         return None if len(admitted) == len(given) else tuple(one.label for one in admitted)
 
     def _given(self, task: Task, source: str) -> tuple[Variant, ...] | None:
-        """Return what one task hands to another: an element if that is mapped over it, a list if it is mapped."""
-        signature = self._signatures[source]
-        if task.each == source:
-            return variants(_element(signature.returns))
-        if next(one for one in self._tasks if one.name == source).each is not None:
-            return variants(list[signature.returns])  # type: ignore[name-defined]
-        return self._results[source]
+        """Return what one task hands to another: an element if that is mapped over it."""
+        returns = self._returns(source)
+        return variants(_element(returns) if task.each == source else returns)
+
+    def _returns(self, name: str) -> Any:
+        """Return what a task as a whole returns: a list if it is mapped."""
+        returns = self._signatures[name].returns
+        is_mapped = next(one for one in self._tasks if one.name == name).each is not None
+        return list[returns] if is_mapped else returns  # type: ignore[valid-type]
 
     def _order_edges(self, task: Task) -> Iterator[Edge]:
         for name in task.after:
@@ -207,9 +209,9 @@ class _Loom:
             self._complain(task, f"each='{task.each}' names no task{did_you_mean(task.each, known)}")
         elif not any(one.name == task.each for one in data):
             self._complain(task, f"task '{task.name}' is mapped over '{task.each}' but has no parameter of that name")
-        elif not _is_list(self._signatures[task.each].returns):
-            returns = label(self._signatures[task.each].returns)
-            self._complain(task, f"each='{task.each}' maps over a list, and task '{task.each}' returns {returns}")
+        elif not _is_list(returns := self._returns(task.each)):
+            said = f"each='{task.each}' maps over a list, and task '{task.each}' returns {label(returns)}"
+            self._complain(task, said)
 
     # -- the whole
 
@@ -272,13 +274,30 @@ def _element(annotation: Any) -> Any:
 
 def _digest(tasks: Sequence[Task]) -> str:
     """Return what changes when the code of a task does, and not when it only moves or is commented."""
-    codes = [getattr(unwrap(task.function.call), "__code__", None) for task in tasks]
-    return sha256(repr([_code(one) for one in codes]).encode()).hexdigest()[:16]
+    codes = [
+        _code_of(task.function)
+        if task.graph is None or isinstance(task.graph, str)
+        else [_code_of(one) for one in task.graph.functions()]
+        for task in tasks
+    ]
+    return sha256(repr(codes).encode()).hexdigest()[:16]
+
+
+def _code_of(function: AuthorFunction) -> Any:
+    return _code(getattr(unwrap(function.call), "__code__", None))
 
 
 def _code(code: CodeType | None) -> Any:
     """Return what a function does, without where it stands."""
     if code is None:
         return None
-    constants = [_code(one) if isinstance(one, CodeType) else one for one in code.co_consts]
-    return code.co_code.hex(), code.co_names, code.co_varnames, constants
+    return code.co_code.hex(), code.co_names, code.co_varnames, [_constant(one) for one in code.co_consts]
+
+
+def _constant(value: Any) -> Any:
+    """Return a constant so that it reads the same in every process: a set has another order in each."""
+    if isinstance(value, CodeType):
+        return _code(value)
+    if isinstance(value, frozenset):
+        return "frozenset", sorted(repr(_constant(one)) for one in value)
+    return tuple(_constant(one) for one in value) if isinstance(value, tuple) else value

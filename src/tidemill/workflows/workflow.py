@@ -1,64 +1,92 @@
 """Workflow: tasks declared by decorator, wired and checked when first needed."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from datetime import UTC, datetime
+from typing import Any, Self, TypeVar, overload
+
+from msgspec.structs import replace
 
 from tidemill.annotations.signatures import AuthorFunction, caller_location
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.backoff import Retry
-from tidemill.kernel.durations import Duration, parse_positive
-from tidemill.kernel.errors import DefinitionError, Location, Problem
-from tidemill.workflows.definition import Params, Task, Trigger, name_of
+from tidemill.kernel.durations import Duration
+from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
+from tidemill.workflows.callee import Callee, calling, is_callee, is_task_name, unresolved
+from tidemill.workflows.definition import OnFiring, Params, Task, Trigger
+from tidemill.workflows.firings import firing_problems
+from tidemill.workflows.options import read_options, several
+from tidemill.workflows.params import read_params
+from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.wiring import Wired, wire
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MAX_ACTIVE_RUNS = 16
 
+_EXAMPLES = (datetime(2026, 1, 1, tzinfo=UTC), datetime(1, 1, 2, tzinfo=UTC))
+"""Moments after which an example of a slot is looked for: an ordinary one, and one before every schedule's end."""
+
 
 class Workflow:
-    """A durable DAG of tasks, wired by parameter name, routed by the class of what they return.
+    """The declaration of a workflow: its tasks, what it is started with and by. Authors use tm.Workflow, which runs."""
 
-    `params` is a subclass of tm.Params that says what a run is started with; without it a run takes any keywords.
-    """
-
-    __slots__ = ("_wired", "location", "max_active_runs", "name", "params", "schedule", "tags", "tasks", "triggers")
+    __slots__ = (
+        "_wired",
+        "declared",
+        "location",
+        "max_active_runs",
+        "name",
+        "params",
+        "schedules",
+        "tags",
+        "tasks",
+        "triggers",
+    )
 
     def __init__(
         self,
         name: str,
         *,
-        schedule: Any = None,
+        schedule: Schedule | Sequence[Schedule] | None = None,
         params: type[Params] | None = None,
         tags: Sequence[str] = (),
         max_active_runs: int = MAX_ACTIVE_RUNS,
-        triggers: Sequence[Trigger | str] = (),
+        triggers: Sequence[Trigger | OnFiring | str] = (),
     ) -> None:
         self.name = name
-        self.schedule = schedule
+        self.schedules: tuple[Schedule, ...] = several(schedule)
         self.params = params
-        self.tags = tuple(tags)
+        self.tags: tuple[str, ...] = several(tags)
         self.max_active_runs = max_active_runs
-        self.triggers = tuple(triggers)
+        self.triggers: tuple[Trigger | OnFiring | str, ...] = several(triggers)
         self.tasks: list[Task] = []
         self.location = caller_location()
+        self.declared = self
         self._wired: Wired | None = None
         if problems := [Problem(message=said, location=self.location) for said in self._complaints()]:
             raise DefinitionError(problems, f"workflow {name!r}")
 
-    def _complaints(self) -> list[str]:
-        said = []
+    def _complaints(self) -> Iterator[str]:
         if not isinstance(self.name, str) or not self.name or "/" in self.name:
-            said.append("a workflow needs a name, without '/'")
+            yield "a workflow needs a name, without '/'"
         if self.params is not None and not (isinstance(self.params, type) and issubclass(self.params, Params)):
-            said.append(f"params= takes a subclass of tm.Params, not {self.params!r}")
+            yield f"params= takes a subclass of tm.Params, not {self.params!r}"
         if type(self.max_active_runs) is not int or self.max_active_runs < 1:
-            said.append(f"max_active_runs is a number of runs, at least 1, not {self.max_active_runs!r}")
-        said += [
-            f"triggers= takes what @tm.trigger returns, or its name, not {one!r}"
-            for one in self.triggers
-            if not isinstance(one, Trigger | str)
-        ]
-        return said
+            yield f"max_active_runs is a number of runs, at least 1, not {self.max_active_runs!r}"
+        for tag in self.tags:
+            if not isinstance(tag, str) or not tag:
+                yield f"tags= takes words, not {tag!r}"
+        for one in self.triggers:
+            if not isinstance(one, Trigger | OnFiring | str):
+                yield f"triggers= takes what @tm.trigger and tm.on_firing return, or a trigger's name, not {one!r}"
+        for name in _repeated([getattr(one, "name", one) for one in self.triggers]):
+            yield f"trigger {name!r} is there twice"
+        for schedule in self.schedules:
+            if not isinstance(schedule, Schedule):
+                yield f"schedule= takes tm.Cron(...), tm.Every(...), or a list of these, not {schedule!r}"
+        for key in _repeated([one.key for one in self.schedules if isinstance(one, Schedule)]):
+            yield f"two schedules have the key '{key}': give each a key= of its own"
 
     @overload
     def task(self, function: Function, /) -> Function: ...
@@ -68,8 +96,8 @@ class Workflow:
         function: None = None,
         /,
         *,
-        each: str | Callable[..., Any] | None = None,
-        after: Sequence[str | Callable[..., Any]] = (),
+        each: str | Task | Callable[..., Any] | None = None,
+        after: Sequence[str | Task | Callable[..., Any]] = (),
         rule: str | None = None,
         retry: Retry | int | None = None,
         timeout: Duration | None = None,
@@ -91,36 +119,126 @@ class Workflow:
             function = AuthorFunction.of(call, depth=2)
         except TypeError as error:
             raise DefinitionError.of(f"workflow '{self.name}'", str(error), location) from error
-        self.tasks.append(Task(function=function, **_read(options, f"task '{function.name}'", location)))
-        self._wired = None
+        self._add(Task(function=function, **read_options(options, f"task '{function.name}'", location)))
         return call
 
+    def call(self, graph: Callee | str, /, *, name: str | None = None, **options: Any) -> Task:
+        """Declare a task that calls a graph without a reactor, given as declared, or by name across packages.
+
+        The graph's inputs are the task's parameters, wired by name; what its terminal nodes return is the task's
+        output, a dict by their names. The options are those of `task`. What is returned may stand in `after=`.
+        """
+        location = caller_location()
+        named = name if name is not None else graph if isinstance(graph, str) else getattr(graph, "name", None)
+        if not isinstance(graph, str) and not is_callee(graph):
+            message = f"call takes a tm.Graph, or the name of one, not {graph!r}"
+            raise DefinitionError.of(f"workflow '{self.name}'", message, location)
+        if not is_task_name(named):
+            message = f"a task's name is an identifier, so that parameters can have it, not {named!r}: pass name="
+            raise DefinitionError.of(f"workflow '{self.name}'", message, location)
+        read = read_options(options, f"task '{named}'", location)
+        task = Task(function=unresolved(str(named), location), graph=graph, **read)
+        self._add(task)
+        return task
+
+    def _add(self, task: Task) -> None:
+        self.tasks.append(task)
+        self._wired = None
+
+    def bound(self, find: Callable[[str], Callee | None]) -> Self:
+        """Return the workflow with the graphs that it calls by name; itself if there are none of these.
+
+        `declared` of what is returned is what the author declared, whoever asks.
+        """
+        if not any(isinstance(task.graph, str) for task in self.tasks):
+            return self
+        found = copy(self)
+        found.tasks = [
+            replace(task, graph=find(task.graph) or task.graph) if isinstance(task.graph, str) else task
+            for task in self.tasks
+        ]
+        found._wired = None
+        return found
+
+    def here(self) -> Self:
+        """Return the workflow as it runs in a script: nothing starts it but the script, and every task runs there."""
+        found = copy(self)
+        found.tasks = [replace(task, pool=None, executor=None) for task in self.tasks]
+        found.schedules, found.triggers = (), ()
+        found._wired = None
+        return found
+
     def check(self) -> None:
-        """Wire the workflow, or raise one DefinitionError with every problem found."""
-        self.wired()
+        """Wire the workflow, try its schedules and read its expressions; a DefinitionError has every problem found."""
+        problems = [*self._schedule_problems(), *firing_problems(self.triggers, self.params, self.location)]
+        try:
+            self.wired()
+        except DefinitionError as error:
+            problems = [*error.problems, *problems]
+        if problems:
+            raise DefinitionError(problems, f"workflow '{self.name}'")
 
     def wired(self) -> Wired:
         """Return the wired workflow; wiring happens once."""
         if self._wired is None:
-            self._wired = wire(self.name, self.tasks, self.params)
+            self._wired = wire(self.name, self._resolved(), self.params)
         return self._wired
+
+    def _resolved(self) -> list[Task]:
+        """Return the tasks with a function each, also those that call a graph."""
+        known = [task.name for task in self.tasks]
+        resolved: list[Task] = []
+        problems: list[Problem] = []
+        for task in self.tasks:
+            try:
+                resolved.append(_with_function(task, known))
+            except DefinitionError as error:
+                problems += error.problems
+        if problems:
+            raise DefinitionError(problems, f"workflow '{self.name}'")
+        return resolved
+
+    def _schedule_problems(self) -> Iterator[Problem]:
+        """Try each schedule on a slot: does it fill the params?"""
+        for schedule in self.schedules:
+            slot = next((slot for moment in _EXAMPLES if (slot := schedule.next_after(moment))), None)
+            if slot is None:
+                continue
+            location = schedule.location or self.location
+            try:
+                read_params(self.params, schedule.params_for(slot))
+            except RequestError as error:
+                message = f"schedule {schedule!r} does not fill the params: {error}"
+                yield Problem(message=message, location=location)
+            except AUTHOR_ERRORS as error:  # author code: the function may raise anything
+                message = f"params= of schedule {schedule!r} fails for slot {slot}: {describe(error)}"
+                yield Problem(message=message, location=_place_of(schedule.params) or location)
 
     def __repr__(self) -> str:
         return f"<workflow '{self.name}' of {', '.join(task.name for task in self.tasks) or 'nothing yet'}>"
 
 
-def _read(options: dict[str, Any], subject: str, location: Location) -> dict[str, Any]:
-    """Return a task's options as they are kept."""
-    read = dict(options)
-    try:
-        if read.get("each") is not None:
-            read["each"] = name_of(read["each"])
-        read["after"] = tuple(name_of(one) for one in read.get("after", ()))
-        read["ignores"] = tuple(read.get("ignores", ()))
-        if isinstance(read.get("retry"), int):
-            read["retry"] = Retry(read["retry"])
-        if read.get("timeout") is not None:
-            read["timeout"] = parse_positive(read["timeout"])
-        return read
-    except (TypeError, ValueError) as error:
-        raise DefinitionError.of(subject, str(error), location) from error
+def _repeated(names: Sequence[Any]) -> list[Any]:
+    return [name for number, name in enumerate(names) if names.index(name) < number]
+
+
+def _place_of(function: Any) -> Location | None:
+    code = getattr(function, "__code__", None)
+    return None if code is None else Location(code.co_filename, code.co_firstlineno)
+
+
+def _with_function(task: Task, known: Sequence[str]) -> Task:
+    """Return a task as it is run: the call of a graph gets its function, now that the graph is whole."""
+    if task.graph is None:
+        return task
+    location = task.function.location
+    if isinstance(task.graph, str):
+        message = f"task '{task.name}' calls graph '{task.graph}', which is not loaded: load it first, or pass it"
+        raise DefinitionError([Problem(message=message, location=location, node=task.name)])
+    if task.graph.reactor_name is not None:
+        message = (
+            f"task '{task.name}' calls graph '{task.graph.name}', which is bound to reactor "
+            f"'{task.graph.reactor_name}': a workflow calls graphs without a reactor"
+        )
+        raise DefinitionError([Problem(message=message, location=location, node=task.name)])
+    return replace(task, function=calling(task.graph, task.name, location, known))

@@ -558,3 +558,29 @@ def test_ten_thousand_elements_are_planned_in_one_pass() -> None:
         *(task(f"t{number}") for number in range(size)), task("z", *(f"t{number}" for number in range(size)))
     )
     assert brief(planned(wide, *(row(f"t{number}", "success") for number in range(size)))) == ["z: scheduled"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "a", "b", "reason"),
+    [
+        ("all_failed", "success", "failed", "because of 'a'"),
+        ("all_failed", "failed", "skipped", "because of 'b'"),
+        ("all_skipped", "success", "skipped", "because of 'a'"),
+        ("all_skipped", "skipped", "failed", "because of 'b'"),
+        ("one_failed", "success", "skipped", "because of 'a', 'b'"),
+        ("one_done", "skipped", "upstream_failed", "because of 'a', 'b'"),
+        ("one_success", "skipped", "skipped", "because of 'a', 'b'"),
+        ("none_skipped", "success", "skipped", "because of 'b'"),
+    ],
+)
+def test_every_skip_has_its_reason(rule: str, a: str, b: str, reason: str) -> None:
+    """W-17: also where it is a success, or a failure, that a task is skipped for."""
+    spec = workflow(task("a"), task("b"), task("c", "a", "b", rule=rule))
+    assert planned(spec, row("a", a), row("b", b))[0] == Move("c", -1, TaskState.NONE, TaskState.SKIPPED, reason)
+
+
+def test_a_mapped_task_that_its_list_ends_names_only_that() -> None:
+    """W-17: its rule was content."""
+    spec = workflow(task("a"), task("b"), task("c", "a", "b", rule="always", each="a"))
+    commands = planned(spec, row("a", "skipped"), row("b", "skipped"))
+    assert commands[0] == Move("c", -1, TaskState.NONE, TaskState.SKIPPED, "because of 'a'")

@@ -1,5 +1,8 @@
 """Declaring workflows: wired by parameter name, routed by type, everything wrong said at once."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -263,7 +266,7 @@ def test_what_consumes_a_mapped_task_gets_a_list() -> None:
     [
         ({"params": int}, "params= takes a subclass of tm.Params"),
         ({"max_active_runs": 0}, "max_active_runs is a number of runs, at least 1"),
-        ({"triggers": [3]}, "triggers= takes what @tm.trigger returns, or its name"),
+        ({"triggers": [3]}, "triggers= takes what @tm.trigger and tm.on_firing return, or a trigger's name"),
     ],
 )
 def test_a_workflow_that_cannot_work_is_refused_where_it_is_declared(options: Any, said: str) -> None:
@@ -302,3 +305,21 @@ def test_the_version_follows_structure_and_code_and_nothing_else() -> None:
     versions = [build(*case).wired().spec.version for case in ((1,), (1,), (2,), (1, "all_done"))]
     assert versions[0] == versions[1]
     assert len(set(versions)) == 3
+
+
+def test_a_version_is_the_same_in_every_process() -> None:
+    """W-19: a set among the constants has another order in each process, and says nothing about the code."""
+    program = (
+        "import tidemill as tm\n"
+        "w = tm.Workflow('w')\n"
+        "@w.task\n"
+        "def a() -> bool: return 'x' in {'x', 'y', 'z', 'long', 'longer'}\n"
+        "print(w.wired().spec.version)\n"
+    )
+    versions = {
+        subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(versions) == 1

@@ -4,9 +4,10 @@ import asyncio
 
 import typer
 
+from tidemill.cli.exits import refusing
 from tidemill.cli.output import say
-from tidemill.cli.stores import Address, reaching_a_store, store_at
-from tidemill.storage.ports import SchemaState, Store
+from tidemill.cli.stores import Address, describe, store_at
+from tidemill.storage.ports import Store
 
 app = typer.Typer(help="Look at the schema of a store, and bring it up to date.", no_args_is_help=True)
 
@@ -14,7 +15,7 @@ app = typer.Typer(help="Look at the schema of a store, and bring it up to date."
 @app.command()
 def upgrade(store: Address = None) -> None:
     """Bring the schema of a store up to date; creates what is not there yet."""
-    with reaching_a_store():
+    with refusing():
         say(asyncio.run(_upgrade(store_at(store))))
 
 
@@ -30,30 +31,9 @@ async def _upgrade(store: Store) -> str:
 @app.command()
 def check(store: Address = None) -> None:
     """Say how far the schema of a store is; changes nothing. Exit code 1 if it is not as far as this Tidemill."""
-    with reaching_a_store():
+    with refusing():
         chosen = store_at(store)
         state = asyncio.run(chosen.schema())
     say(describe(chosen.title, state))
     if state.found != state.known:
         raise typer.Exit(1)
-
-
-def describe(title: str, state: SchemaState) -> str:
-    """Say how far a schema is, and what to do about it."""
-    found, known = state
-    if found == known:
-        return f"{title} is at version {found}, which is what this Tidemill needs"
-    if found > known:
-        return (
-            f"{title} is at version {found}, and this Tidemill knows versions up to {known}: "
-            "run the newer Tidemill that made it, or another database"
-        )
-    if not found:
-        return (
-            f"{title} has no schema yet, and this Tidemill needs version {known}: see that the address is right, "
-            "then run `tidemill db upgrade`, or start a node on it"
-        )
-    return (
-        f"{title} is at version {found}, and this Tidemill needs version {known}: "
-        "run `tidemill db upgrade`, or start a node on it"
-    )

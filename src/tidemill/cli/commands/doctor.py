@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from tidemill.cli.commands.db import describe
+from tidemill.cli.exits import refusing
 from tidemill.cli.output import say, show_json, show_paragraph
-from tidemill.cli.stores import Address, reaching_a_store, store_at
+from tidemill.cli.stores import Address, describe, store_at
 from tidemill.engine.graphs.checkpoints.audit.examination import Examination, examine
 from tidemill.engine.graphs.checkpoints.audit.finding import span, wrong
+from tidemill.engine.workflows.audit import examine_runs
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import DamagedStoreError
 from tidemill.storage.ports import SchemaState, Store
@@ -27,7 +28,7 @@ def doctor(store: Address = None, json: Json = False) -> None:
     Exit code 0 if nothing is wrong, 1 if something is, 2 if it could not look.
     """
     now = SystemClock().now()
-    with reaching_a_store():
+    with refusing():
         chosen = store_at(store)
         state, found = asyncio.run(_look(chosen, now))
     if json:
@@ -54,9 +55,11 @@ async def _look_inside(store: Store, now: datetime) -> tuple[SchemaState, Examin
         return state, msgspec.structs.replace(NOTHING, findings=[wrong("schema", describe(store.title, state))])
     await store.look()
     try:
-        return state, await examine(store, now)
+        found, runs = await examine(store, now), await examine_runs(store, now)
     finally:
         await store.close()
+    findings = sorted([*found.findings, *runs.findings], key=lambda one: (one.severity == "note", one.subject))
+    return state, msgspec.structs.replace(found, findings=findings, active_runs=runs.active_runs)
 
 
 def _tell(title: str, found: Examination, now: datetime) -> None:

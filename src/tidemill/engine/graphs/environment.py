@@ -1,9 +1,10 @@
-"""What every running part of a graph shares: clock, settings, tasks, supervisor, keeper."""
+"""What every running part of a graph shares: clock, settings, tasks, supervisor, keeper, followers."""
 
 import asyncio
 import random
 from types import TracebackType
 
+from tidemill.engine.graphs.followers import Followers, NoFollowers
 from tidemill.engine.graphs.keeping import Keeper, NoKeeper
 from tidemill.engine.graphs.supervision import Overseer
 from tidemill.engine.service import Tasks
@@ -35,12 +36,14 @@ class Environment:
 
     supervisor: Overseer
     keeper: Keeper
+    followers: Followers
 
     def __init__(self, *, clock: Clock, settings: Settings, tasks: Tasks) -> None:
         self.clock = clock
         self.settings = settings
         self.tasks = tasks
         self.keeper = NoKeeper()
+        self.followers = NoFollowers()
         self.is_opening = False  # while a node loads what it was given, nothing fires: a graph may be yet to come
         self.connects = True  # False on test nodes: streams are live without their broker
         self.activity = Activity()

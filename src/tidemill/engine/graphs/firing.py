@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from tidemill.annotations.context import Context
 from tidemill.graphs.compiler import Compiled
+from tidemill.graphs.context import FiringContext
 from tidemill.graphs.inputs import Taken
 from tidemill.graphs.result import GraphResult
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
@@ -78,4 +78,5 @@ class Caller:
         consumed = [(self._names[index], boundary) for index, boundary in due.taken.consumed]
         facts = {"reactor": self._reactor, "graph": graph.name, "firing": self._firing_id(due.series, due.number)}
         log = logging.LoggerAdapter(logger, facts)
-        return due.taken.snapshot, Context(graph.name, lambda: self._firing_id(due.series, due.number), consumed, log)
+        context = FiringContext(graph.name, lambda: self._firing_id(due.series, due.number), consumed, log)
+        return due.taken.snapshot, context

@@ -22,6 +22,10 @@ class Housing(Protocol):
         """Whether some accumulator flushes after each firing."""
 
     @property
+    def is_followed(self) -> bool:
+        """Whether workflows are told of each firing."""
+
+    @property
     def commits(self) -> bool:
         """Whether boundaries are committed to a journal before they are taken in."""
 

@@ -7,7 +7,7 @@ the exact snapshot becomes a dead letter.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -56,6 +56,8 @@ class Outcomes:
         limit = environment.settings.dead_letter_limit
         self.letters = DeadLetterBox(definition.name, self._clock, limit, reactor.drop, archive)
         self.failures = 0
+        self.told: Callable[[Record], None] | None = None
+        """Who is told of each firing, once, whatever came of it."""
         self._watchers: list[asyncio.Future[None]] = []
         self._retries: dict[asyncio.Task[Any], Due] = {}
 
@@ -68,6 +70,8 @@ class Outcomes:
         self._feed_windows(due.graphs, results)
         if failed:
             self._after_failure(due, results, failed)
+        if self.told is not None and due.attempt == 1:
+            self.told(record)
         self._reactor.after_firing(ok=not failed)
         return record
 

@@ -10,6 +10,7 @@ from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.housing import Housing
 from tidemill.engine.graphs.migration import Migration
+from tidemill.engine.graphs.outbox import Outbox
 from tidemill.engine.graphs.push_path import Accumulating, PushPath
 from tidemill.engine.graphs.supervision import Supervision
 from tidemill.engine.graphs.target import Target
@@ -54,6 +55,7 @@ class RunningReactor(Housing, Target):
         self._is_opening = environment.is_opening
         self.wheel = Wheel(self, environment)
         self.room = self.wheel.room
+        self.outbox = Outbox(self, environment)
         self.wheel.begin_series()
 
     # -- accumulators
@@ -231,6 +233,18 @@ class RunningReactor(Housing, Target):
         if self.health is not ReactorHealth.STARTING:
             self.wheel.ensure_driver()
             self.wheel.go_on()
+
+    def follow(self) -> None:
+        """Tell workflows of firings from now on: those that want to know by now."""
+        was_followed = self.is_followed
+        self.outbox.follow(self.environment.followers.names(self.tenant, self.name))
+        if self.is_followed is not was_followed:
+            self.wheel.outcomes.told = self.outbox.put if self.is_followed else None
+            self.set_graphs(self.wheel.graphs)
+
+    @property
+    def is_followed(self) -> bool:
+        return bool(self.outbox.followers)
 
     def redefine(self, definition: Reactor, graphs: dict[str, Compiled]) -> None:
         """Go on as another version of the same reactor: log and subscribers stay, and inputs that fit it."""

@@ -231,6 +231,7 @@ class GraphScheduler:
         for index, one in enumerate(managed.accumulators):
             managed.reactor.attach(one, index)
         managed.subscribers = graphs
+        managed.reactor.follow()
         managed.reactor.set_graphs(graphs)
 
     def _restore(self, staged: Staged, memory: Memory) -> None:
@@ -264,6 +265,12 @@ class GraphScheduler:
         self._metrics.register(accumulator_figures(running))
         running.severed = running.name in self.severed_at_start
         running.start()
+
+    def follow(self, tenant: str, name: str) -> None:
+        """Take note that other workflows than before are started by the firings of a reactor, loaded or not."""
+        managed = self._managed.get((tenant, name))
+        if managed is not None:
+            managed.reactor.follow()
 
     def has_same_contract(self, tenant: str, definition: Reactor) -> bool:
         """Return whether a new version takes the same inputs in the same way as the loaded one."""

@@ -87,3 +87,6 @@ class Overseer(Protocol):
 
     def restored(self, component: Component, reason: str) -> None:
         """Note a component of which not everything could be read back as it was written."""
+
+    def undelivered(self, component: Component, reason: str) -> None:
+        """Note a firing of a component that some workflow will never be told of."""

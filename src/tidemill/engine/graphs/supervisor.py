@@ -23,6 +23,7 @@ NAMES = {
     "failed": events.COMPONENT_FAILED,
     "cancelled": events.STOP_TIMED_OUT,
     "restored": events.RESTORED_IN_PART,
+    "undelivered": events.FIRING_UNDELIVERED,
 }
 
 
@@ -73,6 +74,10 @@ class Supervisor(Overseer):
     def restored(self, component: Component, reason: str) -> None:
         """Note a component of which not everything could be read back as it was written."""
         self._note(component, "restored", reason)
+
+    def undelivered(self, component: Component, reason: str) -> None:
+        """Note a firing of a component that some workflow will never be told of."""
+        self._note(component, "undelivered", reason)
 
     def remember(self, tenant: str, recoveries: Iterable[Recovery]) -> None:
         """Know what earlier lives recorded, oldest first."""

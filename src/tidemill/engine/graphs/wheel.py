@@ -342,9 +342,9 @@ class Wheel:
         self._again.append(due)
         self.go_on()
 
-    def hold(self, change: int) -> None:
-        """Begin (+1) or end (-1) holding the queue for a retry; the latest strategy never waits."""
-        if self.inputs.sequential:
+    def hold(self, change: int, *, always: bool = False) -> None:
+        """Begin (+1) or end (-1) holding the queue; the latest strategy only waits if that is said."""
+        if self.inputs.sequential or always:
             self._held += change
             self.look_again()
 
@@ -435,7 +435,7 @@ class Wheel:
         if len(self.graphs) != 1 or self.inputs.needs_all:
             return None
         (graph,) = self.graphs.values()
-        follows = graph.feeds or self._housing.has_batches
+        follows = graph.feeds or self._housing.has_batches or self._housing.is_followed
         return None if graph.is_async or graph.needs_context or follows else graph
 
     # -- what outlives the process

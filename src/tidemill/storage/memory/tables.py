@@ -1,15 +1,26 @@
 """What the memory store holds, and how a transaction on it is taken back."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
 
 from tidemill.storage.committer import Committed, Transactor
 from tidemill.storage.ports import JournalEntry, JournalKey, Part, PartKey, StoredLetter, StoredRecovery
+from tidemill.storage.run_ports import Backfill, Cursor, Loaded, LogChunk, Note, Owner, Version
+from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRow, TaskKey, TaskRow
 
 Key = TypeVar("Key")
 Row = TypeVar("Row")
 
 _ABSENT: Any = object()
+
+
+class Term(NamedTuple):
+    """Who has an office, if anybody, under which epoch, and until when."""
+
+    holder: str | None
+    epoch: int
+    until: datetime
 
 
 class Tables(Transactor["Unit"]):
@@ -21,6 +32,24 @@ class Tables(Transactor["Unit"]):
         self.letters: dict[str, StoredLetter] = {}
         self.recoveries: dict[str, StoredRecovery] = {}
         self.pauses: dict[tuple[str, str], None] = {}  # a dictionary as a set: it can be changed by `put` and `drop`
+        self.runs: dict[str, RunRow] = {}
+        self.active: dict[str, None] = {}  # runs that have not ended
+        self.tasks: dict[str, dict[TaskKey, TaskRow]] = {}  # by run, as are attempts, outputs, events and notes
+        self.scheduled: dict[TaskKey, None] = {}
+        self.claimed: dict[TaskKey, None] = {}  # queued or running
+        self.attempts: dict[str, dict[AttemptKey, AttemptRow]] = {}
+        self.outputs: dict[str, dict[TaskKey, OutputRow]] = {}
+        self.events: dict[str, dict[int, EventRow]] = {}
+        self.notes: dict[str, dict[str | None, Note]] = {}
+        self.logs: dict[str, dict[tuple[AttemptKey, int], LogChunk]] = {}
+        self.slots: dict[tuple[str, str, str, datetime], str] = {}  # the run of each slot that was fired
+        self.digests: dict[tuple[str, str, str, str], tuple[str, ...]] = {}  # the runs of each payload
+        self.versions: dict[Loaded, Version] = {}
+        self.cursors: dict[tuple[str, str, str], Cursor] = {}
+        self.paused_workflows: dict[tuple[str, str], None] = {}
+        self.leases: dict[str, Term] = {}
+        self.owners: dict[str, Owner] = {}
+        self.backfills: dict[str, Backfill] = {}
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
 
     def put(self, table: dict[Key, Row], key: Key, row: Row) -> None:
@@ -32,17 +61,22 @@ class Tables(Transactor["Unit"]):
         """Delete a row; one that is not there is no error."""
         self._undo.append((table, key, table.pop(key, _ABSENT)))
 
+    def mark(self) -> int:
+        """Return where the transaction stands, for `take_back`."""
+        return len(self._undo)
+
     async def transact(self, units: Sequence["Unit"]) -> Committed:
         try:
             results = [unit(self) for unit in units]
         except BaseException:
-            self._take_back()
+            self.take_back()
             raise
         self._undo.clear()
         return Committed(results)
 
-    def _take_back(self) -> None:
-        while self._undo:
+    def take_back(self, to: int = 0) -> None:
+        """Undo what was done since a mark."""
+        while len(self._undo) > to:
             table, key, before = self._undo.pop()
             table.pop(key, None)
             if before is not _ABSENT:

@@ -11,7 +11,8 @@ committed, and asking for it waits for a transaction that is still open.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import asyncpg
@@ -33,7 +34,7 @@ _SESSION = {
     "application_name": "tidemill",
     "statement_timeout": "4s",
     "lock_timeout": "1s",
-    "idle_in_transaction_session_timeout": "5s",  # what a vanished node left open
+    "idle_in_transaction_session_timeout": "3s",  # what a vanished node left open; its successor waits for that
     "tcp_user_timeout": "3s",
     "tcp_keepalives_idle": "2",
     "tcp_keepalives_interval": "1",
@@ -42,12 +43,17 @@ _SESSION = {
 }
 
 
-async def connect(address: Address) -> Any:
-    """Open a connection; StoreError says what stands against it."""
+async def connect(
+    address: Address, settings: Mapping[str, str] = MappingProxyType({}), patience: float = ANSWER_PATIENCE
+) -> Any:
+    """Open a connection, with settings of its own if need be; StoreError says what stands against it."""
     with told_as_store_error(address.title):
         try:
             return await asyncpg.connect(
-                address.url, timeout=CONNECT_PATIENCE, command_timeout=ANSWER_PATIENCE, server_settings=_SESSION
+                address.url,
+                timeout=CONNECT_PATIENCE,
+                command_timeout=patience,
+                server_settings={**_SESSION, **settings},
             )
         except ValueError as error:  # of the URL's options; what it says might repeat a password
             raise StoreError(f"{address.title}: the options in its URL cannot be read; correct the URL") from error
@@ -131,19 +137,31 @@ class Database:
         await self._reading.close()
 
     async def read(self, statement: str, *arguments: Any) -> list[Any]:
-        """Return the rows of a query. They come in pages, so that the deadline holds for any number of them."""
+        """Return the rows of a query."""
+        (rows,) = await self._read(None, [(statement, *arguments)])
+        return rows
+
+    async def read_together(self, *questions: tuple[Any, ...]) -> list[list[Any]]:
+        """Return the rows of several queries, each with its arguments, as of one moment."""
+        return await self._read("repeatable_read", questions)
+
+    async def _read(self, isolation: str | None, questions: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+        """Return the rows of queries. They come in pages, so that the deadline holds for any number of them."""
         async with self._read_lock:
             with told_as_store_error(self._title):
                 connection = await self._reading.connection()
                 try:
-                    transaction = connection.transaction(readonly=True)
+                    transaction = connection.transaction(isolation=isolation, readonly=True)
                     await transaction.start()
-                    rows = [row async for row in connection.cursor(statement, *arguments, prefetch=PAGE)]
+                    answers = [
+                        [row async for row in connection.cursor(statement, *arguments, prefetch=PAGE)]
+                        for statement, *arguments in questions
+                    ]
                     await transaction.commit()
                 except BaseException:
                     self._reading.drop()
                     raise
-                return rows
+                return answers
 
     async def transact(self, units: Sequence[Unit]) -> Committed | Ambiguous:
         """Run units in one transaction; again if it ran into another one."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.ports import StoredRecovery
 from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.texts import storable
 from tidemill.storage.postgres.writes import Rows, Unit, Write
 from tidemill.storage.queries import Queries
 
@@ -21,7 +22,7 @@ class PostgresRecoveries:
     async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
         """Record what happened; the same id again changes nothing."""
         rows = [
-            (one.id, one.tenant, one.component, one.name, one.at, one.action, _storable(one.reason), one.failures)
+            (one.id, one.tenant, one.component, one.name, one.at, one.action, storable(one.reason), one.failures)
             for one in recoveries
         ]
         await self._committer.commit(Write((Rows(self._queries.add_recoveries, rows, all_at_once=True),)))
@@ -34,8 +35,3 @@ class PostgresRecoveries:
     async def forget(self, before: datetime) -> None:
         """Forget what happened before a moment, over all tenants."""
         await self._committer.commit(Write((Rows(self._queries.forget_recoveries, [(before,)]),)))
-
-
-def _storable(reason: str) -> str:
-    """Return a reason without the one character that PostgreSQL's text cannot hold: authors' errors say anything."""
-    return reason.replace("\0", "\N{SYMBOL FOR NULL}")

@@ -1,32 +1,62 @@
 """The PostgreSQL store: all ports over one database."""
 
+from collections.abc import Callable
+from datetime import datetime
+
+from tidemill.kernel.ids import incarnation
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.migrations import check_current
 from tidemill.storage.ports import Checkpoints, DeadLetters, Pauses, Recoveries, SchemaState
 from tidemill.storage.postgres import schema
 from tidemill.storage.postgres.address import Address
+from tidemill.storage.postgres.backfills import PostgresBackfills
 from tidemill.storage.postgres.checkpoints import PostgresCheckpoints
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.dead_letters import PostgresDeadLetters
+from tidemill.storage.postgres.leases import PostgresLeases
+from tidemill.storage.postgres.listening import Listener
+from tidemill.storage.postgres.logs import PostgresLogs
+from tidemill.storage.postgres.notes import PostgresNotes
+from tidemill.storage.postgres.owners import PostgresOwners
 from tidemill.storage.postgres.pauses import PostgresPauses
 from tidemill.storage.postgres.recoveries import PostgresRecoveries
+from tidemill.storage.postgres.runs import PostgresRuns
+from tidemill.storage.postgres.schedules import PostgresSchedules
+from tidemill.storage.postgres.versions import PostgresVersions
 from tidemill.storage.postgres.writes import Unit
 from tidemill.storage.queries import Queries
+from tidemill.storage.run_ports import Backfills, Heard, Leases, Logs, Notes, Owners, Runs, Schedules, Versions
 
 
 class PostgresStore:
-    """A PostgreSQL database behind the ports; its tables are in a schema of their own, `tidemill`."""
+    """A PostgreSQL database behind the ports; its tables are in a schema of their own, `tidemill`.
 
-    def __init__(self, url: str) -> None:
-        self._address = Address.of(url)
-        self._queries = Queries.of("tidemill.storage.postgres")
-        self._database = Database(self._address, self._queries)
+    `now` is a clock for tests, which leases then go by; without it they go by the server's.
+    """
+
+    def __init__(self, url: str, now: Callable[[], datetime] | None = None) -> None:
+        self._address = address = Address.of(url)
+        self._queries = queries = Queries.of("tidemill.storage.postgres")
+        self._database = Database(address, queries)
+        self._claiming = Database(address, queries)
         self._committer: GroupCommitter[Unit] = GroupCommitter(self._database)
-        parts = (self._database, self._committer, self._queries)
+        self._claims: GroupCommitter[Unit] = GroupCommitter(self._claiming)
+        sender = incarnation()
+        self._listener = Listener(address, sender)
+        self._leases = PostgresLeases(address, self._database, queries, now, self._committer.fail_if_told)
+        parts = (self._database, self._committer, queries)
         self.checkpoints: Checkpoints = PostgresCheckpoints(*parts)
         self.dead_letters: DeadLetters = PostgresDeadLetters(*parts)
         self.recoveries: Recoveries = PostgresRecoveries(*parts)
         self.pauses: Pauses = PostgresPauses(*parts)
+        self.runs: Runs = PostgresRuns(self._database, self._committer, self._claims, queries, sender, now)
+        self.notes: Notes = PostgresNotes(*parts)
+        self.versions: Versions = PostgresVersions(*parts)
+        self.schedules: Schedules = PostgresSchedules(*parts)
+        self.leases: Leases = self._leases
+        self.owners: Owners = PostgresOwners(*parts)
+        self.logs: Logs = PostgresLogs(*parts)
+        self.backfills: Backfills = PostgresBackfills(*parts)
 
     @property
     def title(self) -> str:
@@ -37,6 +67,10 @@ class PostgresStore:
         """Connect, and bring the schema up to date under a lock; StoreError says what stands against it."""
         await schema.migrate(self._address, self._queries)
         self._database.open()
+        self._claiming.open()
+        self._leases.open()
+        await self._listener.open()
+        await self._claims.open()
         await self._committer.open()
 
     async def look(self) -> None:
@@ -47,7 +81,15 @@ class PostgresStore:
     async def close(self) -> None:
         """Let go of the database. Writes that were not answered yet may or may not happen."""
         await self._committer.close()
+        await self._claims.close()
+        await self._listener.close()
+        await self._leases.close()
+        await self._claiming.close()
         await self._database.close()
+
+    async def listen(self, heard: Heard) -> None:
+        """Call back whenever another process changed a run, as long as the store is open; a hint, never a promise."""
+        await self._listener.listen(heard)
 
     async def schema(self) -> SchemaState:
         """Return how far the schema is, without changing anything; works on a store that is not open."""

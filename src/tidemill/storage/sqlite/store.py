@@ -1,35 +1,58 @@
 """The SQLite store: one file, the standard library's driver, two threads."""
 
 import sqlite3
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
+from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.concurrency import in_thread
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.migrations import check_current
 from tidemill.storage.ports import SchemaState, Store
 from tidemill.storage.queries import Queries
+from tidemill.storage.run_ports import Heard
+from tidemill.storage.sqlite.backfills import SqliteBackfills
 from tidemill.storage.sqlite.checkpoints import SqliteCheckpoints
 from tidemill.storage.sqlite.connections import inspecting
 from tidemill.storage.sqlite.database import Database
 from tidemill.storage.sqlite.dead_letters import SqliteDeadLetters
 from tidemill.storage.sqlite.faults import DAMAGE, code_of, explain, title_of, why_not_opened
+from tidemill.storage.sqlite.leases import SqliteLeases
+from tidemill.storage.sqlite.logs import SqliteLogs
+from tidemill.storage.sqlite.notes import SqliteNotes
+from tidemill.storage.sqlite.owners import SqliteOwners
 from tidemill.storage.sqlite.pauses import SqlitePauses
 from tidemill.storage.sqlite.recoveries import SqliteRecoveries
+from tidemill.storage.sqlite.runs import SqliteRuns
+from tidemill.storage.sqlite.schedules import SqliteSchedules
 from tidemill.storage.sqlite.schema import MIGRATIONS, check_ours, version_of
+from tidemill.storage.sqlite.versions import SqliteVersions
 
 QUERIES = Queries.of(__package__)
 
 
 class SqliteStore(Store):
-    """A store in one file. Several may be open on it at the same time, in one process or in many."""
+    """A store in one file. Several may be open on it at the same time, in one process or in many.
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    Leases run out by `now`, the machine's clock unless another is given.
+    """
+
+    def __init__(self, path: str, now: Callable[[], datetime] | None = None) -> None:
+        self._path, now = path, now or SystemClock().now
         self._database = Database(path)
         self.checkpoints = SqliteCheckpoints(self._database, QUERIES)
         self.dead_letters = SqliteDeadLetters(self._database, QUERIES)
         self.recoveries = SqliteRecoveries(self._database, QUERIES)
         self.pauses = SqlitePauses(self._database, QUERIES)
+        self.runs = SqliteRuns(self._database, QUERIES, now)
+        self.leases = SqliteLeases(self._database, QUERIES, now)
+        self.notes = SqliteNotes(self._database, QUERIES)
+        self.versions = SqliteVersions(self._database, QUERIES)
+        self.schedules = SqliteSchedules(self._database, QUERIES)
+        self.owners = SqliteOwners(self._database, QUERIES)
+        self.logs = SqliteLogs(self._database, QUERIES)
+        self.backfills = SqliteBackfills(self._database, QUERIES)
 
     @property
     def title(self) -> str:
@@ -52,6 +75,9 @@ class SqliteStore(Store):
     async def problems(self) -> list[str]:
         found: list[str] = await in_thread(_look_for_damage, self._path)
         return found
+
+    async def listen(self, heard: Heard) -> None:
+        """Do nothing: a file does not tell who writes to it."""
 
     def fail_next(self, times: int) -> None:
         self._database.fail_next(times)

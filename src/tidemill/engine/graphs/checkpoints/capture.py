@@ -13,8 +13,9 @@ import msgspec
 from tidemill.engine.graphs.accumulator import RunningAccumulator
 from tidemill.engine.graphs.checkpoints.sealing import sealed
 from tidemill.engine.graphs.firing import Due
+from tidemill.engine.graphs.outbox import Post
 from tidemill.engine.graphs.reactor import RunningReactor
-from tidemill.graphs.snapshot import AccumulatorPart, Named, ReactorPart, StoredFiring, encode
+from tidemill.graphs.snapshot import AccumulatorPart, Named, ReactorPart, StoredFiring, StoredPost, encode
 from tidemill.storage.ports import Covered, Part, PartKey
 
 
@@ -120,6 +121,7 @@ def _reactor_part(reactor: RunningReactor) -> ReactorPart:
         series=series.name,
         number=series.number,
         positions={one.name: one.departed.get(reactor, one.position) for one in reactor.accumulators},
+        posts=[_post(post, named) for post in reactor.outbox.posts],
     )
 
 
@@ -135,6 +137,12 @@ def _firing(due: Due, named: "_Names") -> StoredFiring:
         consumed=[named.entry(index, value) for index, value in taken.consumed],
         graphs=list(due.only),
     )
+
+
+def _post(post: Post, named: "_Names") -> StoredPost:
+    record = post.record
+    at = record.offset + record.started
+    return StoredPost(record.series, record.number, at, named.values(record.snapshot), sorted(post.to))
 
 
 class _Names:

@@ -19,12 +19,13 @@ from tidemill.engine.graphs.checkpoints.letters import StoredContent, event_lett
 from tidemill.engine.graphs.checkpoints.recall import Memory, Thing, kept_accumulators, key_of
 from tidemill.engine.graphs.checkpoints.sealing import is_entry_intact, is_intact
 from tidemill.engine.graphs.firing import Due
-from tidemill.engine.graphs.firing_log import Series
+from tidemill.engine.graphs.firing_log import Record, Series
+from tidemill.engine.graphs.outbox import Post
 from tidemill.engine.graphs.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
 from tidemill.engine.graphs.step import Step
 from tidemill.graphs.inputs import Entry, Taken
-from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, Named, ReactorPart, StoredFiring
+from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, Named, ReactorPart, StoredFiring, StoredPost
 from tidemill.storage.ports import JournalEntry, Part, PartKey
 
 Content = TypeVar("Content", ReactorPart, AccumulatorPart)
@@ -208,6 +209,7 @@ class Restoration:
         if reactor.commits:
             wheel.log.series = Series(content.series, content.number)
         wheel.resume(_due(firing, named) for firing in content.firings)
+        reactor.outbox.refill([_post(post, named) for post in content.posts])
 
     def _place(self, reactor: RunningReactor, content: ReactorPart | None) -> None:
         """Say for each accumulator which entries of its journal a reactor has seen, or is not to see."""
@@ -318,6 +320,11 @@ def _is_before(damaged: Part, intact: Part) -> bool:
 def _due(firing: StoredFiring, named: "_Indices") -> Due:
     taken = Taken(named.values(firing.inputs), list(named.entries(firing.consumed)), named.flags(firing.flags))
     return Due(firing.series, firing.number, taken, [], firing.manual, firing.attempt, tuple(firing.graphs))
+
+
+def _post(post: StoredPost, named: "_Indices") -> Post:
+    record = Record(post.series, post.number, post.at, post.at, named.values(post.inputs), {})
+    return Post(record, set(post.to), is_stored=True)
 
 
 class _Indices:

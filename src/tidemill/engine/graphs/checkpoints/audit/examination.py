@@ -35,6 +35,8 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     last_written: datetime | None
     """When the newest snapshot was taken."""
     findings: list[Finding]
+    active_runs: int = 0
+    """How many runs of workflows have not ended."""
 
     @property
     def wrong(self) -> int:
@@ -44,14 +46,13 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def holdings(self) -> str:
         """What is there, in words."""
-        return ", ".join(
-            [
-                amount(self.reactors, "reactor"),
-                amount(self.accumulators, "accumulator"),
-                amount(self.journal_entries, "journal entry", "journal entries"),
-                amount(self.dead_letters, "dead letter"),
-            ]
-        )
+        held = [
+            amount(self.reactors, "reactor"),
+            amount(self.accumulators, "accumulator"),
+            amount(self.journal_entries, "journal entry", "journal entries"),
+            amount(self.dead_letters, "dead letter"),
+        ]
+        return ", ".join([*held, amount(self.active_runs, "active run")] if self.active_runs else held)
 
 
 async def examine(store: Store, now: datetime) -> Examination:

@@ -1,0 +1,220 @@
+"""Workflows on an SQLite file with durable commits, in-process executor: how many tasks a second, how late, how idle.
+
+The raw commit rate of the disk is measured in the same run: it is the ceiling of everything that waits for a commit.
+
+python -m benchmarks.bench_workflows [--quick]
+"""
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any
+
+import tidemill as tm
+from benchmarks import flows
+from benchmarks.bench_durability import raw_sqlite, report_raw
+from benchmarks.measure import console, keep, percentile, show, verdict
+from tidemill.kernel.ids import sortable
+from tidemill.node import make_store
+from tidemill.storage.run_ports import RunFilter
+from tidemill.workflows.change import Change
+from tidemill.workflows.draft import Draft
+from tidemill.workflows.records import RunRow
+from tidemill.workflows.states import RunState
+
+COLD = """
+import asyncio, sys
+import tidemill as tm
+single = tm.Workflow("single")
+@single.task
+def task() -> None: ...
+async def main():
+    async with tm.Node(sys.argv[1], load=[single]) as node:
+        await (await node.start("single")).wait()
+asyncio.run(main())
+"""
+
+
+async def run_many(node: tm.Node, name: str, count: int) -> float:
+    """Start runs all at once; return the seconds until the last has ended."""
+    began = perf_counter()
+    runs = await asyncio.gather(*(node.start(name) for _ in range(count)))
+    for run in runs:
+        (await run.wait()).raise_for_status()
+    return perf_counter() - began
+
+
+async def throughput(folder: Path, rounds: int) -> list[dict[str, Any]]:
+    """200 runs of 5 tasks, a chain of 50, and 1 -> 200 -> 1."""
+    five, chain, fan = [], [], []
+    async with tm.Node(f"sqlite:///{folder / 'many.db'}", load=[flows.five, flows.chain, flows.fan]) as node:
+        await run_many(node, "five", 20)  # so that everything is imported and compiled
+        for _ in range(rounds):
+            five.append(1000 / await run_many(node, "five", 200))
+            chain.append(await run_many(node, "chain", 1) / flows.LENGTH * 1e3)
+            fan.append((flows.WIDTH + 2) / await run_many(node, "fan", 1))
+    rows = [
+        ["200 runs x 5 tasks", f"{median(five):,.0f} tasks/s", f"{max(five):,.0f}"],
+        ["chain of 50", f"{median(chain):.2f} ms/task", f"{min(chain):.2f}"],
+        ["1 -> 200 -> 1", f"{median(fan):,.0f} tasks/s", f"{max(fan):,.0f}"],
+    ]
+    show(f"SQLite file, durable commits, in process; {rounds} rounds", ["", "median", "best"], rows)
+    return [
+        verdict("200 runs x 5 tasks, tasks/s", median(five), 3000, at_least=True),
+        verdict("chain of 50, ms per task", median(chain), 0.6, at_least=False),
+        verdict("1 -> 200 -> 1, tasks/s", median(fan), 3000, at_least=True),
+    ]
+
+
+async def latency(folder: Path, count: int) -> list[dict[str, Any]]:
+    """From `start` to the first line of the first task, on an idle node."""
+    waited = []
+    async with tm.Node(f"sqlite:///{folder / 'latency.db'}", load=[flows.single]) as node:
+        for _ in range(count):
+            flows.begun.clear()
+            began = perf_counter()
+            await (await node.start("single")).wait()
+            waited.append((flows.begun[0] - began) * 1e3)
+            await asyncio.sleep(0.02)
+    p50, p99 = percentile(waited, 0.5), percentile(waited, 0.99)
+    show("Start to first task, idle node", ["", "p50, ms", "p99, ms"], [[f"{count} runs", f"{p50:.2f}", f"{p99:.2f}"]])
+    return [
+        verdict("start to first task, p50 ms", p50, 2.0, at_least=False),
+        verdict("start to first task, p99 ms", p99, 10.0, at_least=False),
+    ]
+
+
+async def punctuality(folder: Path, seconds: int) -> list[dict[str, Any]]:
+    """Every-second schedules: how late a run exists after its slot."""
+    ticking = tm.Workflow("ticking", schedule=tm.Cron("* * * * * *"))
+
+    @ticking.task
+    def task() -> None:
+        """Do nothing."""
+
+    store = f"sqlite:///{folder / 'cron.db'}"
+    async with tm.Node(store, load=[ticking]):
+        await asyncio.sleep(seconds)
+    rows = await _rows(store)
+    late = [(row.created_at - row.slot).total_seconds() * 1e3 for row in rows if row.slot is not None]
+    p50, p99 = percentile(late, 0.5), percentile(late, 0.99)
+    columns = ["", "slots", "p50, ms", "p99, ms"]
+    show("Every-second cron", columns, [[f"{seconds} s", str(len(rows)), f"{p50:.2f}", f"{p99:.2f}"]])
+    return [verdict("cron lateness, p99 ms", p99, 20.0, at_least=False)]
+
+
+async def _rows(address: str) -> list[RunRow]:
+    store = make_store(address)
+    await store.open()
+    found = await store.runs.find(RunFilter(tenant="public", limit=100_000))
+    await store.close()
+    return found
+
+
+async def idleness(folder: Path, seconds: float) -> list[dict[str, Any]]:
+    """A node with nothing to do: its share of a core, and its memory."""
+    async with tm.Node(f"sqlite:///{folder / 'idle.db'}", load=[flows.five]):
+        await asyncio.sleep(1.0)
+        began = process_time()
+        await asyncio.sleep(seconds)
+        share = (process_time() - began) / seconds * 100
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    show("Idle node", ["", "% of a core", "MB, at most so far"], [[f"{seconds:g} s", f"{share:.2f}", f"{memory:.0f}"]])
+    return [verdict("idle node, % of a core", share, 0.5, at_least=False)]
+
+
+def cold(folder: Path, rounds: int) -> list[dict[str, Any]]:
+    """From the start of a process to the end of its first durable task, and its own end."""
+    seconds = []
+    for number in range(rounds):
+        began = perf_counter()
+        address = f"sqlite:///{folder / f'cold{number}.db'}"
+        subprocess.run([sys.executable, "-c", COLD, address], check=True)
+        seconds.append((perf_counter() - began) * 1e3)
+    show("Process start to first durable task, process end included", ["", "ms"], [["", f"{median(seconds):.0f}"]])
+    return [verdict("cold start, ms", median(seconds), 250, at_least=False)]
+
+
+async def starts(folder: Path, count: int) -> list[dict[str, Any]]:
+    """Task starts per second of the subprocess executor."""
+    store = f"sqlite:///{folder / 'forks.db'}"
+    async with tm.Node(store, load=[flows.fan], executor="subprocess") as node:
+        await run_many(node, "fan", 1)
+        seconds = await run_many(node, "fan", count)
+    rate = count * (flows.WIDTH + 2) / seconds
+    per_core = rate / (os.cpu_count() or 1)
+    show("Subprocess executor", ["", "starts/s", "per core"], [["", f"{rate:,.0f}", f"{per_core:,.0f}"]])
+    return [verdict("subprocess starts/s per core", per_core, 400, at_least=True)]
+
+
+async def history(folder: Path, finished: int, active: int) -> list[dict[str, Any]]:
+    """A tick with a long past and many active runs."""
+    address = f"sqlite:///{folder / 'history.db'}"
+    await _fill(address, finished)
+    async with tm.Node(address, load=[flows.waiting, flows.five]) as node:
+        for first in range(0, active, 200):
+            await asyncio.gather(*(node.start("waiting") for _ in range(first, min(first + 200, active))))
+        await asyncio.sleep(2.0)
+        ticks = []
+        for _ in range(5):
+            await asyncio.sleep(1.0)
+            ticks.append(node.metrics()["scheduler_tick_seconds"] * 1e3)
+        rate = 1000 / await run_many(node, "five", 200)
+    title = f"{finished:,} finished runs, {active:,} active ones"
+    show(title, ["", "tick, ms", "tasks/s beside them"], [["", f"{median(ticks):.1f}", f"{rate:,.0f}"]])
+    return [verdict("tick with a long history, ms", median(ticks), 100, at_least=False)]
+
+
+async def _fill(address: str, count: int) -> None:
+    """Write runs that ended long ago, straight into the store."""
+    spec = flows.five.wired().spec
+    store = make_store(address)
+    await store.open()
+    at = datetime.now(UTC)  # noqa: TID251, a benchmark has no clock to inject
+    for first in range(0, count, 500):
+        changes = [_finished(spec, at) for _ in range(first, min(first + 500, count))]
+        await asyncio.gather(*(store.runs.apply(change) for change in changes))
+    await store.close()
+
+
+def _finished(spec: Any, at: datetime) -> Change:
+    run = RunRow(
+        id=sortable(at),
+        tenant="public",
+        workflow="five",
+        version=spec.version,
+        state=RunState.SUCCESS,
+        params=b"\x80",
+        origin="manual",
+        created_at=at,
+        ended_at=at,
+    )
+    return Draft.of_new(run, spec, executor="in_process", actor="benchmark").change()
+
+
+async def main(quick: bool) -> None:
+    """Measure everything and keep the figures."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        report_raw({"sqlite": await raw_sqlite(folder, 0.2 if quick else 1.0)})
+        figures = await throughput(folder, 1 if quick else 7)
+        figures += await latency(folder, 20 if quick else 200)
+        figures += await punctuality(folder, 3 if quick else 60)
+        figures += await idleness(folder, 2.0 if quick else 10.0)
+        figures += cold(folder, 1 if quick else 7)
+        figures += await starts(folder, 1 if quick else 5)
+        figures += await history(folder, 1_000 if quick else 100_000, 50 if quick else 1_000)
+    keep("workflows", figures)
+    missed = [one["what"] for one in figures if not one["reached"]]
+    console.print(f"missed: {', '.join(missed)}" if missed else "everything reached")
+
+
+if __name__ == "__main__":
+    asyncio.run(main("--quick" in sys.argv))

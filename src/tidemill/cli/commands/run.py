@@ -1,0 +1,189 @@
+"""`tidemill run`: a workflow, here and now."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.text import Text
+from typer.core import TyperCommand
+
+from tidemill.cli.definitions import WorkflowPlace, importable, workflow_at
+from tidemill.cli.exits import FAILED, refusing
+from tidemill.cli.interrupts import Interrupts
+from tidemill.cli.output import Format, complain, progress_console, say, show, show_json, width
+from tidemill.cli.params import help_options, read_given
+from tidemill.cli.progress import LiveProgress, Nothing, PlainProgress, Progress
+from tidemill.cli.summary import outcome_of, plain_result, table_of, tracebacks_of
+from tidemill.engine.workflows.commands import RunHandle
+from tidemill.kernel.clock import SystemClock
+from tidemill.kernel.errors import RequestError
+from tidemill.node import Node
+from tidemill.workflows.result import RunResult
+from tidemill.workflows.workflow import Workflow
+
+INTERRUPTED = "interrupted"
+TRACED = 3  # tracebacks that are shown before the rest is only counted
+
+
+class RunCommand(TyperCommand):
+    """A command whose help, if a workflow is named, shows the workflow's params too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Find out which workflow help is wanted for, if it is."""
+        if "--help" in args:
+            found, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+            place = found.get("place")
+            if isinstance(place, str):
+                with importable(place), refusing():
+                    ctx.obj = workflow_at(place)
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the command's own options, and those that the help adds to them."""
+        more = help_options(ctx.obj) if isinstance(ctx.obj, Workflow) else []
+        return [*super().get_params(ctx), *more]
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """How a workflow is to be run."""
+
+    store: str | None
+    executor: str
+    concurrency: int
+    output: Format
+    quiet: bool
+
+
+def run(
+    context: typer.Context,
+    place: WorkflowPlace,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Keep the run in this store; without it, in memory.", show_default=False),
+    ] = None,
+    executor: Annotated[str, typer.Option(help="Where tasks run: in_process or subprocess.")] = "in_process",
+    concurrency: Annotated[int, typer.Option(min=1, help="How many tasks may run at a time.")] = 8,
+    output: Annotated[Format, typer.Option("-o", "--output", help="How to print what came of it.")] = Format.TABLE,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress and no tracebacks.")] = False,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("-p", "--param", metavar="NAME=VALUE", help="A param, whatever its name; as often as needed."),
+    ] = None,
+) -> None:
+    """Run a workflow here and now, and show how it goes and what comes of it.
+
+    Its params are options: --day 2026-01-01; `tidemill run FILE:NAME --help` lists them. Ctrl-C cancels the run, a
+    second one stops at once. Exit code 0 if the run succeeded, 1 if it failed, 2 if it could not be run.
+    """
+    wanted = Wanted(store=store, executor=executor, concurrency=concurrency, output=output, quiet=quiet)
+    with importable(place), refusing():
+        workflow = _workflow(place)
+        params = read_given(workflow, context.args, param or ())
+        progress = _progress(wanted, workflow)
+        interrupts = Interrupts(last_words=lambda: _give_up(progress))
+        with _to_ourselves(wanted), interrupts.heeded(), progress:
+            result = asyncio.run(_carry_out(workflow, params, wanted, progress, interrupts))
+    _tell(result, wanted)
+    if interrupts.exit_code is not None:
+        raise typer.Exit(interrupts.exit_code)
+    if not result.ok:
+        raise typer.Exit(FAILED)
+
+
+def _give_up(progress: Progress) -> None:
+    """Leave the terminal as it was before the process ends."""
+    progress.__exit__(None, None, None)
+    complain("stopped: what was running is not waited for")
+
+
+def _workflow(place: str) -> Workflow:
+    if place.startswith("-"):
+        raise typer.BadParameter(f"name the file first, then its params: tidemill run FILE {place} ...")
+    found = workflow_at(place)
+    found.check()
+    return found.here()
+
+
+def _progress(wanted: Wanted, workflow: Workflow) -> Progress:
+    console, clock = progress_console(), SystemClock()
+    if wanted.quiet:
+        return Nothing()
+    if console.is_terminal:
+        return LiveProgress(workflow.wired().spec, console, clock, takes_prints=sys.stdout.isatty())
+    return PlainProgress(lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True), clock)
+
+
+@contextmanager
+def _to_ourselves(wanted: Wanted) -> Iterator[None]:
+    """Let what tasks log appear once, in the progress; and let nothing they print get into the JSON.
+
+    What the engine itself logs is for whoever has set up logging; the summary says what matters of it.
+    """
+    ours, tasks = logging.getLogger("tidemill"), logging.getLogger("tidemill.task")
+    silent = logging.NullHandler()
+    ours.addHandler(silent)
+    before, tasks.propagate = tasks.propagate, False
+    tasks.addHandler(silent)
+    try:
+        with redirect_stdout(sys.stderr) if wanted.output is Format.JSON else nullcontext():
+            yield
+    finally:
+        tasks.removeHandler(silent)
+        tasks.propagate = before
+        ours.removeHandler(silent)
+
+
+async def _carry_out(
+    workflow: Workflow, params: Mapping[str, Any], wanted: Wanted, progress: Progress, interrupts: Interrupts
+) -> RunResult:
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+
+    def ask() -> None:
+        progress.say("cancelling; Ctrl-C again stops at once")  # here, as author code may keep the loop from hearing it
+        loop.call_soon_threadsafe(asked.set)
+
+    interrupts.tell = ask
+    options = {"executor": wanted.executor, "concurrency": wanted.concurrency}
+    async with Node(wanted.store, load=[workflow], **options) as node:  # type: ignore[arg-type]
+        handle = await node.start(workflow.name, **params)
+        if interrupts.exit_code is not None:  # it came while the node opened
+            asked.set()
+        await _follow(handle, asked, progress)
+        return await handle.state()
+
+
+async def _follow(handle: RunHandle, asked: asyncio.Event, progress: Progress) -> None:
+    """Show a run until it has ended, and cancel it when somebody asks."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            canceller = group.create_task(_cancel(handle, asked), name="run: cancel when asked")
+            async for glance in handle.watch(events=progress.wants_events):
+                progress.show(glance)
+            canceller.cancel()
+    except ExceptionGroup as several:
+        raise several.exceptions[0] from several
+
+
+async def _cancel(handle: RunHandle, asked: asyncio.Event) -> None:
+    await asked.wait()
+    with suppress(RequestError):  # it has ended meanwhile
+        await handle.cancel(INTERRUPTED)
+
+
+def _tell(result: RunResult, wanted: Wanted) -> None:
+    if wanted.output is Format.JSON:
+        show_json(plain_result(result))
+        return
+    show(table_of(result, width()))
+    traces: Sequence[tuple[str, str]] = [] if wanted.quiet else list(tracebacks_of(result))
+    for name, trace in traces[:TRACED]:
+        show("", Text(f"{name} failed:", "red"))
+        say(trace)
+    if len(traces) > TRACED:
+        say(f"\n... and {len(traces) - TRACED:,} more that failed")
+    show(*[""] * bool(traces), outcome_of(result))

@@ -1,0 +1,232 @@
+"""`tidemill runs`: look at the runs of a store, and intervene; with or without a node that runs them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.table import Column, Table
+from rich.text import Text
+
+from tidemill.cli.exits import refusing
+from tidemill.cli.output import Format, say, show, show_json, width
+from tidemill.cli.run_view import (
+    RunView,
+    attempts_table,
+    failed_tries,
+    plain_run,
+    plain_view,
+    read_view,
+    timeline_table,
+    title_of,
+)
+from tidemill.cli.stores import Address, Tenant, controlling
+from tidemill.cli.summary import table_of
+from tidemill.cli.words import between, moment, one_line, short_moment, state_text
+from tidemill.engine.workflows.control import Control
+from tidemill.engine.workflows.watching import Said, Watch
+from tidemill.kernel.errors import RequestError
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.storage.run_ports import RunFilter
+from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.records import RunRow
+from tidemill.workflows.states import RunState
+
+app = typer.Typer(help="Look at the runs of a store, and intervene.", no_args_is_help=True)
+
+SHORT = 8  # characters of an id, its last, that tell runs apart
+
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="The id of a run, or enough of its beginning or end.", show_default=False)
+]
+Task = Annotated[str, typer.Argument(metavar="TASK", help="The name of a task.", show_default=False)]
+Output = Annotated[Format, typer.Option("-o", "--output", help="How to print it.")]
+Preview = Annotated[bool, typer.Option("--preview", help="Only say what would run again.")]
+
+
+def _with_run(
+    store: str | None, run: str, tenant: str, work: Callable[[Control, str], Awaitable[Any]], *, looks: bool
+) -> Any:
+    """Do something with one run of a store, and return what comes of it."""
+
+    async def do() -> Any:
+        async with controlling(store, is_looking=looks) as control:
+            return await work(control, await control.run_id(run, tenant))
+
+    with refusing():
+        return asyncio.run(do())
+
+
+@app.command("list")
+def list_runs(
+    store: Address = None,
+    workflow: Annotated[str | None, typer.Option(help="Only runs of this workflow.", show_default=False)] = None,
+    state: Annotated[RunState | None, typer.Option(help="Only runs in this state.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 20,
+    output: Output = Format.TABLE,
+    tenant: Tenant = "public",
+) -> None:
+    """List runs, the newest last."""
+    wanted = RunFilter(tenant=tenant, workflow=workflow, states=[state] if state else [], limit=limit)
+
+    async def find() -> list[RunRow]:
+        async with controlling(store, is_looking=True) as control:
+            return await control.store.runs.find(wanted)
+
+    with refusing():
+        rows = asyncio.run(find())
+    if output is Format.JSON:
+        show_json([plain_run(row) for row in rows])
+    elif rows:
+        show(_listing(rows))
+    else:
+        say("no runs")
+
+
+def _listing(rows: list[RunRow]) -> Table:
+    has_slots = any(row.slot is not None for row in rows)
+    slots = ["slot"] if has_slots else []
+    table = Table("run", "workflow", "state", "by", *slots, "created", Column("time", justify="right"))
+    for row in rows:
+        slot = [f"{row.slot:%Y-%m-%d %H:%M}" if row.slot is not None else ""] if has_slots else []
+        name, state, time = Text(row.workflow), state_text(row.state), between(row.started_at, row.ended_at)
+        table.add_row(row.id[-SHORT:], name, state, row.origin, *slot, short_moment(row.created_at), time)
+    return table
+
+
+@app.command("show")
+def show_run(
+    run: Run,
+    store: Address = None,
+    timeline: Annotated[bool, typer.Option("--timeline", help="Also show every try, and all that happened.")] = False,
+    output: Output = Format.TABLE,
+    tenant: Tenant = "public",
+) -> None:
+    """Show a run: its tasks, what failed, notes; as JSON everything that is kept of it."""
+    view: RunView = _with_run(store, run, tenant, read_view, looks=True)
+    if output is Format.JSON:
+        show_json(plain_view(view))
+        return
+    show(title_of(view), table_of(view.result, width()))
+    for sentence in failed_tries(view.attempts):
+        say(sentence)
+    for task, text in view.notes.items():
+        say(f"note{'' if task is None else f' on {task}'}: {text}")
+    if timeline:
+        show("", attempts_table(view.attempts), "", timeline_table(view.events))
+
+
+@app.command()
+def why(run: Run, task: Task, store: Address = None, tenant: Tenant = "public") -> None:
+    """Say why a task has not run yet, or what became of it: one sentence per reason."""
+    sentences = _with_run(store, run, tenant, lambda control, found: control.operations.why(found, task), looks=True)
+    for sentence in sentences:
+        say(sentence)
+
+
+@app.command()
+def cancel(
+    run: Run,
+    store: Address = None,
+    reason: Annotated[str, typer.Option(help="Why; it is kept with the run.")] = "cancelled",
+    tenant: Tenant = "public",
+) -> None:
+    """Cancel a run: what has not ended never will, and running code is stopped."""
+
+    async def work(control: Control, id: str) -> str:
+        await control.operations.cancel(id, reason)
+        return id
+
+    say(f"run {_with_run(store, run, tenant, work, looks=False)} is cancelled")
+
+
+@app.command()
+def retry(
+    run: Run,
+    store: Address = None,
+    from_: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="TASK", help="Rerun this task and all after it; without, all that failed."),
+    ] = None,
+    preview: Preview = False,
+    tenant: Tenant = "public",
+) -> None:
+    """Let what failed run again, or a task and everything after it."""
+    _clear(run, from_ or None, store, tenant, preview=preview)
+
+
+@app.command()
+def clear(
+    run: Run,
+    tasks: Annotated[list[str], typer.Argument(metavar="TASK...", help="The names of tasks.", show_default=False)],
+    store: Address = None,
+    preview: Preview = False,
+    tenant: Tenant = "public",
+) -> None:
+    """Forget how tasks ended, and everything after them, so that they run again."""
+    _clear(run, tasks, store, tenant, preview=preview)
+
+
+def _clear(run: str, tasks: list[str] | None, store: str | None, tenant: str, *, preview: bool) -> None:
+    async def work(control: Control, id: str) -> list[str]:
+        return await control.operations.clear(id, tasks, preview=preview)
+
+    names = _with_run(store, run, tenant, work, looks=preview)
+    say(f"{'would run' if preview else 'to run'} again: {', '.join(names)}")
+
+
+@app.command()
+def note(
+    run: Run,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help='What to write; "" removes it.', show_default=False)],
+    store: Address = None,
+    task: Annotated[str | None, typer.Option(help="Write it on this task.", show_default=False)] = None,
+    tenant: Tenant = "public",
+) -> None:
+    """Write a note on a run, or on one of its tasks."""
+    _with_run(store, run, tenant, lambda control, found: control.operations.note(found, text, task), looks=False)
+
+
+@app.command()
+def logs(
+    run: Run,
+    task: Task,
+    store: Address = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the task has ended.")] = False,
+    output: Output = Format.TABLE,
+    tenant: Tenant = "public",
+) -> None:
+    """Print what a task said."""
+
+    async def work(control: Control, id: str) -> None:
+        watch = Watch(control.store, id, tasks=[task])
+        is_last = not follow
+        while True:
+            glance = await watch.look(is_last=is_last)
+            rows = [row for row in glance.record.tasks if row.task == task]
+            if not rows:
+                hint = did_you_mean(task, {row.task for row in glance.record.tasks})
+                message = f"workflow '{glance.record.run.workflow}' has no task '{task}'{hint}"
+                raise RequestError(message, code="unknown_task", status=404, tasks=[task])
+            for said in glance.said:
+                say(_line(said) if output is Format.TABLE else _json_line(said))
+            if is_last:
+                return
+            is_last = all(row.state.is_terminal for row in rows)
+            await control.clock.sleep(control.settings.tick_interval)
+
+    try:
+        _with_run(store, run, tenant, work, looks=not follow)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _line(said: Said) -> str:
+    element = "" if said.key.element == WHOLE else f"[{said.key.element}] "
+    return f"{moment(said.record.at)} {said.record.level:<7} {element}{one_line(said.record.message, 10_000)}"
+
+
+def _json_line(said: Said) -> str:
+    element = None if said.key.element == WHOLE else said.key.element
+    return msgspec.json.encode({"element": element, **msgspec.to_builtins(said.record)}).decode()

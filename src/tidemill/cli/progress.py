@@ -1,0 +1,267 @@
+"""What is seen of a run while it goes: a live display on a terminal, one plain line per event elsewhere.
+
+Both go to standard error, so that standard output has nothing but what came of the run.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Literal, NamedTuple, Protocol, Self
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from tidemill.cli.words import between, count, mark, one_line, short_name, state_text
+from tidemill.engine.workflows.watching import Glance, Said
+from tidemill.kernel.clock import Clock
+from tidemill.workflows.plan import WHOLE, together
+from tidemill.workflows.records import EventRow, RunRecord, TaskKey, TaskRow
+from tidemill.workflows.spec import WorkflowSpec
+from tidemill.workflows.states import TaskState
+
+BESIDE = 4  # lines of a terminal that are not for tasks: the heading, what is not shown, the prompt
+SPINS = 10  # pictures a second
+QUIET_MOVES = frozenset([TaskState.NONE, TaskState.SCHEDULED, TaskState.QUEUED])
+"""Of no interest to somebody who reads along."""
+
+
+class Progress(Protocol):
+    """Somebody who is shown a run while it goes."""
+
+    wants_events: bool = False
+    """Whether a glance without events is of no use."""
+
+    def show(self, glance: Glance) -> None:
+        """Show how the run stands now."""
+
+    def say(self, text: str) -> None:
+        """Show a sentence about the run as a whole."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Nothing(Progress):
+    """Shows nothing."""
+
+    def show(self, glance: Glance) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+# -- a terminal
+
+
+class Line(NamedTuple):
+    """A task as it is shown."""
+
+    name: str
+    state: TaskState
+    tries: int
+    elements: str
+    started_at: datetime | None
+    ended_at: datetime | None
+    wake_at: datetime | None
+    message: str
+
+
+class LiveProgress(Progress):
+    """One line per task, redrawn in place; in a thread of its own, so that it lives while a task blocks the loop."""
+
+    def __init__(self, spec: WorkflowSpec, console: Console, clock: Clock, *, takes_prints: bool) -> None:
+        self._workflow = spec.name
+        self._order = {task.name: number for number, task in enumerate(spec.in_order)}
+        self._since = clock.now()
+        self._clock = clock
+        self._ended_at: datetime | None = None
+        self._lines: list[Line] = []
+        self._newest: dict[str, str] = {}
+        self._sentence = ""
+        self._spinner = Spinner("dots")
+        self._live = Live(self, console=console, refresh_per_second=SPINS, transient=True, redirect_stdout=takes_prints)
+
+    def show(self, glance: Glance) -> None:
+        for said in glance.said:
+            self._newest[said.key.task] = one_line(said.record.message)
+        self._ended_at = glance.record.run.ended_at
+        found = _by_task(glance.record)
+        self._lines = [self._line(name, found[name]) for name in sorted(found, key=self._order.__getitem__)]
+
+    def say(self, text: str) -> None:
+        self._sentence = text
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def _line(self, name: str, rows: Sequence[TaskRow]) -> Line:
+        is_mapped = rows[0].index != WHOLE
+        state = together(row.state for row in rows) if is_mapped else rows[0].state
+        done = sum(row.state.is_terminal for row in rows)
+        starts = [row.started_at for row in rows if row.started_at is not None]
+        ends = [row.ended_at for row in rows if row.ended_at is not None]
+        reason = next((row.reason for row in rows if row.reason and row.state is not TaskState.SUCCESS), "")
+        is_over = state.is_terminal and state is not TaskState.SUCCESS
+        message = reason if is_over or state is TaskState.UP_FOR_RETRY else self._newest.get(name, "")
+        return Line(
+            name=name,
+            state=state,
+            tries=max(row.tries for row in rows),
+            elements=f"{done}/{len(rows)}" if is_mapped else "",
+            started_at=min(starts, default=None),
+            ended_at=max(ends) if len(ends) == len(rows) else None,
+            wake_at=rows[0].wake_at,
+            message=one_line(message),
+        )
+
+    # -- drawing
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = max(3, (options.height or console.height) - BESIDE)
+        lines, left_out = _fitting(self._lines, room)
+        now = self._clock.now()
+        yield self._heading(now)
+        cells = [list(self._cells(line, now, is_ascii=options.ascii_only)) for line in lines]
+        yield _table(cells, options.max_width)
+        if left_out:
+            yield Text(f"  {left_out}", style="dim")
+
+    def _heading(self, now: datetime) -> Text:
+        done = sum(line.state.is_terminal for line in self._lines)
+        elapsed = between(self._since, self._ended_at or now)
+        heading = Text(self._workflow, "bold", no_wrap=True, overflow="ellipsis")
+        heading.append(f"  {done} of {count(len(self._order), 'task')}  {elapsed}", "dim")
+        return heading.append(f"  {self._sentence}", "yellow") if self._sentence else heading
+
+    def _cells(self, line: Line, now: datetime, *, is_ascii: bool) -> Iterator[Text]:
+        running = line.state is TaskState.RUNNING
+        yield self._turning() if running and not is_ascii else mark(line.state, is_ascii=is_ascii)
+        yield Text(line.name, "dim" if line.state is TaskState.NONE else "")
+        state = Text("" if line.state is TaskState.NONE else line.state, state_text(line.state).style)
+        more = [line.elements, f"try {line.tries}" if line.tries > 1 else ""]
+        yield state.append("".join(f" {one}" for one in more if one))
+        ended = line.ended_at if line.state.is_terminal else now
+        yield Text(between(line.started_at, ended) if line.state is not TaskState.NONE else "", "dim")
+        again = between(now, line.wake_at) if line.wake_at is not None and line.wake_at > now else ""
+        yield Text(f"again in {again}: {line.message}" if again else line.message, "dim")
+
+    def _turning(self) -> Text:
+        picture = self._spinner.render(self._live.console.get_time())
+        return Text(str(picture), "cyan")
+
+
+def _table(rows: Sequence[Sequence[Text]], width: int) -> Table:
+    """Return cells in columns, each as wide as it needs to be, and the rest of the line for the last one."""
+    name, state, time = ([row[number] for row in rows] for number in (1, 2, 3))
+    wide = [1, min(_widest(name), max(12, width // 3)), _widest(state), max(6, _widest(time))]
+    table = Table.grid(padding=(0, 1))
+    for number, columns in enumerate([*wide, max(1, width - sum(wide) - len(wide) - 1)]):
+        justify: Literal["left", "right"] = "right" if number == len(wide) - 1 else "left"
+        table.add_column(width=columns, no_wrap=True, overflow="ellipsis", justify=justify)
+    for sign, task, *rest in rows:
+        table.add_row(sign, Text(short_name(task.plain, wide[1]), task.style), *rest)
+    return table
+
+
+def _widest(cells: Sequence[Text]) -> int:
+    return max((cell.cell_len for cell in cells), default=0)
+
+
+def _by_task(record: RunRecord) -> dict[str, list[TaskRow]]:
+    found: dict[str, list[TaskRow]] = {}
+    for row in record.tasks:
+        found.setdefault(row.task, []).append(row)
+    return found
+
+
+def _fitting(lines: Sequence[Line], room: int) -> tuple[list[Line], str]:
+    """Return the lines that are worth the room there is, in order, and in words what is left out."""
+    if len(lines) <= room:
+        return list(lines), ""
+    ranked = sorted(lines, key=lambda line: (_rank(line), -_last_moved(line)))
+    kept = {line.name for line in ranked[: room - 1]}
+    rest = [line.state for line in lines if line.name not in kept]
+    ended = sum(state.is_terminal for state in rest)
+    parts = [f"{ended} more that have ended"] * bool(ended) + [f"{len(rest) - ended} more to come"] * (
+        len(rest) > ended
+    )
+    return [line for line in lines if line.name in kept], " and ".join(parts)
+
+
+def _rank(line: Line) -> int:
+    """Return how little a line matters while others run."""
+    if line.state is TaskState.FAILED or (line.state.is_active and line.state is not TaskState.SCHEDULED):
+        return 0
+    return 2 if line.state is TaskState.NONE else 1
+
+
+def _last_moved(line: Line) -> float:
+    at = line.ended_at or line.started_at
+    return at.timestamp() if at is not None else 0.0
+
+
+# -- anything else
+
+
+class PlainProgress(Progress):
+    """One line per event, and per line that a task logs, with the time: for files and the logs of CI."""
+
+    wants_events = True
+
+    def __init__(self, say: Callable[[str], None], clock: Clock) -> None:
+        self._say = say
+        self._clock = clock
+        self._width = 0
+
+    def show(self, glance: Glance) -> None:
+        told = [*map(_told, glance.said), *self._moves(glance.events, glance.record)]
+        names = [row.task for row in glance.record.tasks]
+        self._width = min(32, max(map(len, [glance.record.run.workflow, *names])))
+        for at, name, text in sorted(told, key=lambda one: one[0]):
+            self._say(f"{at.astimezone():%H:%M:%S}  {name:<{self._width}}  {text}")
+
+    def say(self, text: str) -> None:
+        self._say(f"{self._clock.now().astimezone():%H:%M:%S}  {text}")
+
+    def _moves(self, events: Sequence[EventRow], record: RunRecord) -> Iterator[tuple[datetime, str, str]]:
+        tries = {(row.task, row.index, row.attempt): row.tries for row in record.tasks}
+        for one in events:
+            if one.task is None:
+                yield one.at, record.run.workflow, f"{one.after}{_because(one)}"
+            elif one.after not in QUIET_MOVES and not (one.index != WHOLE and one.after == TaskState.RUNNING):
+                number = tries.get((one.task, one.index, one.attempt), 0)
+                tried = f" (try {number})" if number > 1 else ""
+                yield one.at, _element(TaskKey(one.run, one.task, one.index)), f"{one.after}{tried}{_because(one)}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def _told(said: Said) -> tuple[datetime, str, str]:
+    level = "" if said.record.level == "info" else f"{said.record.level}: "
+    return said.record.at, _element(said.key), f"| {level}{one_line(said.record.message)}"
+
+
+def _because(event: EventRow) -> str:
+    return f": {one_line(event.reason)}" if event.reason and event.reason != event.after else ""
+
+
+def _element(key: TaskKey) -> str:
+    return key.task if key.element == WHOLE else f"{key.task}[{key.element}]"

@@ -1,0 +1,111 @@
+"""What came of a run: a table of its tasks, the outcome in a sentence, the tracebacks of what failed."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from tidemill.cli.words import between, one_line, state_text, value_text
+from tidemill.workflows.result import RunResult, TaskResult
+from tidemill.workflows.states import RunState, TaskState
+
+BESIDE = 48
+"""Columns of a table that tasks and their results do not get: frames, state, tries, time."""
+
+
+def table_of(result: RunResult, width: int) -> Table:
+    """Return the tasks of a run: state, tries, time, and what each returned, or why it did not.
+
+    In so many columns: long names are folded, and what is left is for results, which are cut.
+    """
+    names, results = _widest(result.tasks), _widest(came_of(task) for task in result.tasks.values())
+    table = Table(expand=names + results > width - BESIDE)
+    table.add_column("task", overflow="fold", min_width=4, max_width=max(12, width // 3, width - BESIDE - results))
+    table.add_column("state", no_wrap=True)
+    table.add_column("tries", justify="right", no_wrap=True)
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("result", no_wrap=True, overflow="ellipsis", ratio=1)
+    for name, task in result.tasks.items():
+        tries = str(task.attempts) if task.attempts else ""
+        time = between(task.started_at, task.ended_at)
+        table.add_row(Text(name), _state(task), tries, time, Text(came_of(task), _style(task)))
+    return table
+
+
+def _widest(texts: Iterable[str]) -> int:
+    return max(map(len, texts), default=0)
+
+
+def _state(task: TaskResult) -> Text:
+    state = state_text(task.state)
+    if task.mapped:
+        done = sum(one.state is TaskState.SUCCESS for one in task.mapped)
+        state.append(f" {done}/{len(task.mapped)}")
+    return state
+
+
+def _style(task: TaskResult) -> str:
+    return "red" if task.state is TaskState.FAILED else "" if task.state is TaskState.SUCCESS else "dim"
+
+
+def came_of(task: TaskResult) -> str:
+    """Return what a task returned, or why it did not, in one line."""
+    if task.state is TaskState.SUCCESS:
+        return value_text(task.output)
+    if task.error is not None:
+        number = next((number for number, one in enumerate(task.mapped) if one.error is not None), None)
+        element = "" if number is None else f"[{number}] "
+        return one_line(f"{element}{task.error}")
+    return one_line("" if task.reason == task.state else task.reason)
+
+
+def outcome_of(result: RunResult) -> Text:
+    """Return how a run ended, in a sentence."""
+    state = state_text(result.state)
+    text = Text.assemble((result.workflow, "bold"), " ", _ending(result.state), style=state.style)
+    took = between(result.started_at or result.created_at, result.ended_at)
+    text.append(f" after {took}" if took else "")
+    if result.state is RunState.CANCELLED and result.reason not in ("", "cancelled"):
+        text.append(f": {one_line(result.reason)}")
+    return text.append(f"  (run {result.id})", "dim")
+
+
+def _ending(state: RunState) -> str:
+    return {RunState.SUCCESS: "succeeded", RunState.CANCELLED: "was cancelled"}.get(state, str(state))
+
+
+def tracebacks_of(result: RunResult) -> Iterator[tuple[str, str]]:
+    """Yield what failed and its traceback, the same one once: a heading, and the author's own lines."""
+    seen: set[str] = set()
+    for name, task in result.tasks.items():
+        parts = list(enumerate(task.mapped)) if task.mapped else [(None, task)]
+        for number, one in parts:
+            if one.state is TaskState.FAILED and one.error and one.error.traceback:
+                trace = one.error.traceback.rstrip()
+                if trace not in seen:
+                    seen.add(trace)
+                    yield (name if number is None else f"{name}[{number}]"), trace
+
+
+def plain_result(result: RunResult) -> Any:
+    """Return a run's result as JSON can hold it; what JSON cannot is there as its `repr`."""
+    tasks = {name: _plain_task(task) for name, task in result.tasks.items()}
+    whole: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(result, tasks={}))
+    return whole | {"tasks": tasks}
+
+
+def _plain_task(task: TaskResult) -> dict[str, Any]:
+    bare = msgspec.structs.replace(task, output=None, mapped=[])
+    mapped = [_plain_task(one) for one in task.mapped]
+    found: dict[str, Any] = msgspec.to_builtins(bare)
+    return found | {"output": plain(task.output), "mapped": mapped}
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON can hold it, or its text."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=value_text))
+    except (TypeError, ValueError, RecursionError):
+        return value_text(value)

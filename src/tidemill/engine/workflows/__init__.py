@@ -1,0 +1,1 @@
+"""The workflow engine: services that plan, claim, run and repair."""

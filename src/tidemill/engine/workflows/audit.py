@@ -1,0 +1,143 @@
+"""The audit of the runs that have not ended: whether their rows and their history tell one story, and who has them.
+
+The checks change nothing and need nothing but rows. What has ended harms nobody any more, and is left alone.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from tidemill.engine.graphs.checkpoints.audit.finding import Finding, note, span, wrong
+from tidemill.storage.run_ports import Loaded, WorkflowStore
+from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.records import EventRow, RunRecord, TaskRow
+from tidemill.workflows.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
+
+EXAMINED = 1000  # runs, the oldest, whose history is read
+OVERDUE = timedelta(minutes=10)  # after which a node that lives would have seen to it, whatever it is
+CLAIMED = (TaskState.QUEUED, TaskState.RUNNING)
+
+Place = tuple[str, int] | None
+"""A task run of a run; None for the run itself."""
+
+
+class RunsExamination(msgspec.Struct, frozen=True, kw_only=True):
+    """How many runs have not ended, and what is wrong with them."""
+
+    active_runs: int
+    findings: list[Finding]
+
+
+async def examine_runs(store: WorkflowStore, now: datetime) -> RunsExamination:
+    """Read the runs of a store that was opened or is looked at, and audit them; `now` is the time of whoever asks."""
+    active = await store.runs.active()
+    owners = {owner.id for owner in await store.owners.all()}
+    records = await store.runs.load([one.run for one in active[:EXAMINED]])
+    findings: list[Finding] = []
+    for record in records:
+        run = record.run
+        if await store.versions.get(Loaded(run.tenant, run.workflow, run.version)) is None:
+            findings.append(_without_version(record))
+        findings += audit_run(record, await store.runs.events(run.id), owners, now)
+    return RunsExamination(active_runs=len(active), findings=findings)
+
+
+def audit_run(
+    record: RunRecord, history: Sequence[EventRow], owners: Collection[str], now: datetime
+) -> Iterator[Finding]:
+    """Yield what is wrong with one run that has not ended."""
+    yield from _audit_history(record, history)
+    yield from _audit_end(record, now)
+    for row in record.tasks:
+        if row.state in CLAIMED:
+            yield from _audit_claim(record, row, owners, now)
+
+
+def _subject(record: RunRecord) -> str:
+    return f"run {record.run.id} of {record.run.tenant}/{record.run.workflow}"
+
+
+def _name(row: TaskRow) -> str:
+    return f"task '{row.task}'" if row.index == WHOLE else f"element {row.index} of task '{row.task}'"
+
+
+def _without_version(record: RunRecord) -> Finding:
+    return wrong(
+        _subject(record),
+        f"version {record.run.version} of its workflow, which it is pinned to, is not stored.",
+        "Nobody can plan it. Restore a backup, or cancel it: `tidemill runs cancel`.",
+    )
+
+
+def _audit_history(record: RunRecord, history: Sequence[EventRow]) -> Iterator[Finding]:
+    """Compare the events with one another, and with where the run and its task runs stand."""
+    stands: dict[Place, str] = {None: RunState.QUEUED}
+    for event in history:
+        place = None if event.task is None else (event.task, event.index)
+        if stands.get(place, TaskState.NONE) != event.before or not _is_legal(event):
+            yield _broken_history(record, f"a move from {event.before} to {event.after} that could not follow")
+            return
+        stands[place] = event.after
+    if stands[None] != record.run.state:
+        yield _broken_history(record, f"that it is {stands[None]}, and it is {record.run.state}")
+    for row in record.tasks:
+        told = stands.get((row.task, row.index), TaskState.NONE)
+        if told != row.state:
+            yield _broken_history(record, f"that {_name(row)} is {told}, and it is {row.state}")
+
+
+def _is_legal(event: EventRow) -> bool:
+    try:
+        if event.task is None:
+            return RUN_MOVES.allow(RunState(event.before), RunState(event.after))
+        return TASK_MOVES.allow(TaskState(event.before), TaskState(event.after))
+    except ValueError:  # a word that is no state
+        return False
+
+
+def _broken_history(record: RunRecord, said: str) -> Finding:
+    return wrong(
+        _subject(record),
+        f"its history tells {said}.",
+        "Something else than Tidemill has changed the tables runs, task_runs or run_events, or they are damaged.",
+        "It may run on all the same: look at it with `tidemill runs show --timeline`, and cancel it if in doubt.",
+    )
+
+
+def _audit_end(record: RunRecord, now: datetime) -> Iterator[Finding]:
+    """Look for a run that goes on although nothing of it does."""
+    if record.run.state is not RunState.RUNNING or not all(row.state.is_terminal for row in record.tasks):
+        return
+    ends = [row.ended_at for row in record.tasks if row.ended_at is not None]
+    age = now - max(ends, default=record.run.started_at or record.run.created_at)
+    if age > OVERDUE:
+        yield wrong(
+            _subject(record),
+            f"all its tasks have ended, the last one {span(age)} ago, and it is still running.",
+            "A node would have ended it by now: start one on this store.",
+        )
+
+
+def _audit_claim(record: RunRecord, row: TaskRow, owners: Collection[str], now: datetime) -> Iterator[Finding]:
+    """Look at who has a task run, and whether anybody still does."""
+    if row.claimed_by is None:
+        yield wrong(
+            _subject(record),
+            f"{_name(row)} is {row.state}, and claimed by nobody.",
+            "Nobody will ever report on it: `tidemill runs clear` lets it run again.",
+        )
+        return
+    late = now - row.lease_until if row.lease_until is not None else timedelta(0)
+    if late > OVERDUE:
+        yield wrong(
+            _subject(record),
+            f"{_name(row)} is {row.state} at '{row.claimed_by}', which has not been heard of for {span(late)}.",
+            "A node would have given it to somebody else by now: start one on this store.",
+        )
+    elif row.claimed_by not in owners:
+        yield note(
+            _subject(record),
+            f"{_name(row)} is {row.state} at '{row.claimed_by}', which nobody knows any more.",
+            "It is tried again when its lease has run out.",
+        )

@@ -1,0 +1,123 @@
+"""Backfills: runs for slots of the past, a few at a time."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from tidemill.engine.workflows.environment import Environment
+from tidemill.engine.workflows.operations import Operations, active_states, as_utc
+from tidemill.engine.workflows.starting import Starter, Wish
+from tidemill.kernel.errors import RequestError
+from tidemill.kernel.ids import sortable
+from tidemill.storage.run_ports import Backfill, RunFilter
+from tidemill.workflows.schedule import Schedule
+from tidemill.workflows.workflow import Workflow
+
+LIMIT = 10_000  # slots of one backfill
+
+
+class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backfill does, or would do: the slots that get a run, and those that have had one."""
+
+    id: str | None
+    """None for a preview."""
+    workflow: str
+    slots: tuple[datetime, ...]
+    present: tuple[datetime, ...] = ()
+    runs: tuple[str, ...] = ()
+
+
+class Backfilling:
+    """Makes and cancels backfills."""
+
+    def __init__(self, environment: Environment, starter: Starter, operations: Operations) -> None:
+        self._store = environment.store
+        self._clock = environment.clock
+        self._starter = starter
+        self._operations = operations
+
+    async def backfill(
+        self,
+        tenant: str,
+        workflow: Workflow,
+        start: datetime,
+        end: datetime,
+        *,
+        preview: bool = False,
+        only_missing: bool = True,
+        limit: int = 1,
+        key: str | None = None,
+    ) -> BackfillPlan:
+        """Make a run for every slot in [start, end] that has none, at most `limit` of them running at a time.
+
+        With `only_missing=False` slots that have had a run get another one. With `preview` nothing is done.
+        """
+        schedule = _schedule(workflow, key)
+        slots = _slots(schedule, as_utc(start, "start"), as_utc(end, "end"))
+        if type(limit) is not int or limit < 1:
+            raise RequestError(f"limit is a number of runs, at least 1, not {limit!r}", code="invalid_limit")
+        present = await self._store.runs.fired_slots(tenant, workflow.name, schedule.key, start, end)
+        wanted = tuple(slot for slot in slots if not only_missing or slot not in present)
+        found = tuple(slot for slot in slots if slot in present)
+        if preview or not wanted:
+            return BackfillPlan(id=None, workflow=workflow.name, slots=wanted, present=found)
+        now = self._clock.now()
+        backfill = Backfill(id=sortable(now), tenant=tenant, workflow=workflow.name, limit=limit, created_at=now)
+        await self._store.backfills.put(backfill)
+        runs = []
+        for slot in wanted:
+            run = await self._start(tenant, workflow, schedule, slot, backfill.id, is_again=slot in present)
+            if run is not None:
+                runs.append(run)
+        return BackfillPlan(id=backfill.id, workflow=workflow.name, slots=wanted, present=found, runs=tuple(runs))
+
+    async def _start(
+        self, tenant: str, workflow: Workflow, schedule: Schedule, slot: datetime, backfill: str, *, is_again: bool
+    ) -> str | None:
+        return await self._starter.start(
+            Wish(
+                tenant=tenant,
+                workflow=workflow,
+                params=schedule.params_for(slot),
+                origin="backfill",
+                key=f"backfill:{backfill}" if is_again else schedule.key,
+                slot=slot,
+                backfill=backfill,
+            )
+        )
+
+    async def cancel(self, id: str) -> int:
+        """Cancel the runs of a backfill that have not ended; return how many they were."""
+        backfill = await self._store.backfills.get(id)
+        if backfill is None:
+            raise RequestError(f"there is no backfill '{id}'", code="unknown_backfill", status=404, backfill=id)
+        await self._store.backfills.put(msgspec.structs.replace(backfill, cancelled_at=self._clock.now()))
+        wanted = RunFilter(tenant=backfill.tenant, backfill=id, states=active_states(), limit=LIMIT)
+        runs = await self._store.runs.find(wanted)
+        for run in reversed(runs):  # the newest first, so that none begins because another one made room
+            try:
+                await self._operations.cancel(run.id, "its backfill was cancelled")
+            except RequestError:
+                continue  # it ended meanwhile
+        return len(runs)
+
+
+def _schedule(workflow: Workflow, key: str | None) -> Schedule:
+    found = [one for one in workflow.schedules if key is None or one.key == key]
+    if len(found) == 1:
+        return found[0]
+    keys = ", ".join(f"'{one.key}'" for one in workflow.schedules)
+    said = f"has no schedule '{key}'" if key is not None and workflow.schedules else "has no schedule"
+    if len(found) > 1:
+        said = f"has several schedules ({keys}): name one with key="
+    raise RequestError(f"workflow '{workflow.name}' {said}", code="no_schedule", status=409)
+
+
+def _slots(schedule: Schedule, start: datetime, end: datetime) -> tuple[datetime, ...]:
+    if end < start:
+        raise RequestError(f"end {end} is before start {start}", code="invalid_range")
+    after = start - timedelta.resolution
+    if (count := schedule.count(after, end)) > LIMIT:
+        message = f"there are {count} slots between {start} and {end}, more than {LIMIT}: backfill in parts"
+        raise RequestError(message, code="invalid_range")
+    return tuple(schedule.slots(after, end))

@@ -1,0 +1,88 @@
+"""A run, for whoever started it: wait, look, cancel, retry, ask why, read its logs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+
+from tidemill.engine.workflows.access import RunAccess
+from tidemill.engine.workflows.executors.interface import LogRecord
+from tidemill.engine.workflows.logbook import LogReader
+from tidemill.engine.workflows.watching import Glance, Watch
+from tidemill.workflows.records import TaskKey
+from tidemill.workflows.result import RunResult
+
+
+class RunHandle:
+    """One run, whether it runs here or elsewhere, or has ended."""
+
+    def __init__(self, id: str, access: RunAccess) -> None:
+        self.id = id
+        self._access = access
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+    async def state(self) -> RunResult:
+        """Return the run and its tasks as they are at this moment."""
+        return await self._access.operations.result(self.id)
+
+    async def wait(self, timeout: float | None = None) -> RunResult:
+        """Return the result when the run has ended; TimeoutError after so many seconds, which harms nothing."""
+        async with asyncio.timeout(timeout):
+            await self._access.ended(self.id)
+        return await self.state()
+
+    async def cancel(self, reason: str = "cancelled") -> None:
+        """Cancel the run: what has not ended never will, and running code is stopped."""
+        await self._access.operations.cancel(self.id, reason)
+
+    async def retry(self, from_: str | Collection[str] | None = None, *, preview: bool = False) -> list[str]:
+        """Run a task again, or several, and everything after; return the names of what reruns.
+
+        Without a task: everything that failed, was cancelled or could not run. With `preview` nothing is done.
+        """
+        tasks = [from_] if isinstance(from_, str) else from_
+        return await self._access.operations.clear(self.id, tasks, preview=preview)
+
+    async def clear(self, tasks: str | Collection[str], *, preview: bool = False) -> list[str]:
+        """Forget how tasks ended, and everything after them, so that they run again; return their names."""
+        return await self.retry(tasks, preview=preview)
+
+    async def why(self, task: str) -> list[str]:
+        """Return why a task has not run, or what became of it: one sentence per reason."""
+        return await self._access.why(self.id, task)
+
+    async def note(self, text: str, task: str | None = None) -> None:
+        """Write a note on the run, or on one of its tasks; an empty text removes it."""
+        await self._access.operations.note(self.id, text, task)
+
+    async def notes(self) -> dict[str | None, str]:
+        """Return the notes: the run's own under None, those on tasks under their names."""
+        return await self._access.operations.notes(self.id)
+
+    async def logs(self, task: str) -> AsyncIterator[LogRecord]:
+        """Yield what a task said, as it says it; ends with the task."""
+        readers: dict[TaskKey, LogReader] = {}
+        while True:
+            news = self._access.notices.next(self.id)
+            rows = await self._access.rows_of(self.id, task)
+            for row in rows:
+                key = TaskKey(self.id, row.task, row.index)
+                reader = readers.setdefault(key, LogReader(self._access.store.logs, key))
+                async for record in reader.new():
+                    yield record
+            if all(row.state.is_terminal for row in rows) and self._access.has_written_logs:
+                return
+            await self._access.news(news)
+
+    async def watch(self, *, events: bool = False, every: float = 0.1) -> AsyncIterator[Glance]:
+        """Yield how the run stands and what is new of it, whenever something is, at most so often; ends with it."""
+        watch = Watch(self._access.store, self.id, events=events)
+        while True:
+            news = self._access.notices.next(self.id)
+            glance = await watch.look()
+            yield glance
+            if glance.record.run.state.is_terminal and self._access.has_written_logs:
+                yield await watch.look(is_last=True)
+                return
+            await asyncio.sleep(every)
+            await self._access.news(news)

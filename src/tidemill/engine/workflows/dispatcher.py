@@ -1,0 +1,112 @@
+"""The dispatch pool: a bounded queue and some workers between claiming and executors that take their time.
+
+Planning never waits for an executor. A claimed attempt is put here, and a worker hands it over; while there is no
+room, nothing more is claimed, and stays scheduled in the store. The queue itself is not stored: after a crash the
+attempts in it are known to be nobody's.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from tidemill.engine.workflows.environment import Environment
+from tidemill.engine.workflows.executors.interface import Executor, Order
+from tidemill.kernel.errors import OperationError
+from tidemill.telemetry import events
+from tidemill.workflows.endings import Ending, Failed, Returned
+from tidemill.workflows.records import AttemptKey, TaskError
+
+logger = logging.getLogger(__name__)
+
+Ended = Callable[[AttemptKey, Ending], None]
+
+
+class Dispatcher:
+    """Hands orders to executors."""
+
+    def __init__(self, environment: Environment, executors: Mapping[str, Executor], ended: Ended) -> None:
+        self._executors = executors
+        self._ended = ended
+        self._clock = environment.clock
+        self._tasks = environment.tasks
+        self._figures = environment.figures
+        self._workers = max(1, environment.settings.dispatch_workers)
+        self._size = max(1, environment.settings.dispatch_queue)
+        self._queue: asyncio.Queue[tuple[Order, float]] = asyncio.Queue()
+        self._keys: set[AttemptKey] = set()
+        self._in_hand = 0
+        self._moved: Callable[[], None] = lambda: None
+
+    def open(self, moved: Callable[[], None]) -> None:
+        """Start the workers; `moved` is called whenever there is room again."""
+        self._moved = moved
+        for number in range(self._workers):
+            self._tasks.start(f"dispatcher: worker {number + 1}", self._serve())
+
+    @property
+    def room(self) -> int:
+        """How many more orders it takes now."""
+        return self._size - self._queue.qsize()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing is being handed over."""
+        return self._queue.empty() and not self._in_hand
+
+    def has(self, key: AttemptKey) -> bool:
+        """Return whether an attempt waits here, or is being handed over."""
+        return key in self._keys
+
+    async def put(self, order: Order) -> None:
+        """Hand an order over: at once if the executor begins at once, else when a worker gets to it."""
+        if self._executors[order.executor].is_immediate:
+            await self._hand_over(order, self._clock.monotonic())
+        else:
+            self._keys.add(order.key)
+            self._queue.put_nowait((order, self._clock.monotonic()))
+            self._figures.read("dispatch_queue_depth", self._queue.qsize())
+
+    def drain(self) -> None:
+        """Give back what waits: it was never begun."""
+        while not self._queue.empty():
+            order, _ = self._queue.get_nowait()
+            self._keys.discard(order.key)
+            self._ended(order.key, Returned("the node is closing"))
+        self._figures.read("dispatch_queue_depth", 0)
+
+    async def _serve(self) -> None:
+        while True:
+            try:
+                await self._serve_one()
+            except Exception:  # a worker that died would leave the queue full for ever
+                self._figures.count("dispatch_worker_restarts_total")
+                logger.exception(events.DISPATCH_FAILED)
+
+    async def _serve_one(self) -> None:
+        order, since = await self._queue.get()
+        self._in_hand += 1
+        self._figures.read("dispatch_queue_depth", self._queue.qsize())
+        self._moved()
+        try:
+            await self._hand_over(order, since)
+        finally:
+            self._keys.discard(order.key)
+            self._in_hand -= 1
+            self._moved()
+
+    async def _hand_over(self, order: Order, since: float) -> None:
+        try:
+            await self._executors[order.executor].submit(order)
+        except OperationError as error:
+            self._refused(order, TaskError(type(error).__name__, str(error)))
+        except Exception as error:  # an executor's own bug costs this attempt, not the node
+            logger.exception(events.DISPATCH_FAILED, extra={"attempt": str(order.key)})
+            self._refused(order, TaskError(type(error).__name__, str(error)))
+        else:
+            self._figures.count("dispatch_latency_seconds", self._clock.monotonic() - since)
+            self._figures.count("dispatch_latency_seconds_count")
+
+    def _refused(self, order: Order, error: TaskError) -> None:
+        self._figures.count("dispatch_errors_total")
+        message = f"{order.executor} did not take it: {error.message}"
+        self._ended(order.key, Failed(error=TaskError("DispatchError", message), outcome="dispatch_failed"))

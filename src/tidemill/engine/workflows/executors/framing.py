@@ -1,0 +1,179 @@
+"""What the node, its fork servers and their children say to one another: msgpack with its length in front.
+
+    node          fork server      child
+     | --- Prepare --> |
+     | <-- Prepared -- |
+     | --- Spawn ----> | -- fork --> |       with three descriptors: its control socket, stdout and stderr
+     | <------------- Hello -------- |       over the control socket, as all that follows
+     | -------------- Order -------> |       the go; until then it does nothing
+     | <---------- Said ... -------- |
+     | <------------- Told --------- |
+     | <-- Exited ---- |
+     | --- Signal ---> |                     at any time
+
+Who is cut off ends: a fork server whose socket to the node is closed kills its children, and so does a child itself.
+"""
+
+import socket
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from tidemill.engine.workflows.executors.interface import LogRecord
+from tidemill.engine.workflows.executors.source import Source
+from tidemill.workflows.endings import Deferred, Ending, Failed, Skipped, Succeeded
+
+LIMIT = 64 * 1024 * 1024
+"""The longest message, in bytes, and so about the biggest value that a task in a process may return."""
+
+_HEADER = 4
+
+
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """To a fork server: import this."""
+
+    source: Source
+
+
+class Prepared(msgspec.Struct, frozen=True, tag=True):
+    """From a fork server: these workflows were found, each in this version; or why not."""
+
+    versions: dict[str, str] = {}
+    error: str = ""
+
+
+class Spawn(msgspec.Struct, frozen=True, tag=True):
+    """To a fork server: fork for a task."""
+
+    number: int
+    workflow: str
+    task: str
+
+
+class Signal(msgspec.Struct, frozen=True, tag=True):
+    """To a fork server: send a signal to the process group of a child, if it still lives."""
+
+    number: int
+    signal: int
+
+
+class Exited(msgspec.Struct, frozen=True, tag=True):
+    """From a fork server: a child has ended, and all that it left behind was killed."""
+
+    number: int
+    status: int
+    """Its exit code; negative for the signal that ended it."""
+
+
+class NotSpawned(msgspec.Struct, frozen=True, tag=True):
+    """From a fork server: there is no child."""
+
+    number: int
+    reason: str
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """From a child: here I am."""
+
+    pid: int
+
+
+class Said(msgspec.Struct, frozen=True, tag=True):
+    """From a child: the author's code logged something."""
+
+    record: LogRecord
+
+
+class Told(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """From a child: how it ended. One of them is set."""
+
+    succeeded: Succeeded | None = None
+    skipped: str | None = None
+    failed: Failed | None = None
+    wake_at: datetime | None = None
+    is_over: bool = True
+    every: float = 0.0
+
+    @classmethod
+    def of(cls, ending: Ending) -> "Told":
+        """Return an ending as it is sent. What is polled stays here: the task is called again to ask it."""
+        match ending:
+            case Succeeded():
+                return cls(succeeded=ending)
+            case Skipped(reason):
+                return cls(skipped=reason)
+            case Failed():
+                return cls(failed=ending)
+            case Deferred():
+                return cls(wake_at=ending.wake_at, is_over=ending.is_over, every=ending.every)
+            case _:
+                raise TypeError(f"code does not end with {ending!r}")
+
+    def ending(self) -> Ending | None:
+        """Return the ending that was sent, None if there is none in it."""
+        if self.succeeded is not None:
+            return self.succeeded
+        if self.skipped is not None:
+            return Skipped(self.skipped)
+        if self.wake_at is not None and self.wake_at.tzinfo is not None:
+            return Deferred(wake_at=self.wake_at, is_over=self.is_over, every=self.every)
+        return self.failed
+
+
+ToServer = Prepare | Spawn | Signal
+FromServer = Prepared | Exited | NotSpawned
+FromChild = Hello | Said | Told
+
+_ENCODER = msgspec.msgpack.Encoder()
+TO_SERVER = msgspec.msgpack.Decoder(ToServer)
+FROM_SERVER = msgspec.msgpack.Decoder(FromServer)
+FROM_CHILD = msgspec.msgpack.Decoder(FromChild)
+
+
+class TooLongError(ValueError):
+    """A message is longer than any may be."""
+
+
+def framed(message: msgspec.Struct) -> bytes:
+    """Return a message as it is sent."""
+    body = _ENCODER.encode(message)
+    if len(body) > LIMIT:
+        raise TooLongError(f"a message of {len(body)} bytes is longer than {LIMIT}")
+    return len(body).to_bytes(_HEADER, "big") + body
+
+
+class Frames:
+    """Bytes as they come in, taken apart into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield every message that is complete; TooLongError if one is announced that is too long."""
+        self._buffer += data
+        while len(self._buffer) >= _HEADER:
+            length = int.from_bytes(self._buffer[:_HEADER], "big")
+            if length > LIMIT:
+                raise TooLongError(f"a message of {length} bytes was announced")
+            if len(self._buffer) < _HEADER + length:
+                return
+            body = bytes(self._buffer[_HEADER : _HEADER + length])
+            del self._buffer[: _HEADER + length]
+            yield body
+
+
+def receive(connection: socket.socket) -> bytes | None:
+    """Return the next message on a socket that blocks, None if the other side has gone."""
+    header = _read(connection, _HEADER)
+    return _read(connection, int.from_bytes(header, "big")) if header is not None else None
+
+
+def _read(connection: socket.socket, length: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < length:
+        part = connection.recv(length - len(data))
+        if not part:
+            return None
+        data += part
+    return bytes(data)

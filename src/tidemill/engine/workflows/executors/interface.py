@@ -1,0 +1,113 @@
+"""What an executor is: something that runs attempts, each at most once, and says how they end.
+
+An executor knows nothing of runs, rules and retries. It is handed an order, and reports: that the attempt begins, what
+it logs, how it ended. Everything is idempotent by the attempt's key, so whoever is in doubt asks again.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from tidemill.workflows.endings import Ending
+from tidemill.workflows.records import AttemptKey
+
+
+class One(msgspec.Struct, frozen=True, tag=True):
+    """The value of a task, encoded."""
+
+    value: bytes
+
+
+class Many(msgspec.Struct, frozen=True, tag=True):
+    """The values of those elements of a mapped task that succeeded, in order."""
+
+    values: tuple[bytes, ...]
+
+
+class Element(msgspec.Struct, frozen=True, tag=True):
+    """One element of a task's list."""
+
+    value: bytes
+    number: int
+
+
+Input = One | Many | Element
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is needed to run one attempt, but the code."""
+
+    key: AttemptKey
+    tenant: str
+    workflow: str
+    version: str
+    executor: str
+    number: int
+    """Which try it is, for the author: 1 for the first."""
+    deferrals: int
+    """How many of its deferrals are over."""
+    params: bytes
+    inputs: Mapping[str, Input]
+    """By parameter; one that is not here has no value."""
+    slot: datetime | None = None
+    timeout: float | None = None
+    has_begun: bool = False
+    """Whether the attempt is already recorded as running: then `Reports.begins` is not asked."""
+
+
+class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that an attempt said."""
+
+    at: datetime
+    message: str
+    level: str = "info"
+    stream: str = "log"
+    """Where it was said: "log", "stdout" or "stderr"."""
+    fields: dict[str, object] = {}
+
+
+class Reports(Protocol):
+    """Who is told about attempts."""
+
+    async def begins(self, key: AttemptKey) -> bool:
+        """Record that an attempt begins; False if it must not, because it is no longer wanted."""
+
+    def logged(self, key: AttemptKey, records: Sequence[LogRecord]) -> None:
+        """Take what an attempt said."""
+
+    def ended(self, key: AttemptKey, ending: Ending) -> None:
+        """Take how an attempt ended; said once."""
+
+
+class Executor(Protocol):
+    """Something that runs attempts."""
+
+    name: str
+    is_immediate: bool
+    """Whether `submit` only hands over, so that nobody needs to wait for it."""
+
+    async def open(self) -> None:
+        """Get ready."""
+
+    async def close(self, patience: float) -> None:
+        """End every attempt that still runs, within so many seconds, without a report."""
+
+    def abandon(self) -> None:
+        """Let everything that runs here vanish without a report, as far as it can be ended."""
+
+    def capacity(self) -> int:
+        """Return how many more attempts it could take now."""
+
+    async def submit(self, order: Order) -> None:
+        """Take an order; returns when it is accepted. An attempt that is here already is not begun again.
+
+        What cannot be run raises OperationError; then nothing is begun.
+        """
+
+    def living(self) -> set[AttemptKey]:
+        """Return the attempts that are here and may still report."""
+
+    async def cancel(self, key: AttemptKey, reason: str) -> None:
+        """End an attempt as far as possible, which then reports Stopped; unknown ones are no error."""

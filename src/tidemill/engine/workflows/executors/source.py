@@ -1,0 +1,88 @@
+"""Where the code of a workflow comes from, so that another process can find it again."""
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from tidemill.kernel.errors import OperationError
+from tidemill.workflows.workflow import Workflow
+
+Lookup = Callable[[str, str, str], Workflow]
+"""(tenant, name, version) -> the workflow; OperationError for one that is not loaded here."""
+
+MAIN = "__main__"
+MAIN_AGAIN = "__mp_main__"
+"""What a program is called when it is imported for its definitions: it must not begin to run again."""
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A module: its name, its file, and where Python looks for what it imports."""
+
+    module: str
+    file: str
+    path: tuple[str, ...]
+
+    def stamp(self) -> int:
+        """Return what changes when the file does."""
+        try:
+            return os.stat(self.file).st_mtime_ns
+        except OSError:
+            return 0
+
+
+def source_of(workflow: Workflow) -> Source:
+    """Return where a workflow can be found again: at the top level of a module that has a file."""
+    for names in _namespaces(workflow):
+        file = names.get("__file__")
+        if file and any(isinstance(value, Workflow) and value.name == workflow.name for value in names.values()):
+            return Source(names["__name__"], os.path.abspath(file), tuple(sys.path))
+    raise OperationError(
+        f"workflow '{workflow.name}' ({workflow.location}) cannot run outside this process: another one could not find "
+        "it again. Define it at the top level of a module that is a file, not inside a function or a session"
+    )
+
+
+def _namespaces(workflow: Workflow) -> Iterator[dict[str, Any]]:
+    """Yield the names around its functions, which outlive a module that was imported anew, then those of its file."""
+    for task in workflow.tasks:
+        yield dict(getattr(inspect.unwrap(task.function.call), "__globals__", {}))
+    for module in tuple(sys.modules.values()):
+        if getattr(module, "__file__", None) == workflow.location.file:
+            yield dict(vars(module))
+
+
+def load(source: Source) -> ModuleType:
+    """Import a module from where it came from."""
+    sys.path[:] = [*source.path, *(one for one in sys.path if one not in source.path)]
+    name = MAIN_AGAIN if source.module == MAIN else source.module
+    if source.module != MAIN and _finds(name, source.file):
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(name, source.file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{source.file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _finds(name: str, file: str) -> bool:
+    """Return whether Python itself would import this file under that name."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and spec.origin is not None and Path(spec.origin) == Path(file)
+
+
+def workflows_in(module: ModuleType) -> dict[str, Workflow]:
+    """Return the workflows at the top level of a module, by name."""
+    return {value.name: value for value in vars(module).values() if isinstance(value, Workflow)}

@@ -1,0 +1,345 @@
+"""Tasks in processes of their own, forked from a warm one: they can be killed, and die with the node.
+
+Each attempt has a process group. It is asked to end with SIGTERM and made to with SIGKILL, and whatever it started goes
+with it. What it prints is its log; what it returns comes over a socket that nobody else has.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from tidemill.engine.service import Tasks
+from tidemill.engine.workflows.executors import framing
+from tidemill.engine.workflows.executors.fork_link import GONE, ForkLink
+from tidemill.engine.workflows.executors.fork_pool import ForkPool
+from tidemill.engine.workflows.executors.interface import Executor, LogRecord, Order, Reports
+from tidemill.engine.workflows.executors.output import Output
+from tidemill.engine.workflows.executors.source import Lookup
+from tidemill.engine.workflows.executors.stopping import GRACE, Past, ran_out_of_time
+from tidemill.engine.workflows.executors.task_log import echo
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import OperationError, TidemillError
+from tidemill.workflows.endings import Ending, Failed, Lost, Returned, Stopped
+from tidemill.workflows.records import AttemptKey, TaskError
+
+CHUNK = 64 * 1024
+
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+class _Attempt:
+    """An attempt that is here: its process, and what has been heard of it."""
+
+    def __init__(self, order: Order, loop: asyncio.AbstractEventLoop, output: Output) -> None:
+        self.order = order
+        self.output = output
+        self.link: ForkLink | None = None
+        self.number = 0
+        self.pid: int | None = None
+        self.watch: asyncio.Task[Any] | None = None
+        self.told: Ending | None = None
+        """How it says that it ended."""
+        self.stop: Ending | None = None
+        """How it ends because somebody wants it to."""
+        self.is_wanted = True
+        """Whether anybody is to hear how it ends."""
+        self.has_begun = False
+        self.greeted: asyncio.Future[None] = loop.create_future()
+        self.exited: asyncio.Future[int | str] = loop.create_future()
+        self._loop = loop
+        self._frames = framing.Frames()
+        self._control: socket.socket | None = None
+        self._pipes: dict[str, int] = {}
+
+    def connect(self) -> list[int]:
+        """Open what leads to the process, and return the descriptors at its end."""
+        self._control, theirs = socket.socketpair()
+        self._control.setblocking(False)
+        descriptors = [theirs.detach()]
+        try:
+            for stream in ("stdout", "stderr"):
+                self._pipes[stream], end = os.pipe()
+                os.set_blocking(self._pipes[stream], False)
+                descriptors.append(end)
+                self._loop.add_reader(self._pipes[stream], self._read, stream)
+            self._loop.add_reader(self._control, self._hear)
+        except OSError:  # there are no more descriptors to be had
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise
+        return descriptors
+
+    async def send_order(self) -> None:
+        """Give it the go; if it has died, its end says so."""
+        body = _ENCODER.encode(self.order)
+        self.has_begun = True
+        if self._control is not None:
+            with suppress(OSError):
+                await self._loop.sock_sendall(self._control, len(body).to_bytes(4, "big") + body)
+
+    def cut_off(self) -> None:
+        """Close the control socket: a process that waits, or runs, sees that and ends."""
+        if self._control is not None:
+            self._loop.remove_reader(self._control)
+            self._loop.remove_writer(self._control)
+            self._control.close()
+            self._control = None
+        if not self.greeted.done():
+            self.greeted.set_result(None)
+
+    def disconnect(self) -> None:
+        """Take what is left to be read, and close everything."""
+        while self._control is not None and self._hear():
+            pass
+        self.cut_off()
+        for stream in tuple(self._pipes):
+            while stream in self._pipes and self._read(stream):
+                pass
+            self._close_pipe(stream)
+        self.output.end()
+
+    def _hear(self) -> bool:
+        """Take what it says; whether there may be more."""
+        assert self._control is not None
+        try:
+            data = self._control.recv(CHUNK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self.cut_off()
+            return False
+        try:
+            for body in self._frames.feed(data):
+                self._take(framing.FROM_CHILD.decode(body))
+        except (msgspec.DecodeError, framing.TooLongError) as error:  # author code may have written to the socket
+            message = f"the process said something that cannot be understood: {error}"
+            self.told = self.told or Failed(error=TaskError("GarbageFromProcess", message))
+            if self.link is not None:
+                self.link.signal(self.number, signal.SIGKILL)
+            self.cut_off()
+            return False
+        return True
+
+    def _take(self, message: framing.FromChild) -> None:
+        match message:
+            case framing.Hello(pid):
+                self.pid = pid
+                if not self.greeted.done():
+                    self.greeted.set_result(None)
+            case framing.Said(record):
+                echo(self.order.key, record)
+                self.output.add(record)
+            case framing.Told() as told:
+                self.told = self.told or told.ending()
+
+    def _read(self, stream: str) -> bool:
+        """Take what it printed; whether there may be more."""
+        try:
+            data = os.read(self._pipes[stream], CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._close_pipe(stream)
+            return False
+        self.output.write(stream, data)
+        return True
+
+    def _close_pipe(self, stream: str) -> None:
+        descriptor = self._pipes.pop(stream, None)
+        if descriptor is not None:
+            self._loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+
+class Subprocess(Executor):
+    """Runs attempts in processes of their own, at most `concurrency` at a time."""
+
+    name = "subprocess"
+    is_immediate = False
+
+    def __init__(
+        self, lookup: Lookup, reports: Reports, clock: Clock, *, concurrency: int = 8, grace: float = GRACE
+    ) -> None:
+        self._reports = reports
+        self._clock = clock
+        self._concurrency = concurrency
+        self._grace = grace
+        self._pool = ForkPool(lookup, clock)
+        self._tasks = Tasks()
+        self._attempts: dict[AttemptKey, _Attempt] = {}
+        self._past = Past()
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self._tasks.open()
+        self._pool.open(self._tasks)
+
+    async def close(self, patience: float) -> None:
+        attempts = list(self._attempts.values())
+        for attempt in attempts:
+            attempt.is_wanted = False
+            self._signal(attempt, signal.SIGTERM)
+        exits = [attempt.exited for attempt in attempts]
+        if exits:
+            await asyncio.wait(exits, timeout=patience)
+        self.abandon()
+        await self._pool.close()
+        await self._tasks.close()
+
+    def abandon(self) -> None:
+        """Kill everything that runs here, without a report."""
+        for attempt in self._attempts.values():
+            attempt.is_wanted = False
+            self._signal(attempt, signal.SIGKILL)
+            attempt.cut_off()
+        self._attempts.clear()
+
+    def capacity(self) -> int:
+        return max(0, self._concurrency - len(self._attempts))
+
+    def living(self) -> set[AttemptKey]:
+        return set(self._attempts)
+
+    async def submit(self, order: Order) -> None:
+        if order.key in self._attempts or order.key in self._past:
+            return
+        attempt = _Attempt(order, self._loop, Output(self._clock, self._logger(order.key)))
+        self._attempts[order.key] = attempt
+        try:
+            attempt.link = await self._pool.link_for(order.tenant, order.workflow, order.version)
+            if self._attempts.get(order.key) is attempt:
+                self._spawn(attempt, attempt.link)
+        except BaseException as error:
+            self._attempts.pop(order.key, None)
+            attempt.disconnect()
+            if isinstance(error, OSError):
+                raise OperationError(f"no process could be started: {error}") from error
+            raise
+
+    def _spawn(self, attempt: _Attempt, link: ForkLink) -> None:
+        def exited(status: int | str) -> None:
+            if not attempt.exited.done():
+                attempt.exited.set_result(status)
+            if not attempt.greeted.done():
+                attempt.greeted.set_result(None)
+
+        order = attempt.order
+        attempt.number = link.spawn(order.workflow, order.key.task, attempt.connect(), exited)
+        self._tasks.start(str(order.key), self._attend(attempt))
+
+    def _logger(self, key: AttemptKey) -> Callable[[list[LogRecord]], None]:
+        def log(records: list[LogRecord]) -> None:
+            attempt = self._attempts.get(key)
+            if attempt is not None and attempt.is_wanted:
+                self._reports.logged(key, records)
+
+        return log
+
+    # -- one attempt, from its first word to its end
+
+    async def _attend(self, attempt: _Attempt) -> None:
+        status: int | str = GONE
+        try:
+            await attempt.greeted
+            if not attempt.exited.done() and await self._may_begin(attempt):
+                self._watch_time(attempt)
+                await attempt.send_order()
+            else:
+                attempt.cut_off()
+            status = await attempt.exited
+        finally:
+            if attempt.watch is not None:
+                attempt.watch.cancel()
+            attempt.disconnect()
+            self._end(attempt, status)
+
+    async def _may_begin(self, attempt: _Attempt) -> bool:
+        if attempt.order.has_begun or attempt.stop is not None:
+            return attempt.stop is None
+        try:
+            attempt.is_wanted = await self._reports.begins(attempt.order.key) and attempt.is_wanted
+        except TidemillError as error:
+            attempt.stop = Returned(f"it could not be recorded that it begins: {error}")
+        return attempt.is_wanted and attempt.stop is None
+
+    def _end(self, attempt: _Attempt, status: int | str) -> None:
+        key = attempt.order.key
+        if isinstance(status, str) and attempt.pid is not None and attempt.link is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(attempt.pid, signal.SIGKILL)  # nobody else is left to do it
+        if self._attempts.get(key) is not attempt:
+            return
+        del self._attempts[key]
+        self._past.add(key)
+        if attempt.is_wanted:
+            self._reports.ended(key, _ending(attempt, status))
+
+    # -- stopping
+
+    async def cancel(self, key: AttemptKey, reason: str) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is not None:
+            self._stop(attempt, Stopped(reason))
+
+    def _watch_time(self, attempt: _Attempt) -> None:
+        if attempt.order.timeout is not None and attempt.watch is None:
+            attempt.watch = self._tasks.start(f"watch: {attempt.order.key}", self._time_out(attempt))
+
+    async def _time_out(self, attempt: _Attempt) -> None:
+        await self._clock.sleep(attempt.order.timeout or 0.0)
+        attempt.watch = None
+        self._stop(attempt, ran_out_of_time(attempt.order))
+
+    def _stop(self, attempt: _Attempt, ending: Ending) -> None:
+        """Ask it to end, and make it end after the grace; what it said before counts."""
+        if attempt.stop is not None:
+            return
+        if attempt.told is None:
+            attempt.stop = ending
+        if attempt.watch is not None:
+            attempt.watch.cancel()
+        attempt.watch = self._tasks.start(f"end: {attempt.order.key}", self._make_end(attempt))
+
+    async def _make_end(self, attempt: _Attempt) -> None:
+        self._signal(attempt, signal.SIGTERM)
+        await self._clock.sleep(self._grace)
+        self._signal(attempt, signal.SIGKILL)
+
+    def _signal(self, attempt: _Attempt, sent: signal.Signals) -> None:
+        if attempt.link is not None and attempt.number:
+            attempt.link.signal(attempt.number, sent)
+
+
+def _ending(attempt: _Attempt, status: int | str) -> Ending:
+    """Return how an attempt ended, from all that is known."""
+    exit_code = status if isinstance(status, int) else None
+    if attempt.stop is not None:
+        return replace(attempt.stop, exit=exit_code) if isinstance(attempt.stop, Failed) else attempt.stop
+    if attempt.told is not None:
+        return attempt.told
+    if isinstance(status, str):
+        return Lost(status)
+    said = _description(status)
+    if not attempt.has_begun:
+        return Lost(f"the process {said} before it began")
+    return Failed(error=TaskError("ProcessExit", f"the process {said} before it returned"), exit=status)
+
+
+def _description(status: int) -> str:
+    if status >= 0:
+        return f"ended with exit code {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    hint = ", perhaps out of memory," if -status == signal.SIGKILL else ""
+    return f"was killed by {name}{hint}"

@@ -1,0 +1,93 @@
+"""`ctx.log`: a logger whose records go to the attempt's log, and to Python's logging as well."""
+
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from tidemill.engine.workflows.executors.failures import shorten
+from tidemill.engine.workflows.executors.interface import LogRecord
+from tidemill.kernel.author_errors import describe
+from tidemill.kernel.clock import Clock
+from tidemill.workflows.records import AttemptKey
+
+LINE_LIMIT = 64 * 1024
+FIELD_LIMIT = 4 * 1024
+
+logger = logging.getLogger("tidemill.task")
+
+_RESERVED = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+class TaskLog(logging.LoggerAdapter[logging.Logger]):
+    """The log of one attempt. It keeps every level: what is worth reading is the reader's choice."""
+
+    def __init__(self, key: AttemptKey, clock: Clock, take: Callable[[LogRecord], None], *, echoes: bool) -> None:
+        super().__init__(logger, {})
+        self._key = key
+        self._clock = clock
+        self._take = take
+        self._echoes = echoes
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: ARG002, N802 - the name is logging's
+        """Return True: the attempt's log takes all."""
+        return True
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Keep a record."""
+        extra = kwargs.get("extra") or {}
+        record = LogRecord(
+            at=self._clock.now(),
+            message=shorten(_text(msg, args) + _trace(kwargs.get("exc_info")), LINE_LIMIT),
+            level=logging.getLevelName(level).lower(),
+            fields={str(name): _plain(value) for name, value in extra.items()},
+        )
+        self._take(record)
+        if self._echoes:
+            echo(self._key, record)
+
+
+def echo(key: AttemptKey, record: LogRecord) -> None:
+    """Say to Python's logging what an attempt said."""
+    level = logging.getLevelNamesMapping().get(record.level.upper(), logging.INFO)
+    if logger.isEnabledFor(level):
+        fields = {name: value for name, value in record.fields.items() if name not in _RESERVED}
+        logger.log(level, "%s", record.message, extra=fields | {"attempt": str(key)})
+
+
+def _text(message: object, args: tuple[Any, ...]) -> str:
+    """Return a message with its arguments, as logging would put it."""
+    if len(args) == 1 and isinstance(args[0], Mapping) and args[0]:
+        args = args[0]  # type: ignore[assignment]  # "%(name)s" % mapping
+    try:
+        return str(message) % args if args else str(message)
+    except Exception as error:  # author code: a bad format, or a `__str__` that raises, is no reason to fail
+        return (
+            f"{message!r} % {len(args)} arguments: {describe(error)}" if isinstance(message, str) else describe(error)
+        )
+
+
+def _trace(info: Any) -> str:
+    error = info if isinstance(info, BaseException) else None
+    if info and error is None:
+        error = info[1] if isinstance(info, tuple) else _current()
+    return "\n" + "".join(traceback.format_exception(error)).rstrip() if error is not None else ""
+
+
+def _current() -> BaseException | None:
+    return sys.exc_info()[1]
+
+
+def _plain(value: object) -> object:
+    """Return a value of `extra` as something that can be stored."""
+    try:
+        plain = msgspec.to_builtins(value)
+        return plain if len(msgspec.json.encode(plain)) <= FIELD_LIMIT else shorten(repr(plain), FIELD_LIMIT)
+    except Exception:  # author code: anything may be logged, and its `__repr__` may do anything
+        try:
+            return shorten(repr(value), FIELD_LIMIT)
+        except Exception as error:  # author code: as above
+            return describe(error)

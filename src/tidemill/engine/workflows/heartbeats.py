@@ -1,0 +1,39 @@
+"""Heartbeats: as long as an attempt lives here, its lease is renewed; what is no longer ours is stopped."""
+
+import logging
+
+from tidemill.engine.workflows.crew import Crew
+from tidemill.engine.workflows.environment import Environment
+from tidemill.kernel.errors import StoreError
+from tidemill.telemetry import events
+
+logger = logging.getLogger(__name__)
+
+
+class Heartbeats:
+    """Beats for everything that lives on this node."""
+
+    def __init__(self, environment: Environment, crew: Crew) -> None:
+        self._store = environment.store
+        self._crew = crew
+        self._clock = environment.clock
+        self._settings = environment.settings
+        self._figures = environment.figures
+
+    async def run(self) -> None:
+        """Beat until cancelled, while there is anything to beat for."""
+        while True:
+            await self._crew.is_busy.wait()
+            await self._clock.sleep(self._settings.heartbeat_interval)
+            try:
+                await self.beat()
+            except StoreError as error:
+                self._figures.count("heartbeat_errors_total")
+                logger.warning(events.HEARTBEAT_FAILED, extra={"error": str(error)})
+
+    async def beat(self) -> None:
+        """Renew the leases of what lives, or waits to be handed over, and stop what is not ours any more."""
+        living = self._crew.in_hand()
+        if living:
+            ours = await self._store.runs.beat(self._crew.owner.id, living, self._settings.heartbeat_timeout)
+            await self._crew.stop(sorted(living - ours), "no longer wanted")

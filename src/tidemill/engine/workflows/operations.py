@@ -1,0 +1,154 @@
+"""What people do with runs and workflows: look, ask why, cancel, clear, annotate, pause, backfill.
+
+All of it goes through the store, so it works on any node, and without one: whoever plans sees the change.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from tidemill.engine.workflows.executors.runner import Runner
+from tidemill.engine.workflows.library import Library
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.storage.run_ports import Loaded, Note, WorkflowStore
+from tidemill.workflows.change import Applied, Change
+from tidemill.workflows.clearing import Intervention, cancel, clear, clearing
+from tidemill.workflows.records import OutputRow, RunRecord, TaskKey
+from tidemill.workflows.result import RunResult, errors_of, result_of
+from tidemill.workflows.spec import WorkflowSpec
+from tidemill.workflows.states import RunState, TaskState
+from tidemill.workflows.why import Facts, why
+
+ATTEMPTS = 20  # at a change that others get ahead of
+
+Surroundings = Callable[[RunRecord, str], Facts]
+
+
+class Operations:
+    """Commands and questions about runs."""
+
+    def __init__(
+        self,
+        store: WorkflowStore,
+        library: Library,
+        clock: Clock,
+        *,
+        actor: str,
+        touched: Callable[[str], None] = lambda run: None,  # noqa: ARG005
+    ) -> None:
+        self._store = store
+        self._library = library
+        self._clock = clock
+        self._actor = actor
+        self._touched = touched
+        self._runners: dict[Loaded, Runner] = {}
+
+    # -- looking
+
+    async def record(self, run: str) -> RunRecord:
+        """Return a run as it is; RequestError if there is none."""
+        for record in await self._store.runs.load([run]):
+            return record
+        raise RequestError(f"there is no run '{run}'", code="unknown_run", status=404, run=run)
+
+    async def result(self, run: str) -> RunResult:
+        """Return a run with what became of its tasks, as of now."""
+        record = await self.record(run)
+        spec = await self._spec(record)
+        has_errors = any(row.state in (TaskState.FAILED, TaskState.UP_FOR_RETRY) for row in record.tasks)
+        attempts = await self._store.runs.attempts(run) if has_errors else []
+        stored = await self._store.runs.outputs(run, [task.name for task in spec.tasks])
+        mapped = [task.name for task in spec.tasks if task.each is not None]
+        order = {task.name: number for number, task in enumerate(spec.in_order)}
+        arranged = record._replace(tasks=sorted(record.tasks, key=lambda row: order[row.task]))
+        return result_of(arranged, errors_of(attempts), self._decoded(record, stored), mapped)
+
+    def _decoded(self, record: RunRecord, stored: Collection[OutputRow]) -> dict[TaskKey, Any]:
+        version = Loaded(record.run.tenant, record.run.workflow, record.run.version)
+        workflow = self._library.workflow(version)
+        if workflow is None:  # its code is not here: plain values are better than none
+            return {row.key: msgspec.msgpack.decode(row.value) for row in stored}
+        runner = self._runners.setdefault(version, Runner(workflow))
+        return {row.key: runner.value(row.key.task, row.value) for row in stored}
+
+    async def why(self, run: str, task: str, facts: Surroundings | None = None) -> list[str]:
+        """Return why a task has not run, one sentence per reason."""
+        record = await self.record(run)
+        known = facts(record, task) if facts is not None else await self._facts(record)
+        return why(record, await self._spec(record), task, known)
+
+    async def _facts(self, record: RunRecord) -> Facts:
+        paused = (record.run.tenant, record.run.workflow) in await self._store.schedules.paused()
+        return Facts(now=self._clock.now(), paused=paused, capacity=1)
+
+    async def _spec(self, record: RunRecord) -> WorkflowSpec:
+        return await self._library.spec(Loaded(record.run.tenant, record.run.workflow, record.run.version))
+
+    # -- acting
+
+    async def cancel(self, run: str, reason: str = "cancelled") -> None:
+        """Cancel a run: what has not ended never will, and running code is stopped."""
+
+        def change(record: RunRecord, by: Intervention) -> Change:
+            return cancel(record, by)
+
+        await self._intervene(run, reason, change)
+
+    async def clear(self, run: str, tasks: Collection[str] | None, *, preview: bool = False) -> list[str]:
+        """Let tasks, and all that comes after them, run again; return their names. None: everything that failed."""
+        record = await self.record(run)
+        spec = await self._spec(record)
+        names = clear(record, spec, tasks)
+        if not preview:
+            await self._intervene(run, "cleared", lambda found, by: clearing(found, spec, tasks, by))
+        return names
+
+    async def _intervene(self, run: str, reason: str, change: Callable[[RunRecord, Intervention], Change]) -> None:
+        for _ in range(ATTEMPTS):
+            record = await self.record(run)
+            attempts = await self._store.runs.attempts(run)
+            by = Intervention(at=self._clock.now(), actor=self._actor, reason=reason, attempts=attempts)
+            if isinstance(await self._store.runs.apply(change(record, by)), Applied):
+                self._touched(run)
+                return
+        raise OperationError(f"run '{run}' keeps changing: nothing was done; try again")
+
+    async def note(self, run: str, text: str, task: str | None = None) -> None:
+        """Write a note on a run, or on one of its tasks; an empty text removes it."""
+        record = await self.record(run)
+        if task is not None and task not in {row.task for row in record.tasks}:
+            message = f"workflow '{record.run.workflow}' has no task '{task}'"
+            raise RequestError(message, code="unknown_task", status=404, tasks=[task])
+        await self._store.notes.put(Note(run, task, text, self._clock.now()))
+
+    async def notes(self, run: str) -> dict[str | None, str]:
+        """Return the notes on a run: its own under None, those on tasks under their names."""
+        return {note.task: note.text for note in await self._store.notes.of(run)}
+
+
+def active_states() -> tuple[RunState, ...]:
+    """Return the states of runs that have not ended."""
+    return tuple(state for state in RunState if not state.is_terminal)
+
+
+def open_tasks(record: RunRecord) -> list[str]:
+    """Return the tasks of a run that have not ended."""
+    return list(dict.fromkeys(row.task for row in record.tasks if not row.state.is_terminal))
+
+
+def pool_use(records: Collection[RunRecord], pools: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Return how many places of each pool are taken, and how many there are."""
+    claimed = (TaskState.QUEUED, TaskState.RUNNING)
+    taken = [row.pool for record in records for row in record.tasks if row.state in claimed]
+    return {pool: (taken.count(pool), slots) for pool, slots in pools.items()}
+
+
+def as_utc(moment: datetime, what: str) -> datetime:
+    """Return a moment that somebody gave; RequestError unless it says which zone it is in."""
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        message = f"{what} is an aware datetime, such as datetime(2026, 1, 1, tzinfo=UTC), not {moment!r}"
+        raise RequestError(message, code="invalid_range")
+    return moment

@@ -1,0 +1,78 @@
+"""Who claims: this process, and how to tell that another one is gone.
+
+A pid alone tells nothing, it is given again, and every container counts its own. Together with the boot of the host,
+the namespace it is counted in and the moment the process began it names one process for ever, so that a claim of a dead
+one can be taken back at once instead of after its lease. Of processes elsewhere, and of those before the last boot,
+nothing is known for certain: machines are cloned, names and all.
+"""
+
+import os
+import socket
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from tidemill.kernel.ids import incarnation
+from tidemill.storage.run_ports import Owner
+
+_START_TIME = 19  # field of /proc/PID/stat after the name in brackets, which may hold spaces
+
+
+class Liveness(Protocol):
+    """Who tells whether an owner is gone."""
+
+    def is_dead(self, owner: Owner) -> bool:
+        """Return True only if it is certain that the owner will never write again."""
+
+
+class HostLiveness(Liveness):
+    """Knows about the processes that can be seen from here; of others it knows nothing."""
+
+    def is_dead(self, owner: Owner) -> bool:
+        is_visible = (owner.host, owner.boot) == (_host(), _boot())
+        return is_visible and _started(owner.pid) != owner.started
+
+
+def this_process(at: datetime) -> Owner:
+    """Return an owner for this life of a node in this process."""
+    pid = os.getpid()
+    return Owner(id=incarnation(), host=_host(), boot=_boot(), pid=pid, started=_started(pid), at=at)
+
+
+def _host() -> str:
+    """Return where this process is counted: its host, and there its container, if it is in one."""
+    try:
+        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
+
+
+def _boot() -> str:
+    return _first_line("/proc/sys/kernel/random/boot_id")
+
+
+def _started(pid: int) -> str:
+    """Return when a process began, in ticks since the boot; empty for one that is not there, or is only a corpse."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    except OSError:
+        return "" if not _exists(pid) else "unknown"
+    return "" if fields[0] == "Z" else fields[_START_TIME]
+
+
+def _exists(pid: int) -> bool:
+    """Return whether there is such a process, on hosts that have no /proc."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _first_line(path: str) -> str:
+    try:
+        return Path(path).read_text("ascii", "replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,100 @@
+"""Places to run at: which of the task runs that wait gets the next one that is free.
+
+Highest priority first, then older runs, so that what was begun is finished, then whoever has waited longest. A place
+that was given is reserved until the claim is written, so that no two are given the same.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple
+
+from tidemill.engine.workflows.crew import Crew
+from tidemill.workflows.draft import Place
+from tidemill.workflows.records import TaskRow
+
+
+class Waiting(NamedTuple):
+    """A task run that waits for a place."""
+
+    run: str
+    place: Place
+
+
+class Places:
+    """The executors of a node, and who waits for them."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._executors = crew.executors
+        self._reserved: Counter[str] = Counter()
+        self._waiting: dict[str, list[tuple[int, str, float, int, Waiting]]] = {}
+        self._parked: dict[str, list[tuple[Waiting, TaskRow]]] = {}
+        self._order = count()
+
+    def knows(self, executor: str) -> bool:
+        """Return whether there is an executor of that name here."""
+        return executor in self._executors
+
+    def is_immediate(self, executor: str) -> bool:
+        """Return whether an executor begins as soon as it is handed an order."""
+        return self._executors[executor].is_immediate
+
+    def free(self, executor: str) -> int:
+        """Return how many more task runs an executor could be given now."""
+        one = self._executors[executor]
+        if self._crew.is_closing:
+            return 0
+        free = one.capacity() if one.is_immediate else min(one.capacity(), self._crew.dispatcher.room)
+        return free - self._reserved[executor]
+
+    def all_free(self) -> dict[str, int]:
+        """Return how many more each executor could be given now."""
+        return {name: free for name in self._executors if (free := self.free(name)) > 0}
+
+    def offer(self, run: str, row: TaskRow) -> None:
+        """Let a scheduled task run wait for a place."""
+        since = row.since.timestamp() if row.since is not None else 0.0
+        waiting = Waiting(run, (row.task, row.index))
+        rank = -row.priority, run, since, next(self._order), waiting
+        heappush(self._waiting.setdefault(row.executor, []), rank)
+
+    def park(self, run: str, row: TaskRow) -> None:
+        """Set a task run aside whose pool is full, until something leaves the pool."""
+        if row.pool is not None:
+            self._parked.setdefault(row.pool, []).append((Waiting(run, (row.task, row.index)), row))
+
+    def unpark(self, pool: str | None = None) -> None:
+        """Let those wait again whose pool may have room; None for all pools."""
+        for name in [pool] if pool is not None else list(self._parked):
+            for waiting, row in self._parked.pop(name, ()):
+                self.offer(waiting.run, row)
+
+    def grant(self, is_wanted: Callable[[Waiting], bool], only: str | None = None) -> Iterator[Waiting]:
+        """Reserve free places for those that wait and are still wanted; `only` for one run while it is its turn."""
+        for executor, waiting in self._waiting.items():
+            if executor not in self._executors:
+                continue
+            while waiting and only in (None, waiting[0][-1].run) and self.free(executor) > 0:
+                found = heappop(waiting)[-1]
+                if is_wanted(found):
+                    self._reserved[executor] += 1
+                    yield found
+
+    def has_crowd(self) -> bool:
+        """Return whether somebody waits at an executor that takes its time."""
+        return any(
+            waiting and name in self._executors and not self._executors[name].is_immediate
+            for name, waiting in self._waiting.items()
+        )
+
+    def release(self, executor: str) -> None:
+        """Give a reserved place back: it was taken, or is not needed."""
+        self._reserved[executor] -= 1
+
+    def clear(self) -> None:
+        """Forget who waits, and who was promised a place."""
+        self._waiting.clear()
+        self._parked.clear()
+        self._reserved.clear()

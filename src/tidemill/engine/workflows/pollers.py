@@ -1,0 +1,155 @@
+"""Triggers: asked by the leader, each by its own clock, so that one that is slow or fails holds up nobody.
+
+Only the leader asks, so that any number of nodes ask once per interval. What a trigger answers becomes a run of every
+workflow that names it, unless a run with the same params is still active.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tidemill.engine.service import stop
+from tidemill.engine.workflows.environment import Environment
+from tidemill.engine.workflows.library import Library
+from tidemill.engine.workflows.starting import Starter, Wish, digest_of
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
+from tidemill.kernel.concurrency import in_thread
+from tidemill.kernel.errors import OperationError, TidemillError
+from tidemill.telemetry import events
+from tidemill.workflows.definition import Fire, Trigger
+from tidemill.workflows.workflow import Workflow
+
+logger = logging.getLogger(__name__)
+
+FindTrigger = Callable[[str, str], Trigger | None]
+
+
+class Pollers:
+    """One loop per trigger that somebody names."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        library: Library,
+        find: FindTrigger,
+        starter: Starter,
+        is_paused: Callable[[str, str], bool],
+    ) -> None:
+        self._library = library
+        self._find = find
+        self._starter = starter
+        self._tasks = environment.tasks
+        self._clock = environment.clock
+        self._figures = environment.figures
+        self._is_paused = is_paused
+        self.asking = 0
+        """How many triggers are being asked."""
+        self._polled: dict[tuple[str, str], tuple[Trigger, asyncio.Task[None]]] = {}
+
+    async def sync(self) -> None:
+        """Ask the triggers that loaded workflows name, and no others."""
+        wanted = self._wanted()
+        for key, (trigger, task) in list(self._polled.items()):
+            if wanted.get(key) is not trigger:
+                del self._polled[key]
+                await stop(task)
+        for key in wanted.keys() - self._polled.keys():
+            task = self._tasks.start(f"trigger: {key[1]}", self._poll(key[0], wanted[key]))
+            self._polled[key] = wanted[key], task
+
+    async def close(self) -> None:
+        """Ask nothing more."""
+        polled, self._polled = self._polled, {}
+        for _, task in polled.values():
+            await stop(task)
+
+    def _wanted(self) -> dict[tuple[str, str], Trigger]:
+        found: dict[tuple[str, str], Trigger] = {}
+        for version, workflow in self._library.currents():
+            for one in workflow.triggers:
+                trigger = self._find(version.tenant, one) if isinstance(one, str) else one
+                if isinstance(trigger, Trigger):
+                    found[version.tenant, trigger.name] = trigger
+        return found
+
+    async def _poll(self, tenant: str, trigger: Trigger) -> None:
+        while True:
+            if any(not self._is_paused(tenant, one.name) for one in self._subscribers(tenant, trigger)):
+                await self._ask_safely(tenant, trigger)
+            await self._clock.sleep(trigger.every)
+
+    async def _ask_safely(self, tenant: str, trigger: Trigger) -> None:
+        self._figures.count("trigger_polls_total")
+        self.asking += 1
+        try:
+            if (fire := await self._ask(trigger)) is not None:
+                await self._fire(tenant, trigger, fire)
+        except AUTHOR_ERRORS as error:  # author code: a trigger that fails is asked again
+            if is_cut_off(error):
+                raise
+            self._figures.count("trigger_errors_total")
+            logger.warning(events.TRIGGER_FAILED, exc_info=error, extra={"trigger": trigger.name})
+        finally:
+            self.asking -= 1
+
+    async def _ask(self, trigger: Trigger) -> Fire | None:
+        call = trigger.function
+        answer = await self._in_time(trigger, call.call() if call.is_async else in_thread(call.call))
+        if answer is not None and not isinstance(answer, Fire):
+            raise OperationError(f"trigger '{trigger.name}' returned {answer!r}, neither tm.Fire(...) nor None")
+        return answer
+
+    async def _in_time(self, trigger: Trigger, asked: Awaitable[Any]) -> Fire | None:
+        """Return the answer, or give up after the trigger's time, by the node's clock."""
+        async with asyncio.TaskGroup() as group:
+            answer = group.create_task(_awaited(asked), name=f"trigger: {trigger.name}: answer")
+            timer = group.create_task(self._clock.sleep(trigger.timeout), name=f"trigger: {trigger.name}: time")
+            await asyncio.wait((answer, timer), return_when=asyncio.FIRST_COMPLETED)
+            is_late = not answer.done()
+            answer.cancel()
+            timer.cancel()
+        if is_late:
+            raise TimeoutError(f"trigger '{trigger.name}' did not answer within {trigger.timeout:g} s")
+        found, error = answer.result()
+        if error is not None:
+            raise error
+        return found
+
+    async def _fire(self, tenant: str, trigger: Trigger, fire: Fire) -> None:
+        digest = None if trigger.allow_concurrent else digest_of(fire.params)
+        for workflow in self._subscribers(tenant, trigger):
+            if self._is_paused(tenant, workflow.name):
+                continue
+            wish = Wish(
+                tenant=tenant,
+                workflow=workflow,
+                params=fire.params,
+                origin="trigger",
+                key=f"trigger:{trigger.name}",
+                digest=digest,
+            )
+            try:
+                await self._starter.start(wish)
+            except TidemillError as error:  # params that one workflow refuses do not keep the next from its run
+                self._figures.count("trigger_errors_total")
+                facts = {"trigger": trigger.name, "workflow": workflow.name, "error": str(error)}
+                logger.warning(events.TRIGGER_FAILED, extra=facts)
+
+    def _subscribers(self, tenant: str, trigger: Trigger) -> list[Workflow]:
+        return [
+            workflow
+            for version, workflow in self._library.currents()
+            if version.tenant == tenant
+            and any(one == trigger.name if isinstance(one, str) else one is trigger for one in workflow.triggers)
+        ]
+
+
+async def _awaited(asked: Awaitable[Any]) -> tuple[Fire | None, BaseException | None]:
+    """Return what the author's function answered, or raised: it must not end the group that waits for it."""
+    try:
+        return await asked, None
+    except AUTHOR_ERRORS as error:  # author code: handed to whoever asked
+        if is_cut_off(error):
+            raise
+        return None, error

@@ -1,0 +1,30 @@
+"""Retention: runs that ended long ago are deleted, a few at a time."""
+
+from datetime import timedelta
+
+from tidemill.engine.workflows.environment import Environment
+
+SETTLING = 60.0  # seconds before the first look, when a leader has better things to do
+EVERY = 3600.0  # seconds between looks, once everything is deleted that should be
+BATCH = 100  # runs that are deleted in one transaction
+
+
+class Retention:
+    """Deletes what is older than the settings allow."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._store = environment.store
+        self._clock = environment.clock
+        self._settings = environment.settings
+        self._figures = environment.figures
+        self._next = self._clock.monotonic() + SETTLING
+
+    async def prune(self) -> None:
+        """Delete some of what is too old, if it is time to look; with every tick, as long as there is more."""
+        if self._clock.monotonic() < self._next:
+            return
+        before = self._clock.now() - timedelta(seconds=self._settings.retention)
+        deleted = await self._store.runs.prune(before, BATCH)
+        self._figures.count("runs_pruned_total", deleted)
+        if deleted < BATCH:
+            self._next = self._clock.monotonic() + EVERY

@@ -1,0 +1,95 @@
+"""The task reaper: takes back attempts that nobody will report on any more.
+
+There are two signs of that. The process that claimed an attempt is known to be gone: then its attempts are taken back
+at once. Or its lease has run out, because nobody renewed it for the length of several heartbeats: then this is believed
+only if the reaper has been able to hear heartbeats for a while, since leases also run out when it was the store, or
+this node, that was away. An attempt whose owner is merely slow, or blocked in the author's code, is renewed by its node
+and never touched.
+"""
+
+import logging
+
+from tidemill.engine.workflows.crew import Crew
+from tidemill.engine.workflows.desk import Desk
+from tidemill.engine.workflows.environment import Environment
+from tidemill.kernel.errors import StoreError
+from tidemill.storage.run_ports import Loaded
+from tidemill.telemetry import events
+from tidemill.workflows.endings import Lost
+from tidemill.workflows.records import AttemptKey, TaskKey, TaskRow
+
+logger = logging.getLogger(__name__)
+
+_BEATS = 2
+"""How many heartbeats must have had time to arrive before silence means anything."""
+
+
+class TaskReaper:
+    """Looks for attempts of the dead."""
+
+    def __init__(self, environment: Environment, desk: Desk, crew: Crew) -> None:
+        self._store = environment.store
+        self._desk = desk
+        self._crew = crew
+        self._liveness = environment.liveness
+        self._clock = environment.clock
+        self._settings = environment.settings
+        self._figures = environment.figures
+        self._hearing_since = self._clock.monotonic()
+        self._last_pass = self._clock.monotonic()
+
+    def deafened(self) -> None:
+        """Take note that heartbeats could not have been heard until now."""
+        self._hearing_since = self._clock.monotonic()
+
+    async def reap(self) -> None:
+        """Take back what belongs to the dead, and what has been silent for too long."""
+        now = self._clock.monotonic()
+        if now - self._last_pass > max(self._settings.heartbeat_interval, 3 * self._settings.tick_interval):
+            self.deafened()  # this node itself was away
+        self._last_pass = now
+        try:
+            await self._reap_the_dead()
+            if now - self._hearing_since >= _BEATS * self._settings.heartbeat_interval:
+                await self._reap_the_silent()
+        except StoreError:
+            self.deafened()
+            raise
+
+    async def _reap_the_dead(self) -> None:
+        others = await self._store.runs.claimants() - {self._crew.owner.id}
+        if not others:
+            return
+        dead = [one.id for one in await self._store.owners.all() if one.id in others and self._liveness.is_dead(one)]
+        for key, row in await self._store.runs.claimed(dead) if dead else ():
+            await self._lose(key, row, Lost(f"the process that ran it, {row.claimed_by}, is gone"))
+
+    async def _reap_the_silent(self) -> None:
+        timeout = self._settings.heartbeat_timeout
+        for key, row in await self._store.runs.overdue(self._settings.reap_limit):
+            await self._lose(key, row, Lost(f"no heartbeat for {timeout:g} s", row.lease_until))
+
+    async def _lose(self, key: TaskKey, row: TaskRow, lost: Lost) -> None:
+        """Take one attempt back; trouble with it does not keep the others."""
+        try:
+            attempt = AttemptKey(*key, row.attempt)
+            if await self._conclude(attempt, lost):
+                self._crew.forget_vanished([attempt])
+                self._figures.count("agent_lost_tasks_total")
+                logger.warning(events.TASK_LOST, extra={"attempt": str(attempt), "reason": lost.reason})
+        except StoreError as error:
+            self.deafened()
+            self._figures.count("agent_lost_error")
+            logger.warning(events.TASK_LOST, extra={"run": key.run, "task": key.task, "error": str(error)})
+        except Exception:  # a candidate that raises is its own problem, not that of the next
+            self._figures.count("agent_lost_error")
+            logger.exception(events.TASK_LOST, extra={"run": key.run, "task": key.task})
+
+    async def _conclude(self, attempt: AttemptKey, lost: Lost) -> bool:
+        active = self._desk.board.get(attempt.run)
+        if active is None:
+            return False  # not read yet, or it has ended meanwhile
+        terms = self._crew.terms(Loaded(*active.version), attempt.task)
+        self._desk.look_again(attempt.run)  # so that a heartbeat that came meanwhile is seen
+        answer = self._desk.ask(attempt.run, lambda draft: draft.conclude(attempt, lost, terms), once=True)
+        return answer is not None and bool(await answer)

@@ -1,0 +1,84 @@
+"""Looking on while a run goes: how it stands, what has happened since, what its tasks say.
+
+Everything is read from the store, so that it does not matter where the run is planned, and where its tasks run.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from tidemill.engine.workflows.executors.interface import LogRecord
+from tidemill.engine.workflows.logbook import LogReader
+from tidemill.kernel.errors import RequestError
+from tidemill.storage.run_ports import WorkflowStore
+from tidemill.workflows.records import EventRow, RunRecord, TaskKey, TaskRow
+
+
+class Said(NamedTuple):
+    """A record of a task run's log."""
+
+    key: TaskKey
+    record: LogRecord
+
+
+class Glance(NamedTuple):
+    """A run at one moment, and what is new since the last one."""
+
+    record: RunRecord
+    said: list[Said]
+    events: list[EventRow]
+    """What has happened since, if that was asked for."""
+
+
+class Watch:
+    """Follows one run; of what is said only what some of its tasks say, if `tasks` names them."""
+
+    def __init__(
+        self, store: WorkflowStore, run: str, *, tasks: Collection[str] | None = None, events: bool = False
+    ) -> None:
+        self._store = store
+        self._run = run
+        self._tasks = tasks
+        self._readers: dict[TaskKey, LogReader] = {}
+        self._rows: dict[TaskKey, TaskRow] = {}
+        self._late: set[TaskKey] = set()
+        self._wants_events = events
+        self._events = 0
+
+    async def look(self, *, is_last: bool = False) -> Glance:
+        """Return how the run stands, and what was said since; the last time of all that ever ran, to miss nothing."""
+        for record in await self._store.runs.load([self._run]):
+            keys = self._to_read(record) if not is_last else self._begun(record)
+            said = [one for key in keys for one in await self._read(key)]
+            said.sort(key=lambda one: one.record.at)
+            return Glance(record, said, await self._new_events() if self._wants_events else [])
+        raise RequestError(f"there is no run '{self._run}'", code="unknown_run", status=404, run=self._run)
+
+    async def _new_events(self) -> list[EventRow]:
+        found = await self._store.runs.events(self._run)
+        new, self._events = found[self._events :], len(found)
+        return new
+
+    def _begun(self, record: RunRecord) -> list[TaskKey]:
+        keys = {TaskKey(self._run, row.task, row.index): row for row in record.tasks if row.attempt}
+        return [key for key in keys if self._tasks is None or key.task in self._tasks]
+
+    def _to_read(self, record: RunRecord) -> list[TaskKey]:
+        """Return the task runs that may have said something.
+
+        Those that run, those that moved, and those that had moved the last time: what a task says at its end may be
+        written a moment after its end.
+        """
+        rows = {TaskKey(self._run, row.task, row.index): row for row in record.tasks}
+        moved = {key for key in self._begun(record) if rows[key].since != self._since(key)}
+        active = {key for key in self._begun(record) if rows[key].state.is_active}
+        due = moved | active | (self._late & rows.keys())
+        self._rows, self._late = rows, moved
+        return [key for key in rows if key in due]
+
+    def _since(self, key: TaskKey) -> object:
+        row = self._rows.get(key)
+        return None if row is None else row.since
+
+    async def _read(self, key: TaskKey) -> list[Said]:
+        reader = self._readers.setdefault(key, LogReader(self._store.logs, key))
+        return [Said(key, record) async for record in reader.new()]

@@ -1,0 +1,88 @@
+"""Claims in memory: which scheduled task runs somebody gets, and what becomes of them."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
+
+from tidemill.storage.memory.changes import add_events, count_pool, put_run, put_task
+from tidemill.storage.memory.tables import Tables
+from tidemill.storage.run_ports import Claim, Claimed, Loaded
+from tidemill.workflows.change import task_event
+from tidemill.workflows.records import AttemptKey, AttemptRow, RunRow, TaskKey, TaskRow
+from tidemill.workflows.states import TaskState
+
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+
+def give(tables: Tables, claim: Claim, now: datetime) -> list[Claimed]:
+    """Make task runs queued for whoever asked, and return them."""
+    lease_until = now + timedelta(seconds=claim.lease)
+    given = [(key, _queue(tables, key, claim, lease_until)) for key in list(_chosen(tables, claim))]
+    for run in {key.run for key, _ in given}:
+        put_run(tables, replace(tables.runs[run], revision=tables.runs[run].revision + 1))
+    return [Claimed(tables.runs[key.run], row) for key, row in given]
+
+
+def _chosen(tables: Tables, claim: Claim) -> Iterator[TaskKey]:
+    """Yield what there is room for: in the executors, and in the pools."""
+    room = dict(claim.executors)
+    pools: dict[tuple[str, str], int] = {}
+    for _, _, key in sorted(_wanted(tables, claim)):
+        run, row = tables.runs[key.run], tables.tasks[key.run][key]
+        if room[row.executor] <= 0:
+            continue
+        if row.pool is not None:
+            pool = (run.tenant, row.pool)
+            left = pools[pool] if pool in pools else claim.pools[row.pool] - count_pool(tables, *pool)
+            pools[pool] = left - 1 if left > 0 else left
+            if left <= 0:
+                continue
+        room[row.executor] -= 1
+        yield key
+
+
+def _wanted(tables: Tables, claim: Claim) -> Iterator[tuple[int, datetime, TaskKey]]:
+    """Yield what whoever asked could run, with what orders it."""
+    for key in tables.scheduled:
+        run, row = tables.runs[key.run], tables.tasks[key.run][key]
+        if _is_for(claim, run, row) and (run.tenant, run.workflow) not in tables.paused_workflows:
+            yield -row.priority, row.since or _EARLIEST, key
+
+
+def _is_for(claim: Claim, run: RunRow, row: TaskRow) -> bool:
+    return (
+        row.executor in claim.executors
+        and (claim.queues is None or row.queue in claim.queues)
+        and (row.pool is None or row.pool in claim.pools)
+        and Loaded(run.tenant, run.workflow, run.version) in claim.loaded
+    )
+
+
+def _queue(tables: Tables, key: TaskKey, claim: Claim, lease_until: datetime) -> TaskRow:
+    """Write the claim of one task run."""
+    found = tables.tasks[key.run][key]
+    row = replace(
+        found,
+        state=TaskState.QUEUED,
+        attempt=found.attempt + 1,
+        tries=found.tries + 1,
+        claimed_by=claim.owner,
+        lease_until=lease_until,
+        since=claim.at,
+        started_at=None,
+        ended_at=None,
+        reason="",
+    )
+    put_task(tables, key.run, row)
+    attempt = AttemptRow(
+        key=AttemptKey(*key, row.attempt),
+        number=row.tries,
+        executor=row.executor,
+        worker=claim.owner,
+        claimed_at=claim.at,
+    )
+    tables.put(tables.attempts.setdefault(key.run, {}), attempt.key, attempt)
+    event = task_event(replace(found, attempt=row.attempt), key.run, TaskState.QUEUED, claim.at, claim.owner)
+    add_events(tables, key.run, [event])
+    return tables.tasks[key.run][key]

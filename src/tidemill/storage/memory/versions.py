@@ -1,0 +1,30 @@
+"""Versions of workflows in memory."""
+
+from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.memory.tables import Tables, Unit
+from tidemill.storage.memory.times import all_in_utc
+from tidemill.storage.run_ports import Loaded, Version, Versions
+
+
+class MemoryVersions(Versions):
+    """Versions by key."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
+        self._tables = tables
+        self._committer = committer
+
+    async def put(self, version: Version) -> None:
+        row = all_in_utc(version)
+
+        def write(tables: Tables) -> None:
+            if row.key not in tables.versions:
+                tables.put(tables.versions, row.key, row)
+
+        await self._committer.commit(write)
+
+    async def get(self, key: Loaded) -> Version | None:
+        return self._tables.versions.get(key)
+
+    async def of(self, tenant: str) -> list[Version]:
+        found = [row for row in self._tables.versions.values() if row.key.tenant == tenant]
+        return sorted(found, key=lambda row: (row.key.workflow, row.seen_at, row.key.version))

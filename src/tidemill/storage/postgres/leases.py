@@ -1,0 +1,151 @@
+"""Leases in PostgreSQL: a row decides, by the server's clock; a lock makes a death known sooner.
+
+Whoever is in office holds a lock of the office's name on a session of its own. If the lock is free and that session is
+gone, the holder is dead, and nobody has to wait for the row to run out. If the row has run out and the lock is still
+held, its holder is frozen or cut off: its session is ended, if the server allows that. If it does not, the server ends
+it before long by itself (see `lock_session`), and the office is taken without the lock until then.
+
+None of this keeps the old holder from writing. That does the row: what is written under an epoch locks it, so that the
+epoch cannot change in between, and finds another epoch once it has.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime
+from typing import Any, TypeVar
+
+import asyncpg
+
+from tidemill.storage.postgres.address import Address
+from tidemill.storage.postgres.applying import Now
+from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.faults import told_as_store_error
+from tidemill.storage.postgres.lock_session import LockSession
+from tidemill.storage.queries import Queries
+from tidemill.storage.run_ports import Lease
+
+Result = TypeVar("Result")
+
+
+class PostgresLeases:
+    """Offices that one holder has at a time, in a table."""
+
+    def __init__(
+        self,
+        address: Address,
+        database: Database,
+        queries: Queries,
+        now: Now | None,
+        fail_if_told: Callable[[], None],
+    ) -> None:
+        self._title = address.title
+        self._database = database
+        self._queries = queries
+        self._now = now
+        self._fail_if_told = fail_if_told
+        self._session = LockSession(address, queries)
+        self._turn = asyncio.Lock()
+        self._offices: dict[str, int] = {}
+
+    def open(self) -> None:
+        """Let offices be taken from now on."""
+        self._turn = asyncio.Lock()
+        self._session.open()
+
+    async def close(self) -> None:
+        """Let go of all locks. Offices that were not released are free for others at once."""
+        await self._session.close()
+
+    async def take(self, name: str, holder: str, ttl: float, dead: Collection[str] = ()) -> int | None:
+        """Take an office that is free, has run out, or belongs to one of the dead; return the new epoch, or None."""
+
+        async def take(connection: Any) -> int | None:
+            try:
+                epoch = await self._take(connection, name, holder, ttl, dead)
+            except asyncpg.PostgresError:
+                await self._let_go(connection, name)
+                raise
+            if epoch is None:
+                await self._let_go(connection, name)
+            else:
+                self._offices[name] = epoch
+                await self._session.may_be_silent(connection, ttl)
+            return epoch
+
+        return await self._use(take)
+
+    async def renew(self, name: str, epoch: int, ttl: float) -> bool:
+        """Stay in office for another while, even if it had run out; False if somebody else has taken over."""
+
+        async def renew(connection: Any) -> bool:
+            if await connection.fetchval(self._queries.renew_lease, name, epoch, ttl, self._time()) is None:
+                await self._leave(connection, name, epoch)
+                return False
+            self._offices[name] = epoch
+            await self._session.may_be_silent(connection, ttl)
+            await self._session.lock(connection, name)  # which a lost session has lost; if it lingers, then next time
+            return True
+
+        return await self._use(renew)
+
+    async def release(self, name: str, epoch: int) -> None:
+        """Leave an office, unless somebody else has it already."""
+
+        async def release(connection: Any) -> None:
+            await connection.execute(self._queries.release_lease, name, epoch)
+            await self._leave(connection, name, epoch)
+
+        await self._use(release)
+
+    async def current(self, name: str) -> Lease | None:
+        """Return who is in office, whether or not the time has run out; None if nobody is."""
+        rows = await self._database.read(self._queries.current_lease, name)
+        return Lease(*rows[0]) if rows else None
+
+    async def _use(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
+        async with self._turn:
+            self._fail_if_told()
+            with told_as_store_error(self._title):
+                return await self._session.use(work)
+
+    async def _take(self, connection: Any, name: str, holder: str, ttl: float, dead: Collection[str]) -> int | None:
+        row = await connection.fetchrow(self._queries.lease, name, self._time())
+        epoch, has_run_out = (0, False) if row is None else (row["epoch"], row["has_run_out"])
+        is_free = row is None or row["holder"] is None or row["holder"] in dead
+        if self._offices.get(name) != epoch:
+            self._offices.pop(name, None)  # somebody else has it since
+        if not is_free and not has_run_out and (self._session.has(name) or row["is_connected"]):
+            return None
+        if not await self._lock(connection, name, epoch, is_over=is_free or has_run_out):
+            return None
+        # Without the condition on the time where the holder is known to be gone.
+        is_gone = is_free or not has_run_out
+        taken = await connection.fetchval(self._queries.take_lease, name, holder, ttl, epoch, is_gone, self._time())
+        return None if taken is None else int(taken)
+
+    async def _lock(self, connection: Any, name: str, epoch: int, *, is_over: bool) -> bool:
+        """Get the lock, from a holder whose time is over if need be; return whether the office may be taken."""
+        if await self._session.lock(connection, name):
+            return True
+        if not is_over:
+            return False
+        try:
+            ended = await connection.fetch(self._queries.end_holder, name, epoch)
+        except asyncpg.InsufficientPrivilegeError:  # somebody else's session: it ends by itself, and the row decides
+            return True
+        # If the lock is not the holder's, somebody else is about to take the office.
+        return bool(ended) and await self._session.lock(connection, name, waits=True)
+
+    async def _let_go(self, connection: Any, name: str) -> None:
+        """Drop the lock of an office that was not taken: as long as somebody has the lock, nobody else takes it."""
+        if name not in self._offices and not connection.is_closed():
+            await self._session.unlock(connection, name)
+
+    async def _leave(self, connection: Any, name: str, epoch: int) -> None:
+        if self._offices.get(name) == epoch:
+            del self._offices[name]
+            await self._session.unlock(connection, name)
+
+    def _time(self) -> datetime | None:
+        """Return the time that the store was given; None for the server's."""
+        return None if self._now is None else self._now()

@@ -1,0 +1,152 @@
+"""A session of its own for the locks that show that a holder of a lease lives.
+
+It is never shared with reads and writes, and nothing recycles it. The server ends it when it hears nothing from it for
+as long as a lease lasts: so a process that is frozen, or cut off, loses its locks before long.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import asyncpg
+
+from tidemill.kernel.errors import StoreError
+from tidemill.kernel.ids import incarnation
+from tidemill.storage.postgres.address import Address
+from tidemill.storage.postgres.database import connect, hang_up
+from tidemill.storage.postgres.faults import LOST
+from tidemill.storage.queries import Queries
+
+Result = TypeVar("Result")
+
+TRIES = 3  # at something whose session is lost meanwhile
+PATIENCE = 2.5  # seconds for any statement: a lease lasts hardly longer
+SILENCE = 3.0  # seconds after which the server ends the session
+LONGEST_SILENCE = 86400.0
+SETTINGS = {
+    "idle_session_timeout": f"{SILENCE:.0f}s",
+    "lock_timeout": "2s",
+    "statement_timeout": "2300ms",
+}
+_ENDED = (
+    *LOST,
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.IdleSessionTimeoutError,
+)
+
+
+class LockSession:
+    """A connection that holds locks by name, until it is lost."""
+
+    def __init__(self, address: Address, queries: Queries) -> None:
+        self._address = address
+        self._queries = queries
+        self._connection: Any = None
+        self._locks: set[str] = set()
+        self._silence = SILENCE
+        self._is_checked = self._is_open = False
+
+    def open(self) -> None:
+        """Let connections be made from now on."""
+        self._is_open = True
+
+    async def close(self) -> None:
+        """Close the connection, which lets go of all locks, and make no other."""
+        self._is_open = False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await hang_up(connection)
+
+    async def use(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
+        """Do something on the connection; again if that was lost meanwhile, and all locks with it."""
+        for _ in range(TRIES - 1):
+            try:
+                return await self._use(work)
+            except TimeoutError:  # nobody has time for another
+                raise
+            except _ENDED:
+                continue
+        return await self._use(work)
+
+    def has(self, name: str) -> bool:
+        """Tell whether a lock is held."""
+        return name in self._locks
+
+    async def lock(self, connection: Any, name: str, *, waits: bool = False) -> bool:
+        """Take a lock if nobody else has it, or wait for it for a moment; return whether it is held."""
+        if name not in self._locks:
+            try:
+                is_free = await connection.fetchval(self._queries.await_lock if waits else self._queries.try_lock, name)
+            except asyncpg.LockNotAvailableError:
+                return False
+            if is_free is False:  # of one that was waited for, nothing is said
+                return False
+            self._locks.add(name)
+        return True
+
+    async def may_be_silent(self, connection: Any, seconds: float) -> None:
+        """Let the server wait for a lease that lasts longer than others: it is renewed less often."""
+        wanted = min(seconds, LONGEST_SILENCE)
+        if wanted > self._silence:
+            await connection.execute(self._queries.set_silence, f"{1000 * wanted:.0f}ms")
+            self._silence = wanted
+
+    async def unlock(self, connection: Any, name: str) -> None:
+        """Let go of a lock, if it is held."""
+        if name in self._locks:
+            await connection.execute(self._queries.unlock, name)
+            self._locks.discard(name)
+
+    async def _use(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
+        try:
+            return await work(await self._connected())
+        except asyncpg.PostgresError as error:
+            if isinstance(error, _ENDED):
+                self._drop()
+            raise
+        except BaseException:  # also whoever stops waiting: the connection is in the middle of something
+            self._drop()
+            raise
+
+    async def _connected(self) -> Any:
+        if not self._is_open:
+            raise StoreError("the store is not open")
+        if self._connection is None or self._connection.is_closed():
+            self._locks, self._silence = set(), SILENCE
+            self._connection = await connect(self._address, SETTINGS, PATIENCE)
+            if not self._is_open:  # closed meanwhile
+                self._drop()
+                raise StoreError("the store is not open")
+        if not self._is_checked:
+            await self._check()
+            self._is_checked = True
+        return self._connection
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def _check(self) -> None:
+        """Raise StoreError if something in between deals out sessions: a lock would then say nothing of its holder."""
+        ours, name = self._connection, f"check {incarnation()}"
+        before = await ours.fetchval(self._queries.backend)
+        await ours.fetchval(self._queries.try_lock, name)
+        other = await connect(self._address, SETTINGS, PATIENCE)
+        try:
+            is_shared = await other.fetchval(self._queries.try_lock, name)
+            if is_shared:
+                await other.execute(self._queries.unlock, name)
+        finally:
+            await hang_up(other)
+        async with ours.transaction():
+            within = await ours.fetchval(self._queries.backend)
+        is_kept = await ours.fetchval(self._queries.unlock, name)
+        after = await ours.fetchval(self._queries.backend)
+        if is_shared or not is_kept or not before == within == after:
+            raise StoreError(
+                f"{self._address.title}: a pooler stands in between that gives one session to several clients, so that "
+                "locks of a session mean nothing; connect to the server itself, or let the pooler keep a session for "
+                "each client (pool_mode = session)"
+            )

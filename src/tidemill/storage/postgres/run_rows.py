@@ -1,0 +1,154 @@
+"""Runs and what belongs to them, as columns and back."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from tidemill.storage.postgres.texts import storable
+from tidemill.workflows.change import Change
+from tidemill.workflows.records import (
+    AttemptKey,
+    AttemptRow,
+    EventRow,
+    FireRow,
+    OutputRow,
+    RunRow,
+    TaskError,
+    TaskKey,
+    TaskRow,
+)
+from tidemill.workflows.states import RunState, TaskState
+
+CLAIMED = (TaskState.QUEUED, TaskState.RUNNING)
+
+_RUN_FIELDS = RunRow.__struct_fields__
+_TASK_FIELDS = tuple(field for field in TaskRow.__struct_fields__ if field not in ("index", "state"))
+_TIMES = ("created_at", "slot", "started_at", "ended_at", "since", "wake_at", "claimed_at", "at")
+_error = msgspec.json.Decoder(TaskError)
+
+
+def run_of(row: Any) -> RunRow:
+    """Return a run from its columns."""
+    return RunRow(**{field: row[field] for field in _RUN_FIELDS if field != "state"}, state=RunState(row["state"]))
+
+
+def task_of(row: Any) -> TaskRow:
+    """Return a task run from its columns."""
+    values = {field: row[field] for field in _TASK_FIELDS}
+    return TaskRow(**values, index=row["element"], state=TaskState(row["state"]))
+
+
+def keyed_task_of(row: Any) -> tuple[TaskKey, TaskRow]:
+    """Return a task run with its key."""
+    return TaskKey(row["run"], row["task"], row["element"]), task_of(row)
+
+
+def attempt_of(row: Any) -> AttemptRow:
+    """Return a try from its columns."""
+    run, task, element, attempt, *values, error = row
+    names = ("number", "executor", "worker", "claimed_at", "started_at", "ended_at", "outcome", "exit")
+    return AttemptRow(
+        key=AttemptKey(run, task, element, attempt),
+        error=None if error is None else _error.decode(error),
+        **dict(zip(names, values, strict=True)),
+    )
+
+
+def output_of(row: Any) -> OutputRow:
+    """Return a value from its columns."""
+    return OutputRow(key=TaskKey(row["run"], row["task"], row["element"]), value=row["value"])
+
+
+def event_of(row: Any) -> EventRow:
+    """Return an event from its columns."""
+    values = dict(row)
+    return EventRow(index=values.pop("element"), **values)
+
+
+def run_columns(row: RunRow) -> tuple[Any, ...]:
+    """Return a run column by column."""
+    values = msgspec.structs.asdict(row)
+    values["reason"] = storable(row.reason)
+    order = (
+        *("id", "tenant", "workflow", "version", "state", "params", "origin", "created_at", "slot", "started_at"),
+        *("ended_at", "reason", "max_active", "backfill", "revision", "clears"),
+    )
+    return tuple(values[name] for name in order)
+
+
+def task_columns(key: TaskKey, tenant: str, row: TaskRow, lease: float) -> tuple[Any, ...]:
+    """Return a task run column by column; in place of the end of its lease, the seconds until then."""
+    return (
+        *key,
+        tenant,
+        row.state,
+        row.variant,
+        row.size,
+        row.wake_at,
+        row.since,
+        row.attempt,
+        row.tries,
+        row.failures,
+        row.recoveries,
+        row.deferrals,
+        row.claimed_by,
+        lease if row.state in CLAIMED else None,
+        row.started_at,
+        row.ended_at,
+        storable(row.reason),
+        row.pool,
+        row.priority,
+        row.queue,
+        row.executor,
+    )
+
+
+def attempt_columns(row: AttemptRow) -> tuple[Any, ...]:
+    """Return a try column by column."""
+    return (
+        *row.key,
+        row.number,
+        row.executor,
+        row.worker,
+        row.claimed_at,
+        row.started_at,
+        row.ended_at,
+        row.outcome,
+        row.exit,
+        None if row.error is None else _encoded(row.error),
+    )
+
+
+def event_columns(row: EventRow) -> tuple[Any, ...]:
+    """Return an event column by column."""
+    what = (row.run, row.task, row.index, row.attempt, row.before, row.after)
+    return *what, row.at, row.actor, storable(row.reason)
+
+
+def fire_columns(row: FireRow) -> tuple[Any, ...]:
+    """Return a fire column by column."""
+    return row.tenant, row.workflow, row.key, row.slot, row.digest, row.run, row.at
+
+
+def check_times(change: Change) -> None:
+    """Raise ValueError for a time without a zone: the driver would take it for one of the machine's."""
+    for row in _rows(change):
+        for name in _TIMES:
+            time: datetime | None = getattr(row, name, None)
+            if time is not None and time.tzinfo is None:
+                raise ValueError(f"{type(row).__name__}.{name} has no time zone: {time}")
+
+
+def _rows(change: Change) -> Iterator[Any]:
+    yield from (row for row in (change.created, change.row, change.fire) if row is not None)
+    yield from (one.row for one in change.tasks)
+    lists: Sequence[Sequence[Any]] = (change.added, change.attempts, change.events)
+    for rows in lists:
+        yield from rows
+
+
+def _encoded(error: TaskError) -> bytes:
+    plain = (text.encode("utf-8", "backslashreplace").decode() for text in (error.type, error.message, error.traceback))
+    return msgspec.json.encode(TaskError(*plain))

@@ -1,0 +1,474 @@
+-- Statements about workflows. Locks are always taken in this order: leases, keys (pools and fires), task runs by key,
+-- runs by id. Whoever cannot keep to it skips what is locked.
+
+-- name: lock_leases
+SELECT name, epoch FROM tidemill.leases WHERE name = ANY($1::text[]) AND holder IS NOT NULL ORDER BY name FOR SHARE;
+
+-- name: lock_keys
+-- They come sorted. Whatever they guard is read by a later statement: this one does not see what it has waited for.
+SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key;
+
+-- name: lock_task_runs
+SELECT t.run, t.task, t.element, t.state, t.attempt, t.claimed_by, t.pool, t.lease_until
+FROM tidemill.task_runs AS t
+JOIN unnest($1::text[], $2::text[], $3::integer[]) AS asked (run, task, element) USING (run, task, element)
+ORDER BY t.run, t.task, t.element
+FOR UPDATE OF t;
+
+-- name: lock_runs
+SELECT id, tenant, state, clears, revision FROM tidemill.runs WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE;
+
+-- name: known_task_runs
+-- Without a lock, since nobody adds any while their run is locked.
+SELECT t.run, t.task, t.element, t.state, t.attempt, t.claimed_by, t.pool, t.lease_until
+FROM tidemill.task_runs AS t
+JOIN unnest($1::text[], $2::text[], $3::integer[]) AS asked (run, task, element) USING (run, task, element);
+
+-- name: fires_of_slots
+SELECT DISTINCT tenant, workflow, key, slot
+FROM tidemill.fires
+JOIN unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) AS asked (tenant, workflow, key, slot)
+    USING (tenant, workflow, key, slot);
+
+-- name: fires_of_digests
+-- Those whose runs have not ended, or may be about to begin again.
+SELECT DISTINCT f.tenant, f.workflow, f.key, f.digest, f.run
+FROM tidemill.fires AS f
+JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS asked (tenant, workflow, key, digest)
+    USING (tenant, workflow, key, digest)
+JOIN tidemill.runs AS r ON r.id = f.run
+WHERE r.state IN ('queued', 'running') OR r.id = ANY($5::text[]);
+
+-- name: used_slots
+SELECT tenant, pool, count(*) AS used
+FROM tidemill.task_runs
+WHERE state IN ('queued', 'running') AND pool IS NOT NULL
+    AND (tenant, pool) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+GROUP BY tenant, pool;
+
+-- name: insert_runs
+-- $17 says who writes: one notice for the transaction, however many rows it is said for.
+INSERT INTO tidemill.runs (
+    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
+    backfill, revision, clears
+)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::timestamptz[],
+    $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::text[], $13::integer[], $14::text[],
+    $15::bigint[], $16::bigint[]
+)
+RETURNING pg_notify('tidemill_runs', $17);
+
+-- name: update_runs
+UPDATE tidemill.runs AS r SET
+    revision = n.revision,
+    clears = n.clears,
+    state = CASE WHEN n.moves THEN n.state ELSE r.state END,
+    started_at = CASE WHEN n.moves THEN n.started_at ELSE r.started_at END,
+    ended_at = CASE WHEN n.moves THEN n.ended_at ELSE r.ended_at END,
+    reason = CASE WHEN n.moves THEN n.reason ELSE r.reason END
+FROM unnest(
+    $1::text[], $2::bigint[], $3::bigint[], $4::boolean[], $5::text[], $6::timestamptz[], $7::timestamptz[], $8::text[]
+) AS n (id, revision, clears, moves, state, started_at, ended_at, reason)
+WHERE r.id = n.id
+RETURNING pg_notify('tidemill_runs', $9);
+
+-- name: delete_task_runs
+DELETE FROM tidemill.task_runs AS t
+USING unnest($1::text[], $2::text[], $3::integer[]) AS gone (run, task, element)
+WHERE t.run = gone.run AND t.task = gone.task AND t.element = gone.element;
+
+-- name: insert_task_runs
+-- $24 is the store's time, if somebody gave it one; `lease` the seconds from then, if it is to be leased anew.
+INSERT INTO tidemill.task_runs (
+    run, task, element, tenant, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
+    claimed_by, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
+)
+SELECT
+    run, task, element, tenant, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
+    claimed_by, coalesce($24::timestamptz, clock_timestamp()) + lease * interval '1 second', started_at, ended_at,
+    reason, pool, priority, queue, executor
+FROM unnest(
+    $1::text[], $2::text[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::timestamptz[],
+    $9::timestamptz[], $10::integer[], $11::integer[], $12::integer[], $13::integer[], $14::integer[], $15::text[],
+    $16::double precision[], $17::timestamptz[], $18::timestamptz[], $19::text[], $20::text[], $21::integer[],
+    $22::text[], $23::text[]
+) AS n (
+    run, task, element, tenant, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
+    claimed_by, lease, started_at, ended_at, reason, pool, priority, queue, executor
+);
+
+-- name: update_task_runs
+UPDATE tidemill.task_runs AS t SET
+    state = n.state,
+    variant = n.variant,
+    size = n.size,
+    wake_at = n.wake_at,
+    since = n.since,
+    attempt = n.attempt,
+    tries = n.tries,
+    failures = n.failures,
+    recoveries = n.recoveries,
+    deferrals = n.deferrals,
+    claimed_by = n.claimed_by,
+    lease_until = coalesce($24::timestamptz, clock_timestamp()) + n.lease * interval '1 second',
+    started_at = n.started_at,
+    ended_at = n.ended_at,
+    reason = n.reason,
+    pool = n.pool,
+    priority = n.priority,
+    queue = n.queue,
+    executor = n.executor
+FROM unnest(
+    $1::text[], $2::text[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::timestamptz[],
+    $9::timestamptz[], $10::integer[], $11::integer[], $12::integer[], $13::integer[], $14::integer[], $15::text[],
+    $16::double precision[], $17::timestamptz[], $18::timestamptz[], $19::text[], $20::text[], $21::integer[],
+    $22::text[], $23::text[]
+) AS n (
+    run, task, element, tenant, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
+    claimed_by, lease, started_at, ended_at, reason, pool, priority, queue, executor
+)
+WHERE t.run = n.run AND t.task = n.task AND t.element = n.element;
+
+-- name: put_attempts
+INSERT INTO tidemill.attempts (
+    run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error
+)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::text[], $7::text[], $8::timestamptz[],
+    $9::timestamptz[], $10::timestamptz[], $11::text[], $12::integer[], $13::bytea[]
+)
+ON CONFLICT (run, task, element, attempt) DO UPDATE SET
+    started_at = excluded.started_at,
+    ended_at = excluded.ended_at,
+    outcome = excluded.outcome,
+    exit = excluded.exit,
+    error = excluded.error;
+
+-- name: forget_outputs
+DELETE FROM tidemill.outputs WHERE (run, task) IN (SELECT * FROM unnest($1::text[], $2::text[]));
+
+-- name: put_outputs
+INSERT INTO tidemill.outputs (run, task, element, value)
+SELECT * FROM unnest($1::text[], $2::text[], $3::integer[], $4::bytea[])
+ON CONFLICT (run, task, element) DO UPDATE SET value = excluded.value;
+
+-- name: add_events
+INSERT INTO tidemill.run_events (run, task, element, attempt, before, after, at, actor, reason)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::integer[], $4::integer[], $5::text[], $6::text[], $7::timestamptz[], $8::text[],
+    $9::text[]
+);
+
+-- name: add_fires
+INSERT INTO tidemill.fires (tenant, workflow, key, slot, digest, run, at)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::timestamptz[]
+);
+
+-- name: wanted_pools
+SELECT DISTINCT tenant, pool FROM tidemill.task_runs WHERE state = 'scheduled' AND pool = ANY($1::text[]);
+
+-- name: pick_task_runs
+-- The order is that of the index, so that only what is picked is looked at.
+SELECT t.run, t.task, t.element, t.tenant, t.pool, t.executor
+FROM tidemill.task_runs AS t
+JOIN tidemill.runs AS r ON r.id = t.run
+WHERE t.state = 'scheduled'
+    AND t.executor = ANY($1::text[])
+    AND ($2::text[] IS NULL OR t.queue = ANY($2::text[]))
+    AND (t.pool IS NULL OR (t.tenant, t.pool) IN (SELECT * FROM unnest($3::text[], $4::text[])))
+    AND (r.tenant, r.workflow, r.version) IN (SELECT * FROM unnest($5::text[], $6::text[], $7::text[]))
+    AND NOT EXISTS (
+        SELECT FROM tidemill.workflow_pauses AS p WHERE p.tenant = r.tenant AND p.workflow = r.workflow
+    )
+ORDER BY t.priority DESC, t.since, t.run, t.task, t.element
+LIMIT $8
+FOR UPDATE OF t SKIP LOCKED;
+
+-- name: claim_task_runs
+UPDATE tidemill.task_runs AS t SET
+    state = 'queued',
+    attempt = t.attempt + 1,
+    tries = t.tries + 1,
+    claimed_by = $4,
+    lease_until = coalesce($7::timestamptz, clock_timestamp()) + $5::double precision * interval '1 second',
+    since = $6::timestamptz,
+    started_at = NULL,
+    ended_at = NULL,
+    reason = ''
+FROM unnest($1::text[], $2::text[], $3::integer[]) AS picked (run, task, element)
+WHERE t.run = picked.run AND t.task = picked.task AND t.element = picked.element
+RETURNING t.*;
+
+-- name: touch_runs
+WITH held AS MATERIALIZED (
+    SELECT r.id, n.times
+    FROM tidemill.runs AS r
+    JOIN unnest($1::text[], $2::bigint[]) AS n (id, times) ON n.id = r.id
+    ORDER BY r.id
+    FOR UPDATE OF r
+)
+UPDATE tidemill.runs AS r SET revision = r.revision + held.times
+FROM held
+WHERE r.id = held.id
+RETURNING r.*, pg_notify('tidemill_runs', $3);
+
+-- name: beat
+-- What is locked is being changed at this moment, perhaps by somebody who waits for us: it is renewed next time.
+WITH living AS MATERIALIZED (
+    SELECT t.run, t.task, t.element, t.attempt
+    FROM tidemill.task_runs AS t
+    JOIN unnest($2::text[], $3::text[], $4::integer[], $5::integer[]) AS asked (run, task, element, attempt)
+        USING (run, task, element, attempt)
+    WHERE t.state IN ('queued', 'running') AND t.claimed_by = $1
+), free AS MATERIALIZED (
+    SELECT t.run, t.task, t.element
+    FROM tidemill.task_runs AS t
+    JOIN living USING (run, task, element, attempt)
+    WHERE t.state IN ('queued', 'running') AND t.claimed_by = $1
+    FOR UPDATE OF t SKIP LOCKED
+), renewed AS (
+    UPDATE tidemill.task_runs AS t
+    SET lease_until = coalesce($7::timestamptz, clock_timestamp()) + $6::double precision * interval '1 second'
+    FROM free
+    WHERE t.run = free.run AND t.task = free.task AND t.element = free.element
+)
+SELECT run, task, element, attempt FROM living;
+
+-- name: active_runs
+SELECT id, revision FROM tidemill.runs WHERE state IN ('queued', 'running') ORDER BY created_at, id;
+
+-- name: runs
+SELECT * FROM tidemill.runs WHERE id = ANY($1::text[]) ORDER BY created_at, id;
+
+-- name: task_runs
+SELECT * FROM tidemill.task_runs WHERE run = ANY($1::text[]) ORDER BY run, task, element;
+
+-- name: find_runs
+SELECT * FROM tidemill.runs
+WHERE tenant = $1 AND (cardinality($2::text[]) = 0 OR state = ANY($2::text[]))
+ORDER BY created_at DESC, id DESC
+LIMIT $3;
+
+-- name: find_runs_of_workflow
+SELECT * FROM tidemill.runs
+WHERE tenant = $1 AND (cardinality($2::text[]) = 0 OR state = ANY($2::text[])) AND workflow = $4
+ORDER BY created_at DESC, id DESC
+LIMIT $3;
+
+-- name: find_runs_of_backfill
+SELECT * FROM tidemill.runs
+WHERE tenant = $1 AND (cardinality($2::text[]) = 0 OR state = ANY($2::text[])) AND backfill = $4
+    AND ($5::text IS NULL OR workflow = $5)
+ORDER BY created_at DESC, id DESC
+LIMIT $3;
+
+-- name: find_active_runs
+SELECT * FROM tidemill.runs
+WHERE state IN ('queued', 'running')
+    AND tenant = $1 AND state = ANY($2::text[]) AND ($4::text IS NULL OR workflow = $4)
+ORDER BY created_at DESC, id DESC
+LIMIT $3;
+
+-- name: overdue_task_runs
+SELECT * FROM tidemill.task_runs
+WHERE state IN ('queued', 'running') AND lease_until <= coalesce($1::timestamptz, clock_timestamp())
+ORDER BY lease_until, run, task, element
+LIMIT $2;
+
+-- name: claimed_task_runs
+SELECT * FROM tidemill.task_runs
+WHERE state IN ('queued', 'running') AND claimed_by = ANY($1::text[])
+ORDER BY run, task, element;
+
+-- name: claimants
+SELECT DISTINCT claimed_by FROM tidemill.task_runs WHERE state IN ('queued', 'running') AND claimed_by IS NOT NULL;
+
+-- name: orphans
+SELECT r.id
+FROM tidemill.runs AS r
+WHERE r.state = 'running'
+    AND r.created_at < $1
+    AND NOT EXISTS (
+        SELECT FROM tidemill.task_runs AS t
+        WHERE t.run = r.id AND t.state IN ('scheduled', 'queued', 'running', 'up_for_retry', 'deferred')
+    )
+    AND NOT EXISTS (SELECT FROM tidemill.run_events AS e WHERE e.run = r.id AND e.at >= $1)
+ORDER BY r.created_at, r.id
+LIMIT $2;
+
+-- name: outputs
+SELECT run, task, element, value FROM tidemill.outputs
+WHERE run = $1 AND task = ANY($2::text[])
+ORDER BY task, element;
+
+-- name: attempts
+SELECT * FROM tidemill.attempts WHERE run = $1 ORDER BY task, element, attempt;
+
+-- name: events
+SELECT run, task, element, attempt, before, after, at, actor, reason FROM tidemill.run_events WHERE run = $1 ORDER BY id;
+
+-- name: fired_slots
+SELECT slot FROM tidemill.fires
+WHERE tenant = $1 AND workflow = $2 AND key = $3 AND slot BETWEEN $4 AND $5;
+
+-- name: pick_ended_runs
+SELECT id FROM tidemill.runs
+WHERE state IN ('success', 'failed', 'cancelled') AND ended_at < $1
+ORDER BY ended_at, id
+LIMIT $2
+FOR UPDATE SKIP LOCKED;
+
+-- name: busy_runs
+-- Of these runs, those that somebody is about to change.
+WITH free AS MATERIALIZED (
+    SELECT run, task, element FROM tidemill.task_runs WHERE run = ANY($1::text[]) FOR UPDATE SKIP LOCKED
+)
+SELECT DISTINCT run FROM tidemill.task_runs
+WHERE run = ANY($1::text[]) AND (run, task, element) NOT IN (SELECT run, task, element FROM free);
+
+-- name: delete_runs
+WITH a AS (DELETE FROM tidemill.task_runs WHERE run = ANY($1::text[])),
+    b AS (DELETE FROM tidemill.attempts WHERE run = ANY($1::text[])),
+    c AS (DELETE FROM tidemill.outputs WHERE run = ANY($1::text[])),
+    d AS (DELETE FROM tidemill.run_events WHERE run = ANY($1::text[])),
+    e AS (DELETE FROM tidemill.notes WHERE run = ANY($1::text[])),
+    f AS (DELETE FROM tidemill.logs WHERE run = ANY($1::text[]))
+DELETE FROM tidemill.runs WHERE id = ANY($1::text[]);
+
+-- name: put_note
+INSERT INTO tidemill.notes (run, is_of_task, task, text, at) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (run, is_of_task, task) DO UPDATE SET text = excluded.text, at = excluded.at;
+
+-- name: remove_note
+DELETE FROM tidemill.notes WHERE run = $1 AND is_of_task = $2 AND task = $3;
+
+-- name: notes
+SELECT run, is_of_task, task, text, at FROM tidemill.notes WHERE run = $1 ORDER BY is_of_task, task;
+
+-- name: put_version
+INSERT INTO tidemill.workflow_versions (tenant, workflow, version, spec, seen_at) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (tenant, workflow, version) DO NOTHING;
+
+-- name: version
+SELECT spec, seen_at FROM tidemill.workflow_versions WHERE tenant = $1 AND workflow = $2 AND version = $3;
+
+-- name: versions
+SELECT workflow, version, spec, seen_at FROM tidemill.workflow_versions WHERE tenant = $1
+ORDER BY workflow, seen_at, version;
+
+-- name: schedule
+SELECT tenant, workflow, key, rule, last, dropped FROM tidemill.schedules
+WHERE tenant = $1 AND workflow = $2 AND key = $3;
+
+-- name: move_schedule
+INSERT INTO tidemill.schedules AS known (tenant, workflow, key, rule, last, dropped) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (tenant, workflow, key) DO UPDATE SET
+    rule = excluded.rule,
+    last = CASE WHEN known.rule = excluded.rule THEN greatest(known.last, excluded.last) ELSE excluded.last END,
+    dropped = greatest(known.dropped, excluded.dropped);
+
+-- name: pause_workflow
+INSERT INTO tidemill.workflow_pauses (tenant, workflow) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+
+-- name: resume_workflow
+DELETE FROM tidemill.workflow_pauses WHERE tenant = $1 AND workflow = $2;
+
+-- name: paused_workflows
+SELECT tenant, workflow FROM tidemill.workflow_pauses;
+
+-- name: put_owner
+INSERT INTO tidemill.owners (id, host, boot, pid, started, at) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (id) DO UPDATE SET
+    host = excluded.host, boot = excluded.boot, pid = excluded.pid, started = excluded.started, at = excluded.at;
+
+-- name: owners
+SELECT id, host, boot, pid, started, at FROM tidemill.owners ORDER BY at, id;
+
+-- name: forget_owners
+DELETE FROM tidemill.owners WHERE id = ANY($1::text[]);
+
+-- name: append_logs
+INSERT INTO tidemill.logs (run, task, element, attempt, number, payload)
+SELECT * FROM unnest($1::text[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::bytea[])
+ON CONFLICT (run, task, element, attempt, number) DO NOTHING;
+
+-- name: logs
+SELECT run, task, element, attempt, number, payload FROM tidemill.logs
+WHERE run = $1 AND task = $2 AND element = $3 AND (attempt, number) > ($4, $5)
+ORDER BY attempt, number
+LIMIT $6;
+
+-- name: put_backfill
+INSERT INTO tidemill.backfills (id, tenant, workflow, run_limit, created_at, cancelled_at)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (id) DO UPDATE SET
+    tenant = excluded.tenant,
+    workflow = excluded.workflow,
+    run_limit = excluded.run_limit,
+    created_at = excluded.created_at,
+    cancelled_at = excluded.cancelled_at;
+
+-- name: backfill
+SELECT id, tenant, workflow, run_limit AS "limit", created_at, cancelled_at FROM tidemill.backfills WHERE id = $1;
+
+-- name: current_lease
+SELECT holder, epoch FROM tidemill.leases WHERE name = $1 AND holder IS NOT NULL;
+
+-- name: lease
+SELECT epoch, holder, expires_at <= coalesce($2::timestamptz, clock_timestamp()) AS has_run_out,
+    backend IN (SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()) AS is_connected
+FROM tidemill.leases WHERE name = $1;
+
+-- name: take_lease
+-- The conditions hold for the row as it is once nobody else has it locked: no renewal slips in between.
+INSERT INTO tidemill.leases AS known (name, epoch, holder, expires_at, backend)
+VALUES (
+    $1, 1, $2, coalesce($6::timestamptz, clock_timestamp()) + $3::double precision * interval '1 second',
+    pg_backend_pid()
+)
+ON CONFLICT (name) DO UPDATE SET
+    epoch = known.epoch + 1,
+    holder = excluded.holder,
+    expires_at = coalesce($6::timestamptz, clock_timestamp()) + $3::double precision * interval '1 second',
+    backend = excluded.backend
+WHERE known.epoch = $4 AND ($5::boolean OR known.expires_at <= coalesce($6::timestamptz, clock_timestamp()))
+RETURNING epoch;
+
+-- name: renew_lease
+UPDATE tidemill.leases SET
+    expires_at = coalesce($4::timestamptz, clock_timestamp()) + $3::double precision * interval '1 second',
+    backend = pg_backend_pid()
+WHERE name = $1 AND epoch = $2 AND holder IS NOT NULL
+RETURNING epoch;
+
+-- name: release_lease
+UPDATE tidemill.leases SET holder = NULL WHERE name = $1 AND epoch = $2;
+
+-- name: try_lock
+SELECT pg_try_advisory_lock(hashtext('tidemill lease'), hashtext($1));
+
+-- name: await_lock
+SELECT pg_advisory_lock(hashtext('tidemill lease'), hashtext($1));
+
+-- name: unlock
+SELECT pg_advisory_unlock(hashtext('tidemill lease'), hashtext($1));
+
+-- name: end_holder
+-- Only the session that the row names, and only while that holds the lock: others are about to take the office.
+SELECT pg_terminate_backend(pid)
+FROM pg_locks
+JOIN tidemill.leases ON backend = pid
+WHERE name = $1 AND epoch = $2 AND pid <> pg_backend_pid()
+    AND locktype = 'advisory' AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND objsubid = 2 -- of two numbers
+    AND classid::bigint = hashtext('tidemill lease')::bigint & 4294967295
+    AND objid::bigint = hashtext($1)::bigint & 4294967295;
+
+-- name: backend
+SELECT pg_backend_pid();
+
+-- name: set_silence
+SELECT set_config('idle_session_timeout', $1, false);

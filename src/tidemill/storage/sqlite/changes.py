@@ -1,0 +1,135 @@
+"""Changes of runs in SQLite: written step by step inside a savepoint, which is taken back if one step is refused.
+
+A write transaction is the only one at a time, so whatever was read inside it is still so when it commits. The guards
+are the statements' own: an update that finds fewer rows than it was given tells that something has changed.
+"""
+
+import sqlite3
+from typing import Any
+
+from tidemill.storage.queries import Queries
+from tidemill.storage.sqlite.run_rows import (
+    columns_of_attempt,
+    columns_of_event,
+    columns_of_run,
+    columns_of_task,
+    guard_of,
+    micros,
+)
+from tidemill.storage.sqlite.times import to_micros
+from tidemill.workflows.change import Applied, Change, Refused
+from tidemill.workflows.records import FireRow, RunRow
+
+
+class PreparedChange:
+    """A change as columns, ready to be written; what cannot be stored has been refused before it gets here."""
+
+    def __init__(self, change: Change, queries: Queries, lease_until: int) -> None:
+        self._change = change
+        self._queries = queries
+        run, row = change.run, change.row
+        self._created = None if change.created is None else columns_of_run(change.created)
+        self._row = None if row is None else (*_changing(row), run)
+        self._removed = [guard_of(run, found) for found in change.removed]
+        self._tasks = [
+            (*columns_of_task(one.row, lease_until), *guard_of(run, one.found), micros(one.unrenewed))
+            for one in change.tasks
+        ]
+        self._added = [(one.task, one.index, *columns_of_task(one, lease_until)) for one in change.added]
+        self._attempts = [columns_of_attempt(one) for one in change.attempts]
+        self._outputs = [(*one.key, one.value) for one in change.outputs]
+        self._events = [columns_of_event(one) for one in change.events]
+        self._fire = None if change.fire is None else _columns_of_fire(change.fire)
+
+    def __call__(self, connection: sqlite3.Connection) -> Applied | Refused:
+        """Write the change, or nothing at all."""
+        connection.execute("SAVEPOINT change")
+        result = self._write(connection)
+        if isinstance(result, Refused):
+            connection.execute("ROLLBACK TO change")
+        connection.execute("RELEASE change")
+        return result
+
+    def _write(self, connection: sqlite3.Connection) -> Applied | Refused:
+        fence = self._change.fence
+        if fence is not None and not _holds(connection, self._queries.holds_office, fence):
+            return Refused("fenced")
+        touched = self._write_run(connection)
+        if touched is None or not self._write_tasks(connection, touched[1]):
+            return Refused("stale")
+        if self._fire is not None and not self._write_fire(connection, self._fire):
+            return Refused("fired")
+        if not all(self._has_room(connection, *limit) for limit in self._change.pools):
+            return Refused("full")
+        self._write_rest(connection)
+        return Applied(touched[0])
+
+    def _write_run(self, connection: sqlite3.Connection) -> tuple[int, str] | None:
+        """Write the run itself; return its revision and tenant, or None if it is not as it was found."""
+        if self._created is not None and not connection.execute(self._queries.add_run, self._created).rowcount:
+            return None
+        change = self._change
+        guard: tuple[Any, ...] = (change.run, int(change.intervenes))
+        if change.found is None:
+            statement = self._queries.touch_run
+        else:
+            statement = self._queries.touch_found_run
+            guard += (str(change.found.state), change.found.clears)
+        touched: tuple[int, str] | None = connection.execute(statement, guard).fetchone()
+        if touched is not None and self._row is not None:
+            connection.execute(self._queries.change_run, self._row)
+        return touched
+
+    def _write_tasks(self, connection: sqlite3.Connection, tenant: str) -> bool:
+        """Write the task runs; return whether all of them were as they were found."""
+        queries, run = self._queries, self._change.run
+        added = [(run, tenant, *columns) for columns in self._added]
+        return (
+            _reaches_all(connection, queries.remove_task, self._removed)
+            and _reaches_all(connection, queries.change_task, self._tasks)
+            and _reaches_all(connection, queries.add_task, added)
+        )
+
+    def _write_fire(self, connection: sqlite3.Connection, fire: tuple[Any, ...]) -> bool:
+        tenant, workflow, key, *_, digest = fire
+        payload = (tenant, workflow, key, digest)
+        if digest is not None and _holds(connection, self._queries.is_digest_active, payload):
+            return False
+        return connection.execute(self._queries.add_fire, fire).rowcount == 1
+
+    def _has_room(self, connection: sqlite3.Connection, tenant: str, pool: str, slots: int) -> bool:
+        return count_pool(connection, self._queries, tenant, pool) <= slots
+
+    def _write_rest(self, connection: sqlite3.Connection) -> None:
+        queries, change = self._queries, self._change
+        if change.forgotten:
+            connection.executemany(queries.forget_outputs, [(change.run, task) for task in change.forgotten])
+        if self._outputs:
+            connection.executemany(queries.put_output, self._outputs)
+        if self._attempts:
+            connection.executemany(queries.put_attempt, self._attempts)
+        if self._events:
+            connection.executemany(queries.add_event, self._events)
+
+
+def count_pool(connection: sqlite3.Connection, queries: Queries, tenant: str, pool: str) -> int:
+    """Return how many task runs of a pool are queued or running in a tenant."""
+    (count,) = connection.execute(queries.count_pool, (tenant, pool)).fetchone()
+    return int(count)
+
+
+def _reaches_all(connection: sqlite3.Connection, statement: str, rows: list[tuple[Any, ...]]) -> bool:
+    return not rows or connection.executemany(statement, rows).rowcount == len(rows)
+
+
+def _holds(connection: sqlite3.Connection, statement: str, values: tuple[Any, ...]) -> bool:
+    (answer,) = connection.execute(statement, values).fetchone()
+    return bool(answer)
+
+
+def _changing(row: RunRow) -> tuple[Any, ...]:
+    return (str(row.state), micros(row.started_at), micros(row.ended_at), row.reason)
+
+
+def _columns_of_fire(fire: FireRow) -> tuple[Any, ...]:
+    return (fire.tenant, fire.workflow, fire.key, fire.run, to_micros(fire.at), micros(fire.slot), fire.digest)

@@ -1,0 +1,76 @@
+"""Claims in SQLite: which scheduled task runs somebody gets, and what becomes of them."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from tidemill.storage.queries import Queries
+from tidemill.storage.run_ports import Claim, Claimed
+from tidemill.storage.sqlite.changes import count_pool
+from tidemill.storage.sqlite.run_rows import run_of, task_of
+from tidemill.storage.sqlite.times import to_micros
+from tidemill.workflows.records import TaskKey, TaskRow
+
+
+class PreparedClaim:
+    """A claim, ready to be answered inside a write transaction: nobody else claims at the same time."""
+
+    def __init__(self, claim: Claim, queries: Queries, lease_until: int) -> None:
+        self._claim = claim
+        self._queries = queries
+        self._lease_until = lease_until
+        self._at = to_micros(claim.at)
+
+    def __call__(self, connection: sqlite3.Connection) -> list[Claimed]:
+        """Make task runs queued for whoever asked, and return them."""
+        keys = list(self._chosen(connection))
+        if not keys:
+            return []
+        given = [self._queue(connection, key) for key in keys]
+        self._record(connection, given)
+        runs = sorted({key.run for key in keys})
+        connection.executemany(self._queries.touch_run, [(run, 0) for run in runs])
+        rows = {row[0]: run_of(row) for row in connection.execute(self._queries.runs_of, (json.dumps(runs),))}
+        return [Claimed(rows[key.run], task) for key, task in given]
+
+    def _chosen(self, connection: sqlite3.Connection) -> Iterator[TaskKey]:
+        """Yield what there is room for, in the executors and in the pools; read no further than that."""
+        room = {executor: free for executor, free in self._claim.executors.items() if free > 0}
+        left: dict[tuple[str, str], int] = {}
+        for executor, tenant, pool, *key in self._candidates(connection) if room else ():
+            if executor not in room:
+                continue
+            if pool is not None:
+                if (tenant, pool) not in left:
+                    taken = count_pool(connection, self._queries, tenant, pool)
+                    left[tenant, pool] = self._claim.pools[pool] - taken
+                if left[tenant, pool] <= 0:
+                    continue
+                left[tenant, pool] -= 1
+            room[executor] -= 1
+            yield TaskKey(*key)
+            if not room[executor]:
+                del room[executor]
+                if not room:
+                    return
+
+    def _candidates(self, connection: sqlite3.Connection) -> Iterator[Any]:
+        claim = self._claim
+        queues = None if claim.queues is None else json.dumps(list(claim.queues))
+        values = (json.dumps(list(claim.executors)), queues, json.dumps(list(claim.pools)))
+        return connection.execute(self._queries.claimable, (*values, json.dumps(list(claim.loaded))))
+
+    def _queue(self, connection: sqlite3.Connection, key: TaskKey) -> tuple[TaskKey, TaskRow]:
+        values = (self._claim.owner, self._lease_until, self._at, *key)
+        return task_of(connection.execute(self._queries.claim_task, values).fetchone())
+
+    def _record(self, connection: sqlite3.Connection, given: list[tuple[TaskKey, TaskRow]]) -> None:
+        """Write an attempt and an event of each."""
+        owner, at = self._claim.owner, self._at
+        attempts = [
+            (*key, row.attempt, row.tries, row.executor, owner, at, None, None, "", None, None) for key, row in given
+        ]
+        connection.executemany(self._queries.put_attempt, attempts)
+        events = [(*key, row.attempt, "scheduled", "queued", at, owner, "") for key, row in given]
+        connection.executemany(self._queries.add_event, events)

@@ -1,0 +1,49 @@
+"""Leases in SQLite."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
+
+from tidemill.storage.queries import Queries
+from tidemill.storage.run_ports import Lease, Leases
+from tidemill.storage.sqlite.database import Database
+from tidemill.storage.sqlite.times import to_micros
+
+
+class SqliteLeases(Leases):
+    """The table `leases`."""
+
+    def __init__(self, database: Database, queries: Queries, now: Callable[[], datetime]) -> None:
+        self._database = database
+        self._queries = queries
+        self._now = now
+
+    async def take(self, name: str, holder: str, ttl: float, dead: Collection[str] = ()) -> int | None:
+        now = self._now()
+        values = {
+            "name": name,
+            "holder": holder,
+            "now": to_micros(now),
+            "until": to_micros(now + timedelta(seconds=ttl)),
+            "dead": json.dumps(list(dead)),
+        }
+
+        def write(connection: sqlite3.Connection) -> int | None:
+            taken = connection.execute(self._queries.take_office, values).fetchone()
+            return None if taken is None else int(taken[0])
+
+        return await self._database.write(write)
+
+    async def renew(self, name: str, epoch: int, ttl: float) -> bool:
+        values = (to_micros(self._now() + timedelta(seconds=ttl)), name, epoch)
+        return await self._database.write(
+            lambda connection: connection.execute(self._queries.renew_office, values).rowcount == 1
+        )
+
+    async def release(self, name: str, epoch: int) -> None:
+        await self._database.write_many(self._queries.release_office, [(name, epoch)])
+
+    async def current(self, name: str) -> Lease | None:
+        rows = await self._database.rows(self._queries.holder_of, (name,))
+        return Lease(*rows[0]) if rows else None

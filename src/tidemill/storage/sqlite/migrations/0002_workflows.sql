@@ -1,0 +1,193 @@
+-- What workflows leave behind: runs with all that belongs to them, fires, and the small tables beside them.
+-- Times are microseconds since 1970 in UTC.
+
+CREATE TABLE runs (
+    id TEXT NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    version TEXT NOT NULL,
+    state TEXT NOT NULL,
+    params BLOB NOT NULL,
+    origin TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    slot INTEGER,
+    started_at INTEGER,
+    ended_at INTEGER,
+    reason TEXT NOT NULL,
+    max_active INTEGER NOT NULL,
+    backfill TEXT,
+    revision INTEGER NOT NULL,
+    clears INTEGER NOT NULL
+) STRICT;
+
+-- Only what is active: the loop looks here, however many runs have ended, and at nothing else.
+CREATE INDEX runs_active ON runs (created_at, id, revision, state) WHERE state IN ('queued', 'running');
+
+CREATE INDEX runs_by_workflow ON runs (tenant, workflow, created_at, id);
+
+CREATE INDEX runs_by_tenant ON runs (tenant, created_at, id);
+
+CREATE INDEX runs_by_backfill ON runs (backfill, created_at, id) WHERE backfill IS NOT NULL;
+
+CREATE INDEX runs_by_end ON runs (ended_at, id) WHERE ended_at IS NOT NULL;
+
+-- The tenant is the run's: pools are counted by it.
+CREATE TABLE task_runs (
+    run TEXT NOT NULL,
+    task TEXT NOT NULL,
+    element INTEGER NOT NULL, -- -1 unless it is one element of a mapping
+    tenant TEXT NOT NULL,
+    state TEXT NOT NULL,
+    variant TEXT,
+    size INTEGER,
+    wake_at INTEGER,
+    since INTEGER,
+    attempt INTEGER NOT NULL,
+    tries INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    recoveries INTEGER NOT NULL,
+    deferrals INTEGER NOT NULL,
+    claimed_by TEXT,
+    lease_until INTEGER,
+    started_at INTEGER,
+    ended_at INTEGER,
+    reason TEXT NOT NULL,
+    pool TEXT,
+    priority INTEGER NOT NULL,
+    queue TEXT NOT NULL,
+    executor TEXT NOT NULL,
+    PRIMARY KEY (run, task, element)
+) STRICT, WITHOUT ROWID;
+
+-- In the order in which they are given away.
+CREATE INDEX task_runs_scheduled ON task_runs (priority DESC, since, run, task, element) WHERE state = 'scheduled';
+
+CREATE INDEX task_runs_claimed ON task_runs (lease_until, claimed_by) WHERE state IN ('queued', 'running');
+
+CREATE INDEX task_runs_in_pools ON task_runs (tenant, pool)
+WHERE pool IS NOT NULL AND state IN ('queued', 'running');
+
+CREATE TABLE attempts (
+    run TEXT NOT NULL,
+    task TEXT NOT NULL,
+    element INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    executor TEXT NOT NULL,
+    worker TEXT NOT NULL,
+    claimed_at INTEGER NOT NULL,
+    started_at INTEGER,
+    ended_at INTEGER,
+    outcome TEXT NOT NULL,
+    exit INTEGER,
+    error BLOB, -- JSON
+    PRIMARY KEY (run, task, element, attempt)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE outputs (
+    run TEXT NOT NULL,
+    task TEXT NOT NULL,
+    element INTEGER NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (run, task, element)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE run_events (
+    position INTEGER PRIMARY KEY, -- what was written later has a higher one
+    run TEXT NOT NULL,
+    task TEXT,
+    element INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    before TEXT NOT NULL,
+    after TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    reason TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX run_events_by_run ON run_events (run);
+
+-- They outlive their runs: no slot is fired twice.
+CREATE TABLE fires (
+    tenant TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    key TEXT NOT NULL,
+    run TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    slot INTEGER,
+    digest TEXT
+) STRICT;
+
+CREATE UNIQUE INDEX fires_by_slot ON fires (tenant, workflow, key, slot) WHERE slot IS NOT NULL;
+
+CREATE INDEX fires_by_digest ON fires (tenant, workflow, key, digest, run) WHERE digest IS NOT NULL;
+
+CREATE TABLE workflow_versions (
+    tenant TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    version TEXT NOT NULL,
+    spec BLOB NOT NULL,
+    seen_at INTEGER NOT NULL,
+    PRIMARY KEY (tenant, workflow, version)
+) STRICT;
+
+CREATE TABLE schedules (
+    tenant TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    key TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    last INTEGER NOT NULL,
+    dropped INTEGER NOT NULL,
+    PRIMARY KEY (tenant, workflow, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE workflow_pauses (
+    tenant TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    PRIMARY KEY (tenant, workflow)
+) STRICT, WITHOUT ROWID;
+
+-- An office that nobody has keeps its row, so that no epoch comes twice.
+CREATE TABLE leases (
+    name TEXT NOT NULL PRIMARY KEY,
+    holder TEXT,
+    epoch INTEGER NOT NULL,
+    until INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE owners (
+    id TEXT NOT NULL PRIMARY KEY,
+    host TEXT NOT NULL,
+    boot TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    started TEXT NOT NULL,
+    at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE notes (
+    run TEXT NOT NULL,
+    task TEXT, -- NULL: about the run itself
+    text TEXT NOT NULL,
+    at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX notes_by_run ON notes (run, task);
+
+CREATE TABLE logs (
+    run TEXT NOT NULL,
+    task TEXT NOT NULL,
+    element INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    payload BLOB NOT NULL,
+    PRIMARY KEY (run, task, element, attempt, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE backfills (
+    id TEXT NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    run_limit INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    cancelled_at INTEGER
+) STRICT, WITHOUT ROWID;

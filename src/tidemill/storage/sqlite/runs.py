@@ -1,0 +1,132 @@
+"""Runs in SQLite."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
+from typing import Any
+
+from tidemill.storage.queries import Queries
+from tidemill.storage.run_ports import Claim, Claimed, Revision, RunFilter, Runs
+from tidemill.storage.sqlite.changes import PreparedChange
+from tidemill.storage.sqlite.claims import PreparedClaim
+from tidemill.storage.sqlite.database import Database
+from tidemill.storage.sqlite.run_rows import attempt_of, event_of, output_of, run_of, task_of
+from tidemill.storage.sqlite.times import from_micros, to_micros
+from tidemill.workflows.change import Applied, Change, Refused
+from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRecord, RunRow, TaskKey, TaskRow
+from tidemill.workflows.states import RunState
+
+_ACTIVE = frozenset([RunState.QUEUED, RunState.RUNNING])
+
+
+class SqliteRuns(Runs):
+    """The table `runs`, and those of what belongs to a run."""
+
+    def __init__(self, database: Database, queries: Queries, now: Callable[[], datetime]) -> None:
+        self._database = database
+        self._queries = queries
+        self._now = now
+
+    async def apply(self, change: Change) -> Applied | Refused:
+        return await self._database.write(PreparedChange(change, self._queries, self._after(change.lease)))
+
+    async def claim(self, claim: Claim) -> list[Claimed]:
+        return await self._database.write(PreparedClaim(claim, self._queries, self._after(claim.lease)))
+
+    async def beat(self, owner: str, attempts: Collection[AttemptKey], lease: float) -> set[AttemptKey]:
+        until = self._after(lease)
+
+        def write(connection: sqlite3.Connection) -> set[AttemptKey]:
+            statement = self._queries.renew_task
+            return {key for key in attempts if connection.execute(statement, (until, *key, owner)).rowcount}
+
+        return await self._database.write(write)
+
+    def _after(self, seconds: float) -> int:
+        """Return the moment so long after now."""
+        return to_micros(self._now() + timedelta(seconds=seconds))
+
+    async def active(self) -> list[Revision]:
+        return [Revision(*row) for row in await self._database.rows(self._queries.active_runs)]
+
+    async def load(self, ids: Collection[str]) -> list[RunRecord]:
+        wanted = (json.dumps(list(ids)),)
+
+        def ask(connection: sqlite3.Connection) -> tuple[list[Any], list[Any]]:
+            runs = connection.execute(self._queries.runs_of, wanted).fetchall()
+            return runs, connection.execute(self._queries.tasks_of, wanted).fetchall()
+
+        runs, tasks = await self._database.read(ask)
+        records = {row[0]: RunRecord(run_of(row), []) for row in runs}
+        for key, task in map(task_of, tasks):
+            records[key.run].tasks.append(task)
+        return list(records.values())
+
+    async def find(self, wanted: RunFilter) -> list[RunRow]:
+        values = {
+            "tenant": wanted.tenant,
+            "workflow": wanted.workflow,
+            "backfill": wanted.backfill,
+            "states": json.dumps([str(state) for state in wanted.states]),
+            "limit": wanted.limit,
+        }
+        statement = self._statement_to_find(wanted)
+        newest_first = await self._database.read(lambda connection: connection.execute(statement, values).fetchall())
+        return [run_of(row) for row in reversed(newest_first)]
+
+    def _statement_to_find(self, wanted: RunFilter) -> str:
+        """Choose the statement that looks at the fewest runs."""
+        if wanted.states and _ACTIVE.issuperset(wanted.states):
+            return self._queries.find_active_runs
+        if wanted.backfill is not None:
+            return self._queries.find_runs_of_backfill
+        return self._queries.find_runs_of_tenant if wanted.workflow is None else self._queries.find_runs_of_workflow
+
+    async def overdue(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
+        rows = await self._database.rows(self._queries.overdue_tasks, (to_micros(self._now()), limit))
+        return [task_of(row) for row in rows]
+
+    async def claimed(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
+        rows = await self._database.rows(self._queries.claimed_tasks, (json.dumps(list(owners)),))
+        return [task_of(row) for row in rows]
+
+    async def claimants(self) -> set[str]:
+        return {owner for (owner,) in await self._database.rows(self._queries.claimants)}
+
+    async def orphans(self, before: datetime, limit: int) -> list[str]:
+        return [run for (run,) in await self._database.rows(self._queries.orphans, (to_micros(before), limit))]
+
+    async def outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:
+        rows = await self._database.rows(self._queries.outputs_of, (run, json.dumps(list(tasks))))
+        return [output_of(row) for row in rows]
+
+    async def attempts(self, run: str) -> list[AttemptRow]:
+        return [attempt_of(row) for row in await self._database.rows(self._queries.attempts_of, (run,))]
+
+    async def events(self, run: str) -> list[EventRow]:
+        return [event_of(row) for row in await self._database.rows(self._queries.events_of, (run,))]
+
+    async def fired_slots(self, tenant: str, workflow: str, key: str, start: datetime, end: datetime) -> set[datetime]:
+        values = (tenant, workflow, key, to_micros(start), to_micros(end))
+        return {from_micros(slot) for (slot,) in await self._database.rows(self._queries.fired_slots, values)}
+
+    async def prune(self, before: datetime, limit: int) -> int:
+        queries, oldest = self._queries, (to_micros(before), limit)
+        deletions = [
+            queries.delete_run,
+            queries.delete_tasks,
+            queries.delete_attempts,
+            queries.delete_outputs,
+            queries.delete_events,
+            queries.delete_notes,
+            queries.delete_logs,
+        ]
+
+        def write(connection: sqlite3.Connection) -> int:
+            runs = connection.execute(queries.ended_runs, oldest).fetchall()
+            for deletion in deletions:
+                connection.executemany(deletion, runs)
+            return len(runs)
+
+        return await self._database.write(write)

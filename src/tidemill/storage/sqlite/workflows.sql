@@ -1,0 +1,320 @@
+-- Every statement about workflows. Lists come as JSON: a statement then is the same text however long they are.
+
+-- name: holds_office
+SELECT EXISTS (SELECT 1 FROM leases WHERE name = ? AND epoch = ?);
+
+-- name: add_run
+INSERT INTO runs (
+    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
+    backfill, revision, clears
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: touch_run
+UPDATE runs SET revision = revision + 1, clears = clears + ?2
+WHERE id = ?1
+RETURNING revision, tenant;
+
+-- name: touch_found_run
+UPDATE runs SET revision = revision + 1, clears = clears + ?2
+WHERE id = ?1 AND state = ?3 AND clears = ?4
+RETURNING revision, tenant;
+
+-- name: change_run
+UPDATE runs SET state = ?, started_at = ?, ended_at = ?, reason = ? WHERE id = ?;
+
+-- name: remove_task
+DELETE FROM task_runs
+WHERE run = ? AND task = ? AND element = ? AND state = ? AND attempt = ? AND claimed_by IS ?;
+
+-- name: change_task
+UPDATE task_runs SET
+    state = ?, variant = ?, size = ?, wake_at = ?, since = ?, attempt = ?, tries = ?, failures = ?, recoveries = ?,
+    deferrals = ?, claimed_by = ?, lease_until = ?, started_at = ?, ended_at = ?, reason = ?, pool = ?, priority = ?,
+    queue = ?, executor = ?
+WHERE run = ? AND task = ? AND element = ? AND state = ? AND attempt = ? AND claimed_by IS ?
+AND lease_until IS coalesce(?, lease_until);
+
+-- name: add_task
+INSERT INTO task_runs (
+    run, tenant, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
+    claimed_by, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run, task, element) DO NOTHING;
+
+-- name: put_attempt
+INSERT INTO attempts (
+    run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run, task, element, attempt) DO UPDATE SET
+    started_at = excluded.started_at,
+    ended_at = excluded.ended_at,
+    outcome = excluded.outcome,
+    exit = excluded.exit,
+    error = excluded.error;
+
+-- name: forget_outputs
+DELETE FROM outputs WHERE run = ? AND task = ?;
+
+-- name: put_output
+INSERT INTO outputs (run, task, element, value) VALUES (?, ?, ?, ?)
+ON CONFLICT (run, task, element) DO UPDATE SET value = excluded.value;
+
+-- name: add_event
+INSERT INTO run_events (run, task, element, attempt, before, after, at, actor, reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: is_digest_active
+SELECT EXISTS (
+    SELECT 1 FROM fires JOIN runs ON runs.id = fires.run
+    WHERE fires.tenant = ? AND fires.workflow = ? AND fires.key = ? AND fires.digest = ?
+    AND runs.state IN ('queued', 'running')
+);
+
+-- name: add_fire
+INSERT INTO fires (tenant, workflow, key, run, at, slot, digest) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING;
+
+-- name: count_pool
+SELECT count(*) FROM task_runs
+WHERE tenant = ? AND pool = ? AND pool IS NOT NULL AND state IN ('queued', 'running');
+
+-- name: claimable
+-- In the order of the index, and joined from there: whoever asks reads no further than it has room.
+SELECT task_runs.executor, task_runs.tenant, task_runs.pool, runs.id, task_runs.task, task_runs.element
+FROM task_runs INDEXED BY task_runs_scheduled CROSS JOIN runs ON runs.id = task_runs.run
+WHERE task_runs.state = 'scheduled'
+AND task_runs.executor IN (SELECT value FROM json_each(?1))
+AND (?2 IS NULL OR task_runs.queue IN (SELECT value FROM json_each(?2)))
+AND (task_runs.pool IS NULL OR task_runs.pool IN (SELECT value FROM json_each(?3)))
+AND (runs.tenant, runs.workflow, runs.version) IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?4)
+)
+AND (runs.tenant, runs.workflow) NOT IN (SELECT tenant, workflow FROM workflow_pauses)
+ORDER BY task_runs.priority DESC, task_runs.since, task_runs.run, task_runs.task, task_runs.element;
+
+-- name: claim_task
+UPDATE task_runs SET
+    state = 'queued', attempt = attempt + 1, tries = tries + 1, claimed_by = ?, lease_until = ?, since = ?,
+    started_at = NULL, ended_at = NULL, reason = ''
+WHERE run = ? AND task = ? AND element = ?
+RETURNING run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
+    claimed_by, lease_until, started_at, ended_at, reason, pool, priority, queue, executor;
+
+-- name: renew_task
+UPDATE task_runs SET lease_until = ?
+WHERE run = ? AND task = ? AND element = ? AND attempt = ? AND claimed_by = ? AND state IN ('queued', 'running');
+
+-- name: active_runs
+SELECT id, revision FROM runs WHERE state IN ('queued', 'running') ORDER BY created_at, id;
+
+-- name: runs_of
+SELECT
+    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
+    backfill, revision, clears
+FROM runs WHERE id IN (SELECT value FROM json_each(?)) ORDER BY created_at, id;
+
+-- name: tasks_of
+SELECT
+    run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
+    claimed_by, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
+FROM task_runs WHERE run IN (SELECT value FROM json_each(?)) ORDER BY run, task, element;
+
+-- name: find_active_runs
+-- The plus keeps it from the index of all of a tenant's runs.
+SELECT
+    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
+    backfill, revision, clears
+FROM runs
+WHERE state IN ('queued', 'running') AND +tenant = :tenant AND (:workflow IS NULL OR workflow = :workflow)
+AND (:backfill IS NULL OR +backfill = :backfill) AND state IN (SELECT value FROM json_each(:states))
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: find_runs_of_backfill
+SELECT
+    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
+    backfill, revision, clears
+FROM runs
+WHERE backfill = :backfill AND +tenant = :tenant AND (:workflow IS NULL OR workflow = :workflow)
+AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: find_runs_of_workflow
+SELECT
+    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
+    backfill, revision, clears
+FROM runs
+WHERE tenant = :tenant AND workflow = :workflow
+AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: find_runs_of_tenant
+SELECT
+    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
+    backfill, revision, clears
+FROM runs
+WHERE tenant = :tenant AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: overdue_tasks
+SELECT
+    run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
+    claimed_by, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
+FROM task_runs WHERE state IN ('queued', 'running') AND lease_until <= ?
+ORDER BY lease_until, run, task, element LIMIT ?;
+
+-- name: claimed_tasks
+SELECT
+    run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
+    claimed_by, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
+FROM task_runs INDEXED BY task_runs_claimed
+WHERE state IN ('queued', 'running') AND claimed_by IN (SELECT value FROM json_each(?))
+ORDER BY run, task, element;
+
+-- name: claimants
+SELECT DISTINCT claimed_by FROM task_runs INDEXED BY task_runs_claimed
+WHERE state IN ('queued', 'running') AND claimed_by IS NOT NULL;
+
+-- name: orphans
+SELECT id FROM runs
+WHERE state IN ('queued', 'running') AND state = 'running' AND created_at < ?1
+AND NOT EXISTS (
+    SELECT 1 FROM task_runs WHERE run = runs.id
+    AND state IN ('scheduled', 'queued', 'running', 'deferred', 'up_for_retry')
+)
+AND NOT EXISTS (SELECT 1 FROM run_events WHERE run = runs.id AND at >= ?1)
+ORDER BY created_at, id LIMIT ?2;
+
+-- name: outputs_of
+SELECT run, task, element, value FROM outputs
+WHERE run = ? AND task IN (SELECT value FROM json_each(?)) ORDER BY task, element;
+
+-- name: attempts_of
+SELECT run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error
+FROM attempts WHERE run = ? ORDER BY task, element, attempt;
+
+-- name: events_of
+SELECT run, task, element, attempt, before, after, at, actor, reason
+FROM run_events WHERE run = ? ORDER BY position;
+
+-- name: fired_slots
+SELECT slot FROM fires
+WHERE tenant = ? AND workflow = ? AND key = ? AND slot BETWEEN ? AND ? AND slot IS NOT NULL;
+
+-- name: ended_runs
+SELECT id FROM runs
+WHERE ended_at IS NOT NULL AND ended_at < ? AND +state NOT IN ('queued', 'running')
+ORDER BY ended_at, id LIMIT ?;
+
+-- name: delete_run
+DELETE FROM runs WHERE id = ?;
+
+-- name: delete_tasks
+DELETE FROM task_runs WHERE run = ?;
+
+-- name: delete_attempts
+DELETE FROM attempts WHERE run = ?;
+
+-- name: delete_outputs
+DELETE FROM outputs WHERE run = ?;
+
+-- name: delete_events
+DELETE FROM run_events WHERE run = ?;
+
+-- name: delete_notes
+DELETE FROM notes WHERE run = ?;
+
+-- name: delete_logs
+DELETE FROM logs WHERE run = ?;
+
+-- name: remove_note
+DELETE FROM notes WHERE run = ? AND task IS ?;
+
+-- name: add_note
+INSERT INTO notes (run, task, text, at) VALUES (?, ?, ?, ?);
+
+-- name: notes_of
+SELECT run, task, text, at FROM notes WHERE run = ? ORDER BY task;
+
+-- name: put_version
+INSERT INTO workflow_versions (tenant, workflow, version, spec, seen_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (tenant, workflow, version) DO NOTHING;
+
+-- name: version_of
+SELECT spec, seen_at FROM workflow_versions WHERE tenant = ? AND workflow = ? AND version = ?;
+
+-- name: versions_of
+SELECT workflow, version, spec, seen_at FROM workflow_versions WHERE tenant = ? ORDER BY workflow, seen_at, version;
+
+-- name: cursor_of
+SELECT tenant, workflow, key, rule, last, dropped FROM schedules WHERE tenant = ? AND workflow = ? AND key = ?;
+
+-- name: move_cursor
+INSERT INTO schedules (tenant, workflow, key, rule, last, dropped) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (tenant, workflow, key) DO UPDATE SET
+    last = CASE WHEN rule = excluded.rule THEN max(last, excluded.last) ELSE excluded.last END,
+    rule = excluded.rule,
+    dropped = max(dropped, excluded.dropped);
+
+-- name: pause_workflow
+INSERT INTO workflow_pauses (tenant, workflow) VALUES (?, ?) ON CONFLICT (tenant, workflow) DO NOTHING;
+
+-- name: resume_workflow
+DELETE FROM workflow_pauses WHERE tenant = ? AND workflow = ?;
+
+-- name: paused_workflows
+SELECT tenant, workflow FROM workflow_pauses;
+
+-- name: take_office
+INSERT INTO leases (name, holder, epoch, until) VALUES (:name, :holder, 1, :until)
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = epoch + 1, until = excluded.until
+WHERE holder IS NULL OR until <= :now OR holder IN (SELECT value FROM json_each(:dead))
+RETURNING epoch;
+
+-- name: renew_office
+UPDATE leases SET until = ? WHERE name = ? AND epoch = ? AND holder IS NOT NULL;
+
+-- name: release_office
+UPDATE leases SET holder = NULL WHERE name = ? AND epoch = ?;
+
+-- name: holder_of
+SELECT holder, epoch FROM leases WHERE name = ? AND holder IS NOT NULL;
+
+-- name: put_owner
+INSERT INTO owners (id, host, boot, pid, started, at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+    host = excluded.host,
+    boot = excluded.boot,
+    pid = excluded.pid,
+    started = excluded.started,
+    at = excluded.at;
+
+-- name: all_owners
+SELECT id, host, boot, pid, started, at FROM owners ORDER BY at, id;
+
+-- name: forget_owner
+DELETE FROM owners WHERE id = ?;
+
+-- name: add_chunk
+INSERT INTO logs (run, task, element, attempt, number, payload) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (run, task, element, attempt, number) DO NOTHING;
+
+-- name: chunks_of
+SELECT run, task, element, attempt, number, payload FROM logs
+WHERE run = ? AND task = ? AND element = ? AND (attempt, number) > (?, ?)
+ORDER BY attempt, number LIMIT ?;
+
+-- name: put_backfill
+INSERT INTO backfills (id, tenant, workflow, run_limit, created_at, cancelled_at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+    tenant = excluded.tenant,
+    workflow = excluded.workflow,
+    run_limit = excluded.run_limit,
+    created_at = excluded.created_at,
+    cancelled_at = excluded.cancelled_at;
+
+-- name: backfill_of
+SELECT id, tenant, workflow, run_limit, created_at, cancelled_at FROM backfills WHERE id = ?;

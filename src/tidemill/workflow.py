@@ -1,0 +1,47 @@
+"""The Workflow that authors declare: what the domain knows of one, and `run`, which needs a whole node.
+
+Everything else takes the domain's own class, of which this is one.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tidemill.node import Node
+from tidemill.workflows import workflow as domain
+from tidemill.workflows.result import RunResult
+
+
+class Workflow(domain.Workflow):
+    """A durable DAG of tasks, wired by parameter name, routed by the class of what they return.
+
+    `params` is a subclass of tm.Params that says what a run is started with; without it a run takes any keywords.
+    `schedule` takes one schedule, or several with different keys. `triggers` takes what `@tm.trigger` and
+    `tm.on_firing` return, or the names of triggers.
+    """
+
+    __slots__ = ()
+
+    def run(self, /, **params: Any) -> RunResult:
+        """Run the workflow here and now, on a node of its own that keeps nothing, and return what came of it.
+
+        For scripts and tests. Where a loop is running already the node gets a thread, and this one waits for it.
+        """
+        if not _has_loop():
+            return asyncio.run(_run(self, params))
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"workflow {self.name}") as threads:
+            return threads.submit(lambda: asyncio.run(_run(self, params))).result()
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _run(workflow: Workflow, params: dict[str, Any]) -> RunResult:
+    async with Node(load=[workflow.here()]) as node:
+        run = await node.start(workflow.name, **params)
+        return await run.wait()

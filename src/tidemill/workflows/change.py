@@ -1,0 +1,111 @@
+"""One change of one run: everything that is written together, and what must hold for it to be written at all.
+
+A change is all or nothing. It names, for each task run that it moves, the state, attempt and owner that it found; if
+one is no longer so, the store refuses the whole and whoever made the change looks again. So nobody has to lock a run
+in order to think about it, and a report that comes too late changes nothing.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from tidemill.workflows.records import AttemptRow, EventRow, FireRow, OutputRow, RunRow, TaskRow
+from tidemill.workflows.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
+
+
+class Fence(NamedTuple):
+    """A term in office. What is written under it is refused once somebody else has taken over."""
+
+    name: str
+    epoch: int
+
+
+class TaskChange(msgspec.Struct, frozen=True):
+    """A task run as it was found, and as it shall be. The guard is (state, attempt, claimed_by) of what was found."""
+
+    found: TaskRow
+    row: TaskRow
+    unrenewed: datetime | None = None
+    """Until when its lease must still be held, if it is taken from somebody because that was not renewed."""
+
+
+class PoolLimit(NamedTuple):
+    """How many task runs of a pool may be queued or running at a time, in a tenant."""
+
+    tenant: str
+    pool: str
+    slots: int
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written together about one run."""
+
+    run: str
+    fence: Fence | None = None
+    created: RunRow | None = None
+    """The run itself, if it does not exist yet; all its tasks are in `added`."""
+    fire: FireRow | None = None
+    found: RunRow | None = None
+    """The run as it was found: refused unless its `state` and `clears` are still so. None: whatever they are."""
+    row: RunRow | None = None
+    """The run as it shall be: state, times, reason. `revision` and `clears` are counted by the store."""
+    tasks: Sequence[TaskChange] = ()
+    removed: Sequence[TaskRow] = ()
+    """Task runs that make room for others; guarded like changes."""
+    added: Sequence[TaskRow] = ()
+    attempts: Sequence[AttemptRow] = ()
+    """Tries that began or ended. What is stored already of when and by whom one was claimed stays as it is."""
+    outputs: Sequence[OutputRow] = ()
+    forgotten: Sequence[str] = ()
+    """Tasks whose outputs are deleted, all elements."""
+    events: Sequence[EventRow] = ()
+    lease: float = 0.0
+    """Seconds for which what is queued or running after the change is leased to its owner."""
+    pools: Sequence[PoolLimit] = ()
+    """Limits that must hold after the change."""
+    intervenes: bool = False
+    """Whether it undoes what others may have built on: counts `clears` up."""
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The change was written; the run's revision after it."""
+
+    revision: int
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Nothing was written.
+
+    * fenced: somebody else is in office;
+    * stale: something is not as it was found, or the run is gone;
+    * full: a pool has no room;
+    * fired: the slot, or the payload, has its run already.
+    """
+
+    why: Literal["fenced", "stale", "full", "fired"]
+
+
+def task_event(row: TaskRow, run: str, after: TaskState, at: datetime, actor: str, reason: str = "") -> EventRow:
+    """Return the record of a move of a task run; IllegalMoveError if there is no such move."""
+    TASK_MOVES.check(f"task '{row.task}'", row.state, after)
+    return EventRow(
+        run=run,
+        task=row.task,
+        index=row.index,
+        attempt=row.attempt,
+        before=row.state,
+        after=after,
+        at=at,
+        actor=actor,
+        reason=reason,
+    )
+
+
+def run_event(run: RunRow, after: RunState, at: datetime, actor: str, reason: str = "") -> EventRow:
+    """Return the record of a move of a run; IllegalMoveError if there is no such move."""
+    RUN_MOVES.check(f"run '{run.id}'", run.state, after)
+    return EventRow(
+        run=run.id, task=None, index=-1, attempt=0, before=run.state, after=after, at=at, actor=actor, reason=reason
+    )

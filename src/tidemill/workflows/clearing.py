@@ -1,0 +1,212 @@
+"""Intervening in a run: what reruns if tasks are cleared, and the one change that clears or cancels. Pure.
+
+To clear a task is to forget how it ended, so that the planner decides on it anew. Whatever comes after it was built on
+that, and is cleared too; nothing else is touched. What is still active is cancelled first, as the table of moves wants
+it, and the numbers of attempts go on: a late report of what was interrupted finds a number that is no longer asked for.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from tidemill.kernel.errors import RequestError
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.change import Change, TaskChange, run_event, task_event
+from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, RunRecord, TaskRow
+from tidemill.workflows.spec import WorkflowSpec
+from tidemill.workflows.states import RunState, TaskState
+
+_HELD = (TaskState.QUEUED, TaskState.RUNNING)
+
+
+class Intervention(msgspec.Struct, frozen=True, kw_only=True):
+    """Who intervenes, when and why; and the tries of the run, so that those that are interrupted can be ended."""
+
+    at: datetime
+    actor: str
+    reason: str = ""
+    attempts: Sequence[AttemptRow] = ()
+
+
+def clear(record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None = None) -> list[str]:
+    """Return the tasks that would rerun, in order, for a preview.
+
+    Without names: everything that failed, was cancelled or could not run; with names, these; and all that comes after.
+    """
+    reach = _reach(record, spec, tasks)
+    begun = {row.task for row in record.tasks if row.state is not TaskState.NONE}
+    names = [task.name for task in spec.in_order if task.name in reach and task.name in begun]
+    if not names:
+        what = "nothing of it has failed" if tasks is None else "none of these tasks has begun"
+        message = f"run {record.run.id} of workflow '{spec.name}' is {record.run.state}, and {what}"
+        raise RequestError(message, code="nothing_to_retry", status=409, run=record.run.id)
+    return names
+
+
+def clearing(
+    record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None, intervention: Intervention
+) -> Change:
+    """Return the change that clears what `clear` names, and queues the run again if it had ended."""
+    clear(record, spec, tasks)  # refuses what cannot be cleared
+    reach = _reach(record, spec, tasks)
+    work = _Clearing(record, intervention)
+    for task in spec.in_order:
+        if task.name not in reach:
+            continue
+        rows = [row for row in record.tasks if row.task == task.name]
+        is_mapped = rows[0].index != WHOLE
+        if is_mapped and task.each in reach:
+            work.make_whole(rows)
+        elif is_mapped and reach[task.name]:
+            work.reset([row for row in rows if row.state.has_failed])
+        else:
+            work.reset(rows)
+            work.forgotten.append(task.name)
+    return work.change()
+
+
+def cancel(record: RunRecord, intervention: Intervention) -> Change:
+    """Return the change that cancels a run, and everything of it that has not ended."""
+    if record.run.state.is_terminal:
+        message = f"run {record.run.id} of workflow '{record.run.workflow}' has ended already: {record.run.state}"
+        raise RequestError(message, code="run_ended", status=409, run=record.run.id)
+    at, reason = intervention.at, intervention.reason
+    open_rows = [row for row in record.tasks if not row.state.is_terminal]
+    events = [_event(record, row, TaskState.CANCELLED, intervention) for row in open_rows]
+    ended = replace(record.run, state=RunState.CANCELLED, ended_at=at, reason=reason)
+    return Change(
+        run=record.run.id,
+        found=record.run,
+        row=ended,
+        tasks=[TaskChange(row, _cancelled(row, at, reason)) for row in open_rows],
+        attempts=_ended(record, open_rows, intervention),
+        events=[*events, run_event(record.run, RunState.CANCELLED, at, intervention.actor, reason)],
+        intervenes=True,
+    )
+
+
+def interrupted(change: Change) -> list[AttemptKey]:
+    """Return the tries that a change takes from whoever runs them, and who should be told."""
+    rows = [*(one.found for one in change.tasks if one.row.state not in _HELD), *change.removed]
+    return [AttemptKey(change.run, row.task, row.index, row.attempt) for row in rows if row.state in _HELD]
+
+
+def _reach(record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None) -> dict[str, bool]:
+    """Return the tasks that are cleared, each with whether only those of its elements are that failed."""
+    if tasks is None:
+        seeds = {row.task for row in record.tasks if row.state.has_failed}
+    elif unknown := [name for name in tasks if name not in spec.by_name]:
+        said = ", ".join(f"'{name}'{did_you_mean(name, spec.by_name)}" for name in unknown)
+        message = f"workflow '{spec.name}' has no task {said}"
+        raise RequestError(message, code="unknown_task", status=404, tasks=unknown)
+    else:
+        seeds = set(tasks)
+    after = {name for seed in seeds for name in spec.after(seed)}
+    return {name: tasks is None and name not in after for name in seeds | after}
+
+
+class _Clearing:
+    """The parts of a change that clears, as they come together."""
+
+    def __init__(self, record: RunRecord, intervention: Intervention) -> None:
+        self.forgotten: list[str] = []
+        self._record = record
+        self._intervention = intervention
+        self._tasks: list[TaskChange] = []
+        self._removed: list[TaskRow] = []
+        self._added: list[TaskRow] = []
+        self._events: list[EventRow] = []
+
+    def reset(self, rows: Sequence[TaskRow]) -> None:
+        """Let the planner decide on task runs anew."""
+        begun = [row for row in rows if row.state is not TaskState.NONE]
+        self._tasks += [TaskChange(row, _fresh(row, self._intervention.at)) for row in begun]
+        self._tell(begun)
+
+    def make_whole(self, rows: Sequence[TaskRow]) -> None:
+        """Put one task run in the place of elements whose list is about to be made anew.
+
+        It takes over their highest numbers, so that no attempt of the elements to come has the key of an old one.
+        """
+        self._removed += rows
+        attempt, tries = max(row.attempt for row in rows), max(row.tries for row in rows)
+        whole = replace(rows[0], index=WHOLE, attempt=attempt, tries=tries)
+        self._added.append(_fresh(whole, self._intervention.at))
+        self.forgotten.append(rows[0].task)
+        self._tell([row for row in rows if row.state is not TaskState.NONE])
+
+    def _tell(self, rows: Sequence[TaskRow]) -> None:
+        for row in rows:
+            self._events += _events_of_clearing(self._record, row, self._intervention)
+
+    def change(self) -> Change:
+        run, by = self._record.run, self._intervention
+        again = None
+        if run.state.is_terminal:
+            again = replace(run, state=RunState.QUEUED, started_at=None, ended_at=None, reason="")
+            self._events.append(run_event(run, RunState.QUEUED, by.at, by.actor, by.reason))
+        found = [*(one.found for one in self._tasks), *self._removed]
+        return Change(
+            run=run.id,
+            found=run,
+            row=again,
+            tasks=self._tasks,
+            removed=self._removed,
+            added=self._added,
+            attempts=_ended(self._record, found, by),
+            forgotten=self.forgotten,
+            events=self._events,
+            intervenes=True,
+        )
+
+
+def _events_of_clearing(record: RunRecord, row: TaskRow, by: Intervention) -> Iterator[EventRow]:
+    if row.state.is_active:
+        yield _event(record, row, TaskState.CANCELLED, by)
+        row = replace(row, state=TaskState.CANCELLED)
+    yield _event(record, row, TaskState.NONE, by)
+
+
+def _event(record: RunRecord, row: TaskRow, after: TaskState, by: Intervention) -> EventRow:
+    return task_event(row, record.run.id, after, by.at, by.actor, by.reason)
+
+
+def _ended(record: RunRecord, rows: Sequence[TaskRow], by: Intervention) -> list[AttemptRow]:
+    """Return the tries that end because task runs were taken from whoever runs them."""
+    held = {AttemptKey(record.run.id, row.task, row.index, row.attempt) for row in rows if row.state in _HELD}
+    return [replace(one, ended_at=by.at, outcome="cancelled") for one in by.attempts if one.key in held]
+
+
+def _fresh(row: TaskRow, at: datetime) -> TaskRow:
+    return replace(
+        row,
+        state=TaskState.NONE,
+        since=at,
+        variant=None,
+        size=None,
+        wake_at=None,
+        failures=0,
+        recoveries=0,
+        deferrals=0,
+        claimed_by=None,
+        lease_until=None,
+        started_at=None,
+        ended_at=None,
+        reason="",
+    )
+
+
+def _cancelled(row: TaskRow, at: datetime, reason: str) -> TaskRow:
+    return replace(
+        row,
+        state=TaskState.CANCELLED,
+        since=at,
+        ended_at=at,
+        wake_at=None,
+        claimed_by=None,
+        lease_until=None,
+        reason=reason,
+    )

@@ -1,0 +1,140 @@
+"""What a task may know of the attempt it runs in, and how it asks to be put off."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from inspect import isawaitable
+from typing import Any
+
+from tidemill.annotations.context import Context
+from tidemill.kernel.durations import Duration, parse, parse_positive
+from tidemill.kernel.errors import OperationError
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.endings import Poll
+from tidemill.workflows.records import AttemptKey
+
+EVERY = 30.0
+"""Seconds between two polls, if the author does not say."""
+
+Push = Callable[[str, Any], Awaitable[Any]]
+
+
+class Deferral(BaseException):
+    """Ends an execution that asked to be put off. No Exception, so that an author's `except Exception` lets it pass."""
+
+    def __init__(
+        self,
+        *,
+        after: float | None = None,
+        until: datetime | None = None,
+        poll: Poll | None = None,
+        asked: Awaitable[bool] | None = None,
+    ) -> None:
+        super().__init__("put off")
+        self.after = after
+        """Seconds until it is woken, or polled next."""
+        self.until = until
+        self.poll = poll
+        self.asked = asked
+        """An answer of `poll` that is still to be awaited, because `defer` cannot."""
+
+
+class TaskContext(Context):
+    """The attempt around a task."""
+
+    __slots__ = ("_key", "_merge", "_merged", "_passes", "_push", "_settle", "attempt", "log", "slot")
+
+    def __init__(
+        self,
+        key: AttemptKey,
+        *,
+        number: int,
+        slot: datetime | None,
+        deferrals: int,
+        log: "logging.LoggerAdapter[logging.Logger]",
+        merge: Callable[[], Mapping[str, Any]],
+        push: Push | None = None,
+        settle: Callable[[Awaitable[bool]], bool] | None = None,
+    ) -> None:
+        self._key = key
+        self._passes = deferrals
+        self._merge = merge
+        self._merged: Mapping[str, Any] | None = None
+        self._push = push
+        self._settle = settle
+        self.attempt = number  # type: ignore[misc]  # slots of our own hide the properties
+        self.slot = slot  # type: ignore[misc]
+        self.log = log
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._key.run
+
+    @property
+    def token(self) -> str:
+        """A name for this attempt that no other has, "run/task[element]#attempt": the number grows."""
+        return str(self._key)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return a value from the run's params, or from the dicts that tasks before returned; the last one wins."""
+        if self._merged is None:
+            self._merged = self._merge()
+        try:
+            return self._merged[key]
+        except KeyError:
+            known = [name for name in self._merged if isinstance(name, str)]
+            hint = did_you_mean(key, known) if isinstance(key, str) else ""
+            message = f"{key!r} is neither a param of the run nor a key that a task before it returned{hint}"
+            raise KeyError(message) from None
+
+    def defer(
+        self,
+        *,
+        for_: Duration | None = None,
+        until: datetime | None = None,
+        poll: Poll | None = None,
+        every: Duration | None = None,
+    ) -> None:
+        """End this execution and be called again later; return at once if that has been waited for already."""
+        deferral = _read(for_, until, poll, every)
+        if self._passes > 0:
+            self._passes -= 1
+            return
+        if poll is not None and self._is_over(poll, deferral):
+            return
+        raise deferral
+
+    def _is_over(self, poll: Poll, deferral: Deferral) -> bool:
+        answer = poll()
+        if not isawaitable(answer):
+            return bool(answer)
+        if self._settle is not None:
+            return bool(self._settle(answer))
+        deferral.asked = answer  # on a loop that cannot be waited for here: whoever runs the task awaits it
+        return False
+
+    async def push(self, accumulator: str, event: Any) -> Any:
+        """Push an event to an accumulator and return the Receipt."""
+        if self._push is None:
+            raise OperationError(
+                "ctx.push needs a server to go through when a task runs outside the node: run it in_process"
+            )
+        return await self._push(accumulator, event)
+
+
+def _read(for_: Duration | None, until: datetime | None, poll: Poll | None, every: Duration | None) -> Deferral:
+    """Return what was asked for, or raise what is wrong with it."""
+    if sum(one is not None for one in (for_, until, poll)) != 1:
+        raise TypeError("ctx.defer takes exactly one of for_=, until= and poll=")
+    if every is not None and poll is None:
+        raise TypeError("every= says how often poll= is asked, and there is none")
+    if for_ is not None:
+        return Deferral(after=parse(for_))
+    if poll is not None:
+        if not callable(poll):
+            raise TypeError(f"poll= takes a function without parameters, not {poll!r}")
+        return Deferral(after=EVERY if every is None else parse_positive(every), poll=poll)
+    if not isinstance(until, datetime) or until.tzinfo is None:
+        raise TypeError(f"until= takes an aware datetime, such as datetime(2026, 1, 1, tzinfo=UTC), not {until!r}")
+    return Deferral(until=until)

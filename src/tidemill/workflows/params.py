@@ -1,0 +1,115 @@
+"""From keywords to stored params and back.
+
+Params are stored as a map by name, each value as msgpack. A workflow that declares no params takes whatever can be
+stored; nothing says then what a value was, so a date comes back as text and an object as a dict.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import FieldInfo, fields
+
+from tidemill.annotations.codec import UnstorableError, encode_plain
+from tidemill.annotations.variants import label
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
+from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.definition import Params
+
+
+def read_params(kind: type[Params] | None, given: Mapping[str, Any], *, from_text: bool = False) -> bytes:
+    """Return params as they are stored; a RequestError names everything that is wrong with them.
+
+    Values are converted as msgspec does, "2026-01-01" for a date. With `from_text`, as on a command line, every
+    value is a text: "5" is a number where one is asked for, and JSON is read where something bigger is.
+    """
+    reading = _Reading(from_text)
+    values = reading.free(given) if kind is None else reading.declared(kind, given)
+    if not reading.problems:
+        return encode_plain({name: msgspec.Raw(value) for name, value in values.items()})
+    said = "; ".join(reading.problems.values())
+    raise RequestError(f"invalid params: {said}", code="invalid_params", status=422, params=reading.problems)
+
+
+def params_of(kind: type[Params] | None, stored: bytes) -> Any:
+    """Return stored params as an instance of their class, or as a dict if there is none."""
+    if kind is None:
+        return msgspec.msgpack.decode(stored, type=dict[str, Any])
+    try:
+        raw = msgspec.msgpack.decode(stored, type=dict[str, msgspec.Raw])
+        known = {one.name: one for one in fields(kind) if one.name in raw}
+        return kind(**{name: msgspec.msgpack.decode(raw[name], type=one.type) for name, one in known.items()})
+    except AUTHOR_ERRORS as error:  # author code: a class may refuse a value in its own way
+        raise OperationError(f"stored params no longer fit {label(kind)}: {describe(error)}") from error
+
+
+class _Reading:
+    """One reading of params, and what was wrong with them, by name."""
+
+    def __init__(self, from_text: bool) -> None:
+        self.problems: dict[str, str] = {}
+        self._from_text = from_text
+
+    def free(self, given: Mapping[str, Any]) -> dict[str, bytes]:
+        """Return whatever was given, encoded."""
+        read = {name: _guessed(value) if self._from_text else value for name, value in given.items()}
+        return self._encoded(read)
+
+    def declared(self, kind: type[Params], given: Mapping[str, Any]) -> dict[str, bytes]:
+        """Return every declared param, encoded, those that were left out with their defaults."""
+        known = {one.name: one for one in fields(kind)}
+        for name in given:
+            if name not in known:
+                has = f"; there are {', '.join(map(repr, known))}" if known else "; there are none"
+                self.problems[name] = f"there is no param '{name}'{did_you_mean(name, known) or has}"
+        read: dict[str, Any] = {}
+        for name, field in known.items():
+            if name in given:
+                self._convert(field, given[name], read)
+            elif field.required:
+                self.problems[name] = f"'{name}' ({label(field.type)}) is missing"
+        if self.problems:
+            return {}
+        try:
+            whole = kind(**read)
+        except AUTHOR_ERRORS as error:  # author code: `__post_init__` may refuse what fits by type
+            self.problems[""] = f"{label(kind)} refuses them: {describe(error)}"
+            return {}
+        return self._encoded({name: getattr(whole, name) for name in known})
+
+    def _convert(self, field: FieldInfo, value: Any, read: dict[str, Any]) -> None:
+        try:
+            read[field.name] = _converted(value, field.type, self._from_text)
+        except AUTHOR_ERRORS as error:  # author code: a class may refuse a value in its own way
+            said = str(error) if isinstance(error, msgspec.ValidationError) else describe(error)
+            self.problems[field.name] = f"'{field.name}' takes {label(field.type)}: {said}"
+
+    def _encoded(self, values: Mapping[str, Any]) -> dict[str, bytes]:
+        encoded = {}
+        for name, value in values.items():
+            try:
+                encoded[name] = encode_plain(value)
+            except UnstorableError as error:
+                self.problems[name] = f"'{name}': {error}"
+        return encoded
+
+
+def _converted(value: Any, kind: Any, from_text: bool) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=not from_text)
+    except msgspec.ValidationError as error:
+        if not (from_text and isinstance(value, str)):
+            raise
+        try:
+            return msgspec.json.decode(value, type=kind, strict=False)
+        except msgspec.DecodeError:
+            raise error from None  # it is about the text as it was given
+
+
+def _guessed(value: Any) -> Any:
+    """Return what a text on a command line means if nobody declared it: JSON if it is that, else the text."""
+    try:
+        return msgspec.json.decode(value) if isinstance(value, str) else value
+    except msgspec.DecodeError:
+        return value

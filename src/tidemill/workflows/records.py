@@ -1,0 +1,164 @@
+"""Runs, task runs and attempts as they are stored: what a database keeps of them, column by column.
+
+The planner sees less of them (`plan.Run`, `plan.TaskRun`), and nothing here knows where they are kept.
+"""
+
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from tidemill.workflows.plan import WHOLE, TaskRun
+from tidemill.workflows.states import RunState
+
+
+class TaskKey(NamedTuple):
+    """One task of one run, or one element of a mapped one."""
+
+    run: str
+    task: str
+    element: int = WHOLE
+
+
+class AttemptKey(NamedTuple):
+    """One try of a task run. Nothing else ever has the same, so whatever is done under it can be done once."""
+
+    run: str
+    task: str
+    element: int
+    attempt: int
+
+    @property
+    def task_key(self) -> TaskKey:
+        """The task run that is tried."""
+        return TaskKey(self.run, self.task, self.element)
+
+    def __str__(self) -> str:
+        element = "" if self.element == WHOLE else f"[{self.element}]"
+        return f"{self.run}/{self.task}{element}#{self.attempt}"
+
+
+class TaskRow(TaskRun, frozen=True, kw_only=True):
+    """A task run with everything that is kept of it."""
+
+    since: datetime | None = None
+    """When it came into its state."""
+    attempt: int = 0
+    """How often it was claimed. Whoever reports on it must name the number: an older one is refused."""
+    tries: int = 0
+    """How many of these count as tries: a deferral and its end are one try, what was handed back is none."""
+    failures: int = 0
+    """How many tries failed since it was last cleared: its retries are counted by these."""
+    recoveries: int = 0
+    """How many tries vanished without a report since it was last cleared."""
+    deferrals: int = 0
+    """How many of its deferrals are over: as many calls of `ctx.defer` return at once."""
+    claimed_by: str | None = None
+    lease_until: datetime | None = None
+    """When whoever claimed it counts as gone, by the store's clock. The store sets it, and renews it."""
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    reason: str = ""
+    pool: str | None = None
+    priority: int = 0
+    queue: str = "default"
+    executor: str = ""
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A run with everything that is kept of it, but its tasks."""
+
+    id: str
+    tenant: str
+    workflow: str
+    version: str
+    state: RunState
+    params: bytes
+    """The params as msgpack: a map by name."""
+    origin: str
+    """What started it: "manual", "schedule", "trigger", "firing" or "backfill"."""
+    created_at: datetime
+    slot: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    reason: str = ""
+    max_active: int = 16
+    """How many runs of the workflow may run at a time, as it was when the run was made."""
+    backfill: str | None = None
+    """The backfill that it belongs to."""
+    revision: int = 0
+    """How often anything of the run was changed. The store counts."""
+    clears: int = 0
+    """How often somebody intervened, so that what was decided before may no longer hold. The store counts."""
+
+
+class RunRecord(NamedTuple):
+    """A run and its task runs, as of one moment."""
+
+    run: RunRow
+    tasks: list[TaskRow]
+
+
+class TaskError(msgspec.Struct, frozen=True):
+    """Why a try failed: the class of the error, what it said, and where it came from."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One try of a task run."""
+
+    key: AttemptKey
+    number: int
+    """Which try it is, for people: 1 for the first."""
+    executor: str
+    worker: str
+    claimed_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    outcome: str = ""
+    """How it ended: "success", "failed", "skipped", "timeout", "lost", "deferred", "cancelled", "returned"."""
+    exit: int | None = None
+    """The exit code of the process that it ran in; negative for the signal that ended that."""
+    error: TaskError | None = None
+
+
+class OutputRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task run returned, encoded."""
+
+    key: TaskKey
+    value: bytes
+
+
+class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One move of a run (`task` is None) or a task run: the history of everything that happened."""
+
+    run: str
+    task: str | None
+    index: int
+    attempt: int
+    before: str
+    after: str
+    at: datetime
+    actor: str
+    reason: str = ""
+
+
+class FireRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision to start a run that nobody asked for by hand. At most one run comes of it."""
+
+    tenant: str
+    workflow: str
+    key: str
+    """Which schedule, trigger or backfill of the workflow."""
+    run: str
+    at: datetime
+    slot: datetime | None = None
+    """The slot: a second fire of the same workflow, key and slot is refused, for ever."""
+    digest: str | None = None
+    """The payload: a second fire of the same workflow, key and digest is refused while a run of it is active."""

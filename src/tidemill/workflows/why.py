@@ -1,0 +1,206 @@
+"""Why a task has not run, or what became of it: one sentence per reason.
+
+The planner itself is asked what it would do, so that what is said here and what happens cannot differ.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from tidemill.kernel.errors import RequestError
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.plan import WHOLE, Expand, Move, Run, outlook, plan, together
+from tidemill.workflows.records import RunRecord, TaskRow
+from tidemill.workflows.rules import Verdict
+from tidemill.workflows.spec import WorkflowSpec
+from tidemill.workflows.states import RunState, TaskState
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be known beside the run itself."""
+
+    now: datetime
+    paused: bool = False
+    """Whether the workflow is paused."""
+    active_runs: int = 0
+    """How many other runs of the workflow are running."""
+    pool_use: Mapping[str, tuple[int, int]] | None = None
+    """Of each pool that there is: how many places are taken, and how many it has; None if nobody here knows."""
+    capacity: int | None = None
+    """How many more the task's executor could take now; None if there is no executor of that name."""
+    set_aside: str | None = None
+    """Why the run is set aside, if it is."""
+
+
+def why(record: RunRecord, spec: WorkflowSpec, task: str, facts: Facts) -> list[str]:
+    """Return why a task of a run has not run, or what became of it; never nothing."""
+    if task not in spec.by_name:
+        message = f"workflow '{spec.name}' has no task '{task}'{did_you_mean(task, spec.by_name)}"
+        raise RequestError(message, code="unknown_task", status=404, tasks=[task])
+    return _Asking(record, spec, task, facts).answer()
+
+
+class _Asking:
+    """One question about one task."""
+
+    def __init__(self, record: RunRecord, spec: WorkflowSpec, task: str, facts: Facts) -> None:
+        self._run = record.run
+        self._record = record
+        self._spec = spec
+        self._task = spec.by_name[task]
+        self._facts = facts
+        self._rows = sorted((row for row in record.tasks if row.task == task), key=lambda row: row.index)
+
+    def answer(self) -> list[str]:
+        said: list[str] = []
+        if self._facts.set_aside is not None and not all(row.state.is_terminal for row in self._rows):
+            said.append(f"the run is set aside: {self._facts.set_aside}")
+        undecided = [row for row in self._rows if row.state is TaskState.NONE]
+        if undecided:
+            said += self._why_undecided()
+        told: dict[str, list[int]] = {}
+        for row in self._rows:
+            for sentence in self._about(row) if row.state is not TaskState.NONE else ():
+                told.setdefault(sentence, []).append(row.index)
+        return [*said, *(sentence if WHOLE in of else f"{_elements(of)}: {sentence}" for sentence, of in told.items())]
+
+    # -- nobody has decided on it yet
+
+    def _why_undecided(self) -> Iterator[str]:
+        if self._run.state is RunState.QUEUED:
+            yield from self._why_not_begun()
+        elif self._run.state.is_terminal:
+            yield f"the run has ended before anything was decided about it: {self._run.state}"
+        else:
+            yield from self._why_waiting()
+
+    def _why_not_begun(self) -> Iterator[str]:
+        if self._facts.paused:
+            yield f"the run is queued: workflow '{self._spec.name}' is paused"
+        if self._facts.active_runs >= self._run.max_active:
+            others = _count(self._facts.active_runs, "other run")
+            yield f"the run is queued: {others} of '{self._spec.name}' are running, at most {self._run.max_active} may"
+        elif not self._facts.paused:
+            yield "the run is queued, and begins when it is next looked at"
+
+    def _why_waiting(self) -> Iterator[str]:
+        commands = plan(Run(spec=self._spec, state=self._run.state, tasks=self._record.tasks), self._facts.now)
+        for one in commands:
+            if isinstance(one, Expand) and one.task == self._task.name:
+                yield f"it is about to be scheduled, as {_count(one.size, 'element')}"
+                return
+            if isinstance(one, Move) and one.task == self._task.name and one.before is TaskState.NONE:
+                because = f" {one.reason}" if one.reason else ""
+                yield f"it is about to be {_SOON[one.after]}{because}"
+                return
+        for source, state in self._awaited():
+            rule = "" if self._task.rule == "all_success" else f" (its rule is '{self._task.rule}')"
+            yield f"it waits for '{source}', which {_STANDING[state]}{rule}"
+
+    def _awaited(self) -> list[tuple[str, TaskState]]:
+        """Return those before it that have not ended, as far as they matter."""
+        states, variants = self._standing()
+        found = outlook(self._task, states, variants)
+        if found.verdict is Verdict.RUN and self._task.each is not None:  # the rule is content, the list is missing
+            return [(self._task.each, states[self._task.each])]
+        return [(source, states[source]) for source in self._task.sources if not states[source].is_terminal]
+
+    def _standing(self) -> tuple[dict[str, TaskState], dict[str, str | None]]:
+        rows: dict[str, list[TaskRow]] = {}
+        for row in self._record.tasks:
+            rows.setdefault(row.task, []).append(row)
+        whole = {name: found[0] for name, found in rows.items() if found[0].index == WHOLE}
+        states = {
+            name: whole[name].state if name in whole else together(one.state for one in found)
+            for name, found in rows.items()
+        }
+        return states, {name: row.variant for name, row in whole.items()}
+
+    # -- somebody has
+
+    def _about(self, row: TaskRow) -> Iterator[str]:
+        match row.state:
+            case TaskState.SCHEDULED:
+                yield from self._why_unclaimed(row)
+            case TaskState.QUEUED:
+                yield f"it is queued at '{row.claimed_by}'{_since(row.since)}, and has not begun"
+            case TaskState.RUNNING:
+                yield f"it is running at '{row.claimed_by}'{_since(row.started_at or row.since)}"
+            case TaskState.UP_FOR_RETRY:
+                yield f"it is tried again{_at(row.wake_at)}, after: {row.reason or 'an unknown failure'}"
+            case TaskState.DEFERRED:
+                until = f"until {_time(row.wake_at)}" if row.wake_at else "until somebody ends that"
+                yield f"it is deferred {until}"
+            case TaskState.SUCCESS:
+                yield f"it has succeeded{_at(row.ended_at)}" + (f": {row.reason}" if row.reason else "")
+            case _:
+                yield f"it {_ENDED[row.state]}{_because(row.reason if row.reason != row.state else '')}"
+
+    def _why_unclaimed(self, row: TaskRow) -> Iterator[str]:
+        reasons = list(self._obstacles(row))
+        yield from reasons or [f"it is scheduled{_since(row.since)}, and waits to be taken"]
+
+    def _obstacles(self, row: TaskRow) -> Iterator[str]:
+        if self._facts.paused:
+            yield f"it is scheduled, but workflow '{self._spec.name}' is paused"
+        pools = self._facts.pool_use
+        if row.pool is not None and pools is not None:
+            used, slots = pools.get(row.pool, (0, 0))
+            if row.pool not in pools:
+                yield f"it is scheduled, but there is no pool '{row.pool}'"
+            elif used >= slots:
+                yield f"it is scheduled, but pool '{row.pool}' is full ({used} of {slots})"
+        if self._facts.capacity is None:
+            yield f"it is scheduled, but there is no executor '{row.executor}'"
+        elif self._facts.capacity < 1:
+            yield f"it is scheduled, but executor '{row.executor}' has no place free"
+
+
+_SOON = {
+    TaskState.SCHEDULED: "scheduled",
+    TaskState.SKIPPED: "skipped",
+    TaskState.UPSTREAM_FAILED: "given up",
+    TaskState.SUCCESS: "ended as a success",
+}
+_STANDING = {
+    TaskState.NONE: "has not been decided on yet",
+    TaskState.SCHEDULED: "is scheduled",
+    TaskState.QUEUED: "is queued",
+    TaskState.RUNNING: "is running",
+    TaskState.UP_FOR_RETRY: "waits for another try",
+    TaskState.DEFERRED: "is deferred",
+}
+_ENDED = {
+    TaskState.FAILED: "has failed",
+    TaskState.SKIPPED: "was skipped",
+    TaskState.UPSTREAM_FAILED: "cannot run",
+    TaskState.CANCELLED: "was cancelled",
+}
+
+
+def _because(reason: str) -> str:
+    """Return a reason so that it can follow a sentence: the planner's begin with a word, others are told."""
+    if not reason:
+        return ""
+    return f" {reason}" if reason.startswith("because ") else f": {reason}"
+
+
+def _elements(numbers: Sequence[int]) -> str:
+    return f"element {numbers[0]}" if len(numbers) == 1 else f"elements {', '.join(map(str, numbers))}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _time(moment: datetime) -> str:
+    return moment.isoformat(sep=" ", timespec="seconds")
+
+
+def _at(moment: datetime | None) -> str:
+    return f" at {_time(moment)}" if moment is not None else ""
+
+
+def _since(moment: datetime | None) -> str:
+    return f" since {_time(moment)}" if moment is not None else ""

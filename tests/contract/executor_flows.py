@@ -1,0 +1,455 @@
+"""Workflows for the contract of executors: in a module, so that another process can import them."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import tidemill as tm
+from tidemill.workflows.definition import Fail, Params, Skip
+from tidemill.workflows.workflow import Workflow
+
+
+class Row(tm.Boundary):
+    """An element of a list."""
+
+    number: int
+
+
+class Small(tm.Boundary):
+    """One way."""
+
+    rows: int
+
+
+class Large(tm.Boundary):
+    """The other way."""
+
+    rows: int
+
+
+class Wanted(Params):
+    """What a run is started with."""
+
+    day: str
+    limit: int = 7
+
+
+class Thing:
+    """Something that cannot be stored."""
+
+
+class MuteError(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError("no")
+
+
+PAUSE = threading.Event()
+
+flow = Workflow("flow", params=Wanted)
+loose = Workflow("loose")
+
+
+def mark(file: str) -> None:
+    """Leave a sign that this line was reached."""
+    Path(file).touch()
+
+
+def wait_for(file: str) -> None:
+    """Block until somebody leaves a sign."""
+    while not Path(file).exists():
+        PAUSE.wait(0.002)
+
+
+# -- what goes in
+
+
+@flow.task
+def rows(params: Wanted) -> list[Row]:
+    return [Row(number) for number in range(params.limit)]
+
+
+@flow.task(each="rows")
+def double(rows: Row) -> Row:
+    return Row(2 * rows.number)
+
+
+@flow.task
+def total(double: list[Row]) -> int:
+    return sum(one.number for one in double)
+
+
+@flow.task
+def day(params: Wanted, *, ctx: tm.Context) -> list[Any]:
+    return [params.day, params.limit, ctx.attempt, ctx.run_id, ctx.token, ctx.slot and ctx.slot.isoformat()]
+
+
+@flow.task
+def facts(params: Wanted) -> dict[str, int]:
+    return {"limit": 1, "extra": 2}
+
+
+@flow.task
+def merged(facts: dict[str, int] | None, ctx: tm.Context) -> list[Any]:
+    return [ctx["day"], ctx["limit"]]
+
+
+@flow.task
+def unknown_key(ctx: tm.Context) -> int:
+    found: int = ctx["limmit"]
+    return found
+
+
+@loose.task
+def anything(ctx: tm.Context) -> str:
+    return f"{ctx['who']} and {ctx['count']}"
+
+
+@flow.task
+def fallback(facts: dict[str, int] | None = None, total: int = 5) -> list[Any]:
+    return [facts, total]
+
+
+@flow.task
+def change(facts: dict[str, int]) -> dict[str, int]:
+    facts["changed"] = 1
+    return facts
+
+
+# -- what comes out
+
+
+@flow.task
+def choose(total: int) -> Small | Large | None:
+    return None if total == 0 else Small(total) if total < 10 else Large(total)
+
+
+@flow.task
+def small(choose: Small) -> int:
+    return choose.rows
+
+
+@flow.task
+def large(choose: Large) -> int:
+    return choose.rows
+
+
+@flow.task
+def nothing():  # type: ignore[no-untyped-def]
+    return None
+
+
+@flow.task
+async def on_a_loop(params: Wanted) -> str:
+    await asyncio.sleep(0)
+    return params.day
+
+
+@flow.task
+def wrong_class() -> int:
+    return "text"  # type: ignore[return-value]
+
+
+@flow.task
+def wrong_inside() -> list[int]:
+    return ["text"]  # type: ignore[list-item]
+
+
+@flow.task(retry=3)
+def unstorable() -> Any:
+    return Thing()
+
+
+@flow.task(retry=3)
+def unstorable_class() -> Thing:
+    return Thing()
+
+
+# -- raising
+
+
+@flow.task
+def skipped() -> None:
+    raise Skip("not today")
+
+
+@flow.task(retry=3)
+def gives_up() -> None:
+    raise Fail("no use")
+
+
+@flow.task
+def fails() -> None:
+    helper()
+
+
+def helper() -> None:
+    """Fail one frame deeper."""
+    raise ValueError("broken on purpose")
+
+
+@flow.task(retry=tm.Retry(3, on=(ConnectionError,)))
+def picky_fits() -> None:
+    raise ConnectionResetError("again")
+
+
+@flow.task(retry=tm.Retry(3, on=(ConnectionError,)))
+def picky_misfits() -> None:
+    raise KeyError("never")
+
+
+@flow.task
+def says_much() -> None:
+    raise ValueError("x" * 1_000_000)
+
+
+@flow.task
+def mute() -> None:
+    raise MuteError
+
+
+@flow.task
+def leaves() -> None:
+    sys.exit(3)
+
+
+@flow.task
+def interrupts() -> None:
+    raise KeyboardInterrupt
+
+
+@flow.task
+async def leaves_the_loop() -> None:
+    sys.exit(3)
+
+
+@flow.task
+async def interrupts_the_loop() -> None:
+    raise KeyboardInterrupt
+
+
+@flow.task
+async def cancels_itself() -> None:
+    raise asyncio.CancelledError
+
+
+@flow.task
+async def closes_itself() -> None:
+    raise GeneratorExit
+
+
+# -- deferring
+
+
+@flow.task
+def naps(ctx: tm.Context) -> str:
+    try:
+        ctx.defer(for_="2h")
+        ctx.defer(until=datetime(2030, 1, 1, tzinfo=UTC))
+    except Exception:
+        return "caught"
+    return "rested"
+
+
+@loose.task
+def polls(ctx: tm.Context) -> str:
+    ctx.defer(poll=lambda: Path(ctx["file"]).exists(), every="30s")
+    return "found"
+
+
+@loose.task
+def polls_a_coroutine(ctx: tm.Context) -> str:
+    async def is_there() -> bool:
+        return Path(ctx["file"]).exists()
+
+    ctx.defer(poll=is_there, every="30s")
+    return "found"
+
+
+@loose.task
+async def polls_on_a_loop(ctx: tm.Context) -> str:
+    async def is_there() -> bool:
+        return Path(ctx["file"]).exists()
+
+    ctx.defer(poll=is_there, every="30s")
+    return "found"
+
+
+@flow.task
+def defers_badly(ctx: tm.Context) -> None:
+    ctx.defer(for_="2h", every="1s")
+
+
+@flow.task
+async def pushes(ctx: tm.Context) -> str:
+    return str(await ctx.push("prices", 1))
+
+
+# -- talking
+
+
+@flow.task
+def talks(ctx: tm.Context) -> None:
+    for number in range(20):
+        ctx.log.info("line %d", number, extra={"number": number, "thing": Thing, "name": "n"})
+    ctx.log.error("bad")
+
+
+@flow.task
+async def talks_on_a_loop(ctx: tm.Context) -> None:
+    ctx.log.info("here")
+    await asyncio.to_thread(ctx.log.info, "there")
+
+
+@flow.task
+def prints(ctx: tm.Context) -> None:
+    print("one")
+    print("two", end="")
+    sys.stdout.flush()
+    os.write(2, b"three\n\xff\xfe")
+
+
+@loose.task
+def prints_much(ctx: tm.Context) -> None:
+    block = b"a" * 65535 + b"\n"
+    for _ in range(ctx["blocks"]):
+        os.write(1, block)
+    print("the end")
+
+
+@flow.task
+def prints_a_long_line() -> None:
+    print("b" * 1_000_000)
+    print("short")
+
+
+# -- taking long
+
+
+@loose.task
+def blocks(ctx: tm.Context) -> str:
+    mark(ctx["begun"])
+    wait_for(ctx["gate"])
+    mark(ctx["ended"])
+    return "done"
+
+
+@loose.task
+async def waits(ctx: tm.Context) -> str:
+    mark(ctx["begun"])
+    await asyncio.to_thread(wait_for, ctx["gate"])
+    mark(ctx["ended"])
+    return "done"
+
+
+@loose.task
+async def swallows(ctx: tm.Context) -> str:
+    mark(ctx["begun"])
+    while not Path(ctx["gate"]).exists():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.005)
+    return "done"
+
+
+@loose.task
+def ignores_signals(ctx: tm.Context) -> str:
+    with contextlib.suppress(ValueError):  # not on the main thread, where signals do not come anyway
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    mark(ctx["begun"])
+    wait_for(ctx["gate"])
+    return "done"
+
+
+@loose.task
+def has_a_child(ctx: tm.Context) -> str:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(ctx["pids"]).write_text(f"{os.getpid()} {child.pid} {os.getppid()}", encoding="utf-8")
+    mark(ctx["begun"])
+    child.wait()
+    return "done"
+
+
+@loose.task
+def leaves_a_child(ctx: tm.Context) -> str:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(ctx["pids"]).write_text(str(child.pid), encoding="utf-8")
+    return "done"
+
+
+# -- ending a process
+
+
+@flow.task
+def exits() -> None:
+    os._exit(3)
+
+
+@flow.task
+def is_killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@flow.task
+def crashes() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@flow.task
+def writes_garbage() -> None:
+    for descriptor in os.listdir("/proc/self/fd"):
+        if int(descriptor) > 2:
+            with contextlib.suppress(OSError):
+                os.write(int(descriptor), b"\x00\x00\x00\x04junk")
+    PAUSE.wait(60)
+
+
+@flow.task
+def announces_too_much() -> None:
+    for descriptor in os.listdir("/proc/self/fd"):
+        if int(descriptor) > 2:
+            with contextlib.suppress(OSError):
+                os.write(int(descriptor), b"\xff\xff\xff\xff")
+    PAUSE.wait(60)
+
+
+@flow.task
+def returns_too_much() -> bytes:
+    return b"x" * (65 * 1024 * 1024)
+
+
+@flow.task
+def descriptors() -> list[str]:
+    found = []
+    for one in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them is gone
+            found.append(os.readlink(f"/proc/self/fd/{one}") if int(one) > 2 else "")
+    return [one for one in found if one]
+
+
+@flow.task
+def stdin() -> str:
+    return sys.stdin.read()
+
+
+@flow.task
+def noop() -> None:
+    return None
+
+
+def hidden() -> Workflow:
+    """Return a workflow that nobody can find again."""
+    hidden = Workflow("hidden")
+
+    @hidden.task
+    def one() -> int:
+        return 1
+
+    return hidden

@@ -1,0 +1,41 @@
+"""A program that takes an office and stays in it: `python -m tests.contract.lease_holder URL`.
+
+It says the epoch, and then answers every line that it is told with what became of a change under that epoch.
+"""
+
+import asyncio
+import sys
+
+from tests.contract.run_samples import event_row
+from tidemill.storage.postgres.store import PostgresStore
+from tidemill.workflows.change import Applied, Change, Fence
+
+TTL = 3.0
+RENEW_EVERY = 1.0
+
+
+async def hold(url: str) -> None:
+    """Take the office, renew it until somebody else has it, and write when told to."""
+    store = PostgresStore(url)
+    await store.open()
+    epoch = await store.leases.take("leader", "holder", TTL)
+    assert epoch is not None
+    print(epoch, flush=True)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_renew(store, epoch), name="holder: renew")
+        tasks.create_task(_write(store, epoch), name="holder: write")
+
+
+async def _renew(store: PostgresStore, epoch: int) -> None:
+    while await store.leases.renew("leader", epoch, TTL):  # noqa: ASYNC110 - as those in office do
+        await asyncio.sleep(RENEW_EVERY)
+
+
+async def _write(store: PostgresStore, epoch: int) -> None:
+    while await asyncio.to_thread(sys.stdin.readline):
+        result = await store.runs.apply(Change(run="r1", fence=Fence("leader", epoch), events=[event_row()]))
+        print("applied" if isinstance(result, Applied) else result.why, flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(hold(sys.argv[1]))

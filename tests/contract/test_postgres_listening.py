@@ -1,0 +1,150 @@
+"""Hints on PostgreSQL: what another store has changed is heard, and one's own is not."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.contract.proxy import proxy_to
+from tests.contract.run_samples import LEASE, claim, creation, event_row, make, run_row
+from tests.contract.test_postgres_faults import opened, session
+from tests.postgres import PostgresServer
+from tidemill.storage.postgres.store import PostgresStore
+from tidemill.storage.run_ports import LogChunk
+from tidemill.workflows.change import Change
+from tidemill.workflows.records import AttemptKey
+
+PATIENCE = 20.0  # seconds until a test gives up
+LISTENERS = "pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
+
+
+class Ear:
+    """Counts what it hears."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._news = asyncio.Event()
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._news.set()
+
+    async def hears(self) -> None:
+        """Wait for something new."""
+        async with asyncio.timeout(PATIENCE):
+            await self._news.wait()
+        self._news.clear()
+
+
+@pytest.fixture
+async def stores(postgres: PostgresServer) -> AsyncIterator[list[PostgresStore]]:
+    """Two stores on one database."""
+    url = await postgres.fresh_database()
+    async with opened(url) as one, opened(url) as other:
+        yield [one, other]
+
+
+KEY = AttemptKey("r1", "a", -1, 1)
+
+LOUD: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
+    "creation": lambda store: make(store, creation(run_row("r2"))),
+    "change": lambda store: make(store, Change(run="r1", events=[event_row()])),
+    "claim": lambda store: store.runs.claim(claim()),
+}
+QUIET: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
+    "refusal": lambda store: store.runs.apply(Change(run="never", events=[event_row()])),
+    "empty claim": lambda store: store.runs.claim(claim({})),
+    "beat": lambda store: store.runs.beat("node-1", [KEY], LEASE),
+    "log": lambda store: store.logs.append([LogChunk(key=KEY, number=0, payload=b"")]),
+    "pause": lambda store: store.schedules.pause("public", "flow", paused=True),
+}
+
+
+@pytest.mark.parametrize("what", LOUD)
+async def test_what_another_store_changes_is_heard(stores: list[PostgresStore], what: str) -> None:
+    await make(stores[0], creation())
+    ear, own = Ear(), Ear()
+    await stores[1].listen(ear)
+    await stores[0].listen(own)
+    await LOUD[what](stores[0])
+    await ear.hears()
+    await LOUD["change"](stores[1])
+    await own.hears()
+    assert (ear.count, own.count) == (1, 1)
+
+
+@pytest.mark.parametrize("what", QUIET)
+async def test_what_is_no_change_of_a_run_is_not_heard(stores: list[PostgresStore], what: str) -> None:
+    """Beats and logs come by the thousand."""
+    await make(stores[0], creation())
+    ear = Ear()
+    await stores[1].listen(ear)
+    await QUIET[what](stores[0])
+    await LOUD["change"](stores[0])
+    await ear.hears()
+    assert ear.count == 1
+
+
+async def test_many_changes_of_one_transaction_are_heard_once(stores: list[PostgresStore]) -> None:
+    await make(stores[0], creation())
+    ear = Ear()
+    await stores[1].listen(ear)
+    await asyncio.gather(*(LOUD["change"](stores[0]) for _ in range(50)))
+    await ear.hears()
+    await LOUD["change"](stores[0])
+    await ear.hears()
+    assert ear.count <= 3  # the first of a group may go alone
+
+
+async def test_several_listen(stores: list[PostgresStore]) -> None:
+    await make(stores[0], creation())
+    ears = [Ear(), Ear()]
+    for ear in ears:
+        await stores[1].listen(ear)
+    await LOUD["change"](stores[0])
+    for ear in ears:
+        await ear.hears()
+
+
+async def test_a_listener_that_was_cut_off_listens_again(postgres: PostgresServer) -> None:
+    """Whatever happened meanwhile may have been missed: that is said once."""
+    url = await postgres.fresh_database()
+    async with opened(url) as store, opened(url) as other, session(url) as admin:
+        await make(store, creation())
+        ear = Ear()
+        await other.listen(ear)
+        await admin.execute(f"SELECT pg_terminate_backend(pid) FROM {LISTENERS}")
+        await ear.hears()
+        await LOUD["change"](store)
+        await ear.hears()
+        assert ear.count == 2
+
+
+async def test_one_that_cannot_connect_listens_as_soon_as_it_can(postgres: PostgresServer) -> None:
+    url = await postgres.fresh_database()
+    async with (
+        proxy_to(postgres.port) as (proxy, port),
+        opened(url) as store,
+        opened(url.replace(f":{postgres.port}/", f":{port}/")) as other,
+    ):
+        proxy.is_stalled = True
+        ear = Ear()
+        await other.listen(ear)
+        proxy.is_stalled = False
+        await ear.hears()
+        await make(store, creation())
+        await ear.hears()
+
+
+async def test_nothing_is_heard_after_the_end(postgres: PostgresServer) -> None:
+    """Also if it ends while nobody answers."""
+    url = await postgres.fresh_database()
+    ear = Ear()
+    async with opened(url) as store:
+        async with opened(url) as other:
+            await other.listen(ear)
+        await make(store, creation())
+        async with session(url) as admin:
+            assert await admin.fetchval(f"SELECT count(*) FROM {LISTENERS}") == 0
+    assert ear.count == 0

@@ -1,0 +1,244 @@
+"""Runs on PostgreSQL: what they cost, and that those who change them at once never wait for one another in a circle."""
+
+import asyncio
+import random
+from typing import Any
+
+import asyncpg
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+from msgspec.structs import replace
+
+from tests.contract.conftest import Place, PostgresPlace
+from tests.contract.run_samples import (
+    LEASE,
+    after,
+    attempt_row,
+    claim,
+    creation,
+    ending,
+    event_row,
+    fire_row,
+    make,
+    output_row,
+    run_row,
+    running,
+    succeeded,
+    task_of,
+    task_row,
+)
+from tests.contract.test_postgres_faults import behind_proxy, opened, session
+from tests.contract.test_runs_against_a_model import RunMachine
+from tests.postgres import PostgresServer
+from tidemill.kernel.errors import StoreError
+from tidemill.storage.ports import Store
+from tidemill.storage.postgres.applying import Applying
+from tidemill.storage.queries import Queries
+from tidemill.workflows.change import Applied, Change, Fence, PoolLimit, TaskChange
+from tidemill.workflows.records import AttemptKey, TaskError
+from tidemill.workflows.states import RunState, TaskState
+
+
+@pytest.fixture
+async def url(postgres: PostgresServer) -> str:
+    """An empty database."""
+    return await postgres.fresh_database()
+
+
+class Counting:
+    """A connection that counts its statements."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self.statements = 0
+        self._connection = connection
+
+    async def execute(self, *statement: Any) -> Any:
+        self.statements += 1
+        return await self._connection.execute(*statement)
+
+    async def fetch(self, *statement: Any) -> Any:
+        self.statements += 1
+        return await self._connection.fetch(*statement)
+
+
+def big_change(run: str, epoch: int) -> Change:
+    """Return a change of everything but the run's own row."""
+    tasks = [running(task_row(task, pool="gpu")) for task in ("a", "b")]
+    return Change(
+        run=run,
+        fence=Fence("leader", epoch),
+        tasks=[TaskChange(row, succeeded(row)) for row in tasks],
+        added=[task_row("c")],
+        removed=[task_row("m")],
+        attempts=[attempt_row(run, row.task) for row in tasks],
+        outputs=[output_row(run)],
+        forgotten=["m"],
+        events=[event_row(run) for _ in range(4)],
+        fire=fire_row(run, slot=after(1), digest=run, key=run),
+        pools=[PoolLimit("public", "gpu", 1000)],
+    )
+
+
+async def test_a_group_of_changes_costs_as_many_statements_as_one(url: str) -> None:
+    """One for each kind of lock, one for each question, and one for each table."""
+    async with opened(url) as store, session(url) as connection:
+        epoch = await store.leases.take("leader", "node", 60)
+        assert epoch is not None
+        rows = [running(task_row("a", pool="gpu")), running(task_row("b", pool="gpu")), task_row("m")]
+        await make(store, *(creation(run_row(f"r{number}"), *rows) for number in range(41)))
+        applying = Applying(Queries.of("tidemill.storage.postgres"), "test", None)
+        costs = []
+        for runs in (["r0"], [f"r{number}" for number in range(1, 41)]):
+            counting = Counting(connection)
+            async with connection.transaction():
+                results = await applying(counting, [big_change(run, epoch) for run in runs])
+            assert results == [Applied(2)] * len(runs)
+            costs.append(counting.statements)
+        assert costs[0] == costs[1] <= 17
+
+
+async def test_of_stores_that_make_the_same_run_at_once_one_does(url: str) -> None:
+    """The others find it made: that is an answer, not an error."""
+    async with opened(url) as one, opened(url) as other:
+        for number in range(20):
+            change = creation(run_row(f"r{number}"))
+            results = await asyncio.gather(one.runs.apply(change), other.runs.apply(change))
+            assert sorted(isinstance(result, Applied) for result in results) == [False, True]
+
+
+async def test_of_stores_that_add_the_same_task_run_at_once_one_does(url: str) -> None:
+    async with opened(url) as one, opened(url) as other:
+        await make(one, creation())
+        for index in range(20):
+            change = Change(run="r1", added=[task_row("m", index=index)])
+            results = await asyncio.gather(one.runs.apply(change), other.runs.apply(change))
+            assert sorted(isinstance(result, Applied) for result in results) == [False, True]
+
+
+class Crowd:
+    """Stores that claim, end, beat, clear and prune the same runs, all at once and in no order."""
+
+    def __init__(self, stores: list[Store], seed: int) -> None:
+        self.done = 0
+        self._stores = stores
+        self._chance = random.Random(seed)
+
+    async def run(self, rounds: int) -> None:
+        """Do something, again and again."""
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            for number, store in enumerate(self._stores):
+                for work in (self._claim, self._change, self._beat, self._prune):
+                    tasks.create_task(self._repeat(work, store, f"n{number}", rounds))
+
+    async def _repeat(self, work: Any, store: Store, owner: str, rounds: int) -> None:
+        for _ in range(rounds):
+            await work(store, owner)
+
+    async def _claim(self, store: Store, owner: str) -> None:
+        pools = {"gpu": 6} if self._chance.random() < 0.5 else {}  # a pool's lock would keep the others out
+        for one in await store.runs.claim(claim(4, owner=owner, pools=pools)):
+            self.done += 1
+            await store.runs.apply(ending(one.run.id, one.task))
+
+    async def _change(self, store: Store, owner: str) -> None:
+        """Bring all task runs of some runs back, together in one transaction, in any order."""
+        records = await store.runs.load([run.run for run in await store.runs.active()])
+        self._chance.shuffle(records)
+        pools = [PoolLimit("public", "gpu", 6)] if self._chance.random() < 0.1 else []
+        changes = []
+        for run, tasks in records:
+            moves = [TaskChange(row, replace(row, state=TaskState.SCHEDULED, claimed_by=None)) for row in tasks]
+            self._chance.shuffle(moves)
+            is_over = self._chance.random() < 0.1
+            row = replace(run, state=RunState.SUCCESS if is_over else RunState.RUNNING, ended_at=after(0))
+            changes.append(Change(run=run.id, found=run, row=row, tasks=moves, pools=pools, events=[event_row(run.id)]))
+        if not changes:
+            changes = [creation(run_row(f"{owner}-{self._chance.random()}"), *TASKS)]
+        await asyncio.gather(*(store.runs.apply(change) for change in changes))
+
+    async def _beat(self, store: Store, owner: str) -> None:
+        held = await store.runs.claimed(["n0", "n1", "n2"])
+        keys = [AttemptKey(*key, row.attempt) for key, row in held]
+        await store.runs.beat(owner, keys, LEASE)
+
+    async def _prune(self, store: Store, owner: str) -> None:
+        await store.runs.prune(after(1), 3)
+
+
+TASKS = [task_row("m", index=index, pool="gpu" if index % 2 else None) for index in range(6)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_nobody_waits_in_a_circle(url: str, seed: int) -> None:
+    """Whoever changes many rows locks them in one order; no transaction has to be ended to free another."""
+    async with opened(url) as one, opened(url) as other, opened(url) as third, session(url) as admin:
+        await make(one, *(creation(run_row(f"r{number}"), *TASKS) for number in range(8)))
+        crowd = Crowd([one, other, third], seed)
+        await crowd.run(30)
+        assert crowd.done > 20
+        taken = await admin.fetchval("SELECT count(*) FROM tidemill.task_runs WHERE state = 'queued' AND pool = 'gpu'")
+        assert taken <= 6
+    async with session(url) as admin:  # sessions report when they end
+        await admin.execute("SELECT pg_stat_clear_snapshot()")
+        asked = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        assert await admin.fetchval(asked) == 0
+
+
+async def test_a_claim_whose_answer_is_lost_is_given_once(postgres: PostgresServer) -> None:
+    """G-24: the server committed, and nobody heard; it is asked again."""
+    async with behind_proxy(postgres) as (store, proxy):
+        await make(store, creation())
+        proxy.at_commit = "cut after"
+        (given,) = await store.runs.claim(claim())
+        assert given.task.attempt == 1
+        assert await task_of(store) == given.task
+        assert await store.runs.claim(claim()) == []
+
+
+async def test_a_claim_that_did_not_reach_the_server_gives_nothing(postgres: PostgresServer) -> None:
+    """G-24: the connection ends with the COMMIT still in it."""
+    async with behind_proxy(postgres) as (store, proxy):
+        await make(store, creation())
+        proxy.at_commit = "cut before"
+        with pytest.raises(StoreError, match="not committed"):
+            await store.runs.claim(claim())
+        assert await task_of(store) == task_row()
+        assert len(await store.runs.claim(claim())) == 1
+
+
+async def test_a_change_whose_answer_is_lost_is_told_once(postgres: PostgresServer) -> None:
+    """G-24: with its revision, as if nothing had happened."""
+    async with behind_proxy(postgres) as (store, proxy):
+        await make(store, creation())
+        proxy.at_commit = "cut after"
+        assert await store.runs.apply(Change(run="r1", events=[event_row()])) == Applied(2)
+        assert len(await store.runs.events("r1")) == 2
+
+
+async def test_what_authors_say_is_kept_as_far_as_the_server_can(url: str) -> None:
+    """PostgreSQL's text holds neither NUL nor half characters; an error that says such things is no reason to fail."""
+    odd = "a\0b\udcffc"
+    async with opened(url) as store:
+        error = TaskError("ValueError", odd, odd)
+        row = task_row(reason=odd)
+        change = creation(run_row(reason=odd), row, attempts=[attempt_row(error=error)], events=[event_row(reason=odd)])
+        await make(store, change)
+        (event,) = await store.runs.events("r1")
+        (attempt,) = await store.runs.attempts("r1")
+        assert {event.reason, (await task_of(store)).reason} == {"a\N{SYMBOL FOR NULL}b\\udcffc"}
+        assert attempt.error == TaskError("ValueError", "a\0b\\udcffc", "a\0b\\udcffc")
+
+
+def test_runs_hold_what_a_model_holds(postgres: PostgresServer) -> None:
+    """W-1, W-8, W-13: nothing half written, nothing given twice, whatever was refused in between."""
+
+    class PostgresMachine(RunMachine):
+        """On a server."""
+
+        def make_place(self) -> Place:
+            return PostgresPlace(postgres, self.runner.run(postgres.fresh_database()))
+
+    run_state_machine_as_test(
+        PostgresMachine, settings=settings(max_examples=10, stateful_step_count=30, deadline=None)
+    )

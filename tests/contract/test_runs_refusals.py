@@ -1,0 +1,317 @@
+"""Changes that are refused: what was found must still be so, and a refusal leaves nothing behind."""
+
+import asyncio
+from collections.abc import Collection
+from itertools import combinations, product
+
+import pytest
+from msgspec.structs import replace
+
+from tests.contract.conftest import Place
+from tests.contract.run_samples import (
+    LEASE,
+    after,
+    attempt_row,
+    creation,
+    ending,
+    event_row,
+    everything,
+    fire_row,
+    make,
+    move,
+    output_row,
+    queued,
+    run_of,
+    run_row,
+    running,
+    succeeded,
+    task_of,
+    task_row,
+)
+from tidemill.kernel.clock import VirtualClock
+from tidemill.storage.ports import Store
+from tidemill.workflows.change import Applied, Change, Fence, PoolLimit, Refused, TaskChange
+from tidemill.workflows.records import AttemptKey
+from tidemill.workflows.states import RunState, TaskState
+
+STALE, FENCED, FIRED, FULL = Refused("stale"), Refused("fenced"), Refused("fired"), Refused("full")
+RUNNING = running(queued(task_row("a", pool="gpu")))
+
+
+async def prepare(store: Store) -> int:
+    """Make a run with something of everything, and return the epoch of whoever is in office."""
+    epoch = await store.leases.take("leader", "node-1", 60)
+    assert epoch is not None
+    tasks = [RUNNING, task_row("b", TaskState.NONE), task_row("m", TaskState.NONE)]
+    fire = fire_row(slot=after(0), digest="d")
+    outputs = [output_row(task="m", value=b"before")]
+    await make(store, creation(None, *tasks, fire=fire, attempts=[attempt_row()], outputs=outputs))
+    return epoch
+
+
+def big_change(epoch: int, **values: object) -> Change:
+    """Return a change that writes to every table, and against which nothing stands."""
+    change = ending("r1", RUNNING)
+    return replace(
+        change,
+        fence=Fence("leader", epoch),
+        tasks=[*change.tasks, TaskChange(task_row("b", TaskState.NONE), task_row("b"))],
+        removed=[task_row("m", TaskState.NONE)],
+        added=[task_row("m", index=0), task_row("m", index=1)],
+        fire=fire_row(key="t", slot=after(5)),
+        forgotten=["m"],
+        intervenes=True,
+        **values,
+    )
+
+
+async def assert_refused(store: Store, change: Change, why: Refused) -> None:
+    """Check that a change is refused, and that nothing of it is left."""
+    before = await everything(store, ["r1", "r2"])
+    assert await store.runs.apply(change) == why
+    assert await everything(store, ["r1", "r2"]) == before
+
+
+async def test_nothing_stands_against_the_big_change(store: Store) -> None:
+    """Otherwise the tests below would prove nothing."""
+    epoch = await prepare(store)
+    before = await everything(store, ["r1", "r2"])
+    await make(store, big_change(epoch, pools=[PoolLimit("public", "gpu", 0)]))
+    assert await everything(store, ["r1", "r2"]) != before
+
+
+GUARDED = [
+    replace(RUNNING, state=TaskState.QUEUED),
+    replace(RUNNING, state=TaskState.SUCCESS),
+    replace(RUNNING, attempt=0),
+    replace(RUNNING, attempt=2),
+    replace(RUNNING, claimed_by="node-2"),
+    replace(RUNNING, claimed_by=None),
+    replace(RUNNING, claimed_by=""),
+    replace(RUNNING, task="nothing"),
+    replace(RUNNING, index=0),
+]
+
+
+@pytest.mark.parametrize("where", ["changed", "changed last", "removed"])
+async def test_a_task_run_must_be_as_it_was_found(store: Store, where: str) -> None:
+    """W-1: state, attempt and owner, each of them alone."""
+    change = big_change(await prepare(store))
+    other = change.tasks[1]
+    for found in GUARDED:
+        wrong = TaskChange(found, succeeded(found))
+        match where:
+            case "changed":
+                refused = replace(change, tasks=[wrong, other])
+            case "changed last":
+                refused = replace(change, tasks=[other, wrong])
+            case _:
+                refused = replace(change, tasks=[other], removed=[found])
+        await assert_refused(store, refused, STALE)
+
+
+async def test_what_is_not_guarded_may_differ(store: Store) -> None:
+    """The reason, the lease, the times: they change without anybody's decision."""
+    await prepare(store)
+    found = replace(RUNNING, reason="other", lease_until=after(1), since=None, tries=9)
+    await make(store, move("r1", found, succeeded(found)))
+
+
+async def test_guards_hold_in_every_state(store: Store) -> None:
+    """W-1: the full product; exactly the right one passes."""
+    guards = list(product(TaskState, (0, 1), (None, "node-1")))
+    rows = [
+        task_row("a", state, attempt=attempt, claimed_by=owner, index=index)
+        for index, (state, attempt, owner) in enumerate(guards)
+    ]
+    await make(store, creation(None, *rows))
+    for row in rows:
+        found = [replace(row, state=state, attempt=attempt, claimed_by=owner) for state, attempt, owner in guards]
+        results = await asyncio.gather(*(store.runs.apply(move("r1", one, row)) for one in found))
+        assert [isinstance(result, Applied) for result in results] == [one == row for one in found]
+
+
+async def test_a_late_report_of_an_old_attempt_is_refused(store: Store) -> None:
+    """W-1: also if the same owner has the task again."""
+    first = running(queued(task_row()))
+    second = running(queued(first))
+    await make(store, creation(None, first), move("r1", first, second))
+    await assert_refused(store, ending("r1", first), STALE)
+    await make(store, ending("r1", second))
+
+
+async def test_what_is_taken_for_its_lease_must_not_have_been_renewed(store: Store, clock: VirtualClock) -> None:
+    """W-11, I-9: one heartbeat between the look and the write refutes that nobody beats."""
+    await make(store, creation(None, RUNNING, lease=LEASE, attempts=[attempt_row()]))
+    clock.move_to(clock.monotonic() + LEASE)
+    ((_, seen),) = await store.runs.overdue(10)
+    lost = replace(ending("r1", RUNNING), tasks=[TaskChange(RUNNING, succeeded(RUNNING), seen.lease_until)])
+    assert await store.runs.beat("node-1", {AttemptKey("r1", "a", -1, 1)}, LEASE)
+    await assert_refused(store, lost, STALE)
+    renewed = (await task_of(store)).lease_until
+    await make(store, replace(lost, tasks=[TaskChange(RUNNING, succeeded(RUNNING), renewed)]))
+    assert (await task_of(store)).state is TaskState.SUCCESS
+
+
+async def test_a_run_must_be_as_it_was_found(store: Store) -> None:
+    """Its state and `clears`; its revision may have moved on."""
+    epoch = await prepare(store)
+    found = await run_of(store)
+    row = replace(found, state=RunState.SUCCESS, ended_at=after(1))
+    for wrong in (replace(found, state=RunState.QUEUED), replace(found, clears=1)):
+        await assert_refused(store, big_change(epoch, found=wrong, row=row), STALE)
+    await make(store, Change(run="r1", events=[event_row()]))
+    await make(store, big_change(epoch, found=found, row=row))
+
+
+async def test_an_intervention_makes_decisions_stale(store: Store) -> None:
+    await prepare(store)
+    found = await run_of(store)
+    await make(store, Change(run="r1", intervenes=True))
+    await assert_refused(store, Change(run="r1", found=found, row=found), STALE)
+
+
+async def test_a_run_that_is_gone_is_stale(store: Store) -> None:
+    await prepare(store)
+    await assert_refused(store, Change(run="r2", events=[event_row("r2")]), STALE)
+    await assert_refused(store, Change(run="r2", added=[task_row()], outputs=[output_row("r2")]), STALE)
+
+
+async def test_a_run_is_made_once(store: Store) -> None:
+    await prepare(store)
+    await assert_refused(store, creation(run_row(reason="again"), task_row("new")), STALE)
+
+
+async def test_a_task_run_is_added_once(store: Store) -> None:
+    epoch = await prepare(store)
+    await assert_refused(store, replace(big_change(epoch), added=[task_row("new"), task_row("b")]), STALE)
+
+
+async def test_who_is_no_longer_in_office_changes_nothing(store: Store) -> None:
+    """W-8."""
+    epoch = await prepare(store)
+    assert await store.leases.take("leader", "node-2", 60, dead=["node-1"]) == epoch + 1
+    await assert_refused(store, big_change(epoch), FENCED)
+    await assert_refused(store, big_change(epoch + 2), FENCED)
+    await make(store, big_change(epoch + 1))
+
+
+async def test_an_office_that_nobody_has_taken_is_nobodys(store: Store) -> None:
+    epoch = await prepare(store)
+    await assert_refused(store, replace(big_change(epoch), fence=Fence("other", epoch)), FENCED)
+
+
+async def test_a_slot_has_one_run_for_ever(store: Store) -> None:
+    """W-13: also after its run has ended."""
+    await prepare(store)
+    again = creation(run_row("r2"), fire=fire_row("r2", slot=after(0)))
+    await assert_refused(store, again, FIRED)
+    found = await run_of(store)
+    await make(store, Change(run="r1", row=replace(found, state=RunState.SUCCESS, ended_at=after(1))))
+    await assert_refused(store, again, FIRED)
+    for key, values in [("r3", {"slot": after(1)}), ("r4", {"key": "t"}), ("r5", {"workflow": "w"})]:
+        await make(store, creation(run_row(key), fire=fire_row(key, **({"slot": after(0)} | values))))
+    await make(store, creation(run_row("r6"), fire=fire_row("r6", tenant="other", slot=after(0))))
+
+
+async def test_a_payload_has_one_run_while_that_is_active(store: Store) -> None:
+    await prepare(store)
+    again = creation(run_row("r2"), fire=fire_row("r2", digest="d"))
+    await assert_refused(store, again, FIRED)
+    for run, values in [("r3", {"digest": "e"}), ("r4", {"key": "t"}), ("r5", {"tenant": "other"})]:
+        await make(store, creation(run_row(run), fire=fire_row(run, **({"digest": "d"} | values))))
+    found = await run_of(store)
+    await make(store, Change(run="r1", row=replace(found, state=RunState.QUEUED)))
+    await assert_refused(store, again, FIRED)
+    await make(store, Change(run="r1", row=replace(found, state=RunState.CANCELLED, ended_at=after(1))))
+    await make(store, again)
+    await assert_refused(store, creation(run_row("r7"), fire=fire_row("r7", digest="d")), FIRED)
+
+
+async def test_a_run_that_is_active_again_counts_for_its_payload(store: Store) -> None:
+    """The first of two with the same payload was cleared after both had ended."""
+    ended = {"state": RunState.SUCCESS, "ended_at": after(1)}
+    for run in ("r1", "r2"):
+        await make(store, creation(run_row(run, **ended), fire=fire_row(run, digest="d")))
+    await make(store, Change(run="r1", row=run_row("r1"), intervenes=True))
+    await assert_refused(store, creation(run_row("r3"), fire=fire_row("r3", digest="d")), FIRED)
+
+
+async def test_fires_without_slot_or_payload_are_all_different(store: Store) -> None:
+    for number in range(3):
+        await make(store, creation(run_row(f"r{number}"), fire=fire_row(f"r{number}")))
+
+
+async def test_a_pool_has_room_for_so_many(store: Store) -> None:
+    """Counted after the change, in the tenant, over all runs; whatever is queued or running takes a place."""
+    await prepare(store)
+    waiting = [task_row("a", pool="gpu", index=index) for index in range(3)]
+    await make(store, creation(run_row("r2"), *waiting))
+    limit = [PoolLimit("public", "gpu", 2)]
+    await make(store, move("r2", waiting[0], queued(waiting[0]), pools=limit))
+    await assert_refused(store, move("r2", waiting[1], queued(waiting[1]), pools=limit), FULL)
+    both = [TaskChange(row, queued(row)) for row in waiting[1:]]
+    await assert_refused(store, Change(run="r2", tasks=both, pools=[PoolLimit("public", "gpu", 3)]), FULL)
+    await make(store, ending("r1", RUNNING))
+    await make(store, move("r2", waiting[1], queued(waiting[1]), pools=limit))
+
+
+async def test_pools_of_other_tenants_and_names_do_not_count(store: Store) -> None:
+    row = task_row("a", pool="gpu")
+    for run, tenant in (("r1", "a"), ("r2", "b")):
+        await make(store, creation(run_row(run, tenant=tenant), row))
+        await make(store, move(run, row, queued(row), pools=[PoolLimit(tenant, "gpu", 1), PoolLimit(tenant, "x", 0)]))
+
+
+REASONS = [FENCED, STALE, FIRED, FULL]
+
+
+async def test_the_weightiest_reason_is_told(store: Store) -> None:
+    """Fenced before stale before fired before full."""
+    epoch = await prepare(store)
+    for size in range(1, 5):
+        for wrong in combinations(range(4), size):
+            await assert_refused(store, _wrong(epoch, wrong), REASONS[min(wrong)])
+
+
+def _wrong(epoch: int, wrong: Collection[int]) -> Change:
+    change = big_change(epoch + 1 if 0 in wrong else epoch)
+    if 1 in wrong:
+        change = replace(change, removed=[task_row("m", attempt=7)])
+    if 2 in wrong:
+        change = replace(change, fire=fire_row(slot=after(0)))
+    return replace(change, pools=[PoolLimit("public", "gpu", -1 if 3 in wrong else 1)])
+
+
+async def test_fires_are_unique_across_stores(place: Place) -> None:
+    """W-13: competing schedulers make one run of a slot."""
+    stores = [place.store() for _ in range(3)]
+    await asyncio.gather(*(store.open() for store in stores))
+    for slot in range(10):
+        runs = [f"r{slot}-{number}" for number in range(3)]
+        changes = [creation(run_row(run), fire=fire_row(run, slot=after(slot))) for run in runs]
+        calls = zip(stores, changes, strict=True)
+        results = await asyncio.gather(*(store.runs.apply(change) for store, change in calls))
+        assert sorted(isinstance(result, Applied) for result in results) == [False, False, True]
+        assert results.count(FIRED) == 2
+        assert len(await stores[0].runs.load(runs)) == 1
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_of_stores_that_change_a_task_run_at_once_one_does(place: Place) -> None:
+    """W-1."""
+    stores = [place.store() for _ in range(3)]
+    await asyncio.gather(*(store.open() for store in stores))
+    row = task_row()
+    await make(stores[0], creation(None, row))
+    for _ in range(10):
+        taken = [queued(row, f"node-{number}") for number in range(3)]
+        calls = (store.runs.apply(move("r1", row, one)) for store, one in zip(stores, taken, strict=True))
+        results = await asyncio.gather(*calls)
+        (winner,) = [number for number, result in enumerate(results) if isinstance(result, Applied)]
+        assert results.count(STALE) == 2
+        found = await task_of(stores[winner])
+        assert found.claimed_by == f"node-{winner}"
+        row = replace(found, state=TaskState.SCHEDULED, claimed_by=None)
+        await make(stores[0], move("r1", found, row))
+    await asyncio.gather(*(store.close() for store in stores))

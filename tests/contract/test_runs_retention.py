@@ -1,0 +1,110 @@
+"""Retention: runs that ended long ago go, with all that belongs to them; what keeps a slot from a second run stays."""
+
+from typing import Any
+
+import pytest
+
+from tests.contract.run_samples import (
+    after,
+    attempt_row,
+    creation,
+    event_row,
+    everything,
+    fire_row,
+    make,
+    output_row,
+    run_row,
+    task_row,
+)
+from tests.contract.samples import NOON, NOON_ELSEWHERE
+from tidemill.storage.ports import Store
+from tidemill.storage.run_ports import LogChunk, Note, RunFilter
+from tidemill.workflows.change import Refused
+from tidemill.workflows.records import AttemptKey, TaskKey
+from tidemill.workflows.states import RunState, TaskState
+
+
+async def put_ended(store: Store, run: str, at: float, **values: Any) -> None:
+    """Make a run that ended so long after NOON, with something of everything."""
+    await make(
+        store,
+        creation(
+            run_row(run, **({"state": RunState.SUCCESS, "ended_at": after(at)} | values)),
+            task_row("a", TaskState.SUCCESS),
+            fire=fire_row(run, slot=after(at), digest=run),
+            attempts=[attempt_row(run)],
+            outputs=[output_row(run)],
+            events=[event_row(run)],
+        ),
+    )
+    await store.notes.put(Note(run, None, "note", NOON))
+    await store.notes.put(Note(run, "a", "note", NOON))
+    await store.logs.append([LogChunk(key=AttemptKey(run, "a", -1, 1), number=0, payload=b"log")])
+
+
+async def left(store: Store) -> list[str]:
+    """Return the runs that are there."""
+    return [one.id for one in await store.runs.find(RunFilter(tenant="public"))]
+
+
+async def test_what_ended_before_a_moment_goes_oldest_first(store: Store) -> None:
+    """W-18: in small batches."""
+    for number in (2, 0, 3, 1):
+        await put_ended(store, f"r{number}", number)
+    assert await store.runs.prune(after(0), 10) == 0
+    assert await store.runs.prune(after(3), 2) == 2
+    assert await left(store) == ["r2", "r3"]
+    assert await store.runs.prune(after(3), 2) == 1
+    assert await left(store) == ["r3"]
+    assert await store.runs.prune(after(3), 2) == 0
+    assert await store.runs.prune(NOON_ELSEWHERE, 2) == 0
+
+
+async def test_all_that_belongs_to_a_run_goes_with_it(store: Store) -> None:
+    await put_ended(store, "r1", 0)
+    await put_ended(store, "r2", 5)
+    kept = await everything(store, ["r2"])
+    assert await store.runs.prune(after(1), 10) == 1
+    assert await store.runs.load(["r1"]) == []
+    assert await store.runs.attempts("r1") == []
+    assert await store.runs.events("r1") == []
+    assert await store.runs.outputs("r1", ["a"]) == []
+    assert await store.notes.of("r1") == []
+    assert await store.logs.read(TaskKey("r1", "a")) == []
+    assert (await everything(store, ["r2"]))[:5] == kept[:5]
+    assert len(await store.notes.of("r2")) == 2
+    assert len(await store.logs.read(TaskKey("r2", "a"))) == 1
+
+
+async def test_a_pruned_run_can_be_made_anew(store: Store) -> None:
+    """Nothing of it is left that would stand against it."""
+    await put_ended(store, "r1", 0)
+    await store.runs.prune(after(1), 10)
+    await make(store, creation(run_row("r1"), task_row("a")))
+
+
+async def test_fires_stay(store: Store) -> None:
+    """W-13: for ever."""
+    await put_ended(store, "r1", 0)
+    await store.runs.prune(after(1), 10)
+    assert await store.runs.fired_slots("public", "flow", "daily", after(0), after(1)) == {after(0)}
+    again = creation(run_row("r2"), fire=fire_row("r2", slot=after(0)))
+    assert await store.runs.apply(again) == Refused("fired")
+    await make(store, creation(run_row("r3"), fire=fire_row("r3", digest="r1")))
+
+
+@pytest.mark.parametrize("state", [RunState.QUEUED, RunState.RUNNING])
+async def test_active_runs_stay(store: Store, state: RunState) -> None:
+    """Also one that was cleared and has not lost the time of its end."""
+    await put_ended(store, "r1", 0, state=state, ended_at=None)
+    await put_ended(store, "r2", 1, state=state)
+    await put_ended(store, "r3", 2)
+    assert await store.runs.prune(after(1000), 1) == 1
+    assert await store.runs.prune(after(1000), 1) == 0
+    assert await left(store) == ["r1", "r2"]
+
+
+async def test_every_end_is_an_end(store: Store) -> None:
+    for run, state in (("r1", RunState.SUCCESS), ("r2", RunState.FAILED), ("r3", RunState.CANCELLED)):
+        await put_ended(store, run, int(run[1]), state=state)
+    assert await store.runs.prune(after(10), 10) == 3

@@ -1,0 +1,169 @@
+"""The small tables of the workflow engine: notes, versions, owners, logs, backfills."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from tests.contract.run_samples import after
+from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
+from tidemill.kernel.errors import StoreError
+from tidemill.storage.ports import Store
+from tidemill.storage.run_ports import Backfill, Loaded, LogChunk, Note, Owner, Version
+from tidemill.workflows.records import AttemptKey, TaskKey
+
+OWNER = Owner(id="n1", host="h", boot="b", pid=2**31, started="12345", at=NOON)
+BACKFILL = Backfill(id="b1", tenant="public", workflow="flow", limit=4, created_at=NOON)
+VERSION = Version(key=Loaded("public", "flow", "v1"), spec=b'{"name": "\xc3\xa9"}', seen_at=NOON)
+
+
+def chunk(number: int = 0, *, attempt: int = 1, run: str = "r1", element: int = -1, payload: bytes = b"") -> LogChunk:
+    """Return some of an attempt's log."""
+    return LogChunk(key=AttemptKey(run, "a", element, attempt), number=number, payload=payload)
+
+
+# -- notes
+
+
+async def test_a_run_and_each_of_its_tasks_has_one_note(store: Store) -> None:
+    """A run's own first, then by task."""
+    for task in ["b", None, *ODD_NAMES]:
+        await store.notes.put(Note("r1", task, f"first {task}", NOON))
+        await store.notes.put(Note("r1", task, f"naïve 🌊 {task}", after(1)))
+    await store.notes.put(Note("r2", None, "other", NOON))
+    expected = [None, *sorted([*ODD_NAMES, "b"])]
+    assert await store.notes.of("r1") == [Note("r1", task, f"naïve 🌊 {task}", after(1)) for task in expected]
+
+
+async def test_an_empty_note_is_none(store: Store) -> None:
+    for task in (None, "", "a"):
+        await store.notes.put(Note("r1", task, "text", NOON))
+    await store.notes.put(Note("r1", None, "", NOON))
+    assert [note.task for note in await store.notes.of("r1")] == ["", "a"]
+    await store.notes.put(Note("r1", "a", "", NOON))
+    await store.notes.put(Note("r1", "never", "", NOON))
+    assert [note.task for note in await store.notes.of("r1")] == [""]
+
+
+async def test_a_note_of_another_zone_is_of_the_same_instant(store: Store) -> None:
+    await store.notes.put(Note("r1", None, "text", NOON_ELSEWHERE))
+    (note,) = await store.notes.of("r1")
+    assert (note.at, note.at.utcoffset()) == (NOON, NOON.utcoffset())
+
+
+# -- versions
+
+
+async def test_a_version_stays_as_it_was_first_seen(store: Store) -> None:
+    """W-19."""
+    assert await store.versions.get(VERSION.key) is None
+    await store.versions.put(VERSION)
+    await store.versions.put(replace(VERSION, spec=b"other", seen_at=after(9)))
+    assert await store.versions.get(VERSION.key) == VERSION
+
+
+@pytest.mark.parametrize("field", ["tenant", "workflow", "version"])
+async def test_versions_do_not_know_of_one_another(store: Store, field: str) -> None:
+    await store.versions.put(VERSION)
+    other = replace(VERSION, key=VERSION.key._replace(**{field: "x"}), spec=b"x")
+    assert await store.versions.get(other.key) is None
+    await store.versions.put(other)
+    assert (await store.versions.get(VERSION.key), await store.versions.get(other.key)) == (VERSION, other)
+
+
+async def test_versions_are_found_by_tenant(store: Store) -> None:
+    """By workflow, the oldest first."""
+    keys = [("flow", "v2", 0), ("flow", "v1", 5), ("other", "v1", 0), ("a", "v9", 9)]
+    rows = [Version(key=Loaded("public", name, version), spec=b"{}", seen_at=after(at)) for name, version, at in keys]
+    for row in [*reversed(rows), replace(VERSION, key=Loaded("elsewhere", "flow", "v3"))]:
+        await store.versions.put(row)
+    assert await store.versions.of("public") == [rows[3], rows[0], rows[1], rows[2]]
+    assert await store.versions.of("nobody") == []
+
+
+# -- owners
+
+
+async def test_owners_are_listed_oldest_first_and_forgotten(store: Store) -> None:
+    """W-12."""
+    owners = [replace(OWNER, id=f"n{number}", at=after(-number), pid=number) for number in range(4)]
+    for owner in owners:
+        await store.owners.put(owner)
+    assert await store.owners.all() == owners[::-1]
+    await store.owners.forget(["n1", "n3", "nobody"])
+    await store.owners.forget([])
+    assert await store.owners.all() == [owners[2], owners[0]]
+
+
+async def test_an_owner_is_written_over(store: Store) -> None:
+    await store.owners.put(OWNER)
+    other = replace(OWNER, host="h2", boot="b2", pid=7, started="x", at=after(5))
+    await store.owners.put(other)
+    assert await store.owners.all() == [other]
+
+
+# -- logs
+
+
+async def test_chunks_are_read_in_order(store: Store) -> None:
+    """W-16: over all attempts of a task run."""
+    chunks = [chunk(number, attempt=attempt, payload=b"\x00\xff") for attempt in (1, 2, 10) for number in range(3)]
+    await store.logs.append(chunks[::-1])
+    await store.logs.append([chunk(run="r2"), chunk(element=0)])
+    key = TaskKey("r1", "a")
+    assert await store.logs.read(key) == chunks
+    assert await store.logs.read(key, limit=2) == chunks[:2]
+    assert await store.logs.read(key, after=(1, 1), limit=3) == chunks[2:5]
+    assert await store.logs.read(key, after=(10, 2)) == []
+    assert await store.logs.read(TaskKey("r1", "a", 0)) == [chunk(element=0)]
+
+
+async def test_the_same_number_again_changes_nothing(store: Store) -> None:
+    await store.logs.append([chunk(payload=b"first")])
+    await store.logs.append([chunk(payload=b"second"), chunk(1)])
+    assert [one.payload for one in await store.logs.read(TaskKey("r1", "a"))] == [b"first", b""]
+    await store.logs.append([])
+
+
+async def test_logs_of_many_are_all_kept(store: Store) -> None:
+    await asyncio.gather(*(store.logs.append([chunk(number)]) for number in range(300)))
+    assert len(await store.logs.read(TaskKey("r1", "a"), limit=1000)) == 300
+
+
+# -- backfills
+
+
+async def test_a_backfill_is_written_over(store: Store) -> None:
+    """W-15."""
+    assert await store.backfills.get("b1") is None
+    await store.backfills.put(replace(BACKFILL, id="b2"))
+    for one in (BACKFILL, replace(BACKFILL, limit=1, cancelled_at=after(3)), BACKFILL):
+        await store.backfills.put(one)
+        assert await store.backfills.get("b1") == one
+
+
+# -- all of them
+
+
+async def test_a_failed_write_changes_nothing(store: Store) -> None:
+    writes = [
+        lambda: store.notes.put(Note("r1", None, "text", NOON)),
+        lambda: store.versions.put(VERSION),
+        lambda: store.owners.put(OWNER),
+        lambda: store.logs.append([chunk()]),
+        lambda: store.backfills.put(BACKFILL),
+        lambda: store.schedules.pause("public", "flow", paused=True),
+    ]
+    for write in writes:
+        store.fail_next(1)
+        with pytest.raises(StoreError, match="on purpose"):
+            await write()
+    assert (await store.notes.of("r1"), await store.versions.get(VERSION.key)) == ([], None)
+    assert (await store.owners.all(), await store.logs.read(TaskKey("r1", "a"))) == ([], [])
+    assert (await store.backfills.get("b1"), await store.schedules.paused()) == (None, set())
+
+
+async def test_listening_does_not_wait(store: Store) -> None:
+    """What is heard is a hint: a store that cannot tell calls never."""
+    async with asyncio.timeout(10):
+        await store.listen(lambda: None)

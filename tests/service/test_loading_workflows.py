@@ -1,0 +1,301 @@
+"""Loading workflows and triggers: checked first, changed afterwards, and put back if a step fails."""
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tests.service.samples import single
+from tidemill.packages.installer import Installer
+from tidemill.packages.loader import in_load_order, read_package
+from tidemill.workflows.workflow import Workflow
+
+
+class Engine:
+    """Stands in for what runs workflows: remembers what it was told, and refuses what it is told to refuse."""
+
+    def __init__(self) -> None:
+        self.running: dict[tuple[str, str], Workflow] = {}
+        self.checked: list[str] = []
+        self.refuses: set[str] = set()
+        self.fails: set[str] = set()
+
+    def check(self, tenant: str, workflow: Workflow) -> None:
+        self.checked.append(workflow.name)
+        if workflow.name in self.refuses:
+            raise tm.DefinitionError([tm.Problem(message="there is no pool 'x'")], f"workflow '{workflow.name}'")
+
+    async def put_in_place(self, tenant: str, workflow: Workflow) -> None:
+        if workflow.name in self.fails:
+            raise tm.OperationError("the store is down")
+        self.running[tenant, workflow.name] = workflow
+
+    async def withdraw(self, tenant: str, name: str) -> None:
+        self.running.pop((tenant, name), None)
+
+    def names(self, tenant: str = "public") -> list[str]:
+        return sorted(name for owner, name in self.running if owner == tenant)
+
+
+def node_with(engine: Engine, *load: Any) -> tm.Node:
+    """Return a node whose workflows are run by the engine."""
+    node: tm.Node = tm.testing.node(load=load)
+    node._installer = Installer(node._scheduler, node.registry, engine)
+    return node
+
+
+def flow(name: str, **options: Any) -> tm.Workflow:
+    made = tm.Workflow(name, **options)
+
+    @made.task
+    def work() -> int:
+        return 1
+
+    return made
+
+
+def trigger(name: str = "new_files") -> tm.Trigger:
+    def ask() -> tm.Fire | None:
+        return None
+
+    ask.__name__ = name
+    return tm.trigger(every="10s")(ask)
+
+
+def module(name: str, *definitions: Any) -> ModuleType:
+    made = ModuleType(name)
+    for number, definition in enumerate(definitions):
+        setattr(made, f"definition_{number}", definition)
+    return made
+
+
+def listed(node: tm.Node) -> tuple[list[str], list[str], list[str]]:
+    return node.registry.workflows(), node.registry.triggers(), node.registry.packages()
+
+
+async def test_bare_definitions_are_packages_of_their_own() -> None:
+    """api.md, `node.load`: named after what they are; a workflow brings the triggers that it was given."""
+    engine, asked = Engine(), trigger()
+    async with node_with(engine) as node:
+        assert await node.load(flow("daily")) == "workflow:daily"
+        ingest = flow("ingest", triggers=[asked])
+        assert await node.load(ingest) == "workflow:ingest"
+        assert await node.load(trigger("other")) == "trigger:other"
+        assert listed(node) == (
+            ["daily", "ingest"],
+            ["new_files", "other"],
+            ["trigger:other", "workflow:daily", "workflow:ingest"],
+        )
+        assert node.registry.workflow("public", "ingest") is ingest
+        assert node.registry.trigger("public", "new_files") is asked
+        assert engine.names() == ["daily", "ingest"]
+        for package in ("workflow:ingest", "workflow:daily", "trigger:other"):
+            await node.unload(package)
+        assert listed(node) == ([], [], [])
+        assert engine.names() == []
+        assert node.registry.workflow("public", "ingest") is None
+
+
+async def test_a_module_brings_everything_it_holds() -> None:
+    """api.md: reactors, graphs, workflows and triggers as one."""
+    sample, engine = single(), Engine()
+    asked = trigger()
+    package = module("m", *sample.load, flow("a", triggers=["new_files", tm.on_firing("r")]), asked)
+    async with node_with(engine, package) as node:
+        assert listed(node) == (["a"], ["new_files"], ["m"])
+        assert node.registry.graphs() == ["g"]
+        await node.push("a", 1)
+        await node.unload("m")
+        assert listed(node) == ([], [], [])
+        assert node.registry.graphs() == []
+    assert sample.seen == [1]
+
+
+async def test_the_same_package_again_is_swapped() -> None:
+    """api.md: what it no longer holds is withdrawn."""
+    engine = Engine()
+    async with node_with(engine) as node:
+        await node.load(module("m", flow("a"), flow("b"), trigger()))
+        newer = flow("a")
+        await node.load(module("m", newer, flow("c")))
+        assert listed(node) == (["a", "c"], [], ["m"])
+        assert engine.running["public", "a"] is newer
+        assert engine.names() == ["a", "c"]
+
+
+async def test_what_was_only_imported_is_not_a_packages_own() -> None:
+    """As for reactors: unloading the importer leaves it alone."""
+    engine, asked = Engine(), trigger()
+    daily = flow("daily", triggers=[asked])
+    async with node_with(engine) as node:
+        await node.load(module("first", daily))
+        await node.load(module("second", daily, asked, flow("more")))
+        await node.unload("second")
+        assert listed(node) == (["daily"], ["new_files"], ["first"])
+        assert engine.names() == ["daily"]
+
+
+async def test_names_are_unique_in_a_tenant() -> None:
+    """api.md: as for graphs; two in one module are a definition error."""
+    engine = Engine()
+    async with node_with(engine) as node:
+        await node.load(module("first", flow("daily"), trigger()))
+        for taken in (flow("daily"), trigger()):
+            with pytest.raises(tm.RequestError, match="is already defined at") as caught:
+                await node.load(module("second", taken))
+            assert (caught.value.code, caught.value.status) == ("name_taken", 409)
+        assert await node.load(module("second", flow("daily"), trigger()), tenant="acme") == "second"
+        assert engine.names("acme") == ["daily"]
+        assert node.registry.workflows("acme") == ["daily"]
+        with pytest.raises(tm.DefinitionError, match="two workflows are named 'twin'"):
+            await node.load(module("third", flow("twin"), flow("twin")))
+        with pytest.raises(tm.DefinitionError, match="two triggers are named 'new_files'"):
+            await node.load(module("third", trigger(), trigger()))
+        assert node.registry.packages() == ["first"]
+
+
+async def test_everything_is_checked_before_anything_changes() -> None:
+    """api.md: unknown trigger, pool, reactor; a workflow that cannot be wired."""
+    engine = Engine()
+    engine.refuses = {"refused"}
+    broken = tm.Workflow("broken")
+
+    @broken.task
+    def work(nobody: int) -> None: ...
+
+    cases: list[tuple[Any, type[Exception], str]] = [
+        (broken, tm.DefinitionError, "names no task"),
+        (flow("refused"), tm.DefinitionError, "no pool 'x'"),
+        (flow("late", triggers=["new_fils"]), tm.DefinitionError, r"no trigger 'new_fils' \(did you mean 'new_files'"),
+    ]
+    async with node_with(engine) as node:
+        await node.load(trigger())
+        for thing, kind, said in cases:
+            with pytest.raises(kind, match=said):
+                await node.load(module("m", *single().load, flow("good"), thing))
+            assert listed(node) == ([], ["new_files"], ["trigger:new_files"])
+            assert node.registry.reactors() == []
+            assert engine.names() == []
+        await node.load(flow("late", triggers=["new_files"]))
+
+
+async def test_a_load_that_fails_half_way_is_undone() -> None:
+    """api.md: nothing has changed, also of the older version."""
+    engine = Engine()
+    old, gone = flow("old"), flow("gone")
+    async with node_with(engine) as node:
+        first = trigger()
+        await node.load(module("m", old, gone, first))
+        engine.fails = {"worse"}
+        with pytest.raises(tm.OperationError, match="the store is down"):
+            await node.load(module("m", flow("old"), flow("new"), trigger(), trigger("more"), flow("worse")))
+        assert listed(node) == (["gone", "old"], ["new_files"], ["m"])
+        assert node.registry.trigger("public", "new_files") is first
+        assert engine.running == {("public", "old"): old, ("public", "gone"): gone}
+        assert node.registry.workflow("public", "old") is old
+
+
+async def test_a_load_whose_graphs_fail_takes_its_workflows_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """api.md: the package is whole, or it is not there."""
+    engine = Engine()
+    async with node_with(engine) as node:
+
+        async def fail(staged: Any) -> None:
+            assert engine.names() == ["a"]
+            raise tm.OperationError("no")
+
+        monkeypatch.setattr(node._scheduler, "put_in_place", fail)
+        with pytest.raises(tm.OperationError, match="no"):
+            await node.load(module("m", *single().load, flow("a"), trigger()))
+        assert listed(node) == ([], [], [])
+        assert engine.names() == []
+        monkeypatch.undo()
+
+
+async def test_a_trigger_that_others_need_stays() -> None:
+    """As for reactors (G-28): a conflict, and nothing has changed."""
+    engine = Engine()
+    async with node_with(engine, trigger(), flow("ingest", triggers=["new_files"])) as node:
+        for act in (node.unload("trigger:new_files"), node.load(module("trigger:new_files", flow("x")))):
+            with pytest.raises(tm.RequestError) as caught:
+                await act
+            assert (caught.value.code, caught.value.status) == ("trigger_in_use", 409)
+        assert listed(node)[:2] == (["ingest"], ["new_files"])
+        await node.unload("workflow:ingest")
+        await node.unload("trigger:new_files")
+
+
+async def test_a_reactor_whose_firings_start_workflows_may_come_and_go(caplog: pytest.LogCaptureFixture) -> None:
+    """G-28: a subscription does not block unloading; a reactor that is not there may be misspelt, which is said."""
+    engine, sample = Engine(), single()
+    async with node_with(engine, flow("ingest", triggers=[tm.on_firing("r")])) as node:
+        assert [record.reason for record in caplog.records if record.msg == "subscription.waits_for_reactor"] == [
+            "reactor 'r' not loaded"
+        ]
+        await node.load(module("m", *sample.load))
+        await node.unload("m")
+        assert engine.names() == ["ingest"]
+
+
+async def test_what_cannot_be_put_back_does_not_hide_the_first_error(caplog: pytest.LogCaptureFixture) -> None:
+    """api.md: the others are put back all the same."""
+    engine = Engine()
+    async with node_with(engine) as node:
+        old = flow("b")
+        await node.load(module("m", flow("a"), old))
+        put = engine.put_in_place
+
+        async def fail(tenant: str, workflow: Workflow) -> None:
+            if workflow.name == "c":
+                engine.fails = {"a"}
+                raise tm.OperationError("the first")
+            await put(tenant, workflow)
+
+        engine.put_in_place = fail  # type: ignore[method-assign]
+        with pytest.raises(tm.OperationError, match="the first"):
+            await node.load(module("m", flow("a"), flow("b"), flow("c")))
+        assert engine.running["public", "b"] is old
+        assert listed(node) == (["a", "b"], [], ["m"])
+    assert "a workflow could not be put back" in caplog.text
+
+
+async def test_a_graph_that_is_called_by_name_is_found_among_what_is_loaded() -> None:
+    """api.md, `daily.call("scoring")`: of the package itself, or loaded before."""
+    scoring = tm.Graph("scoring")
+
+    @scoring.node
+    def score(work: int) -> int:
+        return work + 1
+
+    def caller() -> tm.Workflow:
+        made = flow("daily")
+        made.call("scoring", name="scored")
+        return made
+
+    engine, daily = Engine(), caller()
+    async with node_with(engine, daily, scoring) as node:  # definitions come in any order
+        placed = engine.running["public", "daily"]
+        assert placed.wired().tasks["scored"].task.function.call(work=1) == {"score": 2}
+        assert node.registry.workflow("public", "daily") is placed
+        assert await node.load(module("again", daily)) == "again"  # the same one, merely imported
+        await node.load(module("m", caller(), scoring), tenant="acme")
+        with pytest.raises(tm.DefinitionError, match="calls graph 'scoring', which is not loaded"):
+            await node.load(caller(), tenant="other")
+    assert in_load_order([daily, scoring, daily])[0] is scoring
+
+
+async def test_without_an_engine_workflows_are_refused() -> None:
+    """Nothing that looks loaded is not run."""
+    async with tm.testing.node() as node:
+        node._installer = Installer(node._scheduler, node.registry)
+        with pytest.raises(tm.OperationError, match="runs no workflows"):
+            await node.load(flow("daily"))
+        assert listed(node) == ([], [], [])
+
+
+def test_what_is_no_definition_is_refused() -> None:
+    """api.md."""
+    with pytest.raises(tm.RequestError, match=r"a tm\.Workflow or a trigger") as caught:
+        read_package(3)
+    assert caught.value.code == "not_loadable"

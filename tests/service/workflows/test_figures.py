@@ -1,0 +1,200 @@
+"""Every metric of the workflow engine is told by something that happens."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+import tidemill as tm
+from tests.service.workflows.acting import START
+from tests.service.workflows.faults import QUICK, blocked_flow, breaking, miss_ends, plain_flow, store_of, write_orphan
+from tidemill.engine.workflows.figures import WORKFLOW_METRICS
+from tidemill.kernel.errors import OperationError
+from tidemill.workflows.states import TaskState
+
+Story = Callable[[pytest.MonkeyPatch], Awaitable[set[str]]]
+STORIES: dict[str, Story] = {}
+
+
+def tells(*names: str) -> Callable[[Story], Story]:
+    """Declare a story: which metrics it lets rise."""
+
+    def declare(story: Story) -> Story:
+        STORIES.update(dict.fromkeys(names, story))
+        return story
+
+    return declare
+
+
+def risen(node: tm.testing.TestNode) -> set[str]:
+    """Return the metrics that are not 0."""
+    return {name for name, value in node.metrics().items() if value}
+
+
+@tells("scheduler_ticks_total", "scheduler_leader", "claims_total", "runs_total", "tasks_total", "runs_active")
+async def plain_run(_: pytest.MonkeyPatch) -> set[str]:
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(load=[flow], settings=QUICK) as node:
+        await node.start("flow")
+        await node.advance("2s")
+        seen = risen(node)
+        blocked.go.set()
+        await node.settle()
+        return seen | risen(node)
+
+
+@tells("dispatch_queue_depth", "dispatch_at_capacity", "dispatch_latency_seconds", "dispatch_latency_seconds_count")
+async def crowded_queue(_: pytest.MonkeyPatch) -> set[str]:
+    flow, _blocked = blocked_flow()
+    async with tm.testing.node(load=[flow], settings=QUICK) as node:
+        node.slow_executor("3s")
+        for _number in range(4):
+            await node.start("flow")
+        await node.advance("5s")
+        return risen(node)
+
+
+@tells("dispatch_errors_total")
+async def refused(_: pytest.MonkeyPatch) -> set[str]:
+    async with tm.testing.node(load=[plain_flow()]) as node:
+        with breaking(node._workflows.executors["in_process"], "submit", OperationError("no")):
+            await node.start("flow")
+            await node.advance("1s")
+        return risen(node)
+
+
+@tells("dispatch_worker_restarts_total")
+async def crashed_worker(_: pytest.MonkeyPatch) -> set[str]:
+    async with tm.testing.node(load=[plain_flow()]) as node:
+        node.slow_executor("1ms")
+        with breaking(node._workflows.crew.dispatcher, "_hand_over", RuntimeError("a bug"), times=1):
+            await node.start("flow")
+            await node.advance("1s")
+        return risen(node)
+
+
+@tells("orphan_reaped", "orphan_panic", "orphan_reap_error", "orphan_list_error", "scheduler_phase_errors_total")
+async def orphans(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    flow = plain_flow()
+    miss_ends(monkeypatch)
+    async with tm.testing.node(load=[flow], start=START) as node:
+        await write_orphan(node, flow, "r1", {"work": TaskState.SUCCESS}, START - timedelta(hours=1))
+        await node._workflows.desk.refresh()
+        reaper = node._workflows.scheduler._run_reaper
+        with breaking(reaper, "_reap", RuntimeError("a bug")):
+            await reaper.reap()
+        with breaking(store_of(node).runs, "load"):
+            await reaper.reap()
+        with breaking(store_of(node).runs, "orphans"):
+            await node._workflows.scheduler.step()
+        await node.advance("1m")
+        return risen(node)
+
+
+@tells("agent_lost_tasks_total", "agent_lost_error", "run_errors_total")
+async def lost(_: pytest.MonkeyPatch) -> set[str]:
+    flow, _blocked = blocked_flow()
+    async with tm.testing.node(load=[flow], settings=QUICK) as node:
+        run = await node.start("flow")
+        await node.advance("1s")
+        await node.kill_worker()
+        node.break_run(run.id)
+        await node.advance("95s")
+        node._workflows.desk.broken.clear()
+        await node.advance("2m")
+        return risen(node)
+
+
+@tells("late_reports_total", "heartbeat_errors_total")
+async def frozen(_: pytest.MonkeyPatch) -> set[str]:
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(load=[flow], settings=QUICK) as node:
+        await node.start("flow")
+        with breaking(store_of(node).runs, "beat"):
+            await node.advance("130s")
+        blocked.go.set()
+        await node.advance("20s")
+        return risen(node)
+
+
+@tells("fenced_writes_total")
+async def deposed(_: pytest.MonkeyPatch) -> set[str]:
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(load=[flow], settings=QUICK) as node:
+        await node.start("flow")
+        await node.advance("1s")
+        await store_of(node).leases.take("scheduler", "another", 3.0, [node._workflows.owner.id])
+        blocked.go.set()
+        await node.advance("1s")
+        return risen(node)
+
+
+@tells("scheduler_tick_lag_seconds", "cron_lateness_seconds", "slots_dropped_total")
+async def suspended(_: pytest.MonkeyPatch) -> set[str]:
+    cron = plain_flow("cron", schedule=tm.Every("10s", catchup="latest"))
+    flow, _blocked = blocked_flow()
+    async with tm.testing.node(load=[cron, flow], start=START, settings=QUICK) as node:
+        await node.start("flow")
+        await node.advance("1s")
+        node.clock.move_to(node.clock.monotonic() + 3600.5)
+        await asyncio.sleep(0.01)
+        await node._calm_down()
+        return risen(node)
+
+
+@tells("scheduler_tick_seconds")
+async def slow_pass(_: pytest.MonkeyPatch) -> set[str]:
+    async with tm.testing.node(load=[plain_flow()]) as node:
+        reaper = node._workflows.scheduler._run_reaper
+
+        async def slow() -> None:
+            node.clock.move_to(node.clock.monotonic() + 0.5)
+
+        reaper.reap = slow  # type: ignore[method-assign]
+        await node._workflows.scheduler.step()
+        return risen(node)
+
+
+@tells("schedule_errors_total")
+async def broken_schedule(_: pytest.MonkeyPatch) -> set[str]:
+    async with tm.testing.node(load=[plain_flow("cron", schedule=tm.Every("10s"))], start=START) as node:
+        with breaking(node._workflows._starter, "start", ValueError("no")):
+            await node.advance("11s")
+        return risen(node)
+
+
+@tells("trigger_polls_total", "trigger_errors_total")
+async def broken_trigger(_: pytest.MonkeyPatch) -> set[str]:
+    @tm.trigger(every="1s")
+    async def look() -> tm.Fire | None:
+        raise ConnectionError("away")
+
+    async with tm.testing.node(load=[plain_flow(triggers=[look])]) as node:
+        await node.advance("3s")
+        return risen(node)
+
+
+@tells("runs_pruned_total")
+async def old_runs(_: pytest.MonkeyPatch) -> set[str]:
+    flow = plain_flow("cron", schedule=tm.Every("1h"))
+    async with tm.testing.node(load=[flow], settings={"retention": "1d"}, start=START) as node:
+        await node.start("cron")
+        await node.advance("2d")
+        await node._workflows.scheduler.step()
+        return risen(node)
+
+
+ELSEWHERE = {name for name in WORKFLOW_METRICS if name.startswith("subscription_")}
+"""Told by the tests of subscriptions."""
+
+
+def test_there_is_a_story_for_every_metric() -> None:
+    """Contract 72: a metric that nothing tells is a defect."""
+    assert set(STORIES) | ELSEWHERE == set(WORKFLOW_METRICS)
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+async def test_it_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contracts 64-72."""
+    assert name in await STORIES[name](monkeypatch)

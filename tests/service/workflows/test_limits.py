@@ -1,0 +1,252 @@
+"""How much runs at a time: places, pools, runs of a workflow; and who goes first."""
+
+import pytest
+
+import tidemill as tm
+from tests.service.workflows.acting import Gate, states
+
+
+def crowd(gate: Gate, count: int, **options: object) -> tm.Workflow:
+    """Return a workflow with many mapped tasks that wait at a gate."""
+    flow = tm.Workflow("crowd")
+
+    @flow.task
+    async def numbers() -> list[int]:
+        return list(range(count))
+
+    @flow.task(each=numbers, **options)
+    async def work(numbers: int) -> int:
+        await gate.pass_through(numbers)
+        return numbers
+
+    return flow
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 8])
+async def test_concurrency_is_never_exceeded(store: str | None, concurrency: int) -> None:
+    """api.md, tm.Node(concurrency=); leoflow.md 20; cloacina.md 107: and it is used."""
+    gate = Gate()
+    async with tm.testing.node(store, load=[crowd(gate, 30)], concurrency=concurrency) as node:
+        first, second = await node.start("crowd"), await node.start("crowd")
+        await node.advance("3s")
+        assert gate.inside == concurrency
+        gate.is_open.set()
+        await node.settle()
+        assert (await first.state()).ok
+        assert (await second.state()).ok
+    assert gate.most == concurrency
+    assert len(gate.entered) == 60
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+async def test_a_pool_is_never_exceeded(store: str | None, slots: int) -> None:
+    """workflows.md, "Tasks", pools; leoflow.md 20: across runs and workflows, while there are places enough."""
+    gate = Gate()
+    flow = crowd(gate, 10, pool="narrow")
+    other = tm.Workflow("other")
+
+    @other.task(pool="narrow")
+    async def work() -> None:
+        await gate.pass_through("other")
+
+    async with tm.testing.node(store, load=[flow, other], pools={"narrow": slots, "wide": 9}) as node:
+        runs = [await node.start(name) for name in ("crowd", "other", "crowd", "other")]
+        await node.advance("3s")
+        assert gate.inside == slots
+        gate.is_open.set()
+        await node.settle()
+        assert [str((await run.state()).state) for run in runs] == ["success"] * 4
+    assert gate.most == slots
+    assert len(gate.entered) == 22
+
+
+async def test_a_full_pool_holds_nobody_else_up(store: str | None) -> None:
+    """leoflow.md 20: tasks without a pool, or of another one, go on."""
+    gate = Gate()
+    flow = tm.Workflow("pools")
+
+    @flow.task
+    async def numbers() -> list[int]:
+        return list(range(5))
+
+    @flow.task(each=numbers, pool="narrow", priority=100)
+    async def narrow(numbers: int) -> None:
+        await gate.pass_through()
+
+    @flow.task(pool="wide")
+    async def wide() -> None: ...
+
+    @flow.task(after=[wide])
+    async def free() -> None: ...
+
+    async with tm.testing.node(store, load=[flow], pools={"narrow": 1, "wide": 1}, concurrency=2) as node:
+        run = await node.start("pools")
+        await node.advance("2s")
+        now = states(await run.state())
+        assert (now["narrow"], now["wide"], now["free"]) == ("running", "success", "success")
+        gate.is_open.set()
+        await node.settle()
+        assert (await run.state()).ok
+
+
+async def test_failing_and_cancelled_tasks_give_their_places_back(store: str | None) -> None:
+    """leoflow.md 20: a pool does not leak."""
+    gate = Gate()
+    flow = tm.Workflow("leaky")
+
+    @flow.task(pool="narrow", timeout="10s")
+    async def work(ctx: tm.Context) -> int:
+        if ctx["how"] == "fail":
+            raise ValueError("no")
+        if ctx["how"] == "wait":
+            await gate.pass_through()
+        return 1
+
+    async with tm.testing.node(store, load=[flow], pools={"narrow": 1}, concurrency=1) as node:
+        await node.start("leaky", how="fail")
+        await node.start("leaky", how="wait")  # until its time is over
+        cancelled = await node.start("leaky", how="wait")
+        await node.advance("12s")
+        assert gate.inside == 1
+        await cancelled.cancel()
+        last = await node.start("leaky", how="return")
+        await node.advance("2s")
+        assert (await last.state()).ok
+    assert gate.most == 1
+
+
+async def test_the_highest_priority_goes_first(store: str | None) -> None:
+    """workflows.md, "Tasks", priorities: of those that are ready, whoever they belong to."""
+    gate = Gate()
+    flow = tm.Workflow("ranks")
+    said: list[str] = []
+
+    @flow.task
+    async def block() -> None:
+        await gate.pass_through()
+
+    def add(name: str, priority: int) -> None:
+        async def task() -> None:
+            said.append(name)
+
+        task.__name__ = name
+        flow.task(priority=priority)(task)
+
+    for name, priority in [("low", -5), ("high", 10), ("middle", 0), ("highest", 11)]:
+        add(name, priority)
+    async with tm.testing.node(store, load=[flow], concurrency=1) as node:
+        hold = tm.Workflow("hold")
+
+        @hold.task(priority=100)
+        async def first() -> None:
+            await gate.pass_through()
+
+        await node.load(hold)
+        await node.start("hold")
+        await node.advance("1s")
+        await node.start("ranks")
+        await node.advance("1s")
+        assert said == []
+        gate.is_open.set()
+        await node.settle()
+    assert said == ["highest", "high", "middle", "low"]
+
+
+async def test_priority_counts_across_runs(store: str | None) -> None:
+    """workflows.md, "Tasks": an urgent task of a younger run passes those of older ones."""
+    gate = Gate()
+    slow, urgent = tm.Workflow("slow"), tm.Workflow("urgent")
+    said: list[str] = []
+
+    @slow.task
+    async def wait() -> None:
+        said.append("slow")
+        await gate.pass_through()
+
+    @urgent.task(priority=1)
+    async def hurry() -> None:
+        said.append("urgent")
+
+    async with tm.testing.node(store, load=[slow, urgent], concurrency=1) as node:
+        for _ in range(3):
+            await node.start("slow")
+        await node.advance("1s")
+        await node.start("urgent")
+        await node.advance("1s")
+        gate.is_open.set()
+        await node.settle()
+    assert said == ["slow", "urgent", "slow", "slow"]
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+async def test_max_active_runs_is_never_exceeded(store: str | None, limit: int) -> None:
+    """api.md, max_active_runs; leoflow.md 20: the others are queued, and begin in order."""
+    gate = Gate()
+    flow = tm.Workflow("few", max_active_runs=limit)
+
+    @flow.task
+    async def work(ctx: tm.Context) -> None:
+        await gate.pass_through(ctx["number"])
+
+    async with tm.testing.node(store, load=[flow]) as node:
+        runs = [await node.start("few", number=number) for number in range(5)]
+        await node.advance("3s")
+        found = [str((await run.state()).state) for run in runs]
+        assert found == ["running"] * limit + ["queued"] * (5 - limit)
+        assert (await runs[-1].state()).started_at is None
+        gate.is_open.set()
+        await node.settle()
+        assert [str((await run.state()).state) for run in runs] == ["success"] * 5
+    assert gate.most == limit
+    assert gate.entered == list(range(5))
+
+
+async def test_max_active_runs_after_a_crash(store: str | None) -> None:
+    """leoflow.md 20: the limit is of what is stored."""
+    gate = Gate()
+    flow = tm.Workflow("one", max_active_runs=1)
+
+    @flow.task
+    async def work() -> None:
+        await gate.pass_through()
+
+    async with tm.testing.node(store, load=[flow]) as node:
+        runs = [await node.start("one") for _ in range(3)]
+        await node.advance("1s")
+        node = await node.crash()
+        await node.advance("2s")
+        found = [str((await node.run_handle(run.id).state()).state) for run in runs]
+        assert found == ["running", "queued", "queued"]
+        assert gate.inside == 1
+        gate.is_open.set()
+        await node.settle()
+        assert gate.most == 1
+        assert all([(await node.run_handle(run.id).state()).ok for run in runs])
+
+
+async def test_one_workflow_at_its_limit_does_not_hold_up_another(store: str | None) -> None:
+    """W-5: each by itself."""
+    gate = Gate()
+    flow, other = tm.Workflow("full", max_active_runs=1), tm.Workflow("other", max_active_runs=1)
+
+    @flow.task
+    async def work() -> None:
+        await gate.pass_through()
+
+    @other.task
+    async def free() -> None: ...
+
+    async with tm.testing.node(store, load=[flow, other]) as node:
+        for _ in range(3):
+            await node.start("full")
+        run = await node.start("other")
+        await node.advance("1s")
+        assert (await run.state()).ok
+        gate.is_open.set()
+
+
+@pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"pools": {"narrow": 0}}, {"concurrency": "many"}])
+async def test_limits_are_numbers(wrong: dict[str, object]) -> None:
+    """api.md, errors: the author of the node must act."""
+    with pytest.raises(tm.DefinitionError):
+        tm.testing.node(**wrong)

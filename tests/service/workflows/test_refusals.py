@@ -1,0 +1,139 @@
+"""What cannot run is refused when it is loaded, with file and line, and nothing has changed."""
+
+from collections.abc import Callable
+
+import pytest
+
+import tidemill as tm
+
+
+def cyclic() -> tm.Workflow:
+    """Return tasks that wait for each other."""
+    flow = tm.Workflow("bad")
+
+    @flow.task
+    async def a(b: int) -> int:
+        return b
+
+    @flow.task
+    async def b(a: int) -> int:
+        return a
+
+    return flow
+
+
+def dangling() -> tm.Workflow:
+    """Return a task that takes what nobody gives."""
+    flow = tm.Workflow("bad")
+
+    @flow.task
+    async def work(nobody: int) -> None: ...
+
+    return flow
+
+
+def with_options(**options: object) -> Callable[[], tm.Workflow]:
+    """Return a maker of a workflow whose task has these options."""
+
+    def make() -> tm.Workflow:
+        flow = tm.Workflow("bad")
+
+        @flow.task(**options)
+        async def work() -> None: ...
+
+        return flow
+
+    return make
+
+
+def twice() -> tm.Workflow:
+    """Return two tasks of one name."""
+    flow = tm.Workflow("bad")
+    for _ in range(2):
+
+        @flow.task
+        async def work() -> None: ...
+
+    return flow
+
+
+def unhandled() -> tm.Workflow:
+    """Return a task that may run without its value, and does not say so."""
+    flow = tm.Workflow("bad")
+
+    @flow.task
+    async def first() -> int:
+        return 1
+
+    @flow.task(rule="all_done")
+    async def second(first: int) -> None: ...
+
+    return flow
+
+
+CASES: list[tuple[Callable[[], tm.Workflow], str]] = [
+    (cyclic, "tasks form a cycle: a -> b -> a|tasks form a cycle: b -> a -> b"),
+    (dangling, "parameter 'nobody' of task 'work' names no task"),
+    (with_options(after=["nobody"]), "comes after 'nobody', which is no task"),
+    (with_options(pool="warehose"), "there is no pool 'warehose'.*did you mean 'warehouse'"),
+    (with_options(executor="subproces"), "there is no executor 'subproces'.*did you mean 'subprocess'"),
+    (with_options(rule="sometimes"), "rule is one of .*not 'sometimes'"),
+    (with_options(each="nobody"), "each='nobody' names no task"),
+    (twice, "task 'work' is declared twice"),
+    (unhandled, "can run task 'second' without a value for 'first'"),
+]
+
+
+@pytest.mark.parametrize(("make", "said"), CASES)
+async def test_bad_workflows(store: str | None, make: Callable[[], tm.Workflow], said: str) -> None:
+    """leoflow.md 15, 18; api.md: one DefinitionError, each problem with its place."""
+    async with tm.testing.node(store, pools={"warehouse": 1}) as node:
+        with pytest.raises(tm.DefinitionError, match=said) as caught:
+            await node.load(make())
+        assert all(problem.location is not None for problem in caught.value.problems)
+        assert all(problem.location.file == __file__ for problem in caught.value.problems if problem.location)
+        assert __file__ in str(caught.value)
+        assert node.registry.workflows() == []
+
+
+async def test_an_unknown_trigger(store: str | None) -> None:
+    """api.md: at load."""
+    flow = tm.Workflow("bad", triggers=["new_files"])
+
+    @flow.task
+    async def work() -> None: ...
+
+    async with tm.testing.node(store) as node:
+        with pytest.raises(tm.DefinitionError, match="no trigger 'new_files'") as caught:
+            await node.load(flow)
+        assert __file__ in str(caught.value)
+        assert node.registry.workflows() == []
+
+
+async def test_every_problem_is_told_at_once() -> None:
+    """api.md: all problems come in one error."""
+    flow = tm.Workflow("bad")
+
+    @flow.task(after=["nobody"])
+    async def work(somebody: int) -> None: ...
+
+    @flow.task(rule="sometimes")
+    async def more() -> None: ...
+
+    with pytest.raises(tm.DefinitionError) as caught:
+        flow.check()
+    assert len(caught.value.problems) == 3
+
+
+async def test_a_bad_version_leaves_the_good_one_in_place(store: str | None) -> None:
+    """api.md: nothing has changed."""
+    flow = tm.Workflow("bad")
+
+    @flow.task
+    async def work() -> int:
+        return 1
+
+    async with tm.testing.node(store, load=[flow]) as node:
+        with pytest.raises(tm.DefinitionError):
+            await node.load(cyclic())
+        assert (await (await node.start("bad")).wait(5)).outputs == {"work": 1}

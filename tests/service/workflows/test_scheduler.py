@@ -1,0 +1,206 @@
+"""The loop: on time, isolated in every part, and never waiting for anybody."""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tests.service.workflows.acting import START
+from tests.service.workflows.faults import QUICK, blocked_flow, breaking, plain_flow, replacing, store_of, troubles
+from tidemill.engine.workflows import scheduler as scheduler_module
+from tidemill.kernel.errors import StoreError
+from tidemill.workflows.states import RunState, TaskState
+
+
+async def test_the_tick_re_derives_everything(store: str | None) -> None:
+    """W-4: what is in mind may be thrown away at any time; the next pass finds it in the store."""
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
+        run = await node.start("flow")
+        await node.advance("1s")
+        desk = node._workflows.desk
+        assert desk is not None
+        desk.board.clear()
+        blocked.go.set()
+        await node.advance("2s")
+        assert (await run.state()).state is RunState.SUCCESS
+        assert blocked.begun == [f"{run.id}/work#1"]
+
+
+async def test_a_run_that_is_made_while_the_store_answers_stays_on_the_desk(store: str | None) -> None:
+    """W-4: an answer that was true when it was read must not push a newer run off the board."""
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
+        runs, started = store_of(node).runs, []
+        active = runs.active
+
+        async def slow_answer() -> Any:
+            found = await active()
+            if not started:
+                started.append(await node.start("flow"))
+            return found
+
+        runs.active = slow_answer
+        await node._workflows.scheduler._plan()
+        runs.active = active
+        assert started[0].id in node._workflows.desk.board
+        blocked.go.set()
+        await node.settle()
+        assert (await started[0].state()).state is RunState.SUCCESS
+
+
+@pytest.mark.parametrize("name", ["_run_reaper", "_task_reaper"])
+@pytest.mark.parametrize("error", [StoreError("away"), RuntimeError("a bug")])
+async def test_a_failing_phase_never_stops_the_next(store: str | None, name: str, error: Exception) -> None:
+    """W-5: per phase."""
+    async with tm.testing.node(store, load=[plain_flow()]) as node:
+        scheduler = node._workflows.scheduler
+        other = {"_run_reaper": "_task_reaper", "_task_reaper": "_run_reaper"}[name]
+        reaped: list[int] = []
+
+        async def note() -> None:
+            reaped.append(1)
+
+        with (
+            breaking(getattr(scheduler, name), "reap", error),
+            replacing(getattr(scheduler, other), "reap", lambda _: note),
+        ):
+            await scheduler.step()
+        assert reaped == [1]
+        assert troubles(node) == {"scheduler_phase_errors_total": 1}
+
+
+async def test_a_store_call_that_never_returns_has_a_deadline(
+    store: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W-5: the phase is over, the next one has its turn, and the loop goes on."""
+    monkeypatch.setattr(scheduler_module, "PATIENCE", 0.05)
+    async with tm.testing.node(store, load=[plain_flow()]) as node:
+        runs = store_of(node).runs
+        with replacing(runs, "active", lambda _: asyncio.Event().wait):
+            await node._workflows.scheduler.step()
+        assert troubles(node) == {"scheduler_phase_errors_total": 1}
+        run = await node.start("flow")
+        await node.settle()
+        assert (await run.state()).state is RunState.SUCCESS
+
+
+async def test_one_schedule_that_fails_does_not_keep_the_others(store: str | None) -> None:
+    """W-5: per schedule."""
+
+    def broken(slot: datetime) -> dict[str, int]:
+        if slot > START + timedelta(seconds=15):  # what fails for the first slot is refused when it is loaded
+            raise ValueError("no params")
+        return {}
+
+    bad = plain_flow("bad", schedule=tm.Every("10s", params=broken))
+    good = plain_flow("good", schedule=tm.Every("10s"))
+    async with tm.testing.node(store, load=[bad, good], start=START) as node:
+        await node.advance("35s")
+        assert len(await node.runs("good")) == 3
+        assert len(await node.runs("bad")) == 1
+        assert set(troubles(node)) == {"schedule_errors_total"}
+
+
+async def test_whoever_stops_waiting_for_a_start_leaves_nothing_half_done(store: str | None) -> None:
+    """I-11: what was claimed with the run is ours to run, although nobody waits for the run's id any more."""
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
+        async with asyncio.TaskGroup() as group:
+            starting = group.create_task(node.start("flow"), name="start")
+            for _ in range(2):
+                await asyncio.sleep(0)
+            starting.cancel()
+        await node.advance("1s")
+        found = await node.runs("flow")
+        assert len(found) == len(blocked.begun) <= 1
+        blocked.go.set()
+        await node.advance("1s")
+        assert [(await run.state()).state for run in found] == [RunState.SUCCESS] * len(found)
+        assert troubles(node) == {}
+
+
+async def test_inputs_that_cannot_be_read_cost_nothing_but_time(store: str | None) -> None:
+    """I-11: a claimed attempt whose inputs the store does not give is handed back, not left to its lease."""
+    flow = tm.Workflow("flow")
+
+    @flow.task
+    async def big() -> bytes:
+        return b"x" * 100_000  # more than is kept in mind
+
+    @flow.task
+    async def size(big: bytes) -> int:
+        return len(big)
+
+    async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
+        with breaking(store_of(node).runs, "outputs", times=1):
+            run = await node.start("flow")
+            await node.advance("2s")
+        result = await run.state()
+        assert (result.state, result.outputs["size"]) == (RunState.SUCCESS, 100_000)
+        assert troubles(node) == {}
+
+
+async def test_a_report_is_written_however_long_the_store_is_away(store: str | None) -> None:
+    """I-8: also if the office is lost meanwhile."""
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
+        run = await node.start("flow")
+        await node.advance("1s")
+        desk = node._workflows.desk
+        assert desk is not None
+        with breaking(store_of(node).runs, "apply"):
+            blocked.go.set()
+            await node.advance("10s")
+            node._workflows.leadership.step_down(desk.term)
+            await node.advance("10s")
+        await node.advance("5s")
+        assert (await run.state()).tasks["work"].state is TaskState.SUCCESS
+        assert (await run.state()).state is RunState.SUCCESS
+        assert len(blocked.begun) == 1
+
+
+async def test_the_office_that_is_lost_does_not_leave_a_handshake_hanging(store: str | None) -> None:
+    """W-2: whoever asks whether it may begin gets its answer from the store, if the desk is closed meanwhile."""
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
+        node.slow_executor("5s")
+        run = await node.start("flow")
+        with breaking(store_of(node).runs, "load"), breaking(store_of(node).runs, "apply"):
+            await node.advance("6s")
+            node._workflows.leadership.step_down(node._workflows.desk.term)
+            await node.advance("1s")
+        await node.advance("10s")
+        assert blocked.begun == [f"{run.id}/work#1"]
+        blocked.go.set()
+        await node.advance("1s")
+        assert (await run.state()).state is RunState.SUCCESS
+
+
+async def test_a_first_pass_that_fails_is_made_up_for(sqlite: str) -> None:
+    """W-4: a successor whose store hiccups at the start finds what there is to do at the next tick."""
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(sqlite, load=[flow]) as node:
+        run = await node.start("flow")
+        await node.advance("1s")
+        node = await node.crash()
+        with breaking(store_of(node).runs, "active"):
+            node._workflows.leadership.step_down(node._workflows.desk.term)
+            await node.advance("5s")
+        blocked.go.set()
+        await node.advance("5s")
+        assert (await node.run_handle(run.id).state()).state is RunState.SUCCESS
+
+
+async def test_ticks_are_on_time_by_the_clock(store: str | None) -> None:
+    """W-7: while something runs, one pass a second."""
+    flow, _ = blocked_flow()
+    async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
+        await node.start("flow")
+        await node.advance("1s")
+        before = node.metrics()["scheduler_ticks_total"]
+        await node.advance(timedelta(seconds=60).total_seconds())
+        assert node.metrics()["scheduler_ticks_total"] - before == pytest.approx(60, abs=1)
+        assert node.metrics()["scheduler_tick_lag_seconds"] == pytest.approx(0, abs=0.01)

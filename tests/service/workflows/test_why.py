@@ -1,0 +1,130 @@
+"""`run.why(task)`: a sentence for every state."""
+
+import pytest
+
+import tidemill as tm
+from tests.service.workflows.acting import Gate
+
+
+async def test_every_state(store: str | None) -> None:
+    """W-17: explained in sentences, from the planner's own rules."""
+    flow = tm.Workflow("states")
+    gate = Gate()
+
+    @flow.task
+    async def good() -> int:
+        return 1
+
+    @flow.task
+    async def bad() -> int:
+        raise ValueError("no")
+
+    @flow.task
+    async def behind(bad: int) -> None: ...
+
+    @flow.task
+    async def skipped() -> None:
+        raise tm.Skip("not today")
+
+    @flow.task(retry=tm.Retry(1, delay="5m"))
+    async def retried() -> None:
+        raise ConnectionError("refused")
+
+    @flow.task
+    async def deferred(ctx: tm.Context) -> None:
+        ctx.defer(for_="2h")
+
+    @flow.task(pool="narrow", priority=1)
+    async def running() -> int:
+        await gate.pass_through()
+        return 1
+
+    @flow.task(pool="narrow")
+    async def crowded() -> None: ...
+
+    @flow.task
+    async def waiting(running: int) -> None: ...
+
+    expected = {
+        "good": "it has succeeded at 2026-01-01 00:00:00+00:00",
+        "bad": "it has failed: ValueError: no",
+        "behind": "it cannot run because of 'bad'",
+        "skipped": "it was skipped: not today",
+        "retried": "it is tried again at 2026-01-01 00:05:00+00:00, after: ConnectionError: refused",
+        "deferred": "it is deferred until 2026-01-01 02:00:00+00:00",
+        "running": "it is running at ",
+        "crowded": "it is scheduled, but pool 'narrow' is full (1 of 1)",
+        "waiting": "it waits for 'running', which is running",
+    }
+    async with tm.testing.node(store, load=[flow], pools={"narrow": 1}) as node:
+        run = await node.start("states")
+        await node.advance("2s")
+        for task, sentence in expected.items():
+            found = await run.why(task)
+            assert len(found) == 1
+            assert found[0].startswith(sentence), task
+        gate.is_open.set()
+
+
+async def test_a_run_that_has_not_begun(store: str | None) -> None:
+    """W-17: because of the limit, or a pause."""
+    flow = tm.Workflow("one", max_active_runs=1)
+    gate = Gate()
+
+    @flow.task
+    async def work() -> None:
+        await gate.pass_through()
+
+    async with tm.testing.node(store, load=[flow]) as node:
+        await node.start("one")
+        queued = await node.start("one")
+        await node.advance("1s")
+        [sentence] = await queued.why("work")
+        assert "the run is queued: 1 other run of 'one'" in sentence
+        await node.pause("one")
+        assert any("is paused" in sentence for sentence in await queued.why("work"))
+        await node.resume("one")
+        gate.is_open.set()
+
+
+async def test_a_full_node_a_cancelled_run_and_elements(store: str | None) -> None:
+    """W-17: no place free; cancelled; each element by its number."""
+    flow = tm.Workflow("mapped")
+    gate = Gate()
+
+    @flow.task
+    async def numbers() -> list[int]:
+        return [0, 1]
+
+    @flow.task(each=numbers)
+    async def work(numbers: int) -> None:
+        await gate.pass_through()
+
+    async with tm.testing.node(store, load=[flow], concurrency=1) as node:
+        run = await node.start("mapped")
+        await node.advance("1s")
+        found = await run.why("work")
+        assert found[0].startswith("element 0: it is running at")
+        assert found[1] == "element 1: it is scheduled, but executor 'in_process' has no place free"
+        await run.cancel("enough")
+        await node.settle()
+        assert await run.why("work") == ["elements 0, 1: it was cancelled: enough"]
+        with pytest.raises(tm.RequestError) as caught:
+            await run.why("nobody")
+        assert caught.value.code == "unknown_task"
+
+
+async def test_a_run_that_is_set_aside(store: str | None) -> None:
+    """W-5, W-17: the reason is told."""
+    flow = tm.Workflow("poison")
+
+    @flow.task
+    async def work() -> None: ...
+
+    async with tm.testing.node(store, load=[flow]) as node:
+        await node.pause("poison")
+        run = await node.start("poison")
+        node.break_run(run.id)
+        await node.resume("poison")
+        await node.advance("5s")
+        assert "the run is set aside" in (await run.why("work"))[0]

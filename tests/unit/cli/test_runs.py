@@ -1,0 +1,273 @@
+"""`tidemill runs`, `tidemill workflows` and `tidemill backfill`, on a store that no node has open."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tests.postgres import PostgresServer
+from tests.unit.cli.command_line import REPORT, run
+
+Monkey = pytest.MonkeyPatch
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with one workflow."""
+    path = tmp_path / "report_flow.py"
+    path.write_text(REPORT)
+    return path
+
+
+@pytest.fixture
+def store(file: Path, tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> str:
+    """A store with a run that succeeded, and then one that failed; the commands know it from the environment."""
+    address = f"sqlite:///{tmp_path / 'tidemill.db'}"
+    for rows, code in [("2", 0), ("15", 1)]:
+        arguments = ["--day", "2026-01-01", "--rows", rows, "--store", address, "-q"]
+        assert run(monkeypatch, "run", str(file), *arguments) == code
+    monkeypatch.setenv("TIDEMILL_STORE", address)
+    capsys.readouterr()
+    return address
+
+
+def listed(monkeypatch: Monkey, capsys: Captured, *filters: str) -> list[dict[str, Any]]:
+    """Return runs as the list gives them to programs."""
+    assert run(monkeypatch, "runs", "list", "-o", "json", *filters) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.fixture
+def failed(store: str, monkeypatch: Monkey, capsys: Captured) -> str:
+    """The id of the run that failed."""
+    return str(listed(monkeypatch, capsys)[-1]["id"])
+
+
+def shown(monkeypatch: Monkey, capsys: Captured, id: str) -> dict[str, Any]:
+    """Return a run as it is shown to programs."""
+    assert run(monkeypatch, "runs", "show", id, "-o", "json") == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.usefixtures("store")
+def test_runs_are_listed_newest_last(monkeypatch: Monkey, capsys: Captured) -> None:
+    """And filtered by workflow, state and number."""
+    assert [one["state"] for one in listed(monkeypatch, capsys)] == ["success", "failed"]
+    assert [one["state"] for one in listed(monkeypatch, capsys, "--state", "success")] == ["success"]
+    assert [one["state"] for one in listed(monkeypatch, capsys, "--limit", "1")] == ["failed"]
+    assert listed(monkeypatch, capsys, "--workflow", "other") == []
+    assert run(monkeypatch, "runs", "list", "--tenant", "nobody") == 0
+    assert capsys.readouterr().out == "no runs\n"
+
+
+def test_a_run_is_shown_with_what_failed_and_notes(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
+    """W-16: the tries with their errors; the timeline on demand."""
+    assert run(monkeypatch, "runs", "note", failed, "looked at it") == 0
+    assert run(monkeypatch, "runs", "note", failed, "odd rows", "--task", "clean") == 0
+    assert run(monkeypatch, "runs", "show", failed) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"daily_report failed  (run {failed})\nmanual, version ")
+    assert "params: day='2026-01-01', rows=15" in printed
+    assert "clean[13]" in printed
+    assert "note: looked at it\nnote on clean: odd rows\n" in printed
+    assert "timeline" not in printed
+    assert run(monkeypatch, "runs", "show", failed, "--timeline") == 0
+    assert "upstream_failed" in capsys.readouterr().out.partition("timeline")[2]
+
+
+def test_as_json_a_run_has_all_that_is_kept(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
+    """Tasks, attempts, events, notes."""
+    found = shown(monkeypatch, capsys, failed)
+    assert found["tasks"]["clean"]["mapped"][13]["error"]["message"] == "no thirteen"
+    assert len([one for one in found["attempts"] if one["task"] == "clean"]) == 15
+    assert found["events"][-1]["after"] == "failed"
+    assert found["notes"] == []
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(-8, None), slice(0, -4)])
+def test_a_part_of_the_id_is_enough(failed: str, part: slice, monkeypatch: Monkey, capsys: Captured) -> None:
+    """Its beginning or its end, as long as only one run has it."""
+    assert shown(monkeypatch, capsys, failed[part])["id"] == failed
+
+
+def test_a_part_that_several_have_is_refused(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
+    """Guessing would be wrong half of the time."""
+    assert run(monkeypatch, "runs", "cancel", failed[:3]) == 2
+    assert f"2 runs have an id that begins or ends with '{failed[:3]}'" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("verb", ["show", "cancel", "retry"])
+def test_an_unknown_run_is_one_line(verb: str, monkeypatch: Monkey, capsys: Captured) -> None:
+    """And exit code 2."""
+    assert run(monkeypatch, "runs", verb, "nowhere") == 2
+    assert capsys.readouterr().err == "there is no run 'nowhere'\n"
+
+
+def test_why_explains(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
+    """W-17."""
+    assert run(monkeypatch, "runs", "why", failed, "publish") == 0
+    assert capsys.readouterr().out == "it cannot run because of 'clean'\n"
+    assert run(monkeypatch, "runs", "why", failed, "publsh") == 2
+    assert "did you mean 'publish'?" in capsys.readouterr().err
+
+
+def test_what_failed_is_queued_again_and_cancelled(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
+    """With a preview that changes nothing; whoever plans the store's runs goes on with it."""
+    assert run(monkeypatch, "runs", "retry", failed, "--preview") == 0
+    assert capsys.readouterr().out == "would run again: clean, publish\n"
+    assert shown(monkeypatch, capsys, failed)["state"] == "failed"
+    assert run(monkeypatch, "runs", "retry", failed, "--from", "extract") == 0
+    assert capsys.readouterr().out == "to run again: extract, clean, publish\n"
+    assert shown(monkeypatch, capsys, failed)["state"] == "queued"
+    assert run(monkeypatch, "runs", "cancel", failed, "--reason", "no need") == 0
+    found = shown(monkeypatch, capsys, failed) if not capsys.readouterr().err else {}
+    assert (found["state"], found["reason"]) == ("cancelled", "no need")
+    assert found["events"][-1]["actor"] == "cli"
+    assert run(monkeypatch, "runs", "cancel", failed) == 2
+    assert "has ended already: cancelled" in capsys.readouterr().err
+
+
+def test_cleared_tasks_run_again_where_a_node_is(
+    failed: str, file: Path, store: str, monkeypatch: Monkey, capsys: Captured
+) -> None:
+    """The next node that has the workflow goes on with what was cleared."""
+    assert run(monkeypatch, "runs", "clear", failed, "publish", "clean") == 0
+    assert capsys.readouterr().out == "to run again: clean, publish\n"
+    assert shown(monkeypatch, capsys, failed)["state"] == "queued"
+    assert run(monkeypatch, "run", str(file), "--day", "2026-01-02", "--store", store, "-q") == 0
+    capsys.readouterr()
+    assert shown(monkeypatch, capsys, failed)["tasks"]["clean"]["mapped"][0]["attempts"] == 2
+
+
+def test_logs_are_printed(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
+    """As lines for people, and as JSON lines for programs; of a task that has ended, following is the same."""
+    for more in ([], ["--follow"]):
+        assert run(monkeypatch, "runs", "logs", failed, "extract", *more) == 0
+        assert capsys.readouterr().out.endswith(" info    reading 2026-01-01\n")
+    assert run(monkeypatch, "runs", "logs", failed, "extract", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["message"] == "reading 2026-01-01"
+    assert run(monkeypatch, "runs", "logs", failed, "extrakt") == 2
+    assert "did you mean 'extract'?" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("store")
+def test_looking_creates_no_store(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+    """A misspelt address is a mistake, not a wish."""
+    missing = tmp_path / "missing.db"
+    for command in (["list"], ["cancel", "x"]):
+        assert run(monkeypatch, "runs", *command, "--store", f"sqlite:///{missing}") == 2
+    assert "has no schema yet" in capsys.readouterr().err
+    assert not missing.exists()
+
+
+# -- workflows
+
+
+@pytest.mark.usefixtures("store")
+def test_workflows_are_listed_paused_and_resumed(monkeypatch: Monkey, capsys: Captured) -> None:
+    """What the store knows of them."""
+    expected = {"workflow": "daily_report", "versions": 1, "paused": "", "active": 0, "state": "failed"}
+    for verb, paused in [("resume", ""), ("pause", "paused"), ("pause", "paused"), ("resume", "")]:
+        assert run(monkeypatch, "workflows", verb, "daily_report") == 0
+        capsys.readouterr()
+        assert run(monkeypatch, "workflows", "list", "-o", "json") == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert row | expected | {"paused": paused} == row
+    assert run(monkeypatch, "workflows", "pause", "daily_reprt") == 2
+    assert "did you mean 'daily_report'?" in capsys.readouterr().err
+
+
+def test_the_check_of_a_sound_file_says_what_it_looked_at(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+    """As `tidemill graph check` does."""
+    assert run(monkeypatch, "workflows", "check", str(file)) == 0
+    assert capsys.readouterr().out == "1 workflow(s) and 0 trigger(s) are sound\n"
+
+
+def test_the_check_shows_every_problem_with_file_and_line(
+    tmp_path: Path, monkeypatch: Monkey, capsys: Captured
+) -> None:
+    """Of all workflows at once."""
+    path = tmp_path / "unsound_flow.py"
+    path.write_text(REPORT + "\n@report.task\ndef lost(publsh: str) -> None: ...\n")
+    assert run(monkeypatch, "workflows", "check", str(path)) == 1
+    (problem,) = capsys.readouterr().out.splitlines()
+    assert problem.startswith(f"{path}:37: ")
+    assert "did you mean 'publish'?" in problem
+
+
+# -- backfill
+
+
+@pytest.mark.usefixtures("store")
+def test_a_backfill_makes_the_missing_runs(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+    """W-15: a preview that does nothing, then only what is missing, or everything again."""
+    backfill = ["backfill", str(file), "--from", "2026-01-01", "--to", "2026-01-03"]
+    assert run(monkeypatch, *backfill, "--preview") == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "2026-01-01 06:00+00:00"
+    assert printed[-1] == "3 runs of 'daily_report' would be made"
+    assert len(listed(monkeypatch, capsys)) == 2
+    assert run(monkeypatch, *backfill) == 0
+    assert "3 runs of 'daily_report' made" in capsys.readouterr().out
+    made = listed(monkeypatch, capsys, "--state", "queued")
+    assert [one["params"]["day"] for one in made] == ["2026-01-01", "2026-01-02", "2026-01-03"]
+    assert run(monkeypatch, *backfill, "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["slots"] == []
+    assert run(monkeypatch, *backfill, "--all", "-o", "json") == 0
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == 3
+
+
+@pytest.mark.usefixtures("store")
+def test_a_range_that_is_none_is_refused(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+    """One line and exit code 2."""
+    assert run(monkeypatch, "backfill", str(file), "--from", "yesterday", "--to", "2026-01-03") == 2
+    assert "'yesterday' is no time: give a day such as 2026-01-31" in capsys.readouterr().err
+    assert run(monkeypatch, "backfill", str(file), "--from", "2026-01-03T07:00", "--to", "2026-01-01") == 2
+    assert "is before start" in capsys.readouterr().err
+
+
+# -- another database, and a node at work
+
+
+async def test_commands_reach_the_runs_of_a_node_at_work(
+    postgres: PostgresServer, monkeypatch: Monkey, capsys: Captured
+) -> None:
+    """On PostgreSQL too: looked at while it runs, followed, cancelled; the node heeds that and stops the code."""
+    url, stopped = await postgres.fresh_database(), asyncio.Event()
+    flow = tm.Workflow("flow")
+
+    @flow.task
+    async def endless(ctx: tm.Context) -> None:
+        ctx.log.info("here I am")
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            stopped.set()
+
+    def call(*arguments: str) -> int:
+        return run(monkeypatch, *arguments, "--store", url)
+
+    async with asyncio.timeout(50), tm.Node(url, load=[flow]) as node:
+        started = await node.start("flow")
+        async for glance in started.watch():
+            if glance.said:
+                break
+        assert await asyncio.to_thread(call, "runs", "list", "--state", "running") == 0
+        assert await asyncio.to_thread(call, "runs", "why", started.id, "endless") == 0
+        assert await asyncio.to_thread(call, "doctor") == 0
+        assert await asyncio.to_thread(call, "workflows", "list") == 0
+        assert await asyncio.to_thread(call, "runs", "cancel", started.id[-8:]) == 0
+        assert await asyncio.to_thread(call, "runs", "logs", started.id, "endless", "--follow") == 0
+        assert (await started.wait()).state is tm.RunState.CANCELLED
+        await stopped.wait()
+    printed = capsys.readouterr().out
+    assert "it is running at '" in printed
+    assert "1 active run: nothing wrong" in printed
+    assert "info    here I am\n" in printed

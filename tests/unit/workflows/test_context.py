@@ -1,0 +1,132 @@
+"""What a task may know of its attempt, and how it asks to be put off."""
+
+import logging
+from collections.abc import Awaitable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tidemill.graphs.context import FiringContext
+from tidemill.workflows.context import Deferral, TaskContext
+from tidemill.workflows.records import AttemptKey
+
+LOG = logging.LoggerAdapter(logging.getLogger("test"), {})
+
+
+def context(merged: Mapping[str, Any] | None = None, **options: Any) -> TaskContext:
+    """Return the context of a second try."""
+    values = {"number": 2, "slot": None, "deferrals": 0, "log": LOG, "merge": lambda: merged or {}}
+    return TaskContext(AttemptKey("r1", "load", 3, 5), **(values | options))
+
+
+def test_a_task_knows_its_attempt() -> None:
+    """API: ctx.run_id, ctx.attempt, ctx.slot, ctx.token."""
+    ctx = context()
+    assert isinstance(ctx, tm.Context)
+    assert (ctx.run_id, ctx.attempt, ctx.slot, ctx.token, ctx.log) == ("r1", 2, None, "r1/load[3]#5", LOG)
+
+
+@pytest.mark.parametrize("name", ["graph", "firing_id", "consumed"])
+def test_a_task_knows_no_firing(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"ctx.{name} is there only in a node of a graph"):
+        getattr(context(), name)
+    assert not hasattr(context(), name)
+
+
+@pytest.mark.parametrize("name", ["run_id", "attempt", "slot", "token"])
+def test_a_node_knows_no_attempt(name: str) -> None:
+    ctx = FiringContext("g", lambda: "f", [], LOG)
+    with pytest.raises(AttributeError, match=f"ctx.{name} is there only in a task of a workflow"):
+        getattr(ctx, name)
+
+
+async def test_a_node_can_do_nothing_of_a_task() -> None:
+    ctx = FiringContext("g", lambda: "f", [], LOG)
+    with pytest.raises(AttributeError, match="only in a task"):
+        ctx["key"]
+    with pytest.raises(AttributeError, match="only in a task"):
+        ctx.defer(for_="1s")
+    with pytest.raises(AttributeError, match="only in a task"):
+        await ctx.push("a", 1)
+
+
+def test_keys_are_looked_up_and_guessed() -> None:
+    """API: ctx["key"]."""
+    ctx = context({"limit": 1})
+    assert ctx["limit"] == 1
+    with pytest.raises(KeyError, match="did you mean 'limit'"):
+        ctx["limmit"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"for_": "1s", "until": datetime(2026, 1, 1, tzinfo=UTC)},
+        {"for_": "1s", "every": "1s"},
+        {"until": datetime(2026, 1, 1)},
+        {"until": "tomorrow"},
+        {"poll": True},
+        {"for_": "soon"},
+        {"poll": bool, "every": 0},
+    ],
+)
+def test_a_deferral_takes_exactly_one_reason(wrong: dict[str, Any]) -> None:
+    """API: for_=, until=, or poll= with every=; also for a call that would be passed."""
+    with pytest.raises((TypeError, ValueError)):
+        context(deferrals=1).defer(**wrong)
+
+
+def test_deferrals_that_are_over_are_passed() -> None:
+    """API: when woken, the same call returns at once."""
+    ctx = context(deferrals=2)
+    ctx.defer(for_="1h")
+    ctx.defer(poll=lambda: False)
+    with pytest.raises(Deferral) as caught:
+        ctx.defer(for_="2h")
+    assert caught.value.after == 7200.0
+    assert not isinstance(caught.value, Exception)
+
+
+def test_a_poll_is_asked_once_before_anything_is_put_off() -> None:
+    """API: poll=fn."""
+    asked: list[int] = []
+
+    def is_ready() -> bool:
+        asked.append(1)
+        return len(asked) > 1
+
+    ctx = context()
+    with pytest.raises(Deferral) as caught:
+        ctx.defer(poll=is_ready, every="10s")
+    assert (caught.value.poll, caught.value.after) == (is_ready, 10.0)
+    ctx.defer(poll=is_ready, every="10s")
+    assert len(asked) == 2
+
+
+def test_a_poll_that_must_be_awaited_is_settled_where_that_is_possible() -> None:
+    async def is_ready() -> bool:
+        return True
+
+    def settle(answer: Awaitable[bool]) -> bool:
+        answer.close()  # type: ignore[attr-defined]
+        return True
+
+    context(settle=settle).defer(poll=is_ready)
+    with pytest.raises(Deferral) as caught:
+        context().defer(poll=is_ready)
+    assert caught.value.asked is not None
+    caught.value.asked.close()  # type: ignore[attr-defined]
+
+
+async def test_a_push_goes_where_the_engine_says() -> None:
+    """API: ctx.push."""
+
+    async def push(accumulator: str, event: Any) -> tuple[str, Any]:
+        return accumulator, event
+
+    assert await context(push=push).push("a", 1) == ("a", 1)
+    with pytest.raises(tm.OperationError, match="needs a server"):
+        await context().push("a", 1)

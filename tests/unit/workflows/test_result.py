@@ -1,0 +1,146 @@
+"""What comes back of a run."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.records import AttemptKey, AttemptRow, RunRecord, RunRow, TaskError, TaskKey, TaskRow
+from tidemill.workflows.result import errors_of, result_of
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(second: int) -> datetime:
+    return NOW + timedelta(seconds=second)
+
+
+def row(task: str, state: str, index: int = WHOLE, **more: Any) -> TaskRow:
+    return TaskRow(task=task, index=index, state=tm.TaskState(state), **more)
+
+
+def record(state: str, *rows: TaskRow, reason: str = "") -> RunRecord:
+    run = RunRow(
+        id="r1",
+        tenant="public",
+        workflow="daily",
+        version="v",
+        state=tm.RunState(state),
+        params=b"",
+        origin="manual",
+        created_at=NOW,
+        started_at=at(1),
+        ended_at=at(9),
+        reason=reason,
+    )
+    return RunRecord(run, list(rows))
+
+
+def key(task: str, index: int = WHOLE) -> TaskKey:
+    return TaskKey("r1", task, index)
+
+
+def test_a_run_that_went_well() -> None:
+    """api.md, "Values that come back"."""
+    rows = [
+        row("extract", "success", tries=2, started_at=at(1), ended_at=at(2)),
+        row("large", "skipped", reason="because of 'choose'"),
+    ]
+    result = result_of(record("success", *rows), {}, {key("extract"): [1, 2], key("large"): "stale"})
+    assert (result.id, result.workflow, result.state, result.ok) == ("r1", "daily", tm.RunState.SUCCESS, True)
+    assert (result.created_at, result.started_at, result.ended_at) == (NOW, at(1), at(9))
+    assert result.outputs == {"extract": [1, 2]}
+    assert result.tasks["extract"] == tm.TaskResult(
+        state=tm.TaskState.SUCCESS, attempts=2, started_at=at(1), ended_at=at(2), output=[1, 2]
+    )
+    assert result.tasks["large"].output is None
+    assert result.tasks["large"].reason == "because of 'choose'"
+    assert result.raise_for_status() is result
+
+
+def test_a_mapped_task_is_its_elements_taken_together() -> None:
+    """api.md: state, times and tries of all; output and `mapped` by index, however the rows come."""
+    rows = [
+        row("clean", "success", 2, tries=1, started_at=at(1), ended_at=at(2)),
+        row("clean", "success", 0, tries=3, started_at=at(2), ended_at=at(7)),
+        row("clean", "skipped", 1, tries=1, started_at=at(3), ended_at=at(4)),
+    ]
+    clean = result_of(record("success", *rows), {}, {key("clean", 0): "a", key("clean", 2): "c"}).tasks["clean"]
+    assert (clean.state, clean.attempts, clean.started_at, clean.ended_at) == (tm.TaskState.SUCCESS, 3, at(1), at(7))
+    assert clean.output == ["a", "c"]
+    assert [one.output for one in clean.mapped] == ["a", None, "c"]
+    assert [one.state for one in clean.mapped] == ["success", "skipped", "success"]
+    going = result_of(record("running", rows[0], row("clean", "running", 0)), {}, {}).tasks["clean"]
+    assert (going.state, going.ended_at) == (tm.TaskState.RUNNING, None)
+
+
+def test_a_mapping_over_nothing_gives_an_empty_list() -> None:
+    """api.md: "Mapping over an empty list is a success with []"."""
+    rows = [row("clean", "success")]
+    assert result_of(record("success", *rows), {}, {}, mapped=["clean"]).outputs == {"clean": []}
+
+
+def test_a_failed_run_says_which_task_failed_and_why() -> None:
+    """api.md, `.raise_for_status()`: those behind it are not named."""
+    rows = [
+        row("extract", "failed", tries=1),
+        row("clean", "success", 0),
+        row("clean", "failed", 1),
+        row("lost", "failed", reason="lost 4 times: no beat"),
+        row("publish", "upstream_failed", reason="because of 'extract'"),
+    ]
+    errors = {
+        key("extract"): TaskError("ValueError", "no rows", "Traceback ..."),
+        key("clean", 1): TaskError("KeyError", "'x'"),
+        key("publish"): TaskError("Stale", "of an earlier life"),
+    }
+    result = result_of(record("failed", *rows), errors, {})
+    assert not result.ok
+    assert result.tasks["extract"].error == errors[key("extract")]
+    assert result.tasks["publish"].error is None
+    with pytest.raises(tm.OperationError) as caught:
+        result.raise_for_status()
+    assert str(caught.value) == (
+        "run r1 of workflow 'daily' failed: task 'extract' failed: ValueError: no rows; "
+        "task 'clean' failed (element 1): KeyError: 'x'; "
+        "task 'lost' failed: OperationError: lost 4 times: no beat"
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "said"),
+    [
+        ("cancelled", "by hand", "was cancelled: by hand"),
+        ("cancelled", "", "was cancelled"),
+        ("cancelled", "cancelled", "was cancelled"),
+        ("failed", "orphaned", "failed: orphaned"),
+        ("running", "", "has not ended: it is running"),
+    ],
+)
+def test_only_success_raises_nothing(state: str, reason: str, said: str) -> None:
+    """api.md."""
+    with pytest.raises(tm.OperationError, match=f"^run r1 of workflow 'daily' {said}$"):
+        result_of(record(state, row("a", "none"), reason=reason), {}, {}).raise_for_status()
+
+
+def test_the_error_of_a_task_is_that_of_its_newest_try_that_ended() -> None:
+    """W-16."""
+
+    def attempt(number: int, outcome: str, error: TaskError | None = None) -> AttemptRow:
+        return AttemptRow(
+            key=AttemptKey("r1", "a", WHOLE, number),
+            number=number,
+            executor="in_process",
+            worker="w",
+            claimed_at=NOW,
+            outcome=outcome,
+            error=error,
+        )
+
+    first, second = TaskError("A", "1"), TaskError("B", "2")
+    failed = [attempt(2, "failed", second), attempt(1, "failed", first)]
+    assert errors_of(failed) == {key("a"): second}
+    assert errors_of([*failed, attempt(3, "")]) == {key("a"): second}
+    assert errors_of([*failed, attempt(3, "success")]) == {}

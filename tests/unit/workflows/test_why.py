@@ -1,0 +1,196 @@
+"""Why a task has not run: sentences, from the planner's own rules."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidemill as tm
+from tests.unit.workflows.lives import lived, run_row
+from tests.unit.workflows.test_plan_against_an_oracle import workflows
+from tidemill.workflows.plan import WHOLE, Expand, Finish, Run, plan, together
+from tidemill.workflows.records import RunRecord, TaskRow
+from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.states import RunState, TaskState
+from tidemill.workflows.why import Facts, why
+
+NOW = datetime(2026, 1, 1, 6, tzinfo=UTC)
+SIX = "2026-01-01 06:00:00+00:00"
+FACTS = Facts(now=NOW, capacity=1)
+
+SPEC = WorkflowSpec(
+    name="daily",
+    tasks=(
+        TaskSpec(name="extract"),
+        TaskSpec(name="load"),
+        TaskSpec(name="clean", edges=(Edge("extract", "extract"), Edge("load")), each="extract"),
+        TaskSpec(name="publish", edges=(Edge("clean", "clean"), Edge("load", "load")), rule="none_failed"),
+        TaskSpec(name="alarm", edges=(Edge("extract"), Edge("load")), rule="all_failed"),
+    ),
+)
+
+
+def row(task: str, state: str, index: int = WHOLE, **more: Any) -> TaskRow:
+    return TaskRow(task=task, index=index, state=TaskState(state), **more)
+
+
+def ask(task: str, *rows: TaskRow, run: RunState = RunState.RUNNING, facts: Facts = FACTS) -> list[str]:
+    known = {one.task for one in rows}
+    rest = [row(one.name, "none") for one in SPEC.tasks if one.name not in known]
+    return why(RunRecord(run_row(run, "daily"), [*rows, *rest]), SPEC, task, facts)
+
+
+def test_it_waits_for_others() -> None:
+    """W-17: for which, and how each of them stands; the rule, where that is not the plain one."""
+    rows = [row("extract", "running"), row("load", "up_for_retry", wake_at=NOW + timedelta(minutes=1))]
+    assert ask("clean", *rows) == [
+        "it waits for 'extract', which is running",
+        "it waits for 'load', which waits for another try",
+    ]
+    assert ask("publish", *rows) == [
+        "it waits for 'clean', which has not been decided on yet (its rule is 'none_failed')",
+        "it waits for 'load', which waits for another try (its rule is 'none_failed')",
+    ]
+    assert ask("clean", row("extract", "success", size=2), row("load", "deferred")) == [
+        "it waits for 'load', which is deferred"
+    ]
+
+
+def test_a_mapped_task_whose_rule_is_content_waits_for_its_list_alone() -> None:
+    """W-17: whatever its rule, it needs the list, and nothing else."""
+    each = TaskSpec(name="c", edges=(Edge("a", "a"), Edge("b")), rule="always", each="a")
+    spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="b"), each))
+    rows = [row("a", "running"), row("b", "running"), row("c", "none")]
+    said = why(RunRecord(run_row(RunState.RUNNING), rows), spec, "c", FACTS)
+    assert said == ["it waits for 'a', which is running (its rule is 'always')"]
+
+
+def test_what_is_about_to_happen() -> None:
+    """W-17: what the planner would do now, in its own words."""
+    good = [row("extract", "success", size=2), row("load", "success")]
+    assert ask("clean", *good) == ["it is about to be scheduled, as 2 elements"]
+    assert ask("alarm", *good) == ["it is about to be skipped because of 'extract', 'load'"]
+    bad = [row("extract", "failed"), row("load", "success")]
+    assert ask("clean", *bad) == ["it is about to be given up because of 'extract'"]
+    assert ask("extract") == ["it is about to be scheduled"]
+
+
+def test_a_run_that_has_not_begun() -> None:
+    """W-17: paused, too many others, or just not looked at yet."""
+    queued = RunState.QUEUED
+    assert ask("load", run=queued) == ["the run is queued, and begins when it is next looked at"]
+    paused = Facts(now=NOW, paused=True, active_runs=16, capacity=1)
+    assert ask("load", run=queued, facts=paused) == [
+        "the run is queued: workflow 'daily' is paused",
+        "the run is queued: 16 other runs of 'daily' are running, at most 16 may",
+    ]
+
+
+def test_a_run_that_was_set_aside() -> None:
+    """W-5, W-17: what has ended has no need of that."""
+    facts = Facts(now=NOW, capacity=1, set_aside="KeyError: 'x'")
+    assert ask("extract", facts=facts)[0] == "the run is set aside: KeyError: 'x'"
+    assert ask("extract", row("extract", "success"), facts=facts) == ["it has succeeded"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (Facts(now=NOW, capacity=1, pool_use={"db": (1, 2)}), [f"it is scheduled since {SIX}, and waits to be taken"]),
+        (Facts(now=NOW, capacity=1), [f"it is scheduled since {SIX}, and waits to be taken"]),
+        (
+            Facts(now=NOW, capacity=0, pool_use={"db": (2, 2)}),
+            [
+                "it is scheduled, but pool 'db' is full (2 of 2)",
+                "it is scheduled, but executor 'ray' has no place free",
+            ],
+        ),
+        (
+            Facts(now=NOW, paused=True, pool_use={}),
+            [
+                "it is scheduled, but workflow 'daily' is paused",
+                "it is scheduled, but there is no pool 'db'",
+                "it is scheduled, but there is no executor 'ray'",
+            ],
+        ),
+    ],
+)
+def test_scheduled_and_not_taken(facts: Facts, said: list[str]) -> None:
+    """W-6, W-17: paused, pool, executor, or nothing but a little time."""
+    assert ask("load", row("load", "scheduled", since=NOW, pool="db", executor="ray"), facts=facts) == said
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "said"),
+    [
+        ("queued", {"claimed_by": "n1", "since": NOW}, f"it is queued at 'n1' since {SIX}, and has not begun"),
+        ("running", {"claimed_by": "n1", "started_at": NOW}, f"it is running at 'n1' since {SIX}"),
+        ("up_for_retry", {"wake_at": NOW, "reason": "E: no"}, f"it is tried again at {SIX}, after: E: no"),
+        ("deferred", {"wake_at": NOW}, f"it is deferred until {SIX}"),
+        ("deferred", {}, "it is deferred until somebody ends that"),
+        ("success", {"ended_at": NOW}, f"it has succeeded at {SIX}"),
+        ("failed", {"reason": "E: no"}, "it has failed: E: no"),
+        ("skipped", {"reason": "nothing to do"}, "it was skipped: nothing to do"),
+        ("upstream_failed", {"reason": "because of 'a'"}, "it cannot run because of 'a'"),
+        ("cancelled", {}, "it was cancelled"),
+        ("cancelled", {"reason": "cancelled"}, "it was cancelled"),
+    ],
+)
+def test_every_other_state_has_its_sentence(state: str, more: dict[str, Any], said: str) -> None:
+    """W-17."""
+    assert ask("load", row("load", state, **more)) == [said]
+
+
+def test_the_elements_of_a_mapped_task_are_told_together() -> None:
+    """W-17: those of which the same is to be said, by their numbers."""
+    rows = [
+        row("clean", "success", 0),
+        row("clean", "failed", 1, reason="ValueError: no"),
+        row("clean", "success", 2),
+        row("extract", "success", size=3),
+        row("load", "success"),
+    ]
+    assert ask("clean", *rows) == ["elements 0, 2: it has succeeded", "element 1: it has failed: ValueError: no"]
+
+
+def test_an_unknown_task_is_refused() -> None:
+    """api.md: with a suggestion."""
+    with pytest.raises(tm.RequestError, match="no task 'lod' \\(did you mean 'load'\\?\\)") as caught:
+        ask("lod")
+    assert (caught.value.code, caught.value.status) == ("unknown_task", 404)
+
+
+@given(workflows(), st.integers(0, 2**32))
+def test_there_is_always_an_answer_and_the_planner_agrees(spec: WorkflowSpec, seed: int) -> None:
+    """W-17: never nothing; waiting is said of what the planner leaves alone, and only of those that have not ended."""
+    record = lived(spec, seed)
+    commands = plan(Run(spec=spec, state=record.run.state, tasks=record.tasks), NOW)
+    soon = {
+        one.task
+        for one in commands
+        if isinstance(one, Expand) or (not isinstance(one, Finish) and one.before == "none")
+    }
+    for task in spec.tasks:
+        said = why(record, spec, task.name, FACTS)
+        rows = [one for one in record.tasks if one.task == task.name]
+        assert said
+        assert all(said)
+        if record.run.state is not RunState.RUNNING or not any(one.state is TaskState.NONE for one in rows):
+            continue
+        assert any(one.startswith("it is about to be") for one in said) is (task.name in soon)
+        awaited = {one for one in task.sources if any(f"it waits for '{one}'" in sentence for sentence in said)}
+        assert bool(awaited) is (task.name not in soon)
+        for name in awaited:
+            states = [one.state for one in record.tasks if one.task == name]
+            assert not together(states).is_terminal
+
+
+@given(workflows(), st.integers(0, 2**32))
+def test_the_planner_says_why_it_skips_and_gives_up(spec: WorkflowSpec, seed: int) -> None:
+    """W-17: also where it is a success that a task is skipped for."""
+    record = lived(spec, seed)
+    for one in plan(Run(spec=spec, state=record.run.state, tasks=record.tasks), NOW):
+        if not isinstance(one, Expand | Finish) and one.after in ("skipped", "upstream_failed"):
+            assert one.reason
