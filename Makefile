@@ -37,7 +37,8 @@ check: lint test ## Do what CI does
 
 soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 	$(PYTHON) -m pytest -n auto --hypothesis-profile=soak --timeout=0 tests/simulation tests/unit/workflows $(ARGS)
-	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(PYTHON) -m pytest -s tests/system/test_kill.py $(ARGS)
+	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(PYTHON) -m pytest -s tests/system/test_kill.py tests/system/test_workflow_overlap.py \
+	  $(ARGS)
 
 bench: $(READY) ## Run every benchmark
 	@set -e; for file in benchmarks/bench_*.py; do $(PYTHON) -m benchmarks.$$(basename $$file .py) $(ARGS); done

@@ -109,7 +109,7 @@ class Runs(Protocol):
         """Return the owners of all queued and running task runs."""
 
     async def orphans(self, before: datetime, limit: int) -> list[str]:
-        """Return running runs in which nothing is active, and nothing has happened since a moment; oldest first.
+        """Return running runs in which nothing is active, and nothing has happened after a moment; oldest first.
 
         Nothing is active when every task run is terminal or none.
         """

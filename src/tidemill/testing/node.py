@@ -128,12 +128,18 @@ class TestNode(Node):
             is_asking = self._workflows.scheduler is not None and self._workflows.scheduler.is_asking
             await asyncio.sleep(GLANCE if is_writing or is_new or is_asking else 0)
             turns += not is_writing
-            calm = calm + 1 if self._is_calm else 0
+            calm = calm + 1 if self._is_as_calm_as_it_gets else 0
         self._waited_for = self._workflows.crew.living()
 
     @property
     def _is_calm(self) -> bool:
         return super()._is_calm and not self.clock.is_waking
+
+    @property
+    def _is_as_calm_as_it_gets(self) -> bool:
+        """Whether nothing happens but in tasks that have been waited for already, and that seem to block."""
+        is_blocked = self._workflows.is_resting and self._workflows.crew.living() <= self._waited_for
+        return self._is_calm or (is_blocked and self._scheduler.is_idle and not self.clock.is_waking)
 
     # -- faults
 

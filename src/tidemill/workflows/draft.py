@@ -67,6 +67,7 @@ class Draft:
         self._attempts: dict[AttemptKey, AttemptRow] = {}
         self._outputs: list[OutputRow] = []
         self._events: list[EventRow] = []
+        self._removed: list[TaskRow] = []
         self._pools: set[str] = set()
         self._unrenewed: dict[Place, datetime] = {}
 
@@ -111,6 +112,8 @@ class Draft:
 
     def _expand(self, task: str, size: int) -> None:
         whole = self.rows.pop((task, WHOLE))
+        if (found := self._found.get((task, WHOLE))) is not None:
+            self._removed.append(found)
         for index in range(size):
             self.scheduled.append(self._move(replace(whole, index=index), TaskState.SCHEDULED))
 
@@ -239,7 +242,7 @@ class Draft:
                 for place, row in touched
                 if place in self._found
             ],
-            removed=[row for place, row in self._found.items() if place not in self.rows],
+            removed=self._removed,
             added=self._added(touched),
             attempts=tuple(self._attempts.values()),
             outputs=self._outputs,

@@ -74,6 +74,9 @@ def plan(run: Run, now: datetime) -> list[Command]:
     return _Planning(run, now).commands() if run.state is RunState.RUNNING else []
 
 
+_ASLEEP = (TaskState.UP_FOR_RETRY, TaskState.DEFERRED)
+
+
 class Outlook(msgspec.Struct, frozen=True):
     """What those before a task mean for it: the verdict of its rule, and how each of them stands towards it."""
 
@@ -123,26 +126,50 @@ class _Planning:
         self._run = run
         self._now = now
         self._commands: list[Command] = []
-        self._rows: dict[str, list[TaskRun]] = {task.name: [] for task in run.spec.tasks}
-        for row in sorted(run.tasks, key=lambda row: row.index):
-            self._rows[row.task].append(row)
-        self._states = {name: _state_of(rows) for name, rows in self._rows.items()}
-        self._variants = {name: rows[0].variant for name, rows in self._rows.items() if rows[0].index == WHOLE}
+        self._rows: dict[str, list[TaskRun]] = {}
+        self._states: dict[str, TaskState] = {}
+        self._variants: dict[str, str | None] = {}
+        self._read_rows()
+
+    def _read_rows(self) -> None:
+        elements: dict[str, list[TaskRun]] = {}
+        for row in self._run.tasks:
+            if row.index == WHOLE:
+                self._rows[row.task] = [row]
+                self._states[row.task] = row.state
+                self._variants[row.task] = row.variant
+            else:
+                elements.setdefault(row.task, []).append(row)
+        for name, rows in elements.items():
+            rows.sort(key=lambda row: row.index)
+            self._rows[name] = rows
+            self._states[name] = together(row.state for row in rows)
 
     def commands(self) -> list[Command]:
         for task in self._run.spec.in_order:
-            if any(row.state is TaskState.NONE for row in self._rows[task.name]) and self._may_decide(task):
-                self._decide(task)
-            self._wake(task)
-        if all(state.is_terminal for state in self._states.values()):
+            rows = self._rows[task.name]
+            state = rows[0].state if len(rows) == 1 else None  # of most tasks; a pass looks at all of them
+            if state is TaskState.NONE or (state is None and any(row.state is TaskState.NONE for row in rows)):
+                if self._may_decide(task):
+                    self._decide(task)
+            elif state is None or state in _ASLEEP:
+                self._wake(task)
+        if self._is_done():
             self._commands.append(Finish(outcome(self._run.spec, self._states)))
         return self._commands
+
+    def _is_done(self) -> bool:
+        """Return whether nothing is left; the last tasks are asked first, since they end last."""
+        return all(self._states[task.name].is_terminal for task in reversed(self._run.spec.in_order))
 
     def _may_decide(self, task: TaskSpec) -> bool:
         """Return whether a rule could say anything but wait: most tasks of a long run have nobody done before them."""
         if task.rule == "always" or not task.edges:
             return True
-        return any(self._states[edge.source].is_terminal for edge in task.edges)
+        for edge in task.edges:  # noqa: SIM110, asked for every task at every plan: a generator costs more
+            if self._states[edge.source].is_terminal:
+                return True
+        return False
 
     def _decide(self, task: TaskSpec) -> None:
         found = outlook(task, self._states, self._variants)
@@ -178,8 +205,7 @@ class _Planning:
     def _wake(self, task: TaskSpec) -> None:
         """Schedule what was put off, a retry or a deferral, and has waited long enough."""
         for row in self._rows[task.name]:
-            waits = row.state in (TaskState.UP_FOR_RETRY, TaskState.DEFERRED)
-            if waits and row.wake_at is not None and row.wake_at <= self._now:
+            if row.state in _ASLEEP and row.wake_at is not None and row.wake_at <= self._now:
                 self._commands.append(Move(task.name, row.index, row.state, TaskState.SCHEDULED))
 
     def _move(self, task: TaskSpec, state: TaskState, reason: str = "") -> None:

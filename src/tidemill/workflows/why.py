@@ -79,8 +79,9 @@ class _Asking:
         if self._facts.paused:
             yield f"the run is queued: workflow '{self._spec.name}' is paused"
         if self._facts.active_runs >= self._run.max_active:
-            others = _count(self._facts.active_runs, "other run")
-            yield f"the run is queued: {others} of '{self._spec.name}' are running, at most {self._run.max_active} may"
+            others = f"{_count(self._facts.active_runs, 'other run')} of '{self._spec.name}'"
+            verb = "is" if self._facts.active_runs == 1 else "are"
+            yield f"the run is queued: {others} {verb} running, at most {self._run.max_active} may"
         elif not self._facts.paused:
             yield "the run is queued, and begins when it is next looked at"
 

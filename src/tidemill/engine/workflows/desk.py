@@ -397,6 +397,8 @@ class Desk:
 
     async def _outputs(self, active: ActiveRun, task: str) -> Mapping[Place, bytes]:
         sources = sources_of(active.spec, task)
+        if not sources:
+            return {}
         wanted = [place for place, row in active.rows.items() if place[0] in sources and row.state is TaskState.SUCCESS]
         if all(place in active.outputs for place in wanted):
             return active.outputs

@@ -323,7 +323,11 @@ class WorkflowService:
         return is_planning or is_working or is_starting or is_telling or is_logging or self._claimer.is_busy
 
     @property
+    def is_resting(self) -> bool:
+        """Whether nothing is left to do now but what tasks and executors do."""
+        return not (self.is_in_touch or (self.scheduler is not None and self.scheduler.is_asking))
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is left to do now."""
-        is_asking = self.scheduler is not None and self.scheduler.is_asking
-        return not (self.is_in_touch or is_asking or self.crew.living()) and self.crew.dispatcher.is_idle
+        return self.is_resting and not self.crew.living() and self.crew.dispatcher.is_idle

@@ -95,9 +95,9 @@ class MemoryRuns(Runs):
         tables = self._tables
         return (
             row.state is RunState.RUNNING
-            and row.created_at < before
+            and row.created_at <= before
             and not any(task.state.is_active for task in tables.tasks.get(row.id, {}).values())
-            and all(event.at < before for event in tables.events.get(row.id, {}).values())
+            and all(event.at <= before for event in tables.events.get(row.id, {}).values())
         )
 
     async def outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:

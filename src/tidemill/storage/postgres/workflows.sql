@@ -289,12 +289,12 @@ SELECT DISTINCT claimed_by FROM tidemill.task_runs WHERE state IN ('queued', 'ru
 SELECT r.id
 FROM tidemill.runs AS r
 WHERE r.state = 'running'
-    AND r.created_at < $1
+    AND r.created_at <= $1
     AND NOT EXISTS (
         SELECT FROM tidemill.task_runs AS t
         WHERE t.run = r.id AND t.state IN ('scheduled', 'queued', 'running', 'up_for_retry', 'deferred')
     )
-    AND NOT EXISTS (SELECT FROM tidemill.run_events AS e WHERE e.run = r.id AND e.at >= $1)
+    AND NOT EXISTS (SELECT FROM tidemill.run_events AS e WHERE e.run = r.id AND e.at > $1)
 ORDER BY r.created_at, r.id
 LIMIT $2;
 

@@ -180,12 +180,12 @@ WHERE state IN ('queued', 'running') AND claimed_by IS NOT NULL;
 
 -- name: orphans
 SELECT id FROM runs
-WHERE state IN ('queued', 'running') AND state = 'running' AND created_at < ?1
+WHERE state IN ('queued', 'running') AND state = 'running' AND created_at <= ?1
 AND NOT EXISTS (
     SELECT 1 FROM task_runs WHERE run = runs.id
     AND state IN ('scheduled', 'queued', 'running', 'deferred', 'up_for_retry')
 )
-AND NOT EXISTS (SELECT 1 FROM run_events WHERE run = runs.id AND at >= ?1)
+AND NOT EXISTS (SELECT 1 FROM run_events WHERE run = runs.id AND at > ?1)
 ORDER BY created_at, id LIMIT ?2;
 
 -- name: outputs_of

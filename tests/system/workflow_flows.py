@@ -1,0 +1,169 @@
+"""Workflows for nodes in processes of their own, whose tasks write down when they begin and end.
+
+Every line in the journal (the file that JOURNAL names) is one write to a file opened for appending, so a kill never
+tears one. Its times are those of the clock that all processes of the machine share.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+import tidemill as tm
+
+JOURNAL = "JOURNAL"
+GIGABYTE = 1024**3
+PAUSE = threading.Event()
+
+
+class Note(msgspec.Struct, frozen=True):
+    """That an attempt's code began or ended, where and when."""
+
+    what: str  # "begin" or "end"
+    token: str
+    node: int  # the process id of the node
+    pid: int
+    at: float
+    slot: str = ""
+
+
+def write_down(what: str, ctx: tm.Context) -> None:
+    """Write one line of the journal."""
+    node = int(os.environ["NODE"])
+    note = Note(what, ctx.token, node, os.getpid(), time.monotonic(), str(ctx.slot or ""))
+    file = os.open(os.environ[JOURNAL], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(file, msgspec.json.encode(note) + b"\n")
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def noted(ctx: tm.Context) -> Iterator[None]:
+    """Write down the beginning and the end of what is done meanwhile; what is cut off has no end."""
+    write_down("begin", ctx)
+    yield
+    write_down("end", ctx)
+
+
+def is_first(ctx: tm.Context) -> bool:
+    """Return whether an attempt is the first of its task run."""
+    return ctx.token.endswith("#1")
+
+
+# -- load: three tasks after one another, the second one mapped
+
+load = tm.Workflow("load", max_active_runs=64)
+
+
+@load.task
+def split(ctx: tm.Context) -> list[int]:
+    with noted(ctx):
+        return [1, 2, 3]
+
+
+@load.task(each="split")
+def work(split: int, ctx: tm.Context) -> int:
+    with noted(ctx):
+        PAUSE.wait(0.02 * split)
+        return split * 10
+
+
+@load.task
+async def total(work: list[int], ctx: tm.Context) -> int:
+    with noted(ctx):
+        return sum(work)
+
+
+# -- patient: its first attempt waits until it is let go
+
+patient = tm.Workflow("patient", max_active_runs=64)
+
+
+@patient.task
+def hold(ctx: tm.Context) -> str:
+    with noted(ctx):
+        while is_first(ctx) and not gate().exists():
+            PAUSE.wait(0.02)
+        return ctx.token
+
+
+def gate() -> Path:
+    """Return the file that lets everything go that waits."""
+    return Path(os.environ[JOURNAL]).with_name("gate")
+
+
+# -- short: what is under way when its node is frozen has ended when it wakes up
+
+short = tm.Workflow("short", max_active_runs=64)
+
+
+@short.task
+def nap(ctx: tm.Context) -> None:
+    with noted(ctx):
+        PAUSE.wait(0.5)
+
+
+# -- clockwork: a slot every second, none left out
+
+clockwork = tm.Workflow("clockwork", schedule=tm.Every("1s", catchup="all"), max_active_runs=64)
+
+
+@clockwork.task
+def tick(ctx: tm.Context) -> None:
+    with noted(ctx):
+        pass
+
+
+# -- what a task may do wrong
+
+gushing = tm.Workflow("gushing")
+
+
+@gushing.task
+def gush() -> int:
+    page = b"x" * 1023 + b"\n"
+    block = page * 1024
+    for _ in range(GIGABYTE // len(block)):
+        os.write(1, block)
+    return GIGABYTE
+
+
+exiting = tm.Workflow("exiting")
+
+
+@exiting.task
+def leave() -> None:
+    os._exit(3)
+
+
+dying = tm.Workflow("dying")
+
+
+@dying.task
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)  # as the system does when memory runs out
+
+
+stubborn = tm.Workflow("stubborn")
+
+
+@stubborn.task(timeout="500ms")
+def ignore(ctx: tm.Context) -> None:
+    for sent in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(sent, signal.SIG_IGN)
+    write_down("begin", ctx)
+    while True:
+        PAUSE.wait(60)
+
+
+def read_journal(path: Path) -> list[Note]:
+    """Return all lines of a journal."""
+    if not path.exists():
+        return []
+    return [msgspec.json.decode(line, type=Note) for line in path.read_bytes().splitlines()]

@@ -1,0 +1,124 @@
+"""A node with workflows in a process of its own: `python -m tests.system.workflow_node RECIPE`.
+
+It says one JSON line per thing worth knowing: that it is ready, that it came into office or left it, what it was asked.
+It is asked by JSON lines, and ends in good order when told so, at SIGTERM, or when nobody can ask it any more.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+import tidemill as tm
+from tests.system import workflow_flows
+from tidemill.engine.workflows.leadership import OFFICE
+from tidemill.telemetry import events
+
+SHORT, LONG = 0.05, 0.5  # seconds that a usurper hesitates
+
+
+class Recipe(msgspec.Struct, frozen=True):
+    """How to run the node."""
+
+    store: str
+    workflows: list[str]
+    executor: str = "in_process"
+    concurrency: int = 8
+    settings: dict[str, Any] = {}
+    usurps: bool = False
+    """Whether it takes the office from whoever has it, as if that one were dead."""
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """What the node is asked to do: "start" runs of a workflow, tell its "metrics", or "stop"."""
+
+    do: str
+    workflow: str = ""
+    count: int = 1
+
+
+def say(what: str, **facts: Any) -> None:
+    """Say one line."""
+    os.write(1, msgspec.json.encode({"what": what, "at": time.monotonic(), **facts}) + b"\n")
+
+
+class Teller(logging.Handler):
+    """Says who is in office."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg in (events.LEADERSHIP_WON, events.LEADERSHIP_LOST):
+            say(record.msg, epoch=vars(record)["epoch"])
+
+
+def usurp(node: tm.Node) -> None:
+    """Let a node believe, whenever it campaigns, that whoever is in office is dead."""
+    service = node._workflows
+    chance = random.Random()
+
+    async def whoever_it_is() -> list[str]:
+        await asyncio.sleep(chance.uniform(SHORT, LONG))
+        lease = await node._run_store.leases.current(OFFICE)
+        return [] if lease is None else [lease.holder]
+
+    service.leadership._dead_holder = whoever_it_is
+
+
+async def serve(recipe: Recipe) -> None:
+    """Run the node until it is told to stop."""
+    load = [getattr(workflow_flows, name) for name in recipe.workflows]
+    node = tm.Node(
+        recipe.store,
+        load=load,
+        executor=recipe.executor,
+        concurrency=recipe.concurrency,
+        settings=recipe.settings,
+    )
+    if recipe.usurps:
+        usurp(node)
+    asks = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(asks), sys.stdin)
+    loop.add_signal_handler(signal.SIGTERM, asks.feed_eof)
+    async with node:
+        say("ready", owner=node._workflows.owner.id)
+        while line := await asks.readline():
+            ask = msgspec.json.decode(line, type=Ask)
+            if ask.do == "stop":
+                break
+            await answer(node, ask)
+        say("closing")
+    say("closed")
+
+
+async def answer(node: tm.Node, ask: Ask) -> None:
+    """Do what was asked, and say what came of it."""
+    if ask.do == "metrics":
+        say("metrics", metrics=node.metrics())
+        return
+    runs, errors = [], []
+    for _ in range(ask.count):
+        try:
+            runs.append((await node.start(ask.workflow)).id)
+        except tm.OperationError as error:
+            errors.append(str(error))
+    say("started", runs=runs, errors=errors)
+
+
+def main() -> None:
+    """Run a node as its recipe says."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    leadership = logging.getLogger("tidemill.engine.workflows.leadership")
+    leadership.setLevel(logging.INFO)
+    leadership.addHandler(Teller())
+    os.environ["NODE"] = str(os.getpid())
+    asyncio.run(serve(msgspec.json.decode(sys.argv[1], type=Recipe)))
+
+
+if __name__ == "__main__":
+    main()
