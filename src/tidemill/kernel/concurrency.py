@@ -1,10 +1,12 @@
 """Concurrent steps inside one awaitable call: strands that start together and fail as one."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
 
@@ -80,15 +82,60 @@ async def in_thread(function: Callable[..., Any], /, *values: Any, **named: Any)
 
 
 class WorkerThread:
-    """One thread for calls that must not overlap, such as those of a client that is not thread-safe."""
+    """One thread for calls that must not overlap, such as those of a client that is not thread-safe.
+
+    A bare queue and one wake-up of the loop per answer: a call costs less than half of what `run_in_executor` takes.
+    """
 
     def __init__(self, name: str) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._thread = threading.Thread(target=_work, args=(self._calls,), name=name, daemon=True)
+        self._is_closed = False
 
     async def call(self, function: Callable[..., Any], *values: Any) -> Any:
         """Call a function on the thread, after all calls before it, also those nobody waits for any more."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *values)
+        if self._is_closed:
+            raise RuntimeError("the thread has been closed")
+        if self._thread.ident is None:
+            self._thread.start()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        self._calls.put(_Call(function, values, loop, answer))
+        return await answer
 
     def close(self) -> None:
         """Let the thread end when its last call has."""
-        self._executor.shutdown(wait=False)
+        self._is_closed = True
+        self._calls.put(None)
+
+
+class _Call(NamedTuple):
+    """A call that is to be made, and where its answer goes."""
+
+    function: Callable[..., Any]
+    values: tuple[Any, ...]
+    loop: asyncio.AbstractEventLoop
+    answer: "asyncio.Future[Any]"
+
+    def make(self) -> None:
+        """Make the call, on the thread."""
+        try:
+            result, error = self.function(*self.values), None
+        except BaseException as raised:  # whatever it is, it belongs to whoever asked
+            result, error = None, raised
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self.loop.call_soon_threadsafe(self._tell, result, error)
+
+    def _tell(self, result: Any, error: BaseException | None) -> None:
+        if self.answer.done():
+            return
+        if error is None:
+            self.answer.set_result(result)
+        else:
+            self.answer.set_exception(error)
+
+
+def _work(calls: "SimpleQueue[_Call | None]") -> None:
+    while (call := calls.get()) is not None:
+        call.make()
+        del call  # while it waits, the thread holds no value of the last call

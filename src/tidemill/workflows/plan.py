@@ -129,32 +129,38 @@ class _Planning:
         self._rows: dict[str, list[TaskRun]] = {}
         self._states: dict[str, TaskState] = {}
         self._variants: dict[str, str | None] = {}
+        self._undecided: set[str] = set()
+        self._asleep: set[str] = set()
         self._read_rows()
 
     def _read_rows(self) -> None:
         elements: dict[str, list[TaskRun]] = {}
         for row in self._run.tasks:
+            name, state = row.task, row.state
+            if state is TaskState.NONE:
+                self._undecided.add(name)
+            elif state in _ASLEEP:
+                self._asleep.add(name)
             if row.index == WHOLE:
-                self._rows[row.task] = [row]
-                self._states[row.task] = row.state
-                self._variants[row.task] = row.variant
+                self._rows[name] = [row]
+                self._states[name] = state
+                self._variants[name] = row.variant
             else:
-                elements.setdefault(row.task, []).append(row)
+                elements.setdefault(name, []).append(row)
         for name, rows in elements.items():
             rows.sort(key=lambda row: row.index)
             self._rows[name] = rows
             self._states[name] = together(row.state for row in rows)
+        if self._states.keys() != self._run.spec.by_name.keys():
+            raise ValueError("a run and its version do not have the same tasks")
 
     def commands(self) -> list[Command]:
         for task in self._run.spec.in_order:
-            rows = self._rows[task.name]
-            state = rows[0].state if len(rows) == 1 else None  # of most tasks; a pass looks at all of them
-            if state is TaskState.NONE or (state is None and any(row.state is TaskState.NONE for row in rows)):
-                if self._may_decide(task):
-                    self._decide(task)
-            elif state is None or state in _ASLEEP:
+            if task.name in self._undecided and self._may_decide(task):
+                self._decide(task)
+            if task.name in self._asleep:
                 self._wake(task)
-        if self._is_done():
+        if not self._asleep and self._is_done():
             self._commands.append(Finish(outcome(self._run.spec, self._states)))
         return self._commands
 
