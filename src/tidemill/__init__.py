@@ -25,6 +25,7 @@ from tidemill.kernel.errors import (
 )
 from tidemill.kernel.settings import Settings
 from tidemill.node import Node
+from tidemill.telemetry.logs import be_readable
 from tidemill.workflow import Workflow
 from tidemill.workflows.authoring import on_firing, trigger
 from tidemill.workflows.definition import Fail, Fire, Params, Skip, Trigger
@@ -34,6 +35,8 @@ from tidemill.workflows.schedule import Cron, Every
 from tidemill.workflows.states import RunState, TaskState
 
 __version__ = "0.1.0"
+
+be_readable()
 
 __all__ = [
     "Accumulator",

@@ -19,7 +19,7 @@ from tidemill.engine.workflows.backfilling import BackfillPlan
 from tidemill.engine.workflows.commands import RunHandle
 from tidemill.engine.workflows.executors.in_process import InProcess
 from tidemill.engine.workflows.executors.interface import Executor, Reports
-from tidemill.engine.workflows.executors.source import Lookup
+from tidemill.engine.workflows.executors.source import Lookup, refuse_while_importing
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.figures import WORKFLOW_METRICS, Figures
 from tidemill.engine.workflows.owners import HostLiveness, Liveness
@@ -78,7 +78,7 @@ class Node:
             self._checkpointer = environment.keeper = Checkpointer(self._store, environment)
         self._scheduler = GraphScheduler(environment, self.registry, self._metrics, self._store)
         self._concurrency = _checked_count("concurrency", concurrency)
-        self._workflows = self._make_workflows(environment.clock, executor, pools or {})
+        self._workflows = self._make_workflows(environment.clock, executor, _checked_pools(pools))
         self._metrics.register(Collector(self._workflows.figures, Figures.samples))
         environment.followers = self._workflows.subscriptions
         self._workflows.subscriptions.connect(environment.tasks, self._scheduler.follow)
@@ -103,10 +103,11 @@ class Node:
             clock=clock,
             settings=self.settings,
             executor=executor,
-            pools={name: _checked_count(f"pool '{name}'", slots) for name, slots in pools.items()},
+            pools=pools,
             liveness=self._make_liveness(),
             find_trigger=self.registry.trigger,
             is_alone=self._is_alone,
+            stands_in=self._stands_in,
         )
         if executor not in service.executors:
             known = service.executors
@@ -118,6 +119,11 @@ class Node:
     def _is_alone(self) -> bool:
         """Whether nobody else can change what is stored."""
         return self._store is None
+
+    @property
+    def _stands_in(self) -> bool:
+        """Whether tasks run here although the executor that they name is elsewhere."""
+        return False
 
     def _make_liveness(self) -> Liveness:
         return HostLiveness()
@@ -133,6 +139,7 @@ class Node:
     # -- life
 
     async def __aenter__(self) -> Self:
+        refuse_while_importing()
         if self._was_opened:
             raise RequestError("a node runs once: make a new one", code="already_used", status=409)
         self._was_opened = True
@@ -338,13 +345,13 @@ def make_store(address: str, now: Callable[[], datetime] | None = None) -> Store
 
     Leases run out by `now` if it is given, and else by the store's own clock.
     """
-    scheme, _, rest = address.partition("://")
+    scheme, _, rest = str(address).partition("://")
     if scheme == "sqlite" and rest.removeprefix("/"):
         return _database("sqlite", "SqliteStore")(rest.removeprefix("/"), now=now)
     if scheme in ("postgresql", "postgres") and rest:
         return _database("postgres", "PostgresStore")(f"postgresql://{rest}", now=now)
     raise OperationError(
-        f"store {without_password(address)!r}: an address looks like 'sqlite:///tidemill.db' or "
+        f"store {without_password(str(address))!r}: an address looks like 'sqlite:///tidemill.db' or "
         "'postgresql://user@host:5432/database'; leave it out to keep everything in memory"
     )
 
@@ -374,6 +381,12 @@ def _checked_count(what: str, value: int) -> int:
     if type(value) is not int or value < 1:
         raise DefinitionError.of("node", f"{what} is a whole number, at least 1, not {value!r}")
     return value
+
+
+def _checked_pools(pools: Mapping[str, int] | None) -> dict[str, int]:
+    if not isinstance(pools, Mapping | None):
+        raise DefinitionError.of("node", f"pools= takes places by name, such as {{'warehouse': 2}}, not {pools!r}")
+    return {name: _checked_count(f"pool '{name}'", slots) for name, slots in (pools or {}).items()}
 
 
 def _checked_tenant(name: str) -> str:

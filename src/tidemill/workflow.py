@@ -4,12 +4,15 @@ Everything else takes the domain's own class, of which this is one.
 """
 
 import asyncio
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tidemill.node import Node
+from tidemill.script import ScriptNode
 from tidemill.workflows import workflow as domain
 from tidemill.workflows.result import RunResult
+
+logger = logging.getLogger(__name__)
 
 
 class Workflow(domain.Workflow):
@@ -25,7 +28,9 @@ class Workflow(domain.Workflow):
     def run(self, /, **params: Any) -> RunResult:
         """Run the workflow here and now, on a node of its own that keeps nothing, and return what came of it.
 
-        For scripts and tests. Where a loop is running already the node gets a thread, and this one waits for it.
+        For scripts and tests. It runs as declared, but schedules and triggers do not count, pools have room for
+        everything, and tasks whose executor is elsewhere run here. Where a loop is running already the node gets a
+        thread, and this one waits for it.
         """
         if not _has_loop():
             return asyncio.run(_run(self, params))
@@ -42,6 +47,8 @@ def _has_loop() -> bool:
 
 
 async def _run(workflow: Workflow, params: dict[str, Any]) -> RunResult:
-    async with Node(load=[workflow.here()]) as node:
+    async with ScriptNode(workflow) as node:
+        for sentence in node.makeshifts():
+            logger.warning(sentence)
         run = await node.start(workflow.name, **params)
         return await run.wait()

@@ -138,7 +138,7 @@ class Bench:
     async def failure(self, task: str, **options: Any) -> Failed:
         """Run a task that fails."""
         ending = await self.run(task, **options)
-        assert isinstance(ending, Failed), ending
+        assert isinstance(ending, Failed), type(ending)
         return ending
 
     def files(self, name: str = "it") -> dict[str, str]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tests.contract.samples import NOON
 from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import Claim, Loaded, RunFilter
+from tidemill.storage.run_ports import Claim, RunFilter
 from tidemill.workflows.change import Applied, Change, TaskChange
 from tidemill.workflows.plan import WHOLE
 from tidemill.workflows.records import (
@@ -21,11 +21,12 @@ from tidemill.workflows.records import (
     TaskError,
     TaskKey,
     TaskRow,
+    VersionKey,
 )
 from tidemill.workflows.states import RunState, TaskState
 
 LEASE = 90.0
-LOADED = [Loaded("public", "flow", "v1")]
+LOADED = [VersionKey("public", "flow", "v1")]
 
 
 def after(seconds: float) -> datetime:

@@ -1,6 +1,7 @@
 """Runs on PostgreSQL: what they cost, and that those who change them at once never wait for one another in a circle."""
 
 import asyncio
+import json
 import random
 from typing import Any
 
@@ -96,6 +97,48 @@ async def test_a_group_of_changes_costs_as_many_statements_as_one(url: str) -> N
             assert results == [Applied(2)] * len(runs)
             costs.append(counting.statements)
         assert costs[0] == costs[1] <= 17
+
+
+@pytest.mark.parametrize("known", ["nothing", "everything", "how it was when many were active"])
+async def test_a_payload_that_was_fired_often_costs_no_more(url: str, known: str) -> None:
+    """Its active runs are looked at, whatever the server knows of the tables; what is pruned is found by its run."""
+    queries = Queries.of("tidemill.storage.postgres")
+    payload = (["public"], ["flow"], ["daily"], ["d"])
+    async with opened(url) as store, session(url) as connection:
+        await connection.execute(
+            "INSERT INTO tidemill.fires (tenant, workflow, key, digest, run, at) "
+            "SELECT 'public', 'flow', 'daily', 'd', 'old' || n, now() FROM generate_series(1, 100000) AS n"
+        )
+        await make(store, creation(run_row("r1"), fire=fire_row("r1", digest="d")))
+        await make(store, creation(run_row("r2", state=RunState.SUCCESS, ended_at=after(0))))
+        if known == "how it was when many were active":
+            await make_active(connection, 20_000)
+        if known != "nothing":
+            await connection.execute("ANALYZE tidemill.fires, tidemill.runs")
+        await connection.execute("UPDATE tidemill.runs SET state = 'success' WHERE origin = 'many'")
+        await connection.execute("VACUUM tidemill.runs")
+        assert [row["run"] for row in await connection.fetch(queries.fires_of_digests, *payload, ["r2"])] == ["r1"]
+        assert await pages_read(connection, queries.fires_of_digests, *payload, ["r2"]) < 50
+        assert await pages_read(connection, queries.delete_runs, ["r2", "old7"]) < 100
+        assert await pages_read(connection, "SELECT * FROM tidemill.fires WHERE at < $1", after(0)) > 500  # a scan
+
+
+async def make_active(connection: asyncpg.Connection, count: int) -> None:
+    """Write runs that are active, without their tasks."""
+    await connection.execute(
+        "INSERT INTO tidemill.runs "
+        "SELECT 'many' || n, tenant, workflow, version, state, params, 'many', created_at, slot, started_at, ended_at, "
+        "reason, max_active, backfill, revision, clears "
+        "FROM tidemill.runs, generate_series(1, $1) AS n WHERE id = 'r1'",
+        count,
+    )
+
+
+async def pages_read(connection: asyncpg.Connection, statement: str, *arguments: Any) -> int:
+    """Run a statement; return how many pages of tables and indexes the server looked at."""
+    told = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", *arguments)
+    plan = json.loads(told)[0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
 async def test_of_stores_that_make_the_same_run_at_once_one_does(url: str) -> None:

@@ -21,7 +21,6 @@ from tidemill.workflows.records import AttemptKey, TaskRow
 from tidemill.workflows.states import RunState, TaskState
 
 RUNS, TASKS, OWNERS = ["r1", "r2"], ["a", "b", "c"], ["x", "y"]
-CLAIMED = (TaskState.QUEUED, TaskState.RUNNING)
 SLOTS = {"gpu": 2}
 
 runs, tasks, owners = st.sampled_from(RUNS), st.sampled_from(TASKS), st.sampled_from(OWNERS)
@@ -100,7 +99,7 @@ class RunMachine(RuleBasedStateMachine):
         held = self.held.get(run)
         stored = held.tasks[task] if held else task_row(task)
         found = _twisted(stored, twist)
-        row = replace(stored, state=state, claimed_by=owner if state in CLAIMED else None, lease_until=None)
+        row = replace(stored, state=state, claimed_by=owner if state.is_claimed else None, lease_until=None)
         change = Change(
             run=run,
             fence=Fence("leader", self.epoch - (twist == "fence")),
@@ -119,7 +118,7 @@ class RunMachine(RuleBasedStateMachine):
             return
         assert held is not None
         assert result == Applied(held.revision + 1)
-        rows = held.tasks | {task: replace(row, lease_until=self.lease() if state in CLAIMED else None)}
+        rows = held.tasks | {task: replace(row, lease_until=self.lease() if state.is_claimed else None)}
         outputs = held.outputs | {task: value}
         clears = held.clears + intervenes
         self.held[run] = Held(held.revision + 1, clears, held.state, rows, outputs, held.events + 1)
@@ -131,12 +130,12 @@ class RunMachine(RuleBasedStateMachine):
         if held is None or twist:
             return Refused("stale")
         others = sum(
-            one.pool == "gpu" and one.state in CLAIMED
+            one.pool == "gpu" and one.state.is_claimed
             for other in self.held.values()
             for one in other.tasks.values()
             if not (other is held and one.task == task)
         )
-        is_one_more = row.pool == "gpu" and row.state in CLAIMED
+        is_one_more = row.pool == "gpu" and row.state.is_claimed
         return Refused("full") if others + is_one_more > SLOTS["gpu"] else None
 
     def lease(self) -> datetime:
@@ -173,7 +172,7 @@ class RunMachine(RuleBasedStateMachine):
     def choose(self, room: int, pools: dict[str, int]) -> list[tuple[str, str]]:
         """Return what a claim should give, in order."""
         rows = [(run, row) for run, held in self.held.items() for row in held.tasks.values()]
-        left = pools.get("gpu", 0) - sum(row.pool == "gpu" and row.state in CLAIMED for _, row in rows)
+        left = pools.get("gpu", 0) - sum(row.pool == "gpu" and row.state.is_claimed for _, row in rows)
         waiting = [(run, row) for run, row in rows if row.state is TaskState.SCHEDULED]
         chosen: list[tuple[str, str]] = []
         for run, row in sorted(waiting, key=lambda one: (-one[1].priority, one[1].since, one[0], one[1].task)):
@@ -188,7 +187,7 @@ class RunMachine(RuleBasedStateMachine):
         alive = set()
         for key in keys:
             row = self.held[key.run].tasks[key.task] if key.run in self.held else None
-            if row and row.state in CLAIMED and (row.attempt, row.claimed_by) == (attempt, owner):
+            if row and row.state.is_claimed and (row.attempt, row.claimed_by) == (attempt, owner):
                 self.held[key.run].tasks[key.task] = replace(row, lease_until=self.lease())
                 alive.add(key)
         assert self.runner.run(self.store.runs.beat(owner, keys, LEASE)) == alive
@@ -222,7 +221,7 @@ class RunMachine(RuleBasedStateMachine):
                 outputs = {one.key.task: one.value for one in await stored.outputs(run, TASKS)}
                 assert outputs == held.outputs
                 assert len(await stored.events(run)) == held.events
-            claimed = [row for held in self.held.values() for row in held.tasks.values() if row.state in CLAIMED]
+            claimed = [row for held in self.held.values() for row in held.tasks.values() if row.state.is_claimed]
             assert await stored.claimants() == {row.claimed_by for row in claimed}
             late = sum(row.lease_until is not None and row.lease_until <= self.clock.now() for row in claimed)
             assert len(await stored.overdue(100)) == late

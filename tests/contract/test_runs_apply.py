@@ -1,6 +1,7 @@
 """Changes of runs: everything that a change names is written together, and comes back as it was."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta, timezone
 
 import pytest
@@ -11,9 +12,11 @@ from tests.contract.run_samples import (
     LEASE,
     after,
     attempt_row,
+    claim,
     creation,
     ending,
     event_row,
+    everything,
     fire_row,
     full_task_row,
     make,
@@ -31,7 +34,7 @@ from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import Loaded, RunFilter
+from tidemill.storage.run_ports import RunFilter
 from tidemill.workflows.change import Applied, Change, Refused, TaskChange
 from tidemill.workflows.states import RunState, TaskState
 
@@ -243,10 +246,28 @@ async def test_changes_of_one_run_in_one_turn_see_one_another(store: Store) -> N
 
 
 async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
+    """Whatever it belongs to, and also if it is only asked for: each database would take it for another one."""
+    naive, runs = NOON.replace(tzinfo=None), store.runs
     await make(store, creation())
-    with pytest.raises((ValueError, StoreError)):
-        await store.runs.apply(move("r1", task_row(), task_row(since=NOON.replace(tzinfo=None))))
-    assert await task_of(store) == task_row()
+    wrong: list[Callable[[], Awaitable[object]]] = [
+        lambda: runs.apply(move("r1", task_row(), task_row(since=naive))),
+        lambda: runs.apply(Change(run="r1", row=run_row(ended_at=naive))),
+        lambda: runs.apply(Change(run="r1", added=[task_row("b", wake_at=naive)])),
+        lambda: runs.apply(Change(run="r1", attempts=[attempt_row(claimed_at=naive)])),
+        lambda: runs.apply(Change(run="r1", events=[event_row(at=naive)])),
+        lambda: runs.apply(creation(run_row("r2", created_at=naive), events=[])),
+        lambda: runs.apply(creation(run_row("r2"), fire=fire_row("r2", slot=naive))),
+        lambda: runs.claim(claim(at=naive)),
+        lambda: runs.orphans(naive, 9),
+        lambda: runs.prune(naive, 9),
+        lambda: runs.fired_slots("public", "flow", "daily", naive, NOON),
+        lambda: runs.fired_slots("public", "flow", "daily", NOON, naive),
+    ]
+    before = await everything(store, ["r1", "r2"])
+    for ask in wrong:
+        with pytest.raises(ValueError, match="without a zone"):
+            await ask()
+    assert await everything(store, ["r1", "r2"]) == before
 
 
 async def test_a_failed_transaction_has_written_nothing(store: Store) -> None:
@@ -261,4 +282,3 @@ async def test_a_failed_transaction_has_written_nothing(store: Store) -> None:
 async def test_tenants_have_their_own_runs(store: Store) -> None:
     await make(store, creation(run_row("r1")), creation(run_row("r2", tenant="other")))
     assert [one.id for one in await store.runs.find(RunFilter(tenant="other"))] == ["r2"]
-    assert Loaded("other", "flow", "v1") != Loaded("public", "flow", "v1")

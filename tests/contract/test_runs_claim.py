@@ -28,9 +28,9 @@ from tests.contract.samples import NOON, NOON_ELSEWHERE
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import Claimed, Loaded
+from tidemill.storage.run_ports import Claimed
 from tidemill.workflows.change import Refused
-from tidemill.workflows.records import AttemptKey
+from tidemill.workflows.records import AttemptKey, VersionKey
 from tidemill.workflows.states import TaskState
 
 
@@ -124,8 +124,8 @@ async def test_only_versions_that_are_loaded_are_given(store: Store) -> None:
     }.items():
         await make(store, creation(run_row(run, **values)))
     assert await store.runs.claim(claim(loaded=[])) == []
-    assert names(await store.runs.claim(claim(loaded=[Loaded("other", "flow", "v1")]))) == ["r4/a"]
-    loaded = {Loaded("public", "flow", "v1"), Loaded("public", "other", "v1"), Loaded("x", "flow", "v2")}
+    assert names(await store.runs.claim(claim(loaded=[VersionKey("other", "flow", "v1")]))) == ["r4/a"]
+    loaded = {VersionKey("public", "flow", "v1"), VersionKey("public", "other", "v1"), VersionKey("x", "flow", "v2")}
     assert names(await store.runs.claim(claim(loaded=loaded))) == ["r1/a", "r3/a"]
 
 
@@ -139,7 +139,7 @@ async def test_queues_are_served_by_name(store: Store) -> None:
 async def test_tasks_of_paused_workflows_wait(store: Store) -> None:
     await make(store, creation(), creation(run_row("r2", tenant="other")))
     await store.schedules.pause("public", "flow", paused=True)
-    both = [Loaded("public", "flow", "v1"), Loaded("other", "flow", "v1")]
+    both = [VersionKey("public", "flow", "v1"), VersionKey("other", "flow", "v1")]
     assert names(await store.runs.claim(claim(loaded=both))) == ["r2/a"]
     await store.schedules.pause("public", "flow", paused=False)
     assert names(await store.runs.claim(claim(loaded=both))) == ["r1/a"]
@@ -169,7 +169,7 @@ async def test_each_tenant_has_its_own_pool_of_a_name(store: Store) -> None:
     for run, tenant in (("r1", "a"), ("r2", "b")):
         tasks = (task_row("p", index=index, pool="gpu") for index in range(2))
         await make(store, creation(run_row(run, tenant=tenant), *tasks))
-    loaded = [Loaded("a", "flow", "v1"), Loaded("b", "flow", "v1")]
+    loaded = [VersionKey("a", "flow", "v1"), VersionKey("b", "flow", "v1")]
     assert names(await store.runs.claim(claim(loaded=loaded, pools={"gpu": 1}))) == ["r1/p0", "r2/p0"]
 
 

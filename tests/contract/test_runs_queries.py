@@ -174,6 +174,17 @@ async def test_orphans_have_been_quiet_for_a_while(store: Store) -> None:
     assert await store.runs.orphans(after(-2.5), 9) == ["r3"]
 
 
+@pytest.mark.parametrize("late", ["nothing", "run", "event"])
+async def test_an_orphan_may_have_been_quiet_since_that_very_moment(store: Store, late: str) -> None:
+    """W-10, contract 42: the threshold itself is long enough; what came a moment later is not."""
+    moments = {one: after(1e-6) if one == late else after(0) for one in ("run", "event")}
+    run, event = run_row(created_at=moments["run"]), event_row(at=moments["event"])
+    await make(store, creation(run, task_row(state=TaskState.SUCCESS), events=[event]))
+    assert await store.runs.orphans(after(0), 9) == (["r1"] if late == "nothing" else [])
+    assert await store.runs.orphans(after(1e-6), 9) == ["r1"]
+    assert await store.runs.orphans(after(-1e-6), 9) == []
+
+
 async def test_slots_are_found_between_two_moments(store: Store) -> None:
     """W-13, W-15: both ends belong to it."""
     for number in range(5):

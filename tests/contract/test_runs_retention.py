@@ -19,7 +19,7 @@ from tests.contract.run_samples import (
 from tests.contract.samples import NOON, NOON_ELSEWHERE
 from tidemill.storage.ports import Store
 from tidemill.storage.run_ports import LogChunk, Note, RunFilter
-from tidemill.workflows.change import Refused
+from tidemill.workflows.change import Change, Refused
 from tidemill.workflows.records import AttemptKey, TaskKey
 from tidemill.workflows.states import RunState, TaskState
 
@@ -83,7 +83,7 @@ async def test_a_pruned_run_can_be_made_anew(store: Store) -> None:
     await make(store, creation(run_row("r1"), task_row("a")))
 
 
-async def test_fires_stay(store: Store) -> None:
+async def test_fires_of_slots_stay(store: Store) -> None:
     """W-13: for ever."""
     await put_ended(store, "r1", 0)
     await store.runs.prune(after(1), 10)
@@ -91,6 +91,18 @@ async def test_fires_stay(store: Store) -> None:
     again = creation(run_row("r2"), fire=fire_row("r2", slot=after(0)))
     assert await store.runs.apply(again) == Refused("fired")
     await make(store, creation(run_row("r3"), fire=fire_row("r3", digest="r1")))
+
+
+async def test_fires_without_a_slot_go_with_their_runs(store: Store) -> None:
+    """A run that takes the id of a pruned one does not inherit its payload: nothing of that is left."""
+    ended = {"state": RunState.SUCCESS, "ended_at": after(0)}
+    await make(store, creation(run_row("r1", **ended), fire=fire_row("r1", digest="d")))
+    await make(store, creation(run_row("r2", **ended), fire=fire_row("r2", digest="e")))
+    assert await store.runs.prune(after(1), 1) == 1
+    await make(store, creation(run_row("r1")), Change(run="r2", row=run_row("r2")))  # both are active now
+    await make(store, creation(run_row("r3"), fire=fire_row("r3", digest="d")))
+    kept = creation(run_row("r4"), fire=fire_row("r4", digest="e"))
+    assert await store.runs.apply(kept) == Refused("fired")
 
 
 @pytest.mark.parametrize("state", [RunState.QUEUED, RunState.RUNNING])

@@ -9,12 +9,12 @@ from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import Backfill, Loaded, LogChunk, Note, Owner, Version
-from tidemill.workflows.records import AttemptKey, TaskKey
+from tidemill.storage.run_ports import Backfill, Cursor, LogChunk, Note, Owner, Version
+from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 
 OWNER = Owner(id="n1", host="h", boot="b", pid=2**31, started="12345", at=NOON)
 BACKFILL = Backfill(id="b1", tenant="public", workflow="flow", limit=4, created_at=NOON)
-VERSION = Version(key=Loaded("public", "flow", "v1"), spec=b'{"name": "\xc3\xa9"}', seen_at=NOON)
+VERSION = Version(key=VersionKey("public", "flow", "v1"), spec=b'{"name": "\xc3\xa9"}', seen_at=NOON)
 
 
 def chunk(number: int = 0, *, attempt: int = 1, run: str = "r1", element: int = -1, payload: bytes = b"") -> LogChunk:
@@ -74,8 +74,10 @@ async def test_versions_do_not_know_of_one_another(store: Store, field: str) -> 
 async def test_versions_are_found_by_tenant(store: Store) -> None:
     """By workflow, the oldest first."""
     keys = [("flow", "v2", 0), ("flow", "v1", 5), ("other", "v1", 0), ("a", "v9", 9)]
-    rows = [Version(key=Loaded("public", name, version), spec=b"{}", seen_at=after(at)) for name, version, at in keys]
-    for row in [*reversed(rows), replace(VERSION, key=Loaded("elsewhere", "flow", "v3"))]:
+    rows = [
+        Version(key=VersionKey("public", name, version), spec=b"{}", seen_at=after(at)) for name, version, at in keys
+    ]
+    for row in [*reversed(rows), replace(VERSION, key=VersionKey("elsewhere", "flow", "v3"))]:
         await store.versions.put(row)
     assert await store.versions.of("public") == [rows[3], rows[0], rows[1], rows[2]]
     assert await store.versions.of("nobody") == []
@@ -143,6 +145,26 @@ async def test_a_backfill_is_written_over(store: Store) -> None:
 
 
 # -- all of them
+
+
+async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
+    """Nothing of it is stored: each database would take it for another time."""
+    naive = NOON.replace(tzinfo=None)
+    cursor = Cursor(tenant="public", workflow="flow", key="daily", rule="x", last=naive)
+    writes = [
+        lambda: store.notes.put(Note("r1", None, "text", naive)),
+        lambda: store.versions.put(replace(VERSION, seen_at=naive)),
+        lambda: store.owners.put(replace(OWNER, at=naive)),
+        lambda: store.schedules.move(cursor),
+        lambda: store.backfills.put(replace(BACKFILL, created_at=naive)),
+        lambda: store.backfills.put(replace(BACKFILL, cancelled_at=naive)),
+    ]
+    for write in writes:
+        with pytest.raises(ValueError, match="without a zone"):
+            await write()
+    assert (await store.notes.of("r1"), await store.versions.get(VERSION.key)) == ([], None)
+    assert (await store.owners.all(), await store.backfills.get("b1")) == ([], None)
+    assert await store.schedules.cursor("public", "flow", "daily") is None
 
 
 async def test_a_failed_write_changes_nothing(store: Store) -> None:

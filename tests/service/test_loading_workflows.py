@@ -299,3 +299,23 @@ def test_what_is_no_definition_is_refused() -> None:
     with pytest.raises(tm.RequestError, match=r"a tm\.Workflow or a trigger") as caught:
         read_package(3)
     assert caught.value.code == "not_loadable"
+
+
+async def test_two_of_one_name_are_not_loaded_at_once() -> None:
+    """api.md, `tm.Node(load=)`: the second would silently take the place of the first; later that is a hot swap."""
+    one, other = flow("daily"), flow("daily")
+    with pytest.raises(tm.RequestError, match=r"workflow 'daily' is to be loaded twice, the other one is at .*rename"):
+        async with tm.testing.node(load=[one, other]):
+            pass
+    async with tm.testing.node(load=[one, one]) as node:
+        await node.load(other)
+        assert node.registry.workflow("public", "daily").declared is other
+
+
+async def test_another_package_may_not_take_a_name() -> None:
+    """api.md, `node.load`: a definition belongs to the package that brought it, bare or not."""
+    async with tm.testing.node(load=[flow("daily"), module("m", flow("weekly"))]) as node:
+        for taken in (module("n", flow("daily")), flow("weekly")):
+            with pytest.raises(tm.RequestError, match="is already defined at") as caught:
+                await node.load(taken)
+            assert caught.value.code == "name_taken"

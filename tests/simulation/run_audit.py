@@ -3,9 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from tidemill.storage.run_ports import Loaded, RunFilter, WorkflowStore
+from tidemill.storage.run_ports import RunFilter, WorkflowStore
 from tidemill.workflows.plan import WHOLE, outcome, outlook, together
-from tidemill.workflows.records import AttemptRow, EventRow, RunRecord
+from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, VersionKey
 from tidemill.workflows.rules import Verdict
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
@@ -26,7 +26,7 @@ async def audit(
     records = await store.runs.load([row.id for row in rows])
     for record in records:
         spec = specs[record.run.workflow]
-        assert await store.versions.get(Loaded(tenant, spec.name, record.run.version)) is not None
+        assert await store.versions.get(VersionKey(tenant, spec.name, record.run.version)) is not None
         history = await store.runs.events(record.run.id)
         check_history(record, history)
         check_rules(spec, history)

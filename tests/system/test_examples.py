@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 def run(*arguments: str) -> str:
     """Run Python in the project's folder and return what it printed."""
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -43,7 +43,30 @@ def test_the_market_maker_shows_its_compiled_graph() -> None:
     assert "if decide_is is Trade:" in code
 
 
-@pytest.mark.parametrize("name", ["bench_durability", "bench_event_path", "bench_scaling", "bench_limits"])
+def test_the_nightly_report_runs_as_a_script_and_from_the_shell(tmp_path: Path) -> None:
+    """Both tell the same; from the shell with its own params, and kept."""
+    assert run("examples/nightly_report.py").startswith("Monday, 05 January: a ")
+    store = f"sqlite:///{tmp_path / 'reports.db'}"
+    shell = [
+        "-m",
+        "tidemill",
+        "run",
+        "examples/nightly_report.py",
+        "--day",
+        "2026-01-06",
+        "--rows",
+        "3",
+        "--store",
+        store,
+    ]
+    printed = run(*shell)
+    assert "Tuesday, 06 January: a quiet day" in printed
+    assert "nightly_report succeeded" in printed
+
+
+@pytest.mark.parametrize(
+    "name", ["bench_durability", "bench_event_path", "bench_scaling", "bench_limits", "bench_workflows"]
+)
 def test_a_benchmark_runs_and_gives_verdicts(name: str) -> None:
     """Each benchmark prints its bounds and whether they were reached; how fast is not this test's business."""
     printed = run("-m", f"benchmarks.{name}", "--quick")

@@ -60,6 +60,15 @@ async def blocks_the_loop() -> None:
         time.sleep(0.01)
 
 
+stuck = tm.Workflow("stuck")
+
+
+@stuck.task
+def on_a_thread() -> None:
+    Path("stuck").touch()
+    time.sleep(1000)
+
+
 many = tm.Workflow("many")
 
 for _number in range(40):
@@ -108,6 +117,18 @@ def test_each_task_has_a_line_while_it_runs(folder: Path, terminals: list[Termin
     assert lines[-1].startswith("flow succeeded after ")
 
 
+def test_a_short_line_has_room_for_names(folder: Path, terminals: list[Terminal]) -> None:
+    """What matters less is left out, while it runs and afterwards."""
+    terminals.append(terminal := Terminal(["run", "flows.py:many"], folder, columns=40))
+    terminal.wait_for(lambda screen: any(line.split()[1:] == ["task_0", "running"] for line in screen.splitlines()))
+    assert max(map(len, terminal.screen.splitlines())) <= 40
+    (folder / "go").touch()
+    assert terminal.end() == 0
+    rows = [line for line in terminal.screen.splitlines() if line.startswith("│ task_")]
+    assert [row.split("│")[1].strip() for row in rows] == [f"task_{number}" for number in range(40)]
+    assert max(map(len, rows)) <= 40
+
+
 def test_of_more_tasks_than_lines_the_rest_is_counted(folder: Path, terminals: list[Terminal]) -> None:
     """What runs is seen; what is left out is counted."""
     terminals.append(terminal := Terminal(["run", "flows.py:many", "--concurrency", "3"], folder, rows=12))
@@ -143,3 +164,26 @@ def test_ctrl_c_twice_stops_at_once(folder: Path, terminals: list[Terminal]) -> 
     terminal.press(CTRL_C)
     assert terminal.end() == 130
     assert terminal.screen.rstrip().endswith("stopped: what was running is not waited for")
+
+
+def test_what_cannot_be_stopped_is_named_while_it_is_waited_for(folder: Path, terminals: list[Terminal]) -> None:
+    """A thread cannot be killed: whoever waits for it knows for what, for how long, and how not to."""
+    terminals.append(terminal := Terminal(["run", "flows.py:stuck"], folder))
+    terminal.wait_for(lambda _: (folder / "stuck").exists())
+    terminal.press(CTRL_C)
+    said = "waiting up to 5.0s for 'on_a_thread', which cannot be stopped; Ctrl-C again stops"
+    terminal.wait_for(lambda screen: said in " ".join(screen.split()))
+    terminal.press(CTRL_C)
+    assert terminal.end() == 130
+
+
+def test_a_run_that_may_not_begin_says_why(folder: Path, terminals: list[Terminal]) -> None:
+    """W-17: a paused workflow is no reason to look at a screen on which nothing happens."""
+    (folder / "go").touch()
+    for arguments in (["run", "flows.py:flow"], ["workflows", "pause", "flow"]):
+        terminals.append(terminal := Terminal([*arguments, "--store", "sqlite:///tidemill.db"], folder))
+        assert terminal.end() == 0
+    terminals.append(terminal := Terminal(["run", "flows.py:flow", "--store", "sqlite:///tidemill.db"], folder))
+    terminal.wait_for(lambda screen: "waiting: the run is queued: workflow 'flow' is paused" in screen)
+    terminal.press(CTRL_C)
+    assert terminal.end() == 130

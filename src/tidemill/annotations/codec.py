@@ -76,7 +76,8 @@ class _Unnamed(_Plain):
     def encode(self, value: Any) -> bytes:
         if value.__class__ not in _UNNAMED:
             raise UnstorableError(
-                f"a {type(value).__name__} cannot be stored under an annotation that does not name it; annotate it"
+                f"{_one(value)} cannot be stored under an annotation that does not name it; annotate it, or use a "
+                "bool, int, float, str, bytes, list or dict"
             )
         return super().encode(value)
 
@@ -100,7 +101,7 @@ class _Union(Codec):
         for cls, name in self._classes:
             if isinstance(value, cls):
                 return name
-        raise UnstorableError(f"a {type(value).__name__} is none of {', '.join(self._codecs)}")
+        raise UnstorableError(f"{_one(value)} is none of {', '.join(self._codecs)}")
 
     def decode(self, data: bytes) -> Any:
         try:
@@ -134,7 +135,13 @@ def encode_plain(value: Any) -> bytes:
     try:
         return ENCODER.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise UnstorableError(f"a {type(value).__name__} cannot be stored: {_first_line(error)}") from error
+        raise UnstorableError(f"{_one(value)} cannot be stored: {_first_line(error)}") from error
+
+
+def _one(value: Any) -> str:
+    """Return what a value is, as one of its kind: "a Thread", "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def _first_line(error: BaseException) -> str:

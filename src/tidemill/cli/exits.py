@@ -14,6 +14,9 @@ FAILED = 1
 COULD_NOT = 2
 """Of a command that was called wrongly, or could not reach what it is about: it says nothing about that."""
 
+INTERRUPTED = 130
+"""Of a command that Ctrl-C ended."""
+
 
 @contextmanager
 def refusing() -> Iterator[None]:

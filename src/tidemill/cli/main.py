@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from tidemill import TidemillError, __version__
-from tidemill.cli.commands import backfill, db, doctor, graph, run, runs, workflows
-from tidemill.cli.output import complain, say
+from tidemill.cli.commands import backfill, db, doctor, graph, package, run, runs, workflows
+from tidemill.cli.exits import INTERRUPTED
+from tidemill.cli.output import complain, endure_encodings, say
 
 app = typer.Typer(
     name="tidemill",
@@ -18,6 +19,7 @@ app = typer.Typer(
 app.add_typer(graph.app, name="graph")
 app.add_typer(workflows.app, name="workflows")
 app.add_typer(runs.app, name="runs")
+app.add_typer(package.app, name="package")
 app.add_typer(db.app, name="db")
 app.command()(doctor.doctor)
 app.command(cls=run.RunCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(run.run)
@@ -41,8 +43,11 @@ def tidemill(
 
 def main() -> None:
     """Run the command line; errors that users can mend end it without a traceback."""
+    endure_encodings()
     try:
         app(prog_name="tidemill")
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
     except TidemillError as error:
         complain(str(error))
         raise SystemExit(1) from error

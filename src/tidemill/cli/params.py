@@ -1,7 +1,8 @@
 """The params of a workflow on the command line: `--name value` for each, as the author named them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec.structs import FieldInfo, fields
@@ -19,9 +20,12 @@ OWN = ("--store", "--executor", "--concurrency", "--output", "--quiet", "--param
 Given = dict[str, Any]
 
 
-def read_given(workflow: Workflow, rest: Sequence[str], pairs: Sequence[str]) -> Given:
+def read_given(workflow: Workflow, rest: Sequence[str], pairs: Sequence[str], store: str | None = None) -> Given:
     """Return the params of a run from what stands on the command line; RequestError says all that is wrong."""
-    given = _gathered([*_options(workflow, rest), *map(_pair, pairs)])
+    if store and "://" not in store and any(one.name == "store" for one in _fields(workflow)):
+        message = f"--store is where the run is kept; the param of that name is given as -p store={store}"
+        raise RequestError(message, code="invalid_params", status=422)
+    given = _gathered(workflow, [*_options(workflow, rest), *map(_pair, pairs)])
     if workflow.params is not None:
         _check_names(workflow, given)
     stored = read_params(workflow.params, given, from_text=True)
@@ -60,12 +64,32 @@ def _pair(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def _gathered(pairs: Sequence[tuple[str, str]]) -> Given:
-    """Return values by name; one that is named several times has a list of them."""
+def _gathered(workflow: Workflow, pairs: Sequence[tuple[str, str]]) -> Given:
+    """Return values by name; where a list is wanted it has one value or several, or is there as JSON."""
     found: dict[str, list[str]] = {}
     for name, value in pairs:
         found.setdefault(name, []).append(value)
-    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+    kinds = {one.name: one.type for one in _fields(workflow)}
+    return {name: _value(name, values, kinds.get(name)) for name, values in found.items()}
+
+
+def _value(name: str, values: list[str], kind: Any) -> str | list[str]:
+    takes_several = kind is None or _takes_several(kind)
+    if len(values) > 1 and not takes_several:
+        option = f"--{name.replace('_', '-')}"
+        times = "twice" if len(values) == 2 else f"{len(values)} times"
+        raise RequestError(f"{option} is given {times}: it takes one {label(kind)}", code="invalid_params", status=422)
+    if len(values) == 1 and (kind is None or not takes_several or values[0].lstrip().startswith("[")):
+        return values[0]
+    return values
+
+
+def _takes_several(kind: Any) -> bool:
+    """Return whether a type is a list of some sort, or may be one."""
+    if isinstance(kind, UnionType) or get_origin(kind) is Union:
+        return any(map(_takes_several, get_args(kind)))
+    found = get_origin(kind) or kind
+    return isinstance(found, type) and issubclass(found, Collection) and not issubclass(found, str | bytes | Mapping)
 
 
 def _check_names(workflow: Workflow, names: Mapping[str, Any] | Sequence[str]) -> None:
@@ -94,16 +118,24 @@ def help_options(workflow: Workflow) -> list[TyperOption]:
 def _help_option(workflow: Workflow, field: FieldInfo) -> TyperOption:
     option = field.name.replace("_", "-")
     is_flag = field.type is bool
+    is_hidden = f"--{option}" in OWN
     default = None if field.required else _default(field)
     return TyperOption(
-        param_decls=[f"--{option}/--no-{option}" if is_flag else f"--{option}", f"param_{field.name}"],
-        is_flag=is_flag,
-        metavar=None if is_flag else label(field.type),
+        param_decls=[_declaration(option, is_flag=is_flag, is_hidden=is_hidden), f"param_{field.name}"],
+        is_flag=is_flag and not is_hidden,
+        metavar=f"{field.name}={label(field.type)}" if is_hidden else None if is_flag else label(field.type),
         required=field.required,
-        default=default,
+        default=str(default) if is_hidden and default is not None else default,
         show_default=default is not None,
         rich_help_panel=f"Params of {workflow.name}",
     )
+
+
+def _declaration(option: str, *, is_flag: bool, is_hidden: bool) -> str:
+    """Return how a param is given; one that is named like an option of the command itself, with that for any name."""
+    if is_hidden:
+        return "--param"
+    return f"--{option}/--no-{option}" if is_flag else f"--{option}"
 
 
 def _default(field: FieldInfo) -> Any:

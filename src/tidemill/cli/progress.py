@@ -23,6 +23,8 @@ from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import TaskState
 
 BESIDE = 4  # lines of a terminal that are not for tasks: the heading, what is not shown, the prompt
+NARROW = 60  # columns of a line below which it is short
+TIME = 3  # which column has the time
 SPINS = 10  # pictures a second
 QUIET_MOVES = frozenset([TaskState.NONE, TaskState.SCHEDULED, TaskState.QUEUED])
 """Of no interest to somebody who reads along."""
@@ -38,7 +40,10 @@ class Progress(Protocol):
         """Show how the run stands now."""
 
     def say(self, text: str) -> None:
-        """Show a sentence about the run as a whole."""
+        """Show a sentence about how the run stands as a whole, in place of the last one; nothing takes it away."""
+
+    def note(self, text: str) -> None:
+        """Show something that stays to be seen."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -52,6 +57,8 @@ class Nothing(Progress):
     def show(self, glance: Glance) -> None: ...
 
     def say(self, text: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
 
     def __enter__(self) -> Self:
         return self
@@ -100,6 +107,9 @@ class LiveProgress(Progress):
     def say(self, text: str) -> None:
         self._sentence = text
 
+    def note(self, text: str) -> None:
+        self._live.console.print(Text(text, "yellow"), soft_wrap=True)
+
     def __enter__(self) -> Self:
         self._live.__enter__()
         return self
@@ -132,10 +142,14 @@ class LiveProgress(Progress):
     # -- drawing
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = max(3, (options.height or console.height) - BESIDE)
+        sentence = Text(f"  {self._sentence}" if self._sentence else "", "yellow")
+        below = len(sentence.wrap(console, options.max_width)) if sentence else 0
+        room = max(3, (options.height or console.height) - BESIDE - below)
         lines, left_out = _fitting(self._lines, room)
         now = self._clock.now()
         yield self._heading(now)
+        if sentence:
+            yield sentence
         cells = [list(self._cells(line, now, is_ascii=options.ascii_only)) for line in lines]
         yield _table(cells, options.max_width)
         if left_out:
@@ -145,8 +159,7 @@ class LiveProgress(Progress):
         done = sum(line.state.is_terminal for line in self._lines)
         elapsed = between(self._since, self._ended_at or now)
         heading = Text(self._workflow, "bold", no_wrap=True, overflow="ellipsis")
-        heading.append(f"  {done} of {count(len(self._order), 'task')}  {elapsed}", "dim")
-        return heading.append(f"  {self._sentence}", "yellow") if self._sentence else heading
+        return heading.append(f"  {done} of {count(len(self._order), 'task')}  {elapsed}", "dim")
 
     def _cells(self, line: Line, now: datetime, *, is_ascii: bool) -> Iterator[Text]:
         running = line.state is TaskState.RUNNING
@@ -166,15 +179,22 @@ class LiveProgress(Progress):
 
 
 def _table(rows: Sequence[Sequence[Text]], width: int) -> Table:
-    """Return cells in columns, each as wide as it needs to be, and the rest of the line for the last one."""
-    name, state, time = ([row[number] for row in rows] for number in (1, 2, 3))
-    wide = [1, min(_widest(name), max(12, width // 3)), _widest(state), max(6, _widest(time))]
+    """Return cells in columns, each as wide as it needs to be, and the rest of the line for the last one.
+
+    Where the line is short there are only names and states: those are to be read.
+    """
+    name, state, time = (_widest([row[number] for row in rows]) for number in (1, 2, 3))
+    if width < NARROW:
+        wide = [1, min(name, max(12, width - state - 4)), state]
+    else:
+        wide = [1, min(name, max(12, width // 3)), state, max(6, time)]
+        wide.append(max(1, width - sum(wide) - len(wide) - 1))
     table = Table.grid(padding=(0, 1))
-    for number, columns in enumerate([*wide, max(1, width - sum(wide) - len(wide) - 1)]):
-        justify: Literal["left", "right"] = "right" if number == len(wide) - 1 else "left"
+    for number, columns in enumerate(wide):
+        justify: Literal["left", "right"] = "right" if number == TIME else "left"
         table.add_column(width=columns, no_wrap=True, overflow="ellipsis", justify=justify)
     for sign, task, *rest in rows:
-        table.add_row(sign, Text(short_name(task.plain, wide[1]), task.style), *rest)
+        table.add_row(sign, Text(short_name(task.plain, wide[1]), task.style), *rest[: len(wide) - 2])
     return table
 
 
@@ -236,6 +256,10 @@ class PlainProgress(Progress):
             self._say(f"{at.astimezone():%H:%M:%S}  {name:<{self._width}}  {text}")
 
     def say(self, text: str) -> None:
+        if text:
+            self.note(text)
+
+    def note(self, text: str) -> None:
         self._say(f"{self._clock.now().astimezone():%H:%M:%S}  {text}")
 
     def _moves(self, events: Sequence[EventRow], record: RunRecord) -> Iterator[tuple[datetime, str, str]]:

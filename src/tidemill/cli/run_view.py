@@ -7,6 +7,7 @@ import msgspec
 from rich.table import Column, Table
 from rich.text import Text
 
+from tidemill.cli.output import tabulated
 from tidemill.cli.summary import plain_result
 from tidemill.cli.words import between, moment, one_line, short_moment, state_text
 from tidemill.engine.workflows.control import Control
@@ -74,7 +75,7 @@ def failed_tries(attempts: Sequence[AttemptRow]) -> Iterator[str]:
         took = between(one.started_at, one.ended_at)
         why = f": {one_line(str(one.error))}" if one.error is not None else ""
         name = _element(one.key.task, one.key.element)
-        yield f"{name}, try {one.number}: {one.outcome}{f' after {took}' if took else ''}{why}"
+        yield f"{name}, try {one.number}: {_outcome(one)}{f' after {took}' if took else ''}{why}"
     if len(found) > TOLD:
         yield f"... and {len(found) - TOLD:,} more tries that failed"
 
@@ -83,35 +84,43 @@ def _by_time(attempts: Sequence[AttemptRow]) -> list[AttemptRow]:
     return sorted(attempts, key=lambda one: one.claimed_at)
 
 
-def attempts_table(attempts: Sequence[AttemptRow]) -> Table:
+def attempts_table(attempts: Sequence[AttemptRow], width: int) -> Table:
     """Return tries: where each ran, how long, and how it ended."""
-    table = Table("task", "try", "outcome", "executor", "began", "time", "why", title="tries", title_justify="left")
-    for one in _by_time(attempts):
-        table.add_row(
+    rows = [
+        [
             Text(_element(one.key.task, one.key.element)),
-            str(one.number),
-            one.outcome or "running",
-            one.executor,
-            short_moment(one.started_at) if one.started_at is not None else "",
-            between(one.started_at, one.ended_at),
+            Text(str(one.number)),
+            Text(_outcome(one)),
+            Text(one.executor),
+            Text(short_moment(one.started_at) if one.started_at is not None else ""),
+            Text(between(one.started_at, one.ended_at)),
             Text(one_line(str(one.error)) if one.error is not None else ""),
-        )
-    return table
+        ]
+        for one in _by_time(attempts)
+    ]
+    columns = list(map(Column, ["task", "try", "outcome", "executor", "began", "time", "why"]))
+    return _titled("tries", tabulated(columns, rows, width, spare=["executor", "began", "time", "why"], cut="why"))
 
 
-def timeline_table(events: Sequence[EventRow]) -> Table:
+def _outcome(attempt: AttemptRow) -> str:
+    return {"": "running", "returned": "handed back"}.get(attempt.outcome, attempt.outcome)
+
+
+def timeline_table(events: Sequence[EventRow], width: int) -> Table:
     """Return all that happened in a run, in order."""
-    table = Table("at", "what", _state("from"), _state("to"), "by", "why", title="timeline", title_justify="left")
+    rows = []
     for one in events:
         what = "run" if one.task is None else _element(one.task, one.index)
         by = one.actor if len(one.actor) <= SHORT_ACTOR else f"…{one.actor[-SHORT_ACTOR:]}"
         at = f"{one.at.astimezone():%H:%M:%S.%f}"[:-3]
-        table.add_row(at, Text(what), one.before, one.after, Text(by), Text(one_line(one.reason)))
+        rows.append([Text(text) for text in (at, what, one.before, one.after, by, one_line(one.reason))])
+    columns = list(map(Column, ["at", "what", "from", "to", "by", "why"]))
+    return _titled("timeline", tabulated(columns, rows, width, spare=["by", "from", "why"], cut="why"))
+
+
+def _titled(title: str, table: Table) -> Table:
+    table.title, table.title_justify = title, "left"
     return table
-
-
-def _state(title: str) -> Column:
-    return Column(title, no_wrap=True, min_width=len("upstream_failed"))
 
 
 def _element(task: str, number: int) -> str:

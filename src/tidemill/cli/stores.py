@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -44,6 +45,8 @@ async def controlling(
     """Reach the workflows of a store that is there; to look only, nothing can be changed, and one moment is seen."""
     store, settings = store_at(address), Settings.read()
     state = await store.schema()
+    if not state.found and (missing := _missing_file(address or settings.store)):
+        raise RequestError(f"there is no file {missing}", code="no_file", status=404)
     if state.found != state.known:
         raise OperationError(describe(store.title, state))
     await (store.look() if is_looking else store.open())
@@ -51,6 +54,12 @@ async def controlling(
         yield Control(store, SystemClock(), settings, actor="cli", executor=executor)
     finally:
         await store.close()
+
+
+def _missing_file(address: str | None) -> str | None:
+    """Return the file that a store would be, if it is not there."""
+    scheme, _, path = (address or "").partition(":///")
+    return path if scheme == "sqlite" and not Path(path).exists() else None
 
 
 def describe(title: str, state: SchemaState) -> str:

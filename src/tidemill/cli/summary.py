@@ -1,41 +1,40 @@
 """What came of a run: a table of its tasks, the outcome in a sentence, the tracebacks of what failed."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
+from tidemill.cli.output import tabulated
 from tidemill.cli.words import between, one_line, state_text, value_text
 from tidemill.workflows.result import RunResult, TaskResult
 from tidemill.workflows.states import RunState, TaskState
 
-BESIDE = 48
-"""Columns of a table that tasks and their results do not get: frames, state, tries, time."""
+SPARE = ("tries", "time", "result")
+"""What is left out where there is no room, in this order."""
+LONG = 200  # characters of a result that are shown at most
 
 
 def table_of(result: RunResult, width: int) -> Table:
-    """Return the tasks of a run: state, tries, time, and what each returned, or why it did not.
-
-    In so many columns: long names are folded, and what is left is for results, which are cut.
-    """
-    names, results = _widest(result.tasks), _widest(came_of(task) for task in result.tasks.values())
-    table = Table(expand=names + results > width - BESIDE)
-    table.add_column("task", overflow="fold", min_width=4, max_width=max(12, width // 3, width - BESIDE - results))
-    table.add_column("state", no_wrap=True)
-    table.add_column("tries", justify="right", no_wrap=True)
-    table.add_column("time", justify="right", no_wrap=True)
-    table.add_column("result", no_wrap=True, overflow="ellipsis", ratio=1)
-    for name, task in result.tasks.items():
-        tries = str(task.attempts) if task.attempts else ""
-        time = between(task.started_at, task.ended_at)
-        table.add_row(Text(name), _state(task), tries, time, Text(came_of(task), _style(task)))
-    return table
+    """Return the tasks of a run: state, tries, time, and what each returned, or why it did not."""
+    columns = [Column("task"), Column("state"), _number("tries"), _number("time"), Column("result")]
+    rows = [
+        [
+            Text(name),
+            _state(task),
+            Text(str(task.attempts) if task.attempts else ""),
+            Text(between(task.started_at, task.ended_at)),
+            Text(one_line(came_of(task), LONG), _style(task)),
+        ]
+        for name, task in result.tasks.items()
+    ]
+    return tabulated(columns, rows, width, spare=SPARE, cut="result")
 
 
-def _widest(texts: Iterable[str]) -> int:
-    return max(map(len, texts), default=0)
+def _number(title: str) -> Column:
+    return Column(title, justify="right")
 
 
 def _state(task: TaskResult) -> Text:

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Never, TypeVar
 
 from tidemill.kernel.errors import OperationError, TidemillError
 
@@ -27,10 +27,14 @@ class Tasks:
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Start a task; its error, if nobody awaits it, is the node's own bug and is logged as such."""
+
+        def ended(_: object) -> None:
+            self._running.discard(task)
+            work.close()  # for a task that was cancelled before its first step
+
         task = self._group.create_task(_guarded(work), name=name)
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        task.add_done_callback(lambda _: work.close())  # for a task that was cancelled before its first step
+        task.add_done_callback(ended)
         return task
 
     async def see_through(self, name: str, work: Coroutine[Any, Any, Result]) -> Result:
@@ -87,6 +91,18 @@ def _stopped(name: str, work: Coroutine[Any, Any, Result], outcome: "asyncio.Fut
     work.close()
     if not outcome.done():
         outcome.set_exception(OperationError(f"{name}: stopped before it was done"))
+
+
+async def never_ending(work: Callable[[], Awaitable[None]], failed: Callable[[Exception], None]) -> Never:
+    """Do one round of work after the other until cancelled; what a round raises is told, and the next has its turn.
+
+    A round begins with what it waits for, so that one that fails at once is not repeated at once.
+    """
+    while True:
+        try:
+            await work()
+        except Exception as error:  # whatever is wrong with a round, a loop of the engine must not die of it
+            failed(error)
 
 
 async def stop(task: "asyncio.Task[Any] | None") -> None:

@@ -2,6 +2,7 @@
 
 TidemillError
 ├── DefinitionError      the author: a declaration that cannot work, all problems at once
+│   └── ProbeError       a package that could not be imported (`packages.probe`)
 ├── RequestError         the caller: `code` for programs, `status` for HTTP
 │   └── FullError        a bounded queue has no room and the caller may not wait
 └── OperationError       the operator: something at run time needs a look

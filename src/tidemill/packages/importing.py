@@ -14,17 +14,36 @@ def import_module(place: str) -> ModuleType:
     """Import a Python file, or a module by name; say where it failed if it does."""
     path = Path(place)
     try:
-        if path.suffix != ".py" and not path.exists():
+        if path.suffix != ".py" and (not path.exists() or _is_package(path)):
             return importlib.import_module(place)
+        if path.is_dir() or path.suffix != ".py":
+            what = "a folder" if path.is_dir() else "not a Python file"
+            raise RequestError(f"{place} is {what}: name a file that ends in .py", code="no_file", status=404)
         return _import_file(path)
+    except RequestError:
+        raise
     except FileNotFoundError as error:
         raise RequestError(f"there is no file {place}", code="no_file", status=404) from error
     except Exception as error:  # author code: importing runs it
+        if isinstance(error, ModuleNotFoundError) and error.name in (place, place.partition(".")[0]):
+            message = f"there is neither a file nor a module {place}"
+            raise RequestError(message, code="no_file", status=404) from error
         message = f"importing it failed: {type(error).__name__}: {error}"
+        raise DefinitionError.of(place, message, _authors_line(error)) from error
+    except SystemExit as error:
+        message = (
+            f"importing it ended the program, with SystemExit({error.code!r}): "
+            'keep what it does as a program behind `if __name__ == "__main__":`'
+        )
         raise DefinitionError.of(place, message, _authors_line(error)) from error
 
 
-def _authors_line(error: Exception) -> Location | None:
+def _is_package(path: Path) -> bool:
+    """Return whether a name that is also a folder is that of a package right here."""
+    return path.name.isidentifier() and str(path) == path.name and (path / "__init__.py").exists()
+
+
+def _authors_line(error: BaseException) -> Location | None:
     """Return the last line outside this package that an error passed through."""
     ours = str(Path(__file__).parents[1])
     frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith((ours, "<"))]

@@ -80,5 +80,17 @@ def _namesakes(what: str, definitions: Sequence[Definition]) -> Iterator[Problem
 
 
 def in_load_order(things: list[Any]) -> list[Any]:
-    """Return things to load so that each comes after those it may name: graphs after reactors, then workflows."""
+    """Return things to load so that each comes after those it may name: graphs after reactors, then workflows.
+
+    Two of one name are refused: later, loading a name again swaps what it stands for, but nobody means that at once.
+    """
+    first: dict[str, Any] = {}
+    for thing in things:
+        name = read_package(thing).name
+        other = first.setdefault(name, thing)
+        if other is not thing:
+            kind, _, own = name.rpartition(":")
+            where = f" at {other.location}" if hasattr(other, "location") else ""
+            message = f"{kind or 'module'} '{own}' is to be loaded twice, the other one is{where or ' another object'}"
+            raise RequestError(f"{message}; rename one of them", code="name_taken", status=409, name=own)
     return sorted(things, key=lambda thing: 2 * isinstance(thing, Workflow) + isinstance(thing, Graph))

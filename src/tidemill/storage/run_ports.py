@@ -5,7 +5,7 @@ Everything that changes a run goes through `Runs.apply`, one change at a time, a
 clock counts: PostgreSQL's, or the one it was given.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -21,6 +21,7 @@ from tidemill.workflows.records import (
     RunRow,
     TaskKey,
     TaskRow,
+    VersionKey,
 )
 from tidemill.workflows.states import RunState
 
@@ -32,21 +33,13 @@ class Revision(NamedTuple):
     revision: int
 
 
-class Loaded(NamedTuple):
-    """A version of a workflow that somebody could run."""
-
-    tenant: str
-    workflow: str
-    version: str
-
-
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody's wish for work."""
 
     owner: str
     executors: Mapping[str, int]
     """How many task runs it could take now, by executor."""
-    loaded: Collection[Loaded]
+    loaded: Collection[VersionKey]
     queues: Collection[str] | None = None
     """The queues that it serves; None for all."""
     pools: Mapping[str, int] = {}
@@ -72,6 +65,11 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     backfill: str | None = None
     limit: int = 1000
     """At most so many, the newest."""
+
+    @property
+    def is_of_active(self) -> bool:
+        """Whether only runs that have not ended are asked for: these are few, however many there are."""
+        return bool(self.states) and not any(state.is_terminal for state in self.states)
 
 
 class Runs(Protocol):
@@ -127,9 +125,9 @@ class Runs(Protocol):
         """Return the slots in [start, end] that have had their fire."""
 
     async def prune(self, before: datetime, limit: int) -> int:
-        """Delete the oldest runs that ended before a moment, at most `limit`, with all that belongs to them but fires.
+        """Delete the oldest runs that ended before a moment, at most `limit`, with all that belongs to them.
 
-        Return how many they were.
+        Only fires of slots stay, for ever: no slot has a second run. Return how many runs they were.
         """
 
 
@@ -155,7 +153,7 @@ class Notes(Protocol):
 class Version(msgspec.Struct, frozen=True, kw_only=True):
     """A workflow as it was loaded: its spec as JSON."""
 
-    key: Loaded
+    key: VersionKey
     spec: bytes
     seen_at: datetime
 
@@ -166,7 +164,7 @@ class Versions(Protocol):
     async def put(self, version: Version) -> None:
         """Keep a version; one that is there already stays as it is."""
 
-    async def get(self, key: Loaded) -> Version | None:
+    async def get(self, key: VersionKey) -> Version | None:
         """Return a version."""
 
     async def of(self, tenant: str) -> list[Version]:
@@ -304,14 +302,8 @@ class WorkflowStore(Protocol):
     logs: Logs
     backfills: Backfills
 
-    async def listen(self, heard: "Heard") -> None:
+    async def listen(self, heard: Callable[[], None]) -> None:
         """Call back whenever another process changed a run, as long as the store is open; a hint, never a promise.
 
         A store that cannot tell calls never.
         """
-
-
-class Heard(Protocol):
-    """What is called when another process changed something."""
-
-    def __call__(self) -> None: ...

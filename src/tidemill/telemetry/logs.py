@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from typing import Any
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -18,10 +19,63 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage(),
         }
-        facts |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        facts |= _facts(record)
         if record.exc_info:
             facts["traceback"] = self.formatException(record.exc_info)
         return json.dumps(facts, default=repr)
+
+
+class PlainFormatter(logging.Formatter):
+    """One line per record: the event, and every fact passed in `extra`; a traceback below."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802, the name is Python's
+        """Return the event with its facts."""
+        facts = ", ".join(f"{name}={_shown(value)}" for name, value in _facts(record).items())
+        return f"{record.levelname} {record.message}: {facts}" if facts else f"{record.levelname} {record.message}"
+
+
+class LastResort(logging.StreamHandler[Any]):
+    """Writes warnings and errors with their facts to standard error as long as nobody has set up logging.
+
+    Python itself would write them then, but only the bare event. As soon as anybody else listens, it is silent.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setLevel(logging.WARNING)
+        self.setFormatter(PlainFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, unless somebody else does."""
+        if sys.stderr is not None and logging.lastResort is not None and not self._has_others(record.name):
+            self.setStream(sys.stderr)  # as it is now: programs replace it
+            super().emit(record)
+
+    def _has_others(self, name: str) -> bool:
+        """Return whether a record of this logger comes to another handler too."""
+        logger: logging.Logger | None = logging.getLogger(name)
+        while logger is not None:
+            if any(handler is not self for handler in logger.handlers):
+                return True
+            logger = logger.parent if logger.propagate else None
+        return False
+
+
+def be_readable() -> None:
+    """Let warnings say more than their event where nobody has set up logging."""
+    logger = logging.getLogger("tidemill")
+    if not any(isinstance(handler, LastResort) for handler in logger.handlers):
+        logger.addHandler(LastResort())
+
+
+def _facts(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _shown(value: Any) -> str:
+    """Return a fact as a part of a line: as it is if it is one word, else in quotes."""
+    text = str(value)
+    return text if text.isprintable() and " " not in text else repr(text)
 
 
 def write_json_logs(level: int = logging.INFO) -> logging.Handler:

@@ -138,8 +138,10 @@ class TestNode(Node):
     @property
     def _is_as_calm_as_it_gets(self) -> bool:
         """Whether nothing happens but in tasks that have been waited for already, and that seem to block."""
-        is_blocked = self._workflows.is_resting and self._workflows.crew.living() <= self._waited_for
-        return self._is_calm or (is_blocked and self._scheduler.is_idle and not self.clock.is_waking)
+        if self._is_calm or self.clock.is_waking or not self._scheduler.is_idle:
+            return self._is_calm
+        is_saved = self._checkpointer is None or self._checkpointer.is_idle
+        return is_saved and self._workflows.is_resting and self._workflows.crew.living() <= self._waited_for
 
     # -- faults
 

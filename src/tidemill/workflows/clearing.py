@@ -19,8 +19,6 @@ from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, RunReco
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
-_HELD = (TaskState.QUEUED, TaskState.RUNNING)
-
 
 class Intervention(msgspec.Struct, frozen=True, kw_only=True):
     """Who intervenes, when and why; and the tries of the run, so that those that are interrupted can be ended."""
@@ -44,6 +42,22 @@ def clear(record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None =
         message = f"run {record.run.id} of workflow '{spec.name}' is {record.run.state}, and {what}"
         raise RequestError(message, code="nothing_to_retry", status=409, run=record.run.id)
     return names
+
+
+def elements_cleared(
+    record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None
+) -> dict[str, tuple[int, int]]:
+    """Return of each mapped task that `clear` names how many of its elements would rerun, and how many it has.
+
+    One whose list is made anew is not among them: nobody knows how many it will have.
+    """
+    reach, found = _reach(record, spec, tasks), {}
+    for name in clear(record, spec, tasks):
+        rows = [row for row in record.tasks if row.task == name]
+        if rows[0].index != WHOLE and spec.by_name[name].each not in reach:
+            cleared = [row for row in rows if not reach[name] or row.state.has_failed]
+            found[name] = len(cleared), len(rows)
+    return found
 
 
 def clearing(
@@ -86,12 +100,6 @@ def cancel(record: RunRecord, intervention: Intervention) -> Change:
         events=[*events, run_event(record.run, RunState.CANCELLED, at, intervention.actor, reason)],
         intervenes=True,
     )
-
-
-def interrupted(change: Change) -> list[AttemptKey]:
-    """Return the tries that a change takes from whoever runs them, and who should be told."""
-    rows = [*(one.found for one in change.tasks if one.row.state not in _HELD), *change.removed]
-    return [AttemptKey(change.run, row.task, row.index, row.attempt) for row in rows if row.state in _HELD]
 
 
 def _reach(record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None) -> dict[str, bool]:
@@ -176,7 +184,7 @@ def _event(record: RunRecord, row: TaskRow, after: TaskState, by: Intervention) 
 
 def _ended(record: RunRecord, rows: Sequence[TaskRow], by: Intervention) -> list[AttemptRow]:
     """Return the tries that end because task runs were taken from whoever runs them."""
-    held = {AttemptKey(record.run.id, row.task, row.index, row.attempt) for row in rows if row.state in _HELD}
+    held = {AttemptKey(record.run.id, row.task, row.index, row.attempt) for row in rows if row.state.is_claimed}
     return [replace(one, ended_at=by.at, outcome="cancelled") for one in by.attempts if one.key in held]
 
 

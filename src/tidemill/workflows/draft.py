@@ -4,7 +4,7 @@ Whoever has something to do with a run makes a draft of it: tells it how tries e
 is ready. Nothing has happened until the draft's change is written. What comes of a draft depends on its input alone.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,6 @@ from tidemill.workflows.records import (
     FireRow,
     OutputRow,
     RunRow,
-    TaskKey,
     TaskRow,
 )
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
@@ -29,18 +28,11 @@ from tidemill.workflows.states import RunState, TaskState
 Place = tuple[str, int]
 """A task run within its run: the task and the element."""
 
-_CLAIMED = (TaskState.QUEUED, TaskState.RUNNING)
 
-
-def fresh_row(task: TaskSpec, executor: str, index: int = WHOLE) -> TaskRow:
-    """Return a task run on which nobody has decided yet; `executor` is where it runs if its task does not say."""
+def fresh_row(task: TaskSpec, executor: str) -> TaskRow:
+    """Return a task run on which nobody has decided yet, and which runs at this executor."""
     return TaskRow(
-        task=task.name,
-        index=index,
-        pool=task.pool,
-        priority=task.priority,
-        queue=task.queue,
-        executor=task.executor or executor,
+        task=task.name, index=WHOLE, pool=task.pool, priority=task.priority, queue=task.queue, executor=executor
     )
 
 
@@ -73,11 +65,17 @@ class Draft:
 
     @classmethod
     def of_new(
-        cls, run: RunRow, spec: WorkflowSpec, *, executor: str, actor: str, fire: FireRow | None = None
+        cls,
+        run: RunRow,
+        spec: WorkflowSpec,
+        *,
+        executor_of: Callable[[TaskSpec], str],
+        actor: str,
+        fire: FireRow | None = None,
     ) -> "Draft":
         """Begin a draft of a run that does not exist yet."""
         draft = cls(run, {}, spec, now=run.created_at, actor=actor)
-        draft.rows = {(task.name, WHOLE): fresh_row(task, executor) for task in spec.tasks}
+        draft.rows = {(task.name, WHOLE): fresh_row(task, executor_of(task)) for task in spec.tasks}
         draft._is_new = True
         draft._fire = fire
         return draft
@@ -153,6 +151,8 @@ class Draft:
         row = self._current(key)
         if row is None or self._is_refuted(ending, row):
             return False
+        if isinstance(ending, Lost) and ending.unrenewed is not None:
+            self._unrenewed[row.task, row.index] = ending.unrenewed  # the store looks again, when the change is written
         if isinstance(ending, Succeeded) and row.state is TaskState.QUEUED:
             row = self._begin(row)
         after = conclude(row, ending, self._now, terms)
@@ -169,27 +169,25 @@ class Draft:
         return True
 
     def _is_refuted(self, ending: Ending, row: TaskRow) -> bool:
-        """Return whether it is not for us to say: only its owner reports on a try, until it is silent for too long.
-
-        Whether there was a heartbeat after all is looked at by the store again, when the change is written.
-        """
+        """Return whether it is not for us to say: only its owner reports on a try, until it is silent for too long."""
         if not isinstance(ending, Lost):
             return row.claimed_by != self._actor
-        if ending.unrenewed is None:
-            return False
-        self._unrenewed[row.task, row.index] = ending.unrenewed
-        return row.lease_until != ending.unrenewed
+        return ending.unrenewed is not None and row.lease_until != ending.unrenewed
 
-    def wake(self, place: Place) -> None:
-        """End a deferral, because what it waited for is there."""
-        row = self.rows.get(place)
-        if row is not None and row.state is TaskState.DEFERRED:
+    def has_open_element(self, task: str) -> bool:
+        """Return whether some element of a mapped task has not ended; the last ones are asked first: they end last."""
+        return any(row.task == task and not row.state.is_terminal for row in reversed(self.rows.values()))
+
+    def wake(self, key: AttemptKey) -> None:
+        """End the deferral of an attempt, because what it waited for is there."""
+        row = self.rows.get((key.task, key.element))
+        if row is not None and row.state is TaskState.DEFERRED and row.attempt == key.attempt:
             woken = replace(row, deferrals=row.deferrals + 1)
             self.scheduled.append(self._move(woken, TaskState.SCHEDULED, wake_at=None))
 
     def _current(self, key: AttemptKey) -> TaskRow | None:
         row = self.rows.get((key.task, key.element))
-        return row if row is not None and row.attempt == key.attempt and row.state in _CLAIMED else None
+        return row if row is not None and row.attempt == key.attempt and row.state.is_claimed else None
 
     def _move(self, row: TaskRow, after: TaskState, reason: str = "", **fields: Any) -> TaskRow:
         self._events.append(task_event(row, self.run.id, after, self._now, self._actor, reason))
@@ -260,8 +258,3 @@ class Draft:
 def key_of(run: str, row: TaskRow) -> AttemptKey:
     """Return the key of the try that a claimed task run is at."""
     return AttemptKey(run, row.task, row.index, row.attempt)
-
-
-def task_key_of(run: str, row: TaskRow) -> TaskKey:
-    """Return the key of a task run."""
-    return TaskKey(run, row.task, row.index)

@@ -5,7 +5,10 @@ stored; nothing says then what a value was, so a date comes back as text and an 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from datetime import date, datetime, time, timedelta
+from enum import Enum
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec.structs import FieldInfo, fields
@@ -16,6 +19,13 @@ from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.definition import Params
+
+_EXAMPLES: dict[Any, str] = {
+    datetime: "2026-01-31T06:00:00+01:00",
+    date: "2026-01-31",
+    time: "06:00:00",
+    timedelta: "90 (seconds) or PT1M30S",
+}
 
 
 def read_params(kind: type[Params] | None, given: Mapping[str, Any], *, from_text: bool = False) -> bytes:
@@ -83,7 +93,7 @@ class _Reading:
             read[field.name] = _converted(value, field.type, self._from_text)
         except AUTHOR_ERRORS as error:  # author code: a class may refuse a value in its own way
             said = str(error) if isinstance(error, msgspec.ValidationError) else describe(error)
-            self.problems[field.name] = f"'{field.name}' takes {label(field.type)}: {said}"
+            self.problems[field.name] = f"'{field.name}' takes {label(field.type)}: {said}{_example(field.type)}"
 
     def _encoded(self, values: Mapping[str, Any]) -> dict[str, bytes]:
         encoded = {}
@@ -105,6 +115,18 @@ def _converted(value: Any, kind: Any, from_text: bool) -> Any:
             return msgspec.json.decode(value, type=kind, strict=False)
         except msgspec.DecodeError:
             raise error from None  # it is about the text as it was given
+
+
+def _example(kind: Any) -> str:
+    """Return what a param of a type may look like, where its name does not tell."""
+    for one in get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else (kind,):
+        if isinstance(one, type) and issubclass(one, Enum):
+            return f"; it is one of {', '.join(repr(member.value) for member in one)}"
+        if get_origin(one) is Literal:
+            return f"; it is one of {', '.join(map(repr, get_args(one)))}"
+        if one in _EXAMPLES:
+            return f"; for example {_EXAMPLES[one]}"
+    return ""
 
 
 def _guessed(value: Any) -> Any:

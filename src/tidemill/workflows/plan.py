@@ -86,7 +86,7 @@ class Outlook(msgspec.Struct, frozen=True):
 
 
 def outlook(task: TaskSpec, states: dict[str, TaskState], variants: dict[str, str | None]) -> Outlook:
-    """Judge a task by its rule. Whoever took another branch counts as skipped."""
+    """Judge a task by its rule. Whoever took another branch counts as skipped, and as done where it is optional."""
     seen = tuple((edge, _towards(edge, states[edge.source], variants.get(edge.source))) for edge in task.edges)
     worst: dict[str, TaskState] = {}
     for edge, state in seen:  # one task may be named twice, for its value and for its end
@@ -97,8 +97,8 @@ def outlook(task: TaskSpec, states: dict[str, TaskState], variants: dict[str, st
 
 def _towards(edge: Edge, state: TaskState, variant: str | None) -> TaskState:
     if state is TaskState.SUCCESS and edge.takes is not None and variant not in edge.takes:
-        return TaskState.SKIPPED
-    return state
+        state = TaskState.SKIPPED
+    return TaskState.SUCCESS if edge.optional and state is TaskState.SKIPPED else state
 
 
 def together(states: Iterable[TaskState]) -> TaskState:

@@ -38,6 +38,14 @@ class AttemptKey(NamedTuple):
         return f"{self.run}/{self.task}{element}#{self.attempt}"
 
 
+class VersionKey(NamedTuple):
+    """A version of a workflow that somebody could run."""
+
+    tenant: str
+    workflow: str
+    version: str
+
+
 class TaskRow(TaskRun, frozen=True, kw_only=True):
     """A task run with everything that is kept of it."""
 
@@ -90,6 +98,11 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """How often anything of the run was changed. The store counts."""
     clears: int = 0
     """How often somebody intervened, so that what was decided before may no longer hold. The store counts."""
+
+    @property
+    def version_key(self) -> VersionKey:
+        """The version of its workflow that it is pinned to."""
+        return VersionKey(self.tenant, self.workflow, self.version)
 
 
 class RunRecord(NamedTuple):

@@ -22,6 +22,8 @@ class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
     parameter: str | None = None
     takes: tuple[str, ...] | None = None
     """The variants of the value that the parameter admits; None for all."""
+    optional: bool = False
+    """Whether the task runs without it if it was skipped, although its rule, which nobody named, is "all_success"."""
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -35,6 +35,11 @@ class TaskState(StrEnum):
         return self in (TaskState.FAILED, TaskState.UPSTREAM_FAILED, TaskState.CANCELLED)
 
     @property
+    def is_claimed(self) -> bool:
+        """Whether somebody has it, under a lease."""
+        return self in (TaskState.QUEUED, TaskState.RUNNING)
+
+    @property
     def is_active(self) -> bool:
         """Whether something, or somebody, is still going to move it."""
         return not self.is_terminal and self is not TaskState.NONE

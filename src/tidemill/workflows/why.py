@@ -3,7 +3,7 @@
 The planner itself is asked what it would do, so that what is said here and what happens cannot differ.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -31,31 +31,51 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """How many more the task's executor could take now; None if there is no executor of that name."""
     set_aside: str | None = None
     """Why the run is set aside, if it is."""
+    loaded: Collection[str] | None = None
+    """The versions of the workflow whose code is loaded here; None if whoever asks is no node."""
+    nodes: int | None = None
+    """How many nodes may be alive on the store; None if nobody has looked."""
 
 
 def why(record: RunRecord, spec: WorkflowSpec, task: str, facts: Facts) -> list[str]:
-    """Return why a task of a run has not run, or what became of it; never nothing."""
-    if task not in spec.by_name:
-        message = f"workflow '{spec.name}' has no task '{task}'{did_you_mean(task, spec.by_name)}"
-        raise RequestError(message, code="unknown_task", status=404, tasks=[task])
-    return _Asking(record, spec, task, facts).answer()
+    """Return why a task of a run, or one element of it, has not run, or what became of it; never nothing."""
+    name, index = named(record, task)
+    return _Asking(record, spec, name, facts, index).answer()
+
+
+def named(record: RunRecord, text: str) -> tuple[str, int | None]:
+    """Return the task that somebody named, and which element: "clean" or "clean[7]", as runs show them."""
+    name, bracket, number = text.removesuffix("]").partition("[")
+    rows = [row for row in record.tasks if row.task == name]
+    if not rows:
+        known = {row.task for row in record.tasks}
+        message = f"workflow '{record.run.workflow}' has no task '{name}'{did_you_mean(name, known)}"
+        raise RequestError(message, code="unknown_task", status=404, tasks=[name])
+    if not bracket:
+        return name, None
+    indexes = {row.index for row in rows}
+    if number.isdecimal() and int(number) in indexes:
+        return name, int(number)
+    has = "has no elements" if WHOLE in indexes else f"has {_count(len(rows), 'element')}, the first is {name}[0]"
+    raise RequestError(f"there is no '{text}': task '{name}' {has}", code="unknown_task", status=404, tasks=[text])
 
 
 class _Asking:
     """One question about one task."""
 
-    def __init__(self, record: RunRecord, spec: WorkflowSpec, task: str, facts: Facts) -> None:
+    def __init__(self, record: RunRecord, spec: WorkflowSpec, task: str, facts: Facts, index: int | None) -> None:
         self._run = record.run
         self._record = record
         self._spec = spec
         self._task = spec.by_name[task]
         self._facts = facts
-        self._rows = sorted((row for row in record.tasks if row.task == task), key=lambda row: row.index)
+        rows = [row for row in record.tasks if row.task == task and index in (None, row.index)]
+        self._rows = sorted(rows, key=lambda row: (_RANKS.get(row.state, 1), row.index))
 
     def answer(self) -> list[str]:
         said: list[str] = []
-        if self._facts.set_aside is not None and not all(row.state.is_terminal for row in self._rows):
-            said.append(f"the run is set aside: {self._facts.set_aside}")
+        if not all(row.state.is_terminal for row in self._rows):
+            said += self._about_the_run()
         undecided = [row for row in self._rows if row.state is TaskState.NONE]
         if undecided:
             said += self._why_undecided()
@@ -64,6 +84,12 @@ class _Asking:
             for sentence in self._about(row) if row.state is not TaskState.NONE else ():
                 told.setdefault(sentence, []).append(row.index)
         return [*said, *(sentence if WHOLE in of else f"{_elements(of)}: {sentence}" for sentence, of in told.items())]
+
+    def _about_the_run(self) -> Iterator[str]:
+        if self._facts.set_aside is not None:
+            yield f"the run is set aside: {self._facts.set_aside}"
+        if self._facts.nodes == 0:
+            yield "no node is running on this store: start one"
 
     # -- nobody has decided on it yet
 
@@ -134,7 +160,8 @@ class _Asking:
                 until = f"until {_time(row.wake_at)}" if row.wake_at else "until somebody ends that"
                 yield f"it is deferred {until}"
             case TaskState.SUCCESS:
-                yield f"it has succeeded{_at(row.ended_at)}" + (f": {row.reason}" if row.reason else "")
+                at = _at(row.ended_at) if len(self._rows) == 1 else ""  # else each would have a sentence of its own
+                yield f"it has succeeded{at}" + (f": {row.reason}" if row.reason else "")
             case _:
                 yield f"it {_ENDED[row.state]}{_because(row.reason if row.reason != row.state else '')}"
 
@@ -143,6 +170,12 @@ class _Asking:
         yield from reasons or [f"it is scheduled{_since(row.since)}, and waits to be taken"]
 
     def _obstacles(self, row: TaskRow) -> Iterator[str]:
+        version, loaded = self._run.version, self._facts.loaded
+        if loaded is not None and version not in loaded:
+            yield (
+                f"it is scheduled, but no node here has version {version} of '{self._spec.name}' (loaded: "
+                f"{', '.join(sorted(loaded)) or 'none'}): load that version, or cancel the run and start it again"
+            )
         if self._facts.paused:
             yield f"it is scheduled, but workflow '{self._spec.name}' is paused"
         pools = self._facts.pool_use
@@ -158,6 +191,8 @@ class _Asking:
             yield f"it is scheduled, but executor '{row.executor}' has no place free"
 
 
+_RANKS = {TaskState.FAILED: 0, TaskState.SKIPPED: 2, TaskState.SUCCESS: 3}
+"""In which order it is told of elements: what failed first, what went well last."""
 _SOON = {
     TaskState.SCHEDULED: "scheduled",
     TaskState.SKIPPED: "skipped",
@@ -188,7 +223,16 @@ def _because(reason: str) -> str:
 
 
 def _elements(numbers: Sequence[int]) -> str:
-    return f"element {numbers[0]}" if len(numbers) == 1 else f"elements {', '.join(map(str, numbers))}"
+    """Return numbers in words, three or more that follow one another as "3 to 7"."""
+    if len(numbers) == 1:
+        return f"element {numbers[0]}"
+    spans: list[list[int]] = []
+    for number in numbers:
+        if not spans or spans[-1][-1] != number - 1:
+            spans.append([])
+        spans[-1].append(number)
+    said = [f"{span[0]} to {span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans]
+    return f"elements {', '.join(said)}"
 
 
 def _count(number: int, what: str) -> str:

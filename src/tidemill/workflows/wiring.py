@@ -13,6 +13,7 @@ from types import CodeType
 from typing import Any, get_args, get_origin
 
 import msgspec
+from msgspec.structs import replace
 
 from tidemill.annotations.context import Context
 from tidemill.annotations.signatures import AuthorFunction, Parameter, Signature
@@ -28,6 +29,7 @@ from tidemill.annotations.variants import (
 )
 from tidemill.kernel.errors import DefinitionError, Problem
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.branches import excluded
 from tidemill.workflows.definition import Params, Task
 from tidemill.workflows.rules import RULES
 from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
@@ -111,6 +113,8 @@ class _Loom:
         edges = [edge for one in data if (edge := self._data_edge(task, one)) is not None]
         edges += self._order_edges(task)
         rule = self._rule(task, data)
+        if task.rule is None and rule == "all_success":
+            edges = [self._optional(task, edge, data) for edge in edges]
         self._check_mapping(task, data)
         return WiredTask(
             task=task,
@@ -119,6 +123,11 @@ class _Loom:
             takes_context=context,
             spec=_spec(task, tuple(edges), rule),
         )
+
+    def _optional(self, task: Task, edge: Edge, data: Sequence[Parameter]) -> Edge:
+        """Return an edge as its annotation has it, where no rule was named; the list of a mapping is always needed."""
+        is_optional = any(one.name == edge.parameter and not _is_required(one) for one in data)
+        return replace(edge, optional=True) if is_optional and edge.parameter != task.each else edge
 
     def _takes_params(self, task: Task, parameter: Parameter) -> bool:
         asked = parameter.annotation
@@ -140,13 +149,25 @@ class _Loom:
             self._complain(
                 task,
                 f"parameter '{parameter.name}' of task '{task.name}' names no task of workflow '{self._name}'"
-                f"{did_you_mean(parameter.name, known)}",
+                f"{did_you_mean(parameter.name, known) or self._meaning_of(parameter)}",
                 parameter.name,
             )
             return None
         admitted = self._admitted(task, parameter)
         is_mapped = task.each == parameter.name  # over elements: it is not the list that takes a branch
         return Edge(parameter.name, parameter.name, None if is_mapped else admitted)
+
+    def _meaning_of(self, parameter: Parameter) -> str:
+        """Return what an author may have meant by a parameter that names no task."""
+        if parameter.name in ("ctx", "context"):
+            return f": for the context annotate it, `{parameter.name}: tm.Context`"
+        if self._params is not None and parameter.name in self._params.__struct_fields__:
+            return f": for the run's params take `params: {label(self._params)}`, and use `params.{parameter.name}`"
+        if parameter.name != "params":
+            return ""
+        if self._params is None:
+            return ": for the run's params declare a tm.Params class, or take `ctx: tm.Context` and use ctx['name']"
+        return f": for the run's params annotate it, `params: {label(self._params)}`"
 
     def _admitted(self, task: Task, parameter: Parameter) -> tuple[str, ...] | None:
         """Return the variants that a parameter admits; None for all of them."""
@@ -183,7 +204,7 @@ class _Loom:
                 self._complain(task, f"task '{task.name}' comes after '{name}', which is no task{hint}")
 
     def _rule(self, task: Task, data: Sequence[Parameter]) -> str:
-        required = [one for one in data if not (one.has_default or accepts_none(one.annotation))]
+        required = [one for one in data if _is_required(one)]
         if task.rule is None:
             return "all_success" if required or not data else "none_failed"
         if task.rule not in RULES:
@@ -242,6 +263,15 @@ class _Loom:
         except CycleError as error:
             path: list[str] = error.args[1]
             self._complain(wired[path[0]].task, f"tasks form a cycle: {' -> '.join(path)}")
+            return
+        for name, source in excluded({name: one.spec for name, one in wired.items()}):
+            task = wired[name].task
+            how = "make them optional (`| None`)" if task.rule is None else "make them optional and leave rule= out"
+            self._complain(
+                task,
+                f"task '{name}' can never run: its inputs come from branches of '{source}' that exclude each other; "
+                f"{how} to join branches",
+            )
 
 
 def _spec(task: Task, edges: tuple[Edge, ...], rule: str) -> TaskSpec:
@@ -257,6 +287,10 @@ def _spec(task: Task, edges: tuple[Edge, ...], rule: str) -> TaskSpec:
         queue=task.queue,
         executor=task.executor,
     )
+
+
+def _is_required(parameter: Parameter) -> bool:
+    return not (parameter.has_default or accepts_none(parameter.annotation))
 
 
 def _is_list(annotation: Any) -> bool:

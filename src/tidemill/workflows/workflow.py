@@ -1,17 +1,20 @@
 """Workflow: tasks declared by decorator, wired and checked when first needed."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from datetime import UTC, datetime
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Never, Self, TypeVar, overload
 
 from msgspec.structs import replace
 
+from tidemill.annotations.codec import UnstorableError, codec_of
 from tidemill.annotations.signatures import AuthorFunction, caller_location
+from tidemill.annotations.variants import label
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
+from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.callee import Callee, calling, is_callee, is_task_name, unresolved
 from tidemill.workflows.definition import OnFiring, Params, Task, Trigger
 from tidemill.workflows.firings import firing_problems
@@ -53,18 +56,20 @@ class Workflow:
         tags: Sequence[str] = (),
         max_active_runs: int = MAX_ACTIVE_RUNS,
         triggers: Sequence[Trigger | OnFiring | str] = (),
+        **unknown: Never,
     ) -> None:
         self.name = name
         self.schedules: tuple[Schedule, ...] = several(schedule)
         self.params = params
         self.tags: tuple[str, ...] = several(tags)
+        said = [*_unknown_options(unknown), *_not_a_list("tags", tags)]
         self.max_active_runs = max_active_runs
         self.triggers: tuple[Trigger | OnFiring | str, ...] = several(triggers)
         self.tasks: list[Task] = []
         self.location = caller_location()
         self.declared = self
         self._wired: Wired | None = None
-        if problems := [Problem(message=said, location=self.location) for said in self._complaints()]:
+        if problems := [Problem(message=one, location=self.location) for one in (*said, *self._complaints())]:
             raise DefinitionError(problems, f"workflow {name!r}")
 
     def _complaints(self) -> Iterator[str]:
@@ -161,18 +166,17 @@ class Workflow:
         return found
 
     def here(self) -> Self:
-        """Return the workflow as it runs in a script: nothing starts it but the script, and every task runs there."""
+        """Return the workflow, of the same version, as it runs in a script: nothing starts it but the script."""
         found = copy(self)
-        found.tasks = [replace(task, pool=None, executor=None) for task in self.tasks]
+        found.tasks = list(self.tasks)
         found.schedules, found.triggers = (), ()
-        found._wired = None
         return found
 
     def check(self) -> None:
         """Wire the workflow, try its schedules and read its expressions; a DefinitionError has every problem found."""
         problems = [*self._schedule_problems(), *firing_problems(self.triggers, self.params, self.location)]
         try:
-            self.wired()
+            problems += _value_problems(self.wired())
         except DefinitionError as error:
             problems = [*error.problems, *problems]
         if problems:
@@ -216,6 +220,33 @@ class Workflow:
 
     def __repr__(self) -> str:
         return f"<workflow '{self.name}' of {', '.join(task.name for task in self.tasks) or 'nothing yet'}>"
+
+
+def _unknown_options(given: Iterable[str]) -> Iterator[str]:
+    known = ("schedule", "params", "tags", "max_active_runs", "triggers")
+    for name in given:
+        yield f"a workflow has no option '{name}'{did_you_mean(name, known)}; it has {', '.join(known)}"
+
+
+def _not_a_list(option: str, value: Any) -> Iterator[str]:
+    """Refuse a text where a list of them is meant: whoever forgets the brackets might as well mean its letters."""
+    if isinstance(value, str):
+        yield f"{option}= takes a list of words, such as [{value!r}], not {value!r}"
+
+
+def _value_problems(wired: Wired) -> Iterator[Problem]:
+    """Yield a problem for each task whose values could never be stored."""
+    for name, one in wired.tasks.items():
+        try:
+            codec_of(one.signature.returns)
+        except AUTHOR_ERRORS as error:  # author code: the annotations of a class may hold any expression
+            said = str(error) if isinstance(error, UnstorableError) else describe(error)
+            yield Problem(
+                message=f"task '{name}' returns {label(one.signature.returns)}, and what it returns is stored: {said}. "
+                "Return what can be: numbers, texts, lists, dicts, dates, dataclasses, tm.Boundary classes",
+                location=one.task.function.location,
+                node=name,
+            )
 
 
 def _repeated(names: Sequence[Any]) -> list[Any]:

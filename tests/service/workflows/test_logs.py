@@ -1,11 +1,16 @@
 """`run.logs(task)`: in order, as it is said, until the task ends."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 import tidemill as tm
 from tests.service.workflows.acting import Gate
+from tests.service.workflows.faults import breaking, replacing
+from tests.service.workflows.pairs import PATIENCE, Pair, until
+from tidemill.kernel.errors import StoreError
 
 
 async def said(run: object, task: str) -> list[str]:
@@ -86,3 +91,80 @@ async def test_a_threads_log_with_its_level(store: str | None) -> None:
         await node.settle()
         records = [record async for record in run.logs("work")]
     assert [(record.level.upper(), record.message) for record in records] == [("WARNING", "careful"), ("INFO", "fine")]
+
+
+async def test_of_a_task_on_another_node(make_pair: Callable[..., Awaitable[Pair]]) -> None:
+    """api.md, RunHandle.logs: as it says it, also if it runs elsewhere, and complete."""
+    flow, go = tm.Workflow("flow"), asyncio.Event()
+
+    async def speak(ctx: tm.Context) -> None:
+        ctx.log.info("before")
+        await go.wait()
+        ctx.log.info("after")
+
+    @flow.task
+    async def a(ctx: tm.Context) -> None:
+        await speak(ctx)
+
+    @flow.task
+    async def b(ctx: tm.Context) -> None:
+        await speak(ctx)
+
+    leader, follower = await make_pair(flow)
+    run = await leader.start("flow")
+
+    async def is_claimed() -> bool:
+        return bool(follower._workflows.crew.living())
+
+    await until(is_claimed)
+    [other] = [key.task for key in follower._workflows.crew.held]
+    got = []
+    async with asyncio.timeout(PATIENCE):
+        async for record in run.logs(other):
+            got.append(record.message)
+            go.set()
+    assert got == ["before", "after"]
+
+
+def loud() -> tm.Workflow:
+    """Return a workflow whose task says something before it ends."""
+    flow = tm.Workflow("loud")
+
+    @flow.task
+    async def work(ctx: tm.Context) -> None:
+        ctx.log.info("last")
+
+    return flow
+
+
+async def test_the_log_is_written_before_the_end_is() -> None:
+    """api.md, RunHandle.logs: whoever sees the end finds everything, on whichever node."""
+    async with tm.testing.node(load=[loud()]) as node:
+        logs, came, go = node._run_store.logs, asyncio.Event(), asyncio.Event()
+        append = logs.append
+
+        async def slow(chunks: Any) -> None:
+            came.set()
+            await go.wait()
+            await append(chunks)
+
+        with replacing(logs, "append", lambda _: slow):
+            run = await node.start("loud")
+            await came.wait()
+            for _ in range(200):
+                await asyncio.sleep(0)
+            assert (await run.state()).tasks["work"].state == "running"
+            go.set()
+            await node.settle()
+        assert (await run.state()).state == "success"
+        assert await said(run, "work") == ["last"]
+
+
+@pytest.mark.parametrize("error", [StoreError("away"), ValueError("a bug")])
+async def test_a_log_that_cannot_be_written_keeps_no_task_from_its_end(store: str | None, error: Exception) -> None:
+    """W-5: it is tried for a while, and the end is reported all the same."""
+    async with tm.testing.node(store, load=[loud()]) as node:
+        with breaking(node._run_store.logs, "append", error):
+            run = await node.start("loud")
+            await node.advance("20s")
+            assert (await run.state()).state == "success"

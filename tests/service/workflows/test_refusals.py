@@ -1,6 +1,8 @@
 """What cannot run is refused when it is loaded, with file and line, and nothing has changed."""
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -137,3 +139,35 @@ async def test_a_bad_version_leaves_the_good_one_in_place(store: str | None) -> 
         with pytest.raises(tm.DefinitionError):
             await node.load(cyclic())
         assert (await (await node.start("bad")).wait(5)).outputs == {"work": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"pools": ["warehouse"]}, "pools= takes places by name, such as {'warehouse': 2}, not ['warehouse']"),
+        ({"pools": {"warehouse": "2"}}, "pool 'warehouse' is a whole number, at least 1, not '2'"),
+        ({"store": 3}, "store '3': an address looks like 'sqlite:///tidemill.db'"),
+    ],
+)
+def test_a_node_says_what_is_wrong_with_its_arguments(options: dict[str, Any], words: str) -> None:
+    """api.md, tm.Node."""
+    with pytest.raises(tm.TidemillError, match=re.escape(words)):
+        tm.Node(**options)
+
+
+async def test_waiting_takes_durations_and_unknown_names_are_told_the_known() -> None:
+    """api.md, RunHandle.wait and node.start."""
+    flow = tm.Workflow("daily")
+
+    @flow.task
+    async def work(ctx: tm.Context) -> None:
+        ctx.defer(for_="1h")
+
+    async with tm.testing.node(load=[flow]) as node:
+        run = await node.start("daily")
+        with pytest.raises(TimeoutError):
+            await run.wait("10ms")
+        with pytest.raises(tm.RequestError, match="'soon' is not a duration"):
+            await run.wait("soon")
+        with pytest.raises(tm.RequestError, match="workflow 'x' is not loaded; loaded: 'daily'"):
+            await node.start("x")

@@ -267,7 +267,7 @@ async def test_a_cleaner_behind_a_cleaner(store: str | None) -> None:
 
 
 async def test_default_rules_follow_the_annotations() -> None:
-    """api.md: all data optional is none_failed, else all_success."""
+    """W-4: all data optional is none_failed, all required all_success, else each as annotated; a rule is a rule."""
     flow = tm.Workflow("defaults")
 
     @flow.task
@@ -283,10 +283,67 @@ async def test_default_rules_follow_the_annotations() -> None:
         return [gone, here]
 
     @flow.task
-    async def strict(gone: int | None, here: int) -> list[int | None]:
+    async def mixed(gone: int | None, here: int) -> list[int | None]:
+        return [gone, here]
+
+    @flow.task
+    async def strict(gone: int, here: int) -> list[int]:
+        return [gone, here]
+
+    @flow.task(rule="all_success")
+    async def ruled(gone: int | None, here: int) -> list[int | None]:
         return [gone, here]
 
     async with tm.testing.node(load=[flow]) as node:
         result = await see_through(node, "defaults")
-    assert result.outputs["lax"] == [None, 1]
-    assert result.tasks["strict"].state is tm.TaskState.SKIPPED
+    assert result.outputs == {"here": 1, "lax": [None, 1], "mixed": [None, 1]}
+    assert result.tasks["strict"].state is result.tasks["ruled"].state is tm.TaskState.SKIPPED
+
+
+class Left(tm.Boundary):
+    number: int
+
+
+class Right(tm.Boundary):
+    number: int
+
+
+@pytest.mark.parametrize(
+    ("ends", "state", "said"),
+    [
+        ("S", "success", ""),
+        ("F", "upstream_failed", "because of 's'"),
+        ("K", "skipped", "because of 's'"),
+    ],
+)
+async def test_a_join_without_a_rule_does_what_its_annotations_say(
+    store: str | None, ends: str, state: str, said: str
+) -> None:
+    """W-4: what is optional may be skipped, what is required must have succeeded; the reason names the latter only."""
+    flow = tm.Workflow("join")
+
+    @flow.task
+    async def d() -> Left | Right:
+        return Left(1)
+
+    @flow.task
+    async def x(d: Left) -> int:
+        return d.number
+
+    @flow.task
+    async def y(d: Right) -> int:
+        return d.number
+
+    @flow.task
+    async def s() -> int:
+        end_as(ends)
+        return 3
+
+    @flow.task
+    async def j(x: int | None, y: int | None, s: int, d: Right | None) -> list[int | None]:
+        return [x, y, s, d and d.number]
+
+    async with tm.testing.node(store, load=[flow]) as node:
+        result = await see_through(node, "join")
+        assert (str(result.tasks["j"].state), result.tasks["j"].reason or "") == (state, said)
+        assert result.outputs.get("j") == ([1, None, 3, None] if ends == "S" else None)

@@ -10,7 +10,9 @@ import tidemill as tm
 from tests.service.workflows.acting import START
 from tests.service.workflows.faults import QUICK, blocked_flow, breaking, plain_flow, replacing, store_of, troubles
 from tidemill.engine.workflows import scheduler as scheduler_module
+from tidemill.engine.workflows.schedules import TRIES
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.run_ports import RunFilter
 from tidemill.workflows.states import RunState, TaskState
 
 
@@ -102,6 +104,67 @@ async def test_one_schedule_that_fails_does_not_keep_the_others(store: str | Non
         assert len(await node.runs("good")) == 3
         assert len(await node.runs("bad")) == 1
         assert set(troubles(node)) == {"schedule_errors_total"}
+
+
+async def slots_of(node: tm.testing.TestNode, workflow: str) -> list[int]:
+    """Return the slots of a workflow's runs, in seconds since the start."""
+    found = await store_of(node).runs.find(RunFilter(tenant="public", workflow=workflow))
+    return [round((run.slot - START).total_seconds()) for run in found if run.slot is not None]
+
+
+@pytest.mark.parametrize("error", [ValueError("no params"), SystemExit("no params")])
+async def test_a_slot_that_cannot_have_a_run_is_dropped_and_the_schedule_goes_on(
+    store: str | None, error: BaseException
+) -> None:
+    """W-5, W-13: it is tried a few times, those after it wait no longer than that, and none has two runs."""
+    tries: list[datetime] = []
+
+    def poisoned(slot: datetime) -> dict[str, int]:
+        if slot == START + timedelta(seconds=20):
+            tries.append(slot)
+            raise error
+        return {}
+
+    flow = plain_flow(schedule=tm.Every("10s", params=poisoned, catchup="all"))
+    async with tm.testing.node(store, load=[flow], start=START) as node:
+        await node.advance("34s")
+        assert await slots_of(node, "flow") == [10]
+        await node.advance("26s")
+        assert await slots_of(node, "flow") == [10, 30, 40, 50, 60]
+        [schedule] = flow.schedules
+        cursor = await store_of(node).schedules.cursor("public", "flow", schedule.key)
+        assert cursor is not None
+        assert cursor.dropped == node.metrics()["slots_dropped_total"] == 1
+        assert len(tries) == node.metrics()["schedule_errors_total"] == TRIES
+
+
+async def test_a_slot_that_fails_in_passing_gets_its_run(store: str | None) -> None:
+    """W-13: late, and once; also if the leader is another one by then."""
+    failures = iter([ValueError("not yet")] * 3)
+
+    def late(slot: datetime) -> dict[str, int]:
+        if slot > START + timedelta(seconds=15) and (error := next(failures, None)) is not None:
+            raise error
+        return {}
+
+    flow = plain_flow(schedule=tm.Every("10s", params=late, catchup="all"))
+    async with tm.testing.node(store, load=[flow], start=START) as node:
+        await node.advance("22s")
+        node = await node.crash()
+        await node.advance("38s")
+        assert sorted(await slots_of(node, "flow")) == [10, 20, 30, 40, 50, 60]
+        assert node.metrics()["slots_dropped_total"] == 0
+
+
+async def test_what_is_due_while_the_store_fails_is_no_busy_loop(store: str | None) -> None:
+    """W-5: tried again after a while, and made when the store is back."""
+    flow = plain_flow(schedule=tm.Every("10s"))
+    async with tm.testing.node(store, load=[flow], start=START) as node:
+        with breaking(store_of(node).runs, "apply", times=100) as tries:
+            await node.advance("19s")
+        assert 9 <= len(tries) <= 30
+        await node.advance("2s")
+        assert await slots_of(node, "flow") == [10, 20]
 
 
 async def test_whoever_stops_waiting_for_a_start_leaves_nothing_half_done(store: str | None) -> None:
@@ -204,3 +267,35 @@ async def test_ticks_are_on_time_by_the_clock(store: str | None) -> None:
         await node.advance(timedelta(seconds=60).total_seconds())
         assert node.metrics()["scheduler_ticks_total"] - before == pytest.approx(60, abs=1)
         assert node.metrics()["scheduler_tick_lag_seconds"] == pytest.approx(0, abs=0.01)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_trigger_that_fails_is_told_once_and_when_it_recovers(
+    caplog: pytest.LogCaptureFixture, is_async: bool
+) -> None:
+    """docs, Workflows, Triggers: with the author's own lines, and not every second for ever."""
+    asked: list[int] = []
+
+    def answer() -> tm.Fire | None:
+        asked.append(1)
+        if len(asked) < 20:
+            raise ConnectionError("refused")
+        return None
+
+    async def answer_later() -> tm.Fire | None:
+        return answer()
+
+    flow = tm.Workflow("asked", triggers=[tm.trigger(every="1s")(answer_later if is_async else answer)])
+
+    @flow.task
+    async def work() -> None: ...
+
+    async with tm.testing.node(load=[flow]) as node:
+        await node.advance("30s")
+        assert node.metrics()["trigger_errors_total"] == 19
+    told = [record for record in caplog.records if record.message.startswith("trigger.")]
+    assert [record.message for record in told] == ["trigger.failed", "trigger.recovered"]
+    assert (vars(told[0])["error"], vars(told[1])["failures"]) == ("ConnectionError: refused", 19)
+    assert told[0].exc_text is not None
+    assert "in answer" in told[0].exc_text
+    assert "pollers.py" not in told[0].exc_text

@@ -1,6 +1,9 @@
 """`daily.run(...)`: for scripts and tests, here and now."""
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +76,38 @@ def test_a_broken_workflow_is_refused() -> None:
 
     with pytest.raises(tm.DefinitionError, match="names no task of workflow 'broken'"):
         flow.run()
+
+
+UNGUARDED = """
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+import tidemill as tm
+
+print("imported as", __name__, flush=True)
+w = tm.Workflow("w")
+
+@w.task(executor="subprocess")
+def a() -> int:
+    return 1
+
+async def main():
+    async with tm.Node(load=[w]) as node:
+        return await (await node.start("w")).wait()
+
+result = asyncio.run(main())
+print(result.state, result.tasks["a"].error)
+"""
+
+
+def test_a_program_without_the_guard_is_told_so_and_does_not_start_itself_again(tmp_path: Path) -> None:
+    """W-14: a fork server imports a program for its definitions, as multiprocessing does, and starts no node."""
+    program = tmp_path / "program.py"
+    program.write_text(UNGUARDED)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=50, check=True)
+    assert done.stdout.count("imported as __main__") == 1
+    assert "failed" in done.stdout
+    assert "DispatchError" in done.stdout
+    assert 'if __name__ == "__main__":' in done.stdout
+    assert "imported as __mp_main__" in done.stdout + done.stderr

@@ -1,68 +1,15 @@
 """Two nodes on one file: what one does while the other looks away is noticed, and what it cannot do it gives back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-import pytest
-
-import tidemill as tm
+from tests.service.workflows.pairs import PATIENCE, Gates, Pair, until
 from tidemill.engine.workflows.leadership import OFFICE
 from tidemill.kernel.errors import StoreError
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import RunRecord
 from tidemill.workflows.states import TaskState
-
-SETTINGS = {"tick_interval": "20ms", "lease_ttl": "300ms"}
-PATIENCE = 10.0  # seconds; without a heartbeat, attempts are given up after 90
-
-Pair = tuple[tm.Node, tm.Node]
-
-
-class Gates:
-    """A task for each name, which notes that it runs and ends when it is let go."""
-
-    def __init__(self, *names: str) -> None:
-        self.began = {name: asyncio.Event() for name in names}
-        self.opened = {name: asyncio.Event() for name in names}
-        self.flow = tm.Workflow("flow")
-        for name in names:
-            self._add(name)
-
-    def _add(self, name: str) -> None:
-        async def task() -> str:
-            self.began[name].set()
-            await self.opened[name].wait()
-            return name
-
-        task.__name__ = task.__qualname__ = name
-        self.flow.task(task)
-
-    def open(self) -> None:
-        """Let all go."""
-        for gate in self.opened.values():
-            gate.set()
-
-
-@pytest.fixture
-async def make_pair(sqlite: str) -> AsyncIterator[Callable[..., Awaitable[Pair]]]:
-    """Make a leader with one place to run at, and a follower with some."""
-    async with AsyncExitStack() as stack:
-
-        async def make(flow: tm.Workflow, places: int = 1) -> Pair:
-            leader = tm.Node(sqlite, load=[flow], concurrency=1, settings=SETTINGS)
-            follower = tm.Node(sqlite, load=[flow], concurrency=places, settings=SETTINGS)
-            return await stack.enter_async_context(leader), await stack.enter_async_context(follower)
-
-        yield make
-
-
-async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(PATIENCE):
-        while not await is_so():  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.005)
 
 
 async def test_what_another_node_reports_during_a_write_is_noticed(make_pair: Callable[..., Awaitable[Pair]]) -> None:
@@ -112,7 +59,7 @@ async def test_what_a_follower_claimed_and_cannot_begin_is_handed_back(
     gates = Gates("a", "b", "c", "d")
     leader, follower = await make_pair(gates.flow, places=3)
     runs = follower._run_store.runs
-    load, claim = runs.load, runs.claim
+    load, claim, has_claimed = runs.load, runs.claim, asyncio.Event()
 
     async def fail(ids: Collection[str]) -> list[RunRecord]:
         runs.load = load  # type: ignore[method-assign]
@@ -122,10 +69,13 @@ async def test_what_a_follower_claimed_and_cannot_begin_is_handed_back(
         given = await claim(wish)
         if given:
             runs.load, runs.claim = fail, claim  # type: ignore[method-assign]
+            has_claimed.set()
         return given
 
     runs.claim = claim_and_fail  # type: ignore[method-assign]
     run = await leader.start("flow")
+    async with asyncio.timeout(PATIENCE):
+        await has_claimed.wait()
     gates.open()
     result = await run.wait(PATIENCE)
     assert result.state == "success"

@@ -128,3 +128,26 @@ async def test_a_run_that_is_set_aside(store: str | None) -> None:
         await node.resume("poison")
         await node.advance("5s")
         assert "the run is set aside" in (await run.why("work"))[0]
+
+
+async def test_nobody_has_the_version_that_a_run_is_pinned_to(sqlite: str) -> None:
+    """W-17, W-19: a run of an earlier life, and the code has changed since."""
+    before, after = tm.Workflow("w"), tm.Workflow("w")
+    gate = Gate()
+
+    @before.task
+    async def work() -> int:
+        await gate.pass_through()
+        return 1
+
+    @after.task
+    async def work() -> int:  # noqa: F811, the same task in its next version
+        return 2
+
+    async with tm.testing.node(sqlite, load=[before]) as node:
+        run = await node.start("w")
+    async with tm.testing.node(sqlite, load=[after]) as node:
+        await node.advance("10m")
+        [sentence] = await node.run_handle(run.id).why("work")
+    old, new = before.wired().spec.version, after.wired().spec.version
+    assert f"no node here has version {old} of 'w' (loaded: {new})" in sentence

@@ -9,6 +9,9 @@ import pytest
 
 from tests.postgres import PostgresServer
 from tests.unit.cli.test_graph import run
+from tidemill.storage.migrations import known_migrations
+
+NEWEST = len(known_migrations("tidemill.storage.sqlite"))
 
 
 @pytest.fixture
@@ -22,11 +25,13 @@ def test_an_upgrade_says_what_it_did(
 ) -> None:
     """The second time there is nothing left to do."""
     assert run(monkeypatch, "db", "upgrade", "--store", f"sqlite:///{path}") == 0
-    assert capsys.readouterr().out == f"SQLite database {path} brought from version 0 to 2\n"
+    assert capsys.readouterr().out == f"SQLite database {path} brought from version 0 to {NEWEST}\n"
     assert run(monkeypatch, "db", "upgrade", "--store", f"sqlite:///{path}") == 0
-    assert capsys.readouterr().out == f"SQLite database {path} is at version 2: nothing to do\n"
+    assert capsys.readouterr().out == f"SQLite database {path} is at version {NEWEST}: nothing to do\n"
     assert run(monkeypatch, "db", "check", "--store", f"sqlite:///{path}") == 0
-    assert capsys.readouterr().out == f"SQLite database {path} is at version 2, which is what this Tidemill needs\n"
+    assert (
+        capsys.readouterr().out == f"SQLite database {path} is at version {NEWEST}, which is what this Tidemill needs\n"
+    )
 
 
 def test_a_check_creates_nothing(
@@ -34,7 +39,7 @@ def test_a_check_creates_nothing(
 ) -> None:
     """The address may be misspelt."""
     assert run(monkeypatch, "db", "check", "--store", f"sqlite:///{path}") == 1
-    assert "has no schema yet, and this Tidemill needs version 2: see that the address is right" in (
+    assert f"has no schema yet, and this Tidemill needs version {NEWEST}: see that the address is right" in (
         capsys.readouterr().out
     )
     assert not path.exists()
@@ -47,7 +52,9 @@ def test_a_newer_schema_is_left_alone(
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     assert run(monkeypatch, "db", "check", "--store", f"sqlite:///{path}") == 1
-    assert "is at version 99, and this Tidemill knows versions up to 2: run the newer" in capsys.readouterr().out
+    assert (
+        f"is at version 99, and this Tidemill knows versions up to {NEWEST}: run the newer" in capsys.readouterr().out
+    )
     assert run(monkeypatch, "db", "upgrade", "--store", f"sqlite:///{path}") == 2
     assert "its schema has version 99" in capsys.readouterr().err
 
@@ -101,5 +108,5 @@ async def test_a_postgresql_database_is_upgraded_once(
     assert codes == [1, 0, 0]
     out = capsys.readouterr().out.splitlines()
     assert "has no schema yet" in out[0]
-    assert out[1].endswith("brought from version 0 to 2")
-    assert out[2].endswith("is at version 2, which is what this Tidemill needs")
+    assert out[1].endswith(f"brought from version 0 to {NEWEST}")
+    assert out[2].endswith(f"is at version {NEWEST}, which is what this Tidemill needs")

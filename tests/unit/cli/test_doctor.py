@@ -12,6 +12,7 @@ import tidemill as tm
 from tests.postgres import PostgresServer
 from tests.service.damage import change, fill
 from tests.service.samples import single
+from tests.unit.cli.test_db import NEWEST
 from tests.unit.cli.test_graph import run
 
 
@@ -52,7 +53,7 @@ def test_programs_get_json(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert run(monkeypatch, "doctor", "--json", "--store", f"sqlite:///{path}") == 1
     found = json.loads(capsys.readouterr().out)
     assert found["store"] == f"SQLite database {path}"
-    assert found["schema"] == {"found": 2, "known": 2}
+    assert found["schema"] == {"found": NEWEST, "known": NEWEST}
     assert (found["healthy"], found["reactors"], found["journal_entries"]) == (False, 1, 2)
     (only,) = found["findings"]
     assert (only["severity"], only["subject"]) == ("wrong", "accumulator public/a")
@@ -86,7 +87,7 @@ def test_a_newer_schema_is_reported_and_not_read(
     """This Tidemill would not know what it means."""
     change(path, "PRAGMA user_version = 99")
     assert run(monkeypatch, "doctor", "--store", f"sqlite:///{path}") == 1
-    assert "is at version 99, and this Tidemill knows versions up to 2" in capsys.readouterr().out
+    assert f"is at version 99, and this Tidemill knows versions up to {NEWEST}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o444])

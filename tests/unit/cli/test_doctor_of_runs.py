@@ -47,9 +47,11 @@ def findings(monkeypatch: Monkey, capsys: Captured, code: int) -> list[dict[str,
 
 @pytest.mark.usefixtures("path")
 def test_runs_that_wait_are_no_reason_for_concern(monkeypatch: Monkey, capsys: Captured) -> None:
-    """They are counted, and their histories read."""
+    """They are counted, and their histories read; it is told that nobody is there to go on with them."""
     assert run(monkeypatch, "doctor") == 0
-    assert "0 dead letters, 1 active run: nothing wrong" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "0 dead letters, 1 active run: nothing wrong" in out
+    assert "note: 1 run has not ended, and no node is running on this store. Start one" in out
 
 
 @pytest.mark.parametrize(
@@ -90,3 +92,12 @@ def test_a_run_that_goes_on_without_tasks_is_found(path: Path, monkeypatch: Monk
     )
     found = [one["sentence"] for one in findings(monkeypatch, capsys, 1)]
     assert any("all its tasks have ended, the last one" in one for one in found), found
+
+
+@pytest.mark.usefixtures("path")
+def test_why_says_that_nobody_is_there(monkeypatch: Monkey, capsys: Captured) -> None:
+    """W-17: the first thing to know about a run that waits."""
+    assert run(monkeypatch, "runs", "list", "--state", "queued", "-o", "json") == 0
+    queued = json.loads(capsys.readouterr().out)[0]["id"]
+    assert run(monkeypatch, "runs", "why", queued, "publish") == 0
+    assert "no node is running on this store: start one" in capsys.readouterr().out

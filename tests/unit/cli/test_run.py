@@ -50,11 +50,10 @@ def test_every_field_of_the_params_is_an_option(file: Path, monkeypatch: Monkey,
     arguments = ["--day=2026-01-31", "--rows", "1", "--full-scan", "--tags", "a", "--tags", "b", "-o", "json"]
     assert run(monkeypatch, "run", str(file), *arguments) == 0
     assert outputs(capsys)["publish"] == "0 on 31.01.2026 True ['a', 'b']"
-    assert (
-        run(monkeypatch, "run", str(file), "-p", "day=2026-01-31", "--no-full-scan", "--tags", '["x"]', "-o", "json")
-        == 0
-    )
-    assert outputs(capsys)["publish"] == "30 on 31.01.2026 False ['x']"
+    for tags in ("x", '["x"]'):
+        arguments = ["-p", "day=2026-01-31", "--no-full-scan", "--tags", tags, "-o", "json"]
+        assert run(monkeypatch, "run", str(file), *arguments) == 0
+        assert outputs(capsys)["publish"] == "30 on 31.01.2026 False ['x']"
 
 
 def test_without_declared_params_any_option_is_one(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
@@ -86,6 +85,8 @@ def test_help_shows_the_params_of_the_workflow(file: Path, monkeypatch: Monkey, 
         (["{file}", "--day", "1.1.", "--rows", "many"], "'rows' takes int"),
         (["{file}", "--excutor", "subprocess"], "did you mean '--executor'?"),
         (["{file}", "--day"], "--day needs a value"),
+        (["{file}", "--day", "1.1."], "'day' takes date: Invalid RFC3339 encoded date; for example 2026-01-31"),
+        (["{file}", "--day", "2026-01-01", "--rows", "1", "--rows", "2"], "--rows is given twice: it takes one int"),
         (["{file}", "2026-01-01"], "params are given as --name value"),
         (["{file}"], "'day' (date) is missing"),
         (["{file}:daily"], "has no workflow 'daily'"),
@@ -93,6 +94,9 @@ def test_help_shows_the_params_of_the_workflow(file: Path, monkeypatch: Monkey, 
         (["{file}", "--day", "2026-01-01", "--store", "nowhere://"], "an address looks like"),
         (["nowhere.py"], "there is no file nowhere.py"),
         (["json"], "json declares no workflow"),
+        (["nowhere_at_all"], "there is neither a file nor a module nowhere_at_all"),
+        (["/etc/hostname"], "/etc/hostname is not a Python file"),
+        (["."], ". is a folder"),
     ],
 )
 def test_what_cannot_run_is_one_line_and_exit_code_2(
@@ -104,6 +108,35 @@ def test_what_cannot_run_is_one_line_and_exit_code_2(
     assert complaint in captured.err
     assert "Traceback" not in captured.err
     assert captured.out == ""
+
+
+def test_a_file_that_ends_the_program_is_explained(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+    """With the line, and with what to do about it."""
+    path = tmp_path / "ending_flow.py"
+    path.write_text("import sys\n\nsys.exit(3)\n")
+    assert run(monkeypatch, "run", str(path)) == 2
+    complaint = capsys.readouterr().err
+    assert f"{path}:3: importing it ended the program, with SystemExit(3)" in complaint
+    assert 'if __name__ == "__main__":' in complaint
+
+
+def test_params_named_like_options_of_the_command(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+    """The help says how they are given, and so does whoever takes one for the other."""
+    path = tmp_path / "named_flow.py"
+    path.write_text(
+        "import tidemill as tm\nclass P(tm.Params):\n    store: str\n    help: str = 'none'\n"
+        "flow = tm.Workflow('flow', params=P)\n@flow.task\ndef a(params: P) -> str:\n    return params.store\n"
+    )
+    assert run(monkeypatch, "run", str(path), "--help") == 0
+    printed = capsys.readouterr().out.partition("Params of flow")[2]
+    assert [line.strip("│* ").split()[:2] for line in printed.splitlines()[1:3]] == [
+        ["--param", "store=str"],
+        ["--param", "help=str"],
+    ]
+    assert run(monkeypatch, "run", str(path), "--store", "eu") == 2
+    assert "the param of that name is given as -p store=eu" in capsys.readouterr().err
+    assert run(monkeypatch, "run", str(path), "-p", "store=eu", "-q", "-o", "json") == 0
+    assert outputs(capsys) == {"a": "eu"}
 
 
 def test_the_file_comes_before_its_params(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
@@ -165,6 +198,26 @@ def test_what_tasks_print_is_not_in_the_json(file: Path, monkeypatch: Monkey, ca
     captured = capsys.readouterr()
     assert json.loads(captured.out)["state"] == "success"
     assert "printed by the task" in captured.err
+
+
+def test_an_enum_is_told_with_its_values(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+    """And a moment with an example."""
+    path = tmp_path / "typed_flow.py"
+    path.write_text(
+        "from datetime import datetime\nfrom enum import Enum\nfrom typing import Literal\nimport tidemill as tm\n"
+        "class Colour(Enum):\n    RED = 'red'\n    BLUE = 'blue'\nclass P(tm.Params):\n"
+        "    colour: Colour\n    size: Literal['s', 'xl']\n    at: datetime | None\n    ids: list[int] | None = None\n"
+        "flow = tm.Workflow('flow', params=P)\n@flow.task\ndef a(params: P) -> list[int]:\n    return params.ids\n"
+    )
+    given = ["--colour", "pink", "--size", "m", "--at", "noon"]
+    assert run(monkeypatch, "run", str(path), *given) == 2
+    complaint = capsys.readouterr().err
+    assert "it is one of 'red', 'blue'" in complaint
+    assert "it is one of 's', 'xl'" in complaint
+    assert "for example 2026-01-31T06:00:00+01:00" in complaint
+    given = ["--colour", "red", "--size", "s", "--at", "null", "--ids", "1", "-q", "-o", "json"]
+    assert run(monkeypatch, "run", str(path), *given) == 0
+    assert outputs(capsys) == {"a": [1]}
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,13 @@ def test_why_explains(failed: str, monkeypatch: Monkey, capsys: Captured) -> Non
     """W-17."""
     assert run(monkeypatch, "runs", "why", failed, "publish") == 0
     assert capsys.readouterr().out == "it cannot run because of 'clean'\n"
+    assert run(monkeypatch, "runs", "why", failed, "clean") == 0
+    told = ["element 13: it has failed: ValueError: no thirteen", "elements 0 to 12, 14: it has succeeded"]
+    assert capsys.readouterr().out.splitlines() == told
+    assert run(monkeypatch, "runs", "why", failed, "clean[13]") == 0
+    assert capsys.readouterr().out.splitlines() == told[:1]
+    assert run(monkeypatch, "runs", "why", failed, "clean[15]") == 2
+    assert "task 'clean' has 15 elements" in capsys.readouterr().err
     assert run(monkeypatch, "runs", "why", failed, "publsh") == 2
     assert "did you mean 'publish'?" in capsys.readouterr().err
 
@@ -121,7 +128,7 @@ def test_why_explains(failed: str, monkeypatch: Monkey, capsys: Captured) -> Non
 def test_what_failed_is_queued_again_and_cancelled(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
     """With a preview that changes nothing; whoever plans the store's runs goes on with it."""
     assert run(monkeypatch, "runs", "retry", failed, "--preview") == 0
-    assert capsys.readouterr().out == "would run again: clean, publish\n"
+    assert capsys.readouterr().out == "would run again: clean (1 of 15), publish\n"
     assert shown(monkeypatch, capsys, failed)["state"] == "failed"
     assert run(monkeypatch, "runs", "retry", failed, "--from", "extract") == 0
     assert capsys.readouterr().out == "to run again: extract, clean, publish\n"
@@ -139,7 +146,7 @@ def test_cleared_tasks_run_again_where_a_node_is(
 ) -> None:
     """The next node that has the workflow goes on with what was cleared."""
     assert run(monkeypatch, "runs", "clear", failed, "publish", "clean") == 0
-    assert capsys.readouterr().out == "to run again: clean, publish\n"
+    assert capsys.readouterr().out == "to run again: clean (15 of 15), publish\n"
     assert shown(monkeypatch, capsys, failed)["state"] == "queued"
     assert run(monkeypatch, "run", str(file), "--day", "2026-01-02", "--store", store, "-q") == 0
     capsys.readouterr()
@@ -150,9 +157,11 @@ def test_logs_are_printed(failed: str, monkeypatch: Monkey, capsys: Captured) ->
     """As lines for people, and as JSON lines for programs; of a task that has ended, following is the same."""
     for more in ([], ["--follow"]):
         assert run(monkeypatch, "runs", "logs", failed, "extract", *more) == 0
-        assert capsys.readouterr().out.endswith(" info    reading 2026-01-01\n")
+        assert capsys.readouterr().out.endswith(" #1 info    reading 2026-01-01\n")
     assert run(monkeypatch, "runs", "logs", failed, "extract", "-o", "json") == 0
     assert json.loads(capsys.readouterr().out)["message"] == "reading 2026-01-01"
+    assert run(monkeypatch, "runs", "logs", failed, "clean[13]") == 0
+    assert capsys.readouterr().out == ""
     assert run(monkeypatch, "runs", "logs", failed, "extrakt") == 2
     assert "did you mean 'extract'?" in capsys.readouterr().err
 
@@ -163,7 +172,7 @@ def test_looking_creates_no_store(tmp_path: Path, monkeypatch: Monkey, capsys: C
     missing = tmp_path / "missing.db"
     for command in (["list"], ["cancel", "x"]):
         assert run(monkeypatch, "runs", *command, "--store", f"sqlite:///{missing}") == 2
-    assert "has no schema yet" in capsys.readouterr().err
+        assert capsys.readouterr().err == f"there is no file {missing}\n"
     assert not missing.exists()
 
 
@@ -225,6 +234,20 @@ def test_a_backfill_makes_the_missing_runs(file: Path, monkeypatch: Monkey, caps
 
 
 @pytest.mark.usefixtures("store")
+def test_the_days_of_a_backfill_are_those_of_the_schedule(
+    file: Path, tmp_path: Path, monkeypatch: Monkey, capsys: Captured
+) -> None:
+    """A day begins and ends where the schedule's clock hangs, and slots are told by that clock."""
+    path = tmp_path / "zoned_flow.py"
+    path.write_text(REPORT.replace('"0 6 * * *"', '"30 23 * * *", timezone="America/New_York"'))
+    days = ["--from", "2026-01-01", "--to", "2026-01-01"]
+    assert run(monkeypatch, "backfill", str(path), *days, "--preview") == 0
+    assert capsys.readouterr().out.splitlines()[0] == "2026-01-01 23:30-05:00"
+    assert run(monkeypatch, "backfill", str(path), "--from", "2026-01-02T04:30Z", *days[2:], "--preview") == 0
+    assert capsys.readouterr().out.splitlines()[0] == "2026-01-01 23:30-05:00"
+
+
+@pytest.mark.usefixtures("store")
 def test_a_range_that_is_none_is_refused(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """One line and exit code 2."""
     assert run(monkeypatch, "backfill", str(file), "--from", "yesterday", "--to", "2026-01-03") == 2
@@ -270,4 +293,4 @@ async def test_commands_reach_the_runs_of_a_node_at_work(
     printed = capsys.readouterr().out
     assert "it is running at '" in printed
     assert "1 active run: nothing wrong" in printed
-    assert "info    here I am\n" in printed
+    assert "#1 info    here I am\n" in printed

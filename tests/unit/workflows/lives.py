@@ -44,7 +44,7 @@ def lived(spec: WorkflowSpec, seed: int) -> RunRecord:
 
 
 def _row(row: TaskRow, chance: Random) -> TaskRow:
-    is_held = row.state in (TaskState.QUEUED, TaskState.RUNNING)
+    is_held = row.state.is_claimed
     began = row.state not in (TaskState.NONE, TaskState.SCHEDULED)
     fields = asdict(row) | {
         "attempt": chance.randint(1, 5) if began else chance.randint(0, 5),

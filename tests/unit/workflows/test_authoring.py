@@ -152,6 +152,8 @@ def test_options_that_make_sense_are_kept() -> None:
         ({"schedule": [tm.Cron("@daily"), tm.Every("1h")]}, "two schedules have the key 'default'"),
         ({"triggers": ["a", "a"]}, "trigger 'a' is there twice"),
         ({"tags": [3]}, "tags= takes words, not 3"),
+        ({"tags": "daily"}, "tags= takes a list of words, such as ['daily'], not 'daily'"),
+        ({"schedul": tm.Cron("@daily")}, "a workflow has no option 'schedul' (did you mean 'schedule'?); it has "),
     ],
 )
 def test_a_workflow_that_cannot_work_is_refused(options: dict[str, Any], message: str) -> None:

@@ -13,7 +13,7 @@ import tidemill as tm
 from tests.unit.workflows.lives import LATER, NOW, lived, run_row
 from tests.unit.workflows.test_plan_against_an_oracle import World, workflows
 from tidemill.workflows.change import Change
-from tidemill.workflows.clearing import Intervention, cancel, clear, clearing, interrupted
+from tidemill.workflows.clearing import Intervention, cancel, clear, clearing
 from tidemill.workflows.plan import WHOLE
 from tidemill.workflows.records import AttemptKey, AttemptRow, RunRecord, TaskRow
 from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
@@ -120,7 +120,7 @@ def test_elements_that_were_built_on_what_failed_rerun_too() -> None:
 
 
 def test_what_is_active_is_cancelled_before_it_is_cleared() -> None:
-    """The table of moves; its try is ended, and whoever runs it is told."""
+    """The table of moves; its try is ended."""
     running = row("choose", "running", attempt=2, claimed_by="n1")
     attempts = [
         AttemptRow(
@@ -132,7 +132,6 @@ def test_what_is_active_is_cancelled_before_it_is_cleared() -> None:
     change = clearing(before, SPEC, ["choose"], replace(BY, attempts=attempts))
     assert moves(change) == ["choose: running -> cancelled", "choose: cancelled -> none"]
     assert change.row is None  # the run goes on
-    assert interrupted(change) == [AttemptKey("r1", "choose", WHOLE, 2)]
     assert change.attempts == [replace(attempts[1], ended_at=LATER, outcome="cancelled")]
     assert clear(before, SPEC, ["choose"]) == ["choose"]  # what has not begun does not rerun
 
@@ -180,7 +179,6 @@ def test_cancelling_ends_everything_at_once() -> None:
     after = applied(before, change)
     assert (after.run.state, after.run.ended_at, after.run.reason) == (RunState.CANCELLED, LATER, "again")
     assert {one.claimed_by for one in after.tasks} == {None}
-    assert interrupted(change) == [AttemptKey("r1", "clean", 0, 1)]
     with pytest.raises(tm.RequestError) as caught:
         cancel(after, BY)
     assert (caught.value.code, caught.value.status) == ("run_ended", 409)
@@ -255,7 +253,7 @@ def test_a_cleared_run_goes_on_legally_and_nothing_else_is_touched(spec: Workflo
 
 @given(workflows(), st.integers(0, 2**32))
 def test_a_cancelled_run_has_ended(spec: WorkflowSpec, seed: int) -> None:
-    """Nothing is left to move, what had ended stays, and those who run something are told."""
+    """Nothing is left to move, and what had ended stays."""
     before = lived(spec, seed)
     if before.run.state.is_terminal:
         return
@@ -266,4 +264,3 @@ def test_a_cancelled_run_has_ended(spec: WorkflowSpec, seed: int) -> None:
     assert all(one.state.is_terminal for one in after.tasks)
     ended = [one for one in before.tasks if one.state.is_terminal]
     assert all(one in after.tasks for one in ended)
-    assert len(interrupted(change)) == sum(one.state in ("queued", "running") for one in before.tasks)

@@ -165,7 +165,7 @@ OTHERS = {
     "queue": "big",
     "executor": "kubernetes",
 }
-EDGES = {"source": "y", "parameter": None, "takes": ("A", "B")}
+EDGES = {"source": "y", "parameter": None, "takes": ("A", "B"), "optional": True}
 
 
 def of(task: TaskSpec) -> WorkflowSpec:

@@ -51,6 +51,11 @@ def test_the_words_are_those_of_the_documentation() -> None:
     assert [one.value for one in RunState] == ["queued", "running", "success", "failed", "cancelled"]
 
 
+def test_somebody_has_what_is_queued_or_running() -> None:
+    """W-1, W-2."""
+    assert {one.value for one in TaskState if one.is_claimed} == {"queued", "running"}
+
+
 def test_every_state_is_terminal_or_active_or_undecided() -> None:
     """W-10: scheduled, queued, running, deferred and waiting for retry are active; `none` is neither."""
     terminal = {one.value for one in TaskState if one.is_terminal}

@@ -152,7 +152,22 @@ def test_the_elements_of_a_mapped_task_are_told_together() -> None:
         row("extract", "success", size=3),
         row("load", "success"),
     ]
-    assert ask("clean", *rows) == ["elements 0, 2: it has succeeded", "element 1: it has failed: ValueError: no"]
+    assert ask("clean", *rows) == ["element 1: it has failed: ValueError: no", "elements 0, 2: it has succeeded"]
+    assert ask("clean[2]", *rows) == ["element 2: it has succeeded"]
+    with pytest.raises(tm.RequestError, match="there is no 'clean\\[3\\]': task 'clean' has 3 elements"):
+        ask("clean[3]", *rows)
+
+
+def test_elements_that_follow_one_another_are_a_range() -> None:
+    """W-17: what is said of many is short, and when each of them ended does not matter."""
+    rows = [row("clean", "success", number, ended_at=NOW + timedelta(seconds=number)) for number in range(400)]
+    rows[290] = row("clean", "failed", 290, reason="E: no")
+    rows[292] = row("clean", "running", 292, claimed_by="somebody")
+    others = [row("extract", "success", size=400), row("load", "none")]
+    failed, running, succeeded = ask("clean", *rows, *others)
+    assert failed == "element 290: it has failed: E: no"
+    assert running.startswith("element 292: it is running at 'somebody'")
+    assert succeeded == "elements 0 to 289, 291, 293 to 399: it has succeeded"
 
 
 def test_an_unknown_task_is_refused() -> None:
@@ -194,3 +209,18 @@ def test_the_planner_says_why_it_skips_and_gives_up(spec: WorkflowSpec, seed: in
     for one in plan(Run(spec=spec, state=record.run.state, tasks=record.tasks), NOW):
         if not isinstance(one, Expand | Finish) and one.after in ("skipped", "upstream_failed"):
             assert one.reason
+
+
+def test_nobody_has_the_code() -> None:
+    """W-17, W-19: a run is pinned to its version, which somebody must have; without a node nobody has."""
+    found = ask("extract", row("extract", "scheduled"), facts=Facts(now=NOW, capacity=1, loaded=["other"]))
+    version = run_row(RunState.RUNNING, "daily").version
+    assert found == [
+        f"it is scheduled, but no node here has version {version} of 'daily' (loaded: other): load that version, or "
+        "cancel the run and start it again"
+    ]
+    here = Facts(now=NOW, capacity=1, loaded=[version])
+    assert ask("extract", row("extract", "scheduled"), facts=here) == ["it is scheduled, and waits to be taken"]
+    gone = Facts(now=NOW, capacity=1, nodes=0)
+    assert ask("extract", row("extract", "scheduled"), facts=gone)[0] == "no node is running on this store: start one"
+    assert ask("extract", row("extract", "success"), facts=gone) == ["it has succeeded"]

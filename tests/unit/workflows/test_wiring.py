@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -323,3 +324,146 @@ def test_a_version_is_the_same_in_every_process() -> None:
         for seed in ("1", "2", "3")
     }
     assert len(versions) == 1
+
+
+# -- joins
+
+
+class Left(tm.Boundary):
+    number: int
+
+
+class Right(tm.Boundary):
+    number: int
+
+
+def branching() -> Workflow:
+    """A task that takes one of two branches, and one beside them."""
+    workflow = Workflow("w")
+
+    @workflow.task
+    def d() -> Left | Right:
+        return Left(1)
+
+    @workflow.task
+    def x(d: Left) -> int:
+        return d.number
+
+    @workflow.task
+    def y(d: Right) -> int:
+        return d.number
+
+    @workflow.task
+    def s() -> int:
+        return 3
+
+    return workflow
+
+
+def test_without_a_rule_required_inputs_must_have_succeeded_and_optional_ones_must_not_have_failed() -> None:
+    """W-4: a join of exclusive branches that takes something else besides is not skipped for ever."""
+    workflow = branching()
+
+    @workflow.task
+    def j(x: int | None, y: int | None, s: int) -> int:
+        return (x or y or 0) + s
+
+    @workflow.task(rule="all_success")
+    def strict(x: int | None, s: int) -> int:
+        return (x or 0) + s
+
+    workflow.check()
+    assert spec(workflow, "j").rule == "all_success"
+    assert [edge.optional for edge in spec(workflow, "j").edges] == [True, True, False]
+    assert not any(edge.optional for edge in spec(workflow, "strict").edges)
+
+
+def test_the_list_of_a_mapping_is_never_optional() -> None:
+    """W-4: `| None` speaks of an element there; without the list there is nothing to map over."""
+    workflow = Workflow("w")
+
+    @workflow.task
+    def many() -> list[int | None]:
+        return [1, None]
+
+    @workflow.task
+    def one() -> int:
+        return 1
+
+    @workflow.task(each=many)
+    def each(many: int | None, one: int) -> int:
+        return (many or 0) + one
+
+    assert not any(edge.optional for edge in spec(workflow, "each").edges)
+
+
+def test_a_task_that_needs_two_exclusive_branches_is_refused() -> None:
+    """As in graphs: it could never run, and the run would say success."""
+    workflow = branching()
+
+    @workflow.task
+    def j(x: int, y: int) -> int:
+        return x + y
+
+    @workflow.task
+    def later(j: int, x: int) -> int:
+        return j + x
+
+    @workflow.task(after=["x", "y"])
+    def behind(s: int) -> int:
+        return s
+
+    @workflow.task(rule="all_success")
+    def strict(x: int | None, y: int | None) -> int:
+        return (x or 0) + (y or 0)
+
+    @workflow.task(rule="all_done")
+    def tidy(x: int | None, y: int | None) -> None: ...
+
+    never = "can never run: its inputs come from branches of 'd' that exclude each other;"
+    assert problems(workflow) == [
+        f"task 'j' {never} make them optional (`| None`) to join branches",
+        f"task 'behind' {never} make them optional (`| None`) to join branches",
+        f"task 'strict' {never} make them optional and leave rule= out to join branches",
+    ]
+
+
+# -- values
+
+
+def test_what_can_never_be_stored_is_refused() -> None:
+    """api.md, `check`: not when the task has done its work, and all of it is lost."""
+    workflow = Workflow("w")
+
+    @workflow.task
+    def start() -> Thread:
+        return Thread()
+
+    @workflow.task
+    def several() -> list[Thread] | None: ...
+
+    @workflow.task
+    def anything() -> object: ...
+
+    found = problems(workflow)
+    assert len(found) == 2
+    assert found[0].startswith("task 'start' returns Thread, and what it returns is stored: Thread is not a type that")
+    assert "task 'several' returns list[threading.Thread] | None" in found[1]
+
+
+def test_a_parameter_that_is_no_task_is_told_what_it_may_mean() -> None:
+    """api.md: context and params are known by their annotation, not by their name."""
+    workflow, plain = Workflow("w", params=Daily), Workflow("p")
+
+    @workflow.task
+    def a(ctx, params, limit): ...  # type: ignore[no-untyped-def]
+
+    @plain.task
+    def b(params): ...  # type: ignore[no-untyped-def]
+
+    assert [one.partition("names no task of workflow 'w'")[2] for one in problems(workflow)] == [
+        ": for the context annotate it, `ctx: tm.Context`",
+        ": for the run's params annotate it, `params: Daily`",
+        ": for the run's params take `params: Daily`, and use `params.limit`",
+    ]
+    assert "declare a tm.Params class, or take `ctx: tm.Context`" in problems(plain)[0]

@@ -11,11 +11,13 @@ from tidemill.cli.exits import refusing
 from tidemill.cli.output import Format, say, show_json
 from tidemill.cli.stores import Address, Tenant, controlling
 from tidemill.cli.words import count
-from tidemill.engine.workflows.backfilling import BackfillPlan
+from tidemill.engine.workflows.backfilling import BackfillPlan, schedule_of
 from tidemill.kernel.errors import RequestError
+from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.workflow import Workflow
 
 NAMED = 20  # slots that are named before the rest is only counted
+ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # to ask a schedule for its time zone
 
 
 def backfill(
@@ -33,18 +35,18 @@ def backfill(
 ) -> None:
     """Make a run for every slot of a workflow's schedule in a range of time; a node on the store runs them.
 
-    Times are ISO 8601, in UTC unless they say otherwise. A day as --to is meant to its end.
+    Times are ISO 8601, in the time zone of the schedule unless they say otherwise. A day as --to is meant to its end.
     """
 
-    async def make(workflow: Workflow) -> BackfillPlan:
+    async def make(workflow: Workflow, schedule: Schedule) -> BackfillPlan:
         async with controlling(store, is_looking=preview, executor=executor) as control:
             if not preview:
                 await control.library.put(tenant, workflow)
             return await control.backfilling.backfill(
                 tenant,
                 workflow,
-                _moment(start, time.min),
-                _moment(end, time.max),
+                _moment(start, time.min, schedule),
+                _moment(end, time.max, schedule),
                 preview=preview,
                 only_missing=not all_,
                 limit=limit,
@@ -54,15 +56,16 @@ def backfill(
     with importable(place), refusing():
         workflow = workflow_at(place)
         workflow.check()
-        plan = asyncio.run(make(workflow))
+        schedule = schedule_of(workflow, key)
+        plan = asyncio.run(make(workflow, schedule))
     if output is Format.JSON:
         show_json(_plain(plan))
     else:
-        _tell(plan, preview=preview)
+        _tell(plan, schedule, preview=preview)
 
 
-def _moment(text: str, of_day: time) -> datetime:
-    """Return a moment that was given as one, or as a day."""
+def _moment(text: str, of_day: time, schedule: Schedule) -> datetime:
+    """Return a moment that was given as one, or as a day; where it does not say, of the schedule's time zone."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
@@ -70,11 +73,11 @@ def _moment(text: str, of_day: time) -> datetime:
         raise RequestError(message, code="invalid_range") from error
     if len(text) == len("2026-01-31"):
         at = datetime.combine(at.date(), of_day)
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return at if at.tzinfo is not None else at.replace(tzinfo=schedule.in_zone(ANY_TIME).tzinfo)
 
 
-def _tell(plan: BackfillPlan, *, preview: bool) -> None:
-    for slot in plan.slots[:NAMED]:
+def _tell(plan: BackfillPlan, schedule: Schedule, *, preview: bool) -> None:
+    for slot in map(schedule.in_zone, plan.slots[:NAMED]):
         say(f"{slot.isoformat(sep=' ', timespec='minutes')}")
     if len(plan.slots) > NAMED:
         say(f"... and {len(plan.slots) - NAMED:,} more")

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Annotated, Any
 
 import msgspec
@@ -14,19 +14,17 @@ from typer.core import TyperCommand
 
 from tidemill.cli.definitions import WorkflowPlace, importable, workflow_at
 from tidemill.cli.exits import FAILED, refusing
+from tidemill.cli.following import follow
 from tidemill.cli.interrupts import Interrupts
-from tidemill.cli.output import Format, complain, progress_console, say, show, show_json, width
+from tidemill.cli.output import Format, can_redraw, complain, progress_console, say, show, show_json, width
 from tidemill.cli.params import help_options, read_given
 from tidemill.cli.progress import LiveProgress, Nothing, PlainProgress, Progress
 from tidemill.cli.summary import outcome_of, plain_result, table_of, tracebacks_of
-from tidemill.engine.workflows.commands import RunHandle
 from tidemill.kernel.clock import SystemClock
-from tidemill.kernel.errors import RequestError
-from tidemill.node import Node
+from tidemill.script import ScriptNode
 from tidemill.workflows.result import RunResult
 from tidemill.workflows.workflow import Workflow
 
-INTERRUPTED = "interrupted"
 TRACED = 3  # tracebacks that are shown before the rest is only counted
 
 
@@ -83,7 +81,7 @@ def run(
     wanted = Wanted(store=store, executor=executor, concurrency=concurrency, output=output, quiet=quiet)
     with importable(place), refusing():
         workflow = _workflow(place)
-        params = read_given(workflow, context.args, param or ())
+        params = read_given(workflow, context.args, param or (), store)
         progress = _progress(wanted, workflow)
         interrupts = Interrupts(last_words=lambda: _give_up(progress))
         with _to_ourselves(wanted), interrupts.heeded(), progress:
@@ -106,14 +104,14 @@ def _workflow(place: str) -> Workflow:
         raise typer.BadParameter(f"name the file first, then its params: tidemill run FILE {place} ...")
     found = workflow_at(place)
     found.check()
-    return found.here()
+    return found
 
 
 def _progress(wanted: Wanted, workflow: Workflow) -> Progress:
     console, clock = progress_console(), SystemClock()
     if wanted.quiet:
         return Nothing()
-    if console.is_terminal:
+    if can_redraw(console):
         return LiveProgress(workflow.wired().spec, console, clock, takes_prints=sys.stdout.isatty())
     return PlainProgress(lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True), clock)
 
@@ -148,31 +146,15 @@ async def _carry_out(
         loop.call_soon_threadsafe(asked.set)
 
     interrupts.tell = ask
-    options = {"executor": wanted.executor, "concurrency": wanted.concurrency}
-    async with Node(wanted.store, load=[workflow], **options) as node:  # type: ignore[arg-type]
+    node = ScriptNode(workflow, wanted.store, executor=wanted.executor, concurrency=wanted.concurrency)
+    async with node:
+        for sentence in node.makeshifts():
+            progress.note(sentence)
         handle = await node.start(workflow.name, **params)
         if interrupts.exit_code is not None:  # it came while the node opened
             asked.set()
-        await _follow(handle, asked, progress)
+        await follow(handle, asked, progress, node)
         return await handle.state()
-
-
-async def _follow(handle: RunHandle, asked: asyncio.Event, progress: Progress) -> None:
-    """Show a run until it has ended, and cancel it when somebody asks."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            canceller = group.create_task(_cancel(handle, asked), name="run: cancel when asked")
-            async for glance in handle.watch(events=progress.wants_events):
-                progress.show(glance)
-            canceller.cancel()
-    except ExceptionGroup as several:
-        raise several.exceptions[0] from several
-
-
-async def _cancel(handle: RunHandle, asked: asyncio.Event) -> None:
-    await asked.wait()
-    with suppress(RequestError):  # it has ended meanwhile
-        await handle.cancel(INTERRUPTED)
 
 
 def _tell(result: RunResult, wanted: Wanted) -> None:

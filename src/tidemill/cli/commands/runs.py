@@ -9,8 +9,8 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from tidemill.cli.exits import refusing
-from tidemill.cli.output import Format, say, show, show_json, width
+from tidemill.cli.exits import INTERRUPTED, refusing
+from tidemill.cli.output import Format, say, show, show_json, tabulated, width
 from tidemill.cli.run_view import (
     RunView,
     attempts_table,
@@ -26,12 +26,11 @@ from tidemill.cli.summary import table_of
 from tidemill.cli.words import between, moment, one_line, short_moment, state_text
 from tidemill.engine.workflows.control import Control
 from tidemill.engine.workflows.watching import Said, Watch
-from tidemill.kernel.errors import RequestError
-from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.run_ports import RunFilter
 from tidemill.workflows.plan import WHOLE
-from tidemill.workflows.records import RunRow
+from tidemill.workflows.records import AttemptKey, RunRow
 from tidemill.workflows.states import RunState
+from tidemill.workflows.why import named
 
 app = typer.Typer(help="Look at the runs of a store, and intervene.", no_args_is_help=True)
 
@@ -40,7 +39,10 @@ SHORT = 8  # characters of an id, its last, that tell runs apart
 Run = Annotated[
     str, typer.Argument(metavar="RUN", help="The id of a run, or enough of its beginning or end.", show_default=False)
 ]
-Task = Annotated[str, typer.Argument(metavar="TASK", help="The name of a task.", show_default=False)]
+Task = Annotated[
+    str,
+    typer.Argument(metavar="TASK", help="The name of a task, or of one of its elements: clean[7].", show_default=False),
+]
 Output = Annotated[Format, typer.Option("-o", "--output", help="How to print it.")]
 Preview = Annotated[bool, typer.Option("--preview", help="Only say what would run again.")]
 
@@ -85,14 +87,22 @@ def list_runs(
 
 
 def _listing(rows: list[RunRow]) -> Table:
-    has_slots = any(row.slot is not None for row in rows)
-    slots = ["slot"] if has_slots else []
-    table = Table("run", "workflow", "state", "by", *slots, "created", Column("time", justify="right"))
-    for row in rows:
-        slot = [f"{row.slot:%Y-%m-%d %H:%M}" if row.slot is not None else ""] if has_slots else []
-        name, state, time = Text(row.workflow), state_text(row.state), between(row.started_at, row.ended_at)
-        table.add_row(row.id[-SHORT:], name, state, row.origin, *slot, short_moment(row.created_at), time)
-    return table
+    columns = [*map(Column, ["run", "workflow", "state", "by", "slot", "created"]), Column("time", justify="right")]
+    cells = [
+        [
+            Text(row.id[-SHORT:]),
+            Text(row.workflow),
+            state_text(row.state),
+            Text(row.origin),
+            Text(f"{row.slot:%Y-%m-%d %H:%M}" if row.slot is not None else ""),
+            Text(short_moment(row.created_at)),
+            Text(between(row.started_at, row.ended_at)),
+        ]
+        for row in rows
+    ]
+    if not any(row.slot is not None for row in rows):
+        columns, cells = columns[:4] + columns[5:], [one[:4] + one[5:] for one in cells]
+    return tabulated(columns, cells, width(), spare=["by", "time", "created", "slot"])
 
 
 @app.command("show")
@@ -114,7 +124,7 @@ def show_run(
     for task, text in view.notes.items():
         say(f"note{'' if task is None else f' on {task}'}: {text}")
     if timeline:
-        show("", attempts_table(view.attempts), "", timeline_table(view.events))
+        show("", attempts_table(view.attempts, width()), "", timeline_table(view.events, width()))
 
 
 @app.command()
@@ -170,7 +180,9 @@ def clear(
 
 def _clear(run: str, tasks: list[str] | None, store: str | None, tenant: str, *, preview: bool) -> None:
     async def work(control: Control, id: str) -> list[str]:
-        return await control.operations.clear(id, tasks, preview=preview)
+        elements = await control.operations.elements_cleared(id, tasks)
+        names = await control.operations.clear(id, tasks, preview=preview)
+        return [f"{name} ({'{} of {}'.format(*elements[name])})" if name in elements else name for name in names]
 
     names = _with_run(store, run, tenant, work, looks=preview)
     say(f"{'would run' if preview else 'to run'} again: {', '.join(names)}")
@@ -200,33 +212,36 @@ def logs(
     """Print what a task said."""
 
     async def work(control: Control, id: str) -> None:
-        watch = Watch(control.store, id, tasks=[task])
+        name, index = named(await control.operations.record(id), task)
+        watch = Watch(control.store, id, tasks=[name])
         is_last = not follow
         while True:
             glance = await watch.look(is_last=is_last)
-            rows = [row for row in glance.record.tasks if row.task == task]
-            if not rows:
-                hint = did_you_mean(task, {row.task for row in glance.record.tasks})
-                message = f"workflow '{glance.record.run.workflow}' has no task '{task}'{hint}"
-                raise RequestError(message, code="unknown_task", status=404, tasks=[task])
+            tries = {one.key: one.number for one in await control.store.runs.attempts(id)} if glance.said else {}
             for said in glance.said:
-                say(_line(said) if output is Format.TABLE else _json_line(said))
+                if index in (None, said.key.element):
+                    number = tries.get(AttemptKey(*said.key, said.attempt), said.attempt)
+                    say(_line(said, number) if output is Format.TABLE else _json_line(said, number))
             if is_last:
                 return
+            rows = [row for row in glance.record.tasks if row.task == name and index in (None, row.index)]
             is_last = all(row.state.is_terminal for row in rows)
             await control.clock.sleep(control.settings.tick_interval)
 
     try:
         _with_run(store, run, tenant, work, looks=not follow)
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
-def _line(said: Said) -> str:
+def _line(said: Said, number: int) -> str:
+    """Return when, which try, how loud or to which stream, which element, and what."""
+    record = said.record
     element = "" if said.key.element == WHOLE else f"[{said.key.element}] "
-    return f"{moment(said.record.at)} {said.record.level:<7} {element}{one_line(said.record.message, 10_000)}"
+    how = record.level if record.stream == "log" else record.stream
+    return f"{moment(record.at)} #{number} {how:<7} {element}{one_line(record.message, 10_000)}"
 
 
-def _json_line(said: Said) -> str:
+def _json_line(said: Said, number: int) -> str:
     element = None if said.key.element == WHOLE else said.key.element
-    return msgspec.json.encode({"element": element, **msgspec.to_builtins(said.record)}).decode()
+    return msgspec.json.encode({"element": element, "try": number, **msgspec.to_builtins(said.record)}).decode()

@@ -36,7 +36,7 @@ def list_workflows(store: Address = None, output: Output = Format.TABLE, tenant:
     with refusing():
         rows = asyncio.run(read())
     if rows or output is Format.JSON:
-        show_rows(COLUMNS, rows, output)
+        show_rows(COLUMNS, rows, output, spare=["versions", "last run"])
     else:
         say("no workflows")
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from tidemill.engine.workflows.desk import Desk
 from tidemill.engine.workflows.environment import Environment
-from tidemill.engine.workflows.logbook import Logbook
 from tidemill.engine.workflows.notices import Notices
 from tidemill.engine.workflows.operations import Operations, pool_use
 from tidemill.kernel.errors import RequestError
@@ -24,24 +23,17 @@ class RunAccess:
         environment: Environment,
         operations: Operations,
         notices: Notices,
-        logbook: Logbook,
         desk: Callable[[], Desk | None],
     ) -> None:
         self.operations = operations
         self.notices = notices
         self._environment = environment
-        self._logbook = logbook
         self._desk = desk
 
     @property
     def store(self) -> WorkflowStore:
         """Where runs are kept."""
         return self._environment.store
-
-    @property
-    def has_written_logs(self) -> bool:
-        """Whether everything that was said here is in the store."""
-        return self._logbook.is_idle
 
     async def ended(self, run: str) -> None:
         """Return when a run has ended."""
@@ -55,8 +47,8 @@ class RunAccess:
             await self.news(news)
 
     async def news(self, news: asyncio.Event) -> None:
-        """Wait for news; where they come from elsewhere, look every tick all the same."""
-        if self._desk() is not None:
+        """Wait for news; where others may change a run, nobody need tell, so look every tick all the same."""
+        if self._environment.is_alone and self._desk() is not None:
             await news.wait()
             return
         async with asyncio.TaskGroup() as group:
@@ -86,7 +78,7 @@ class RunAccess:
     def _facts(self, desk: Desk, record: RunRecord, task: str) -> Facts:
         run, admissions, places = record.run, desk.allotment.admissions, desk.allotment.places
         active = desk.board.get(run.id)
-        executor = next((row.executor for row in record.tasks if row.task == task), "")
+        executor = next((row.executor for row in record.tasks if row.task == task.partition("[")[0]), "")
         records = [RunRecord(one.run, list(one.rows.values())) for one in desk.board.values()]
         return Facts(
             now=self._environment.clock.now(),
@@ -95,4 +87,5 @@ class RunAccess:
             pool_use=pool_use(records, self._environment.pools),
             capacity=max(0, places.free(executor)) if places.knows(executor) else None,
             set_aside=active.set_aside if active is not None else None,
+            loaded=self.operations.versions(record),
         )

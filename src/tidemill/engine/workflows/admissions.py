@@ -16,7 +16,8 @@ class Admissions:
     def __init__(self) -> None:
         self._running: Counter[Key] = Counter()
         self._filling: Counter[str] = Counter()
-        self._waiting: dict[Key, dict[str, None]] = {}
+        self._waiting: dict[Key, dict[str | None, dict[str, int]]] = {}
+        """By workflow and backfill: queued runs as they came, each with how many of its workflow may run."""
         self.limits: dict[str, int] = {}
         """How many runs of a backfill may run at a time."""
         self.paused: set[Key] = set()
@@ -41,11 +42,14 @@ class Admissions:
         run = after or before
         if run is None:
             return
-        queue = self._waiting.setdefault((run.tenant, run.workflow), {})
+        queues = self._waiting.setdefault((run.tenant, run.workflow), {})
         if after is not None and after.state is RunState.QUEUED:
-            queue[run.id] = None
-        else:
-            queue.pop(run.id, None)
+            queues.setdefault(run.backfill, {})[run.id] = run.max_active
+            return
+        queue = queues.get(run.backfill, {})
+        queue.pop(run.id, None)
+        if not queue:
+            queues.pop(run.backfill, None)
 
     def _count(self, run: RunRow, by: int) -> None:
         self._running[run.tenant, run.workflow] += by
@@ -56,6 +60,13 @@ class Admissions:
         """Return how many runs of a workflow run."""
         return self._running[tenant, workflow]
 
-    def waiting(self, tenant: str, workflow: str, limit: int) -> list[str]:
-        """Return the first queued runs of a workflow, as they came."""
-        return list(islice(self._waiting.get((tenant, workflow), ()), limit))
+    def next_ones(self, tenant: str, workflow: str) -> list[str]:
+        """Return the queued runs of a workflow for which there is room, as they came."""
+        queues = self._waiting.get((tenant, workflow), {})
+        allowed = max((next(iter(queue.values())) for queue in queues.values()), default=0)
+        room = max(0, allowed - self._running[tenant, workflow])
+        found: list[str] = []
+        for backfill, queue in queues.items():
+            free = room if backfill is None else min(room, self.limits.get(backfill, 1) - self._filling[backfill])
+            found += islice(queue, max(0, free))
+        return sorted(found)[:room]

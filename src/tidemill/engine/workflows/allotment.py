@@ -6,6 +6,7 @@ for another node to claim.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from tidemill.engine.workflows.admissions import Admissions
@@ -14,15 +15,12 @@ from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.library import Library
 from tidemill.engine.workflows.places import Places, Waiting
-from tidemill.storage.run_ports import Loaded
 from tidemill.workflows.draft import Draft, Place
-from tidemill.workflows.records import RunRow, TaskRow
+from tidemill.workflows.records import RunRow, TaskRow, VersionKey
 from tidemill.workflows.states import TaskState
 
 Board = dict[str, ActiveRun]
 Rows = Mapping[Place, TaskRow]
-
-CLAIMED = (TaskState.QUEUED, TaskState.RUNNING)
 
 
 class Allotment:
@@ -39,6 +37,8 @@ class Allotment:
         self._crew = crew
         self._nudge = nudge
         self._is_giving = False
+        self._used: Counter[tuple[str, str]] = Counter()
+        """How many places of each tenant's pools are taken, as far as the board tells."""
 
     # -- waiting
 
@@ -50,7 +50,7 @@ class Allotment:
             if row.pool is None or row.pool in self._environment.pools:
                 self.places.offer(active.run.id, row)
 
-    def offer_version(self, version: Loaded) -> None:
+    def offer_version(self, version: VersionKey) -> None:
         """Let the task runs of a version wait for a place, now that its code is here."""
         for active in self._board.values():
             if active.version == version:
@@ -118,19 +118,19 @@ class Allotment:
         if active.is_crowded:
             return 0
         if pool not in known:
-            runs = [one for one in self._board.values() if one.run.tenant == active.run.tenant]
-            taken = sum(row.pool == pool and row.state in CLAIMED for one in runs for row in one.rows.values())
-            known[pool] = self._environment.pools[pool] - taken
+            known[pool] = self._environment.pools[pool] - self._used[active.run.tenant, pool]
         return known[pool]
 
-    def leave(self, before: Rows, after: Rows) -> None:
-        """Let those wait again whose pool has room, now that something has left it, and give them what is free."""
-        if not self._environment.pools:
+    def count_pools(self, active: ActiveRun, before: Rows, after: Rows) -> None:
+        """Take note of what a run takes of pools now; who waits for one that something has left waits for a place."""
+        if not active.has_pools:
             return
-        left = {row.pool for place, row in before.items() if _takes_room(row) and not _takes_room(after.get(place))}
-        for pool in left:
-            self.places.unpark(pool)
-        if left:
+        was, is_now = _use(before), _use(after)
+        for pool in was | is_now:
+            self._used[active.run.tenant, pool] += is_now[pool] - was[pool]
+        if left := [pool for pool in was if was[pool] > is_now[pool]]:
+            for pool in left:
+                self.places.unpark(pool)
             self.give()
 
     # -- giving back
@@ -171,10 +171,11 @@ class Allotment:
 
     def admit_next(self, tenant: str, workflow: str) -> None:
         """Let queued runs of a workflow begin, if they may."""
-        for waiting in self.admissions.waiting(tenant, workflow, limit=16):
+        for waiting in self.admissions.next_ones(tenant, workflow):
             if self.admissions.may_begin(self._board[waiting].run):
                 self._nudge(waiting)
 
 
-def _takes_room(row: TaskRow | None) -> bool:
-    return row is not None and row.pool is not None and row.state in CLAIMED
+def _use(rows: Rows) -> Counter[str]:
+    """Return how many places of each pool task runs take."""
+    return Counter(row.pool for row in rows.values() if row.pool is not None and row.state.is_claimed)

@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tidemill.engine.graphs.checkpoints.audit.finding import Finding, note, span, wrong
-from tidemill.storage.run_ports import Loaded, WorkflowStore
+from tidemill.engine.workflows.owners import HostLiveness
+from tidemill.storage.run_ports import Owner, WorkflowStore
 from tidemill.workflows.plan import WHOLE
 from tidemill.workflows.records import EventRow, RunRecord, TaskRow
 from tidemill.workflows.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
 
 EXAMINED = 1000  # runs, the oldest, whose history is read
 OVERDUE = timedelta(minutes=10)  # after which a node that lives would have seen to it, whatever it is
-CLAIMED = (TaskState.QUEUED, TaskState.RUNNING)
 
 Place = tuple[str, int] | None
 """A task run of a run; None for the run itself."""
@@ -32,12 +32,13 @@ class RunsExamination(msgspec.Struct, frozen=True, kw_only=True):
 async def examine_runs(store: WorkflowStore, now: datetime) -> RunsExamination:
     """Read the runs of a store that was opened or is looked at, and audit them; `now` is the time of whoever asks."""
     active = await store.runs.active()
-    owners = {owner.id for owner in await store.owners.all()}
+    known = await store.owners.all()
+    owners = {owner.id for owner in known}
     records = await store.runs.load([one.run for one in active[:EXAMINED]])
-    findings: list[Finding] = []
+    findings = list(_audit_nodes(len(active), [owner for owner in known if not HostLiveness().is_dead(owner)]))
     for record in records:
         run = record.run
-        if await store.versions.get(Loaded(run.tenant, run.workflow, run.version)) is None:
+        if await store.versions.get(run.version_key) is None:
             findings.append(_without_version(record))
         findings += audit_run(record, await store.runs.events(run.id), owners, now)
     return RunsExamination(active_runs=len(active), findings=findings)
@@ -50,8 +51,17 @@ def audit_run(
     yield from _audit_history(record, history)
     yield from _audit_end(record, now)
     for row in record.tasks:
-        if row.state in CLAIMED:
+        if row.state.is_claimed:
             yield from _audit_claim(record, row, owners, now)
+        elif row.state is TaskState.SCHEDULED and owners:
+            yield from _audit_wait(record, row, now)
+
+
+def _audit_nodes(active: int, living: Collection[Owner]) -> Iterator[Finding]:
+    """Look whether anybody sees to the runs at all."""
+    if active and not living:
+        have = "1 run has" if active == 1 else f"{active:,} runs have"
+        yield note("nodes", f"{have} not ended, and no node is running on this store.", "Start one to go on with them.")
 
 
 def _subject(record: RunRecord) -> str:
@@ -116,6 +126,18 @@ def _audit_end(record: RunRecord, now: datetime) -> Iterator[Finding]:
             _subject(record),
             f"all its tasks have ended, the last one {span(age)} ago, and it is still running.",
             "A node would have ended it by now: start one on this store.",
+        )
+
+
+def _audit_wait(record: RunRecord, row: TaskRow, now: datetime) -> Iterator[Finding]:
+    """Look for a task run that nobody takes."""
+    age = now - row.since if row.since is not None else timedelta(0)
+    if age > OVERDUE:
+        yield note(
+            _subject(record),
+            f"{_name(row)} has been scheduled for {span(age)}, and nobody has taken it.",
+            f"Perhaps it is paused, its pool is full, or no node has version {record.run.version} of its workflow: "
+            "load that, or cancel the run and start it again.",
         )
 
 

@@ -1,11 +1,12 @@
 """Backfills: runs for slots of the past, a few at a time."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
 from tidemill.engine.workflows.environment import Environment
-from tidemill.engine.workflows.operations import Operations, active_states, as_utc
+from tidemill.engine.workflows.operations import Operations, active_states, aware
 from tidemill.engine.workflows.starting import Starter, Wish
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.ids import sortable
@@ -52,8 +53,8 @@ class Backfilling:
 
         With `only_missing=False` slots that have had a run get another one. With `preview` nothing is done.
         """
-        schedule = _schedule(workflow, key)
-        slots = _slots(schedule, as_utc(start, "start"), as_utc(end, "end"))
+        schedule = schedule_of(workflow, key)
+        slots = _slots(schedule, aware(start, "start"), aware(end, "end"))
         if type(limit) is not int or limit < 1:
             raise RequestError(f"limit is a number of runs, at least 1, not {limit!r}", code="invalid_limit")
         present = await self._store.runs.fired_slots(tenant, workflow.name, schedule.key, start, end)
@@ -69,7 +70,14 @@ class Backfilling:
             run = await self._start(tenant, workflow, schedule, slot, backfill.id, is_again=slot in present)
             if run is not None:
                 runs.append(run)
+            if await self._was_cancelled(backfill.id):  # asked after each start: nobody else may have seen this run
+                await self._cancel_runs(runs[-1:])
+                break
         return BackfillPlan(id=backfill.id, workflow=workflow.name, slots=wanted, present=found, runs=tuple(runs))
+
+    async def _was_cancelled(self, id: str) -> bool:
+        backfill = await self._store.backfills.get(id)
+        return backfill is not None and backfill.cancelled_at is not None
 
     async def _start(
         self, tenant: str, workflow: Workflow, schedule: Schedule, slot: datetime, backfill: str, *, is_again: bool
@@ -87,22 +95,28 @@ class Backfilling:
         )
 
     async def cancel(self, id: str) -> int:
-        """Cancel the runs of a backfill that have not ended; return how many they were."""
+        """Make no more runs of a backfill, and cancel those that have not ended; return how many these were."""
         backfill = await self._store.backfills.get(id)
         if backfill is None:
             raise RequestError(f"there is no backfill '{id}'", code="unknown_backfill", status=404, backfill=id)
         await self._store.backfills.put(msgspec.structs.replace(backfill, cancelled_at=self._clock.now()))
         wanted = RunFilter(tenant=backfill.tenant, backfill=id, states=active_states(), limit=LIMIT)
         runs = await self._store.runs.find(wanted)
+        return await self._cancel_runs([run.id for run in runs])
+
+    async def _cancel_runs(self, runs: Sequence[str]) -> int:
+        count = 0
         for run in reversed(runs):  # the newest first, so that none begins because another one made room
             try:
-                await self._operations.cancel(run.id, "its backfill was cancelled")
+                await self._operations.cancel(run, "its backfill was cancelled")
             except RequestError:
                 continue  # it ended meanwhile
-        return len(runs)
+            count += 1
+        return count
 
 
-def _schedule(workflow: Workflow, key: str | None) -> Schedule:
+def schedule_of(workflow: Workflow, key: str | None) -> Schedule:
+    """Return the schedule that a backfill is for; RequestError unless it is clear which."""
     found = [one for one in workflow.schedules if key is None or one.key == key]
     if len(found) == 1:
         return found[0]

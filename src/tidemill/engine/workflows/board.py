@@ -8,10 +8,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tidemill.storage.run_ports import Loaded
 from tidemill.workflows.draft import Draft, Place
 from tidemill.workflows.endings import Ending
-from tidemill.workflows.records import AttemptKey, RunRecord, RunRow, TaskRow
+from tidemill.workflows.records import AttemptKey, RunRecord, RunRow, TaskRow, VersionKey
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import TaskState
 
@@ -36,13 +35,16 @@ class ActiveRun:
     """One run that has not ended."""
 
     __slots__ = (
+        "_mapped_over",
         "asks",
         "failures",
         "grants",
+        "has_pools",
         "is_crowded",
         "is_stale",
         "is_working",
         "outputs",
+        "retries_later",
         "rows",
         "run",
         "set_aside",
@@ -63,6 +65,10 @@ class ActiveRun:
         self.set_aside: str | None = None
         """Why nothing can be done with it at present."""
         self.failures = 0
+        self.retries_later = False
+        """Whether somebody is going to look at it again although nobody asks."""
+        self.has_pools = any(task.pool is not None for task in spec.tasks)
+        self._mapped_over = {task.each for task in spec.tasks}
         self.adopt(record)
 
     def adopt(self, record: RunRecord) -> None:
@@ -76,9 +82,9 @@ class ActiveRun:
         self.rows = rows
 
     @property
-    def version(self) -> Loaded:
+    def version(self) -> VersionKey:
         """The version that it is pinned to."""
-        return Loaded(self.run.tenant, self.run.workflow, self.run.version)
+        return self.run.version_key
 
     def waiting(self) -> list[TaskRow]:
         """Return the task runs that wait for a place."""
@@ -87,6 +93,6 @@ class ActiveRun:
         ]
 
     def keep(self, place: Place, value: bytes) -> None:
-        """Keep an output in mind, if it is small."""
-        if len(value) <= SMALL:
+        """Keep an output in mind, if it is small, or if many are about to need it."""
+        if len(value) <= SMALL or place[0] in self._mapped_over:
             self.outputs[place] = value

@@ -1,27 +1,32 @@
 """Claiming without planning: a node that is not in office takes what the leader has scheduled and it can run.
 
 It asks when it hears that something changed, when a place becomes free, and every tick. It also looks whether what it
-runs is still wanted.
+runs is still wanted, and now and then which versions of workflows no run needs any more.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
+from tidemill.engine.service import never_ending
 from tidemill.engine.wakeups import Alarm
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.library import Library
+from tidemill.engine.workflows.operations import active_states
 from tidemill.engine.workflows.orders import make_order, sources_of
 from tidemill.engine.workflows.places import Places
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.run_ports import Claim, Claimed, Loaded
+from tidemill.storage.run_ports import Claim, Claimed, RunFilter
 from tidemill.telemetry import events
-from tidemill.workflows.draft import key_of
-from tidemill.workflows.endings import Failed, Returned
-from tidemill.workflows.records import AttemptKey, RunRow, TaskError
+from tidemill.workflows.draft import Place, key_of
+from tidemill.workflows.endings import Ending, Failed, Returned
+from tidemill.workflows.records import AttemptKey, RunRow, TaskError, TaskRow, VersionKey
 from tidemill.workflows.spec import WorkflowSpec
 
 logger = logging.getLogger(__name__)
+
+TIDY_EVERY = 60.0  # seconds between looks at which versions are still needed
+_MANY = 1000  # active runs of one workflow: of which versions they are is then not asked any further
 
 
 class Claimer:
@@ -36,25 +41,33 @@ class Claimer:
         self._alarm = alarm
         self._clock = environment.clock
         self._settings = environment.settings
+        self._figures = environment.figures
         self._pools = environment.pools
         self._is_leader = is_leader
         self._places = Places(crew)
+        self._tidied_at = self._clock.monotonic()
         self.is_busy = False
 
     async def run(self) -> None:
         """Claim until cancelled, whenever this node is not in office."""
-        while True:
-            await self._alarm.sleep(self._settings.tick_interval)
-            if self._is_leader():
-                continue
-            self.is_busy = True
-            try:
-                await self._stop_unwanted()
-                await self._claim()
-            except StoreError as error:
-                logger.warning(events.PHASE_FAILED, extra={"phase": "claim", "error": str(error)})
-            finally:
-                self.is_busy = False
+        await never_ending(self._claim_later, self._failed)
+
+    async def _claim_later(self) -> None:
+        await self._alarm.sleep(self._settings.tick_interval)
+        if self._is_leader():
+            return
+        self.is_busy = True
+        try:
+            await self._stop_unwanted()
+            await self._claim()
+            await self._tidy()
+        finally:
+            self.is_busy = False
+
+    def _failed(self, error: Exception) -> None:
+        trace = None if isinstance(error, StoreError) else error
+        self._figures.count("scheduler_phase_errors_total", phase="claim")
+        logger.warning(events.PHASE_FAILED, exc_info=trace, extra={"phase": "claim", "error": str(error)})
 
     async def _stop_unwanted(self) -> None:
         if not self._crew.held:
@@ -68,6 +81,7 @@ class Claimer:
         executors, loaded = self._places.all_free(), self._library.loaded()
         if not executors or not loaded:
             return
+        specs = {version: await self._library.spec(version) for version in loaded}
         claim = Claim(
             owner=self._crew.owner.id,
             executors=executors,
@@ -78,27 +92,62 @@ class Claimer:
         )
         given = await self._store.runs.claim(claim)
         for run, row in given:  # all of them first: from now on each is ours to run, or to hand back
-            self._crew.hold(run, row, await self._spec(run))
+            self._crew.hold(run, row, specs[_version(run)])
+        batches: dict[str, list[Claimed]] = {}
         for claimed in given:
-            await self._take_on(claimed)
+            batches.setdefault(claimed.run.id, []).append(claimed)
+        for batch in batches.values():
+            run = batch[0].run
+            await self._take_on(run, [claimed.task for claimed in batch], specs[_version(run)])
 
-    async def _spec(self, run: RunRow) -> WorkflowSpec:
-        return await self._library.spec(Loaded(run.tenant, run.workflow, run.version))
-
-    async def _take_on(self, claimed: Claimed) -> None:
-        run, row = claimed
+    async def _take_on(self, run: RunRow, rows: Sequence[TaskRow], spec: WorkflowSpec) -> None:
+        """Let claimed task runs of one run be run here; what they take is read once for all of them."""
         try:
-            spec = await self._spec(run)
-            [record] = await self._store.runs.load([run.id])
-            rows = {(one.task, one.index): one for one in record.tasks}
-            stored = await self._store.runs.outputs(run.id, sources_of(spec, row.task))
-            outputs = {(one.key.task, one.key.element): one.value for one in stored}
-            order = make_order(run, row, spec, rows, outputs)
-        except StoreError as error:
-            self._crew.ended(key_of(run.id, row), Returned(f"its inputs could not be read: {error}"))
+            known, outputs = await self._read(run.id, {source for row in rows for source in sources_of(spec, row.task)})
+        except Exception as error:  # whatever it is, what is held and neither run nor reported would be kept for ever
+            for row in rows:
+                self._crew.ended(key_of(run.id, row), _unreadable(error))
             return
-        except Exception as error:  # what cannot be put together cannot be run; the others go on
-            said = TaskError(type(error).__name__, f"its order could not be made: {error}")
-            self._crew.ended(key_of(run.id, row), Failed(error=said, may_retry=False))
+        for row in rows:
+            try:
+                order = make_order(run, row, spec, known, outputs)
+            except Exception as error:  # what cannot be put together cannot be run; the others go on
+                self._crew.ended(key_of(run.id, row), _unmakeable(error))
+            else:
+                await self._crew.take_on(order)
+
+    async def _read(self, run: str, sources: Collection[str]) -> tuple[dict[Place, TaskRow], dict[Place, bytes]]:
+        """Return the task runs of a run, and what some of its tasks returned."""
+        [record] = await self._store.runs.load([run])
+        stored = await self._store.runs.outputs(run, sorted(sources)) if sources else []
+        known = {(one.task, one.index): one for one in record.tasks}
+        return known, {(one.key.task, one.key.element): one.value for one in stored}
+
+    async def _tidy(self) -> None:
+        """Forget the versions of workflows that no run needs any more."""
+        now = self._clock.monotonic()
+        if now - self._tidied_at < TIDY_EVERY:
             return
-        await self._crew.take_on(order)
+        self._tidied_at = now
+        old = self._library.superseded()
+        needed = {_version(held.run) for held in self._crew.held.values()}
+        for tenant, workflow in {(version.tenant, version.workflow) for version in old}:
+            wanted = RunFilter(tenant=tenant, workflow=workflow, states=active_states(), limit=_MANY)
+            active = await self._store.runs.find(wanted)
+            needed |= old if len(active) == _MANY else {_version(run) for run in active}
+        if old - needed:
+            self._library.forget(needed)
+
+
+def _unreadable(error: Exception) -> Ending:
+    """Return how attempts end whose inputs could not be read: handed back, if it is the store that was away."""
+    return Returned(f"its inputs could not be read: {error}") if isinstance(error, StoreError) else _unmakeable(error)
+
+
+def _unmakeable(error: Exception) -> Ending:
+    said = TaskError(type(error).__name__, f"its order could not be made: {error}")
+    return Failed(error=said, may_retry=False)
+
+
+def _version(run: RunRow) -> VersionKey:
+    return VersionKey(run.tenant, run.workflow, run.version)

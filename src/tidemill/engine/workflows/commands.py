@@ -7,8 +7,17 @@ from tidemill.engine.workflows.access import RunAccess
 from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.engine.workflows.logbook import LogReader
 from tidemill.engine.workflows.watching import Glance, Watch
+from tidemill.kernel.durations import Duration, parse
+from tidemill.kernel.errors import RequestError
 from tidemill.workflows.records import TaskKey
 from tidemill.workflows.result import RunResult
+
+
+def _seconds(timeout: Duration) -> float:
+    try:
+        return parse(timeout)
+    except ValueError as error:
+        raise RequestError(f"timeout: {error}", code="invalid_timeout") from None
 
 
 class RunHandle:
@@ -25,9 +34,9 @@ class RunHandle:
         """Return the run and its tasks as they are at this moment."""
         return await self._access.operations.result(self.id)
 
-    async def wait(self, timeout: float | None = None) -> RunResult:
-        """Return the result when the run has ended; TimeoutError after so many seconds, which harms nothing."""
-        async with asyncio.timeout(timeout):
+    async def wait(self, timeout: Duration | None = None) -> RunResult:
+        """Return the result when the run has ended; TimeoutError after so long, which harms nothing."""
+        async with asyncio.timeout(None if timeout is None else _seconds(timeout)):
             await self._access.ended(self.id)
         return await self.state()
 
@@ -70,7 +79,7 @@ class RunHandle:
                 reader = readers.setdefault(key, LogReader(self._access.store.logs, key))
                 async for record in reader.new():
                     yield record
-            if all(row.state.is_terminal for row in rows) and self._access.has_written_logs:
+            if all(row.state.is_terminal for row in rows):  # what was said is written before the end is
                 return
             await self._access.news(news)
 
@@ -81,7 +90,7 @@ class RunHandle:
             news = self._access.notices.next(self.id)
             glance = await watch.look()
             yield glance
-            if glance.record.run.state.is_terminal and self._access.has_written_logs:
+            if glance.record.run.state.is_terminal:
                 yield await watch.look(is_last=True)
                 return
             await asyncio.sleep(every)

@@ -19,14 +19,12 @@ from tidemill.engine.workflows.executors.interface import Executor, LogRecord, O
 from tidemill.engine.workflows.library import Library
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.run_ports import Loaded
 from tidemill.telemetry import events
 from tidemill.workflows.change import Applied
 from tidemill.workflows.draft import Draft, key_of
 from tidemill.workflows.endings import Deferred, Ending, Stopped, Terms
-from tidemill.workflows.records import AttemptKey, RunRow, TaskRow
+from tidemill.workflows.records import AttemptKey, RunRow, TaskRow, VersionKey
 from tidemill.workflows.spec import WorkflowSpec
-from tidemill.workflows.states import TaskState
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +51,19 @@ class Superior(Protocol):
         """Take a report of an attempt; False if its run is not planned here."""
 
 
+class Log(Protocol):
+    """Where what attempts say is kept."""
+
+    def add(self, key: AttemptKey, records: Sequence[LogRecord]) -> None:
+        """Take what an attempt said."""
+
+    def when_written(self, key: AttemptKey, then: Callable[[], None]) -> None:
+        """Call back when everything that an attempt has said is written: at once, if it is."""
+
+    def forget(self, key: AttemptKey) -> None:
+        """Take note that an attempt says nothing more."""
+
+
 class Crew(Reports):
     """Everything that runs here."""
 
@@ -72,7 +83,8 @@ class Crew(Reports):
         self.moved: Callable[[], None] = lambda: None
         self.stirred: Callable[[], None] = lambda: None
         """Called when the first attempt is held after a while without any."""
-        self.log: Callable[[AttemptKey, Sequence[LogRecord]], None] = lambda key, records: None  # noqa: ARG005
+        self.log: Log | None = None
+        """Where what attempts say is kept; None if nowhere."""
         self.dispatcher = Dispatcher(environment, executors, self.ended)
         self._store = environment.store
         self._library = library
@@ -104,7 +116,7 @@ class Crew(Reports):
             if key in living or self.dispatcher.has(key) or not held.is_handed_over
         }
 
-    def terms(self, version: Loaded, task: str) -> Terms:
+    def terms(self, version: VersionKey, task: str) -> Terms:
         """Return on which terms a task is tried again; without its code, not at all."""
         workflow = self._library.workflow(version)
         wired = workflow.wired().tasks.get(task) if workflow is not None else None
@@ -126,6 +138,8 @@ class Crew(Reports):
         held = self.held.pop(key, None)
         if not self.held:
             self.is_busy.clear()
+        if self.log is not None:
+            self.log.forget(key)
         return held
 
     async def take_on(self, order: Order) -> None:
@@ -172,9 +186,16 @@ class Crew(Reports):
             self.reporting -= 1
 
     def logged(self, key: AttemptKey, records: Sequence[LogRecord]) -> None:
-        self.log(key, records)
+        if self.log is not None and key in self.held:  # what code says that was given up is nobody's business
+            self.log.add(key, records)
 
     def ended(self, key: AttemptKey, ending: Ending) -> None:
+        if self.log is None or key not in self.held:
+            self._ended(key, ending)
+        else:  # whoever sees the end then finds everything that was said before
+            self.log.when_written(key, lambda: self._ended(key, ending))
+
+    def _ended(self, key: AttemptKey, ending: Ending) -> None:
         held = self.held.get(key)
         if held is None:  # nobody waits for it any more
             self.moved()
@@ -194,7 +215,7 @@ class Crew(Reports):
             held = self.held.get(key)
             if held is None:
                 return
-            terms = self.terms(Loaded(held.run.tenant, held.run.workflow, held.run.version), key.task)
+            terms = self.terms(held.run.version_key, key.task)
             if isinstance(ending, Deferred):  # its poll cannot be asked from another node: so the task is
                 ending = msgspec.structs.replace(ending, poll=None)
             if not await self._write(held, lambda draft: draft.conclude(key, ending, terms)):
@@ -239,7 +260,7 @@ class Crew(Reports):
         for record in await self._store.runs.load([held.run.id]):
             for row in record.tasks:
                 is_same = (row.task, row.index, row.attempt) == (held.row.task, held.row.index, held.row.attempt)
-                if is_same and row.claimed_by == self.owner.id and row.state in (TaskState.QUEUED, TaskState.RUNNING):
+                if is_same and row.claimed_by == self.owner.id and row.state.is_claimed:
                     held.row = row
                     return True
         return False

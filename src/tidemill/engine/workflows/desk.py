@@ -22,29 +22,34 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidemill.engine.workflows.allotment import CLAIMED, Allotment
+from tidemill.engine.workflows.allotment import Allotment
 from tidemill.engine.workflows.board import ActiveRun, Ask, Step
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
+from tidemill.engine.workflows.handover import Handover
 from tidemill.engine.workflows.library import Library
-from tidemill.engine.workflows.orders import make_order, sources_of
 from tidemill.engine.workflows.polls import Polls
 from tidemill.engine.workflows.timers import Timers
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.run_ports import Loaded
 from tidemill.telemetry import events
 from tidemill.workflows.change import Applied, Change, Fence, Refused
-from tidemill.workflows.draft import Draft, Place, key_of
-from tidemill.workflows.endings import Deferred, Ending, Failed, Returned, Succeeded
-from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow, TaskError, TaskRow
+from tidemill.workflows.draft import Draft, Place
+from tidemill.workflows.endings import Deferred, Ending, Succeeded
+from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow, TaskRow
 from tidemill.workflows.spec import WorkflowSpec
-from tidemill.workflows.states import RunState, TaskState
+from tidemill.workflows.states import RunState
 
 logger = logging.getLogger(__name__)
 
 _AGAIN = Backoff(0.05, 1.0)
 _ASIDE = Backoff(1.0, 60.0)
+
+PAGE = 100  # runs that are read at a time
+PAGES = 5  # that are read before others have their turn
+
+Report = tuple[AttemptKey, Ending]
 
 
 class DeposedError(StoreError):
@@ -70,6 +75,7 @@ class Desk:
         self.allotment = Allotment(environment, self.board, library, crew, self.nudge)
         self.timers = Timers(timed)
         self.polls = Polls(environment.clock, environment.tasks, self._polled)
+        self._handover = Handover(environment, crew)
         self.broken: set[str] = set()
         """Runs with which everything fails, on purpose: for tests."""
         self.working = 0
@@ -120,7 +126,7 @@ class Desk:
         return isinstance(outcome, Applied)
 
     def _new_draft(self, run: RunRow, spec: WorkflowSpec, fire: FireRow | None) -> Draft:
-        return Draft.of_new(run, spec, executor=self._environment.executor, actor=self._crew.owner.id, fire=fire)
+        return Draft.of_new(run, spec, executor_of=self._environment.executor_of, actor=self._crew.owner.id, fire=fire)
 
     def report(self, key: AttemptKey, ending: Ending) -> bool:
         """Take a report of an attempt; False if its run is not on the desk."""
@@ -160,20 +166,25 @@ class Desk:
             active.is_stale = True
             self.nudge(run)
 
-    async def refresh(self) -> None:
-        """Make the board hold exactly the runs that are active, reading those that are new or have changed."""
+    async def refresh(self) -> bool:
+        """Make the board hold exactly the runs that are active, reading those that are new or have changed.
+
+        Return whether it does: many new ones are read a few at a time, so that others have their turns in between.
+        """
         known = set(self.board)  # what is made while the store answers is not in its answer, and yet there
         revisions = dict(await self._store.runs.active())
         for run in known - revisions.keys():
             if run in self.board and not self.board[run].is_working:
                 self.look_again(run)  # it has ended elsewhere: what of it runs here is stopped
         fresh = [run for run in revisions if run not in self.board]
-        for record in await self._store.runs.load(fresh) if fresh else ():
-            await self._put_on(record.run, {(row.task, row.index): row for row in record.tasks})
+        for first in range(0, min(len(fresh), PAGES * PAGE), PAGE):
+            for record in await self._store.runs.load(fresh[first : first + PAGE]):
+                await self._put_on(record.run, {(row.task, row.index): row for row in record.tasks})
         for run, revision in revisions.items():
             active = self.board.get(run)
             if active is not None and active.run.revision < revision and not active.is_working:
                 self.look_again(run)
+        return len(fresh) <= PAGES * PAGE
 
     async def _put_on(self, run: RunRow, rows: dict[Place, TaskRow]) -> None:
         if run.id in self.board or run.state.is_terminal:
@@ -183,6 +194,7 @@ class Desk:
         active = ActiveRun(RunRecord(run, list(rows.values())), spec)
         self.board[run.id] = active
         self.allotment.admissions.note(None, run)
+        self.allotment.count_pools(active, {}, active.rows)
         if not spec.tasks:
             active.set_aside = "its version cannot be read"
         self.allotment.offer(active, active.waiting())
@@ -191,7 +203,7 @@ class Desk:
 
     async def _spec_or_nothing(self, run: RunRow) -> WorkflowSpec:
         try:
-            return await self._library.spec(Loaded(run.tenant, run.workflow, run.version))
+            return await self._library.spec(run.version_key)
         except StoreError:
             raise
         except Exception as error:  # a spec that cannot be read is the problem of its runs alone
@@ -200,8 +212,12 @@ class Desk:
 
     def wake_due(self) -> None:
         """Plan the runs in which a retry or a deferral is over."""
-        for run in self.timers.due(self._clock.now()):
-            self.nudge(run)
+        now = self._clock.now()
+        for run in self.timers.due(now):
+            if (active := self.board.get(run)) is not None:
+                later = [row for row in active.rows.values() if row.wake_at is not None and row.wake_at > now]
+                self.timers.remember(run, later)
+                self.nudge(run)
 
     def close(self) -> None:
         """Leave everything as it is; reports that were not written yet are written without a plan."""
@@ -267,7 +283,7 @@ class Desk:
         before = active.rows
         active.adopt(record)
         self._stop_unwanted(active, active.rows)
-        self.allotment.leave(before, active.rows)
+        self.allotment.count_pools(active, before, active.rows)
         active.outputs.clear()
         if not active.spec.tasks:
             active.spec = await self._library.spec(active.version)
@@ -292,7 +308,7 @@ class Desk:
             self._tasks.start("stop attempts", self._crew.stop(gone, "no longer wanted"))
 
     def _is_ours(self, row: TaskRow | None, key: AttemptKey) -> bool:
-        is_current = row is not None and row.attempt == key.attempt and row.state in CLAIMED
+        is_current = row is not None and row.attempt == key.attempt and row.state.is_claimed
         return is_current and row is not None and row.claimed_by == self._crew.owner.id
 
     async def _advance(self, active: ActiveRun, asks: list[Ask]) -> None:
@@ -300,7 +316,8 @@ class Desk:
             raise RuntimeError("broken on purpose")
         draft = Draft(active.run, active.rows, active.spec, now=self._clock.now(), actor=self._crew.owner.id)
         answers = [ask.step(draft) for ask in asks]
-        if not isinstance(await self._make(active, draft, asks), Applied):
+        reported = [ask.report for ask, answer in zip(asks, answers, strict=True) if ask.report is not None and answer]
+        if not isinstance(await self._make(active, draft, asks, reported), Applied):
             active.asks = asks + active.asks
             return
         _answer(asks, answers)
@@ -308,12 +325,15 @@ class Desk:
             if ask.report is not None and not is_current:
                 self._crew.too_late(*ask.report)
 
-    async def _make(self, active: ActiveRun, draft: Draft, asks: Collection[Ask] = ()) -> Applied | Refused:
-        """Plan a draft, claim what became ready and has a place, and write all of it."""
+    async def _make(
+        self, active: ActiveRun, draft: Draft, asks: Collection[Ask] = (), reported: Collection[Report] = ()
+    ) -> Applied | Refused:
+        """Plan a draft, claim what became ready and has a place, and write all of it; `reported` is what it holds."""
         before = active.run
         if self.allotment.admissions.may_begin(draft.run):
             draft.admit()
-        draft.plan(held=self.polls.places(before.id))
+        if _may_follow(draft, asks):
+            draft.plan(held=self.polls.places(before.id, draft.rows))
         self.allotment.admissions.note(before, draft.run)
         claimed = self.allotment.claim(active, draft)
         if draft.is_empty:
@@ -326,7 +346,8 @@ class Desk:
             self._take_back(active, draft, claimed)
             raise
         if isinstance(outcome, Applied):
-            await self._adopt(active, draft, claimed, outcome, asks)
+            self._done_with(asks)
+            await self._adopt(active, draft, claimed, outcome, reported)
         else:
             self._take_back(active, draft, claimed)
             self._refused(active, outcome)
@@ -340,7 +361,7 @@ class Desk:
     # -- after the change
 
     async def _adopt(
-        self, active: ActiveRun, draft: Draft, claimed: list[TaskRow], applied: Applied, asks: Collection[Ask]
+        self, active: ActiveRun, draft: Draft, claimed: list[TaskRow], applied: Applied, reported: Collection[Report]
     ) -> None:
         is_alone, before = applied.revision <= active.run.revision + 1, active.rows
         active.put(replace(draft.run, revision=applied.revision), draft.rows)
@@ -348,9 +369,8 @@ class Desk:
         if not is_alone:  # what somebody else did meanwhile is in the revision, but not in these rows
             self.look_again(active.run.id)
         self.timers.remember(active.run.id, draft.put_off)
-        self._done_with(asks)
-        self._keep(active, asks)
-        self.allotment.leave(before, active.rows)
+        self._keep(active, reported)
+        self.allotment.count_pools(active, before, active.rows)
         for row in claimed:
             self._crew.hold(active.run, row, active.spec)
         if active.run.state.is_terminal:
@@ -358,7 +378,7 @@ class Desk:
         self._changed(active.run.id)
         for row in claimed:
             try:
-                await self._take_on(active, row)
+                await self._handover.take_on(active, row)
             finally:
                 self.allotment.unclaim(active, [row])  # not before: the place was promised until it was taken
 
@@ -367,43 +387,14 @@ class Desk:
             if ask.report is not None:
                 self._crew.let_go(ask.report[0])
 
-    def _keep(self, active: ActiveRun, asks: Collection[Ask]) -> None:
+    def _keep(self, active: ActiveRun, reported: Collection[Report]) -> None:
         """Keep in mind what was reported and may be needed soon."""
-        for ask in asks:
-            if ask.report is None:
-                continue
-            key, ending = ask.report
-            row = active.rows.get((key.task, key.element))
-            if row is not None:
-                self._figures.count("tasks_total", state=row.state)
+        for key, ending in reported:
+            self._figures.count("tasks_total", state=active.rows[key.task, key.element].state)
             if isinstance(ending, Succeeded):
                 active.keep((key.task, key.element), ending.value)
             if isinstance(ending, Deferred) and ending.poll is not None:
-                self.polls.add(active.run.id, (key.task, key.element), ending.poll, ending.every)
-
-    async def _take_on(self, active: ActiveRun, row: TaskRow) -> None:
-        """Let a claimed task run be run here."""
-        try:
-            outputs = await self._outputs(active, row.task)
-            order = make_order(active.run, row, active.spec, active.rows, outputs)
-        except StoreError as error:
-            self._crew.ended(key_of(active.run.id, row), Returned(f"its inputs could not be read: {error}"))
-            return
-        except Exception as error:  # what cannot be put together cannot be run; the others go on
-            said = TaskError(type(error).__name__, f"its order could not be made: {error}")
-            self._crew.ended(key_of(active.run.id, row), Failed(error=said, may_retry=False))
-            return
-        await self._crew.take_on(order)
-
-    async def _outputs(self, active: ActiveRun, task: str) -> Mapping[Place, bytes]:
-        sources = sources_of(active.spec, task)
-        if not sources:
-            return {}
-        wanted = [place for place, row in active.rows.items() if place[0] in sources and row.state is TaskState.SUCCESS]
-        if all(place in active.outputs for place in wanted):
-            return active.outputs
-        stored = await self._store.runs.outputs(active.run.id, sources)
-        return {(row.key.task, row.key.element): row.value for row in stored}
+                self.polls.add(key, ending.poll, ending.every)
 
     def _ended(self, active: ActiveRun) -> None:
         """Take leave of a run that has ended, here or elsewhere."""
@@ -419,9 +410,10 @@ class Desk:
         if self.board.pop(run.id, None) is None:
             return
         self.allotment.take_back(active)
-        self.allotment.leave(active.rows, {})
+        self.allotment.count_pools(active, active.rows, {})
         self.allotment.admissions.note(run, None)
         self.polls.drop(run.id)
+        self.timers.forget(run.id)
         if run.state is not RunState.QUEUED:
             self.allotment.admit_next(run.tenant, run.workflow)
 
@@ -453,10 +445,13 @@ class Desk:
         logger.error(events.RUN_SET_ASIDE, exc_info=error, extra={"run": active.run.id, "reason": active.set_aside})
         _refuse(asks, error)
         self._hand_back(asks)
-        self._tasks.start(f"run: {active.run.id} again", self._try_later(active))
+        if not active.retries_later:
+            active.retries_later = True
+            self._tasks.start(f"run: {active.run.id} again", self._try_later(active))
 
     async def _try_later(self, active: ActiveRun) -> None:
         await self._clock.sleep(_ASIDE.delay(active.failures))
+        active.retries_later = False
         if self.board.get(active.run.id) is active:
             self.nudge(active.run.id)
 
@@ -472,8 +467,16 @@ class Desk:
             if ask.report is not None:
                 self._crew.report(*ask.report)
 
-    def _polled(self, run: str, place: Place) -> None:
-        self.ask(run, lambda draft: draft.wake(place))
+    def _polled(self, key: AttemptKey) -> None:
+        self.ask(key.run, lambda draft: draft.wake(key))
+
+
+def _may_follow(draft: Draft, asks: Collection[Ask]) -> bool:
+    """Return whether a plan could say anything: not if all that happened is that some of many elements ended."""
+    ended = [ask.report[0] for ask in asks if ask.report is not None]
+    if not ended or len(ended) < len(asks):
+        return True
+    return any(key.element == WHOLE or not draft.has_open_element(key.task) for key in ended)
 
 
 def _refuse(asks: Collection[Ask], error: Exception) -> None:

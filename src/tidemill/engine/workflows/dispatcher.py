@@ -7,6 +7,7 @@ attempts in it are known to be nobody's.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from tidemill.engine.workflows.environment import Environment
@@ -34,6 +35,7 @@ class Dispatcher:
         self._size = max(1, environment.settings.dispatch_queue)
         self._queue: asyncio.Queue[tuple[Order, float]] = asyncio.Queue()
         self._keys: set[AttemptKey] = set()
+        self._pending: Counter[str] = Counter()
         self._in_hand = 0
         self._moved: Callable[[], None] = lambda: None
 
@@ -53,6 +55,10 @@ class Dispatcher:
         """Whether nothing waits and nothing is being handed over."""
         return self._queue.empty() and not self._in_hand
 
+    def pending(self, executor: str) -> int:
+        """Return how many orders an executor is still to be handed."""
+        return self._pending[executor]
+
     def has(self, key: AttemptKey) -> bool:
         """Return whether an attempt waits here, or is being handed over."""
         return key in self._keys
@@ -63,6 +69,7 @@ class Dispatcher:
             await self._hand_over(order, self._clock.monotonic())
         else:
             self._keys.add(order.key)
+            self._pending[order.executor] += 1
             self._queue.put_nowait((order, self._clock.monotonic()))
             self._figures.read("dispatch_queue_depth", self._queue.qsize())
 
@@ -70,7 +77,7 @@ class Dispatcher:
         """Give back what waits: it was never begun."""
         while not self._queue.empty():
             order, _ = self._queue.get_nowait()
-            self._keys.discard(order.key)
+            self._forget(order)
             self._ended(order.key, Returned("the node is closing"))
         self._figures.read("dispatch_queue_depth", 0)
 
@@ -90,9 +97,13 @@ class Dispatcher:
         try:
             await self._hand_over(order, since)
         finally:
-            self._keys.discard(order.key)
+            self._forget(order)
             self._in_hand -= 1
             self._moved()
+
+    def _forget(self, order: Order) -> None:
+        self._keys.discard(order.key)
+        self._pending[order.executor] -= 1
 
     async def _hand_over(self, order: Order, since: float) -> None:
         try:

@@ -1,6 +1,6 @@
 """What every part of the workflow engine shares on one node: time, settings, store, figures, tasks, and who we are."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from random import Random
 
 import msgspec
@@ -11,6 +11,7 @@ from tidemill.engine.workflows.owners import Liveness
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.run_ports import Owner, WorkflowStore
+from tidemill.workflows.spec import TaskSpec
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,5 +29,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[str, int]
     is_alone: bool
     """Whether nobody else can change what is stored."""
+    served: Collection[str] | None = None
+    """The executors that tasks may name, if for all others the node's own stands in; None if none does."""
     chance: Random = msgspec.field(default_factory=Random)
     """Where the jitter of retries comes from."""
+
+    def executor_of(self, task: TaskSpec) -> str:
+        """Return where a task runs: at the executor that it names, or at the node's own."""
+        named = task.executor
+        return self.executor if named is None or (self.served is not None and named not in self.served) else named

@@ -2,6 +2,7 @@
 
 import logging
 
+from tidemill.engine.service import never_ending
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
 from tidemill.kernel.errors import StoreError
@@ -19,17 +20,26 @@ class Heartbeats:
         self._clock = environment.clock
         self._settings = environment.settings
         self._figures = environment.figures
+        self.is_beating = False
+        """Whether the store is being told what lives here."""
 
     async def run(self) -> None:
         """Beat until cancelled, while there is anything to beat for."""
-        while True:
-            await self._crew.is_busy.wait()
-            await self._clock.sleep(self._settings.heartbeat_interval)
-            try:
-                await self.beat()
-            except StoreError as error:
-                self._figures.count("heartbeat_errors_total")
-                logger.warning(events.HEARTBEAT_FAILED, extra={"error": str(error)})
+        await never_ending(self._beat_later, self._failed)
+
+    async def _beat_later(self) -> None:
+        await self._crew.is_busy.wait()
+        await self._clock.sleep(self._settings.heartbeat_interval)
+        self.is_beating = True
+        try:
+            await self.beat()
+        finally:
+            self.is_beating = False
+
+    def _failed(self, error: Exception) -> None:
+        trace = None if isinstance(error, StoreError) else error
+        self._figures.count("heartbeat_errors_total")
+        logger.warning(events.HEARTBEAT_FAILED, exc_info=trace, extra={"error": str(error)})
 
     async def beat(self) -> None:
         """Renew the leases of what lives, or waits to be handed over, and stop what is not ours any more."""

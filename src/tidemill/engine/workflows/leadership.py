@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from tidemill.engine.service import never_ending
 from tidemill.engine.wakeups import Alarm
 from tidemill.engine.workflows.environment import Environment
 from tidemill.kernel.errors import StoreError
@@ -46,19 +47,23 @@ class Leadership:
 
     async def run(self, serve: Callable[[Fence], Coroutine[Any, Any, None]]) -> None:
         """Campaign until cancelled; while in office, `serve`, which is cancelled when the office is lost."""
-        while True:
-            term = await self._campaign()
-            try:
-                async with asyncio.TaskGroup() as group:
-                    service = group.create_task(serve(term), name="leader: serve")
-                    await self._hold(term)
-                    service.cancel()
-            except Exception:  # whatever ended the service, somebody must plan: this node tries again
-                self._figures.count("scheduler_phase_errors_total", phase="office")
-                logger.exception(events.PHASE_FAILED, extra={"phase": "office"})
-            finally:
-                self.term = None
-                logger.info(events.LEADERSHIP_LOST, extra={"epoch": term.epoch})
+        await never_ending(lambda: self._serve_a_term(serve), self._failed)
+
+    async def _serve_a_term(self, serve: Callable[[Fence], Coroutine[Any, Any, None]]) -> None:
+        term = await self._campaign()
+        try:
+            async with asyncio.TaskGroup() as group:
+                service = group.create_task(serve(term), name="leader: serve")
+                await self._hold(term)
+                service.cancel()
+        finally:
+            self.term = None
+            logger.info(events.LEADERSHIP_LOST, extra={"epoch": term.epoch})
+
+    def _failed(self, error: Exception) -> None:
+        """Take note that something ended a term, or a campaign: somebody must plan, so this node tries again."""
+        self._figures.count("scheduler_phase_errors_total", phase="office")
+        logger.error(events.PHASE_FAILED, exc_info=error, extra={"phase": "office"})
 
     def step_down(self, term: Fence) -> None:
         """Leave a term of which somebody has learned that it is over."""

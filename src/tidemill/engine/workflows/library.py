@@ -4,25 +4,26 @@ import msgspec
 
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
-from tidemill.storage.run_ports import Loaded, Version, Versions
+from tidemill.storage.run_ports import Version, Versions
+from tidemill.workflows.records import VersionKey
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.workflow import Workflow
 
 
 class Library:
-    """Loaded workflows by tenant and name, and older versions of them that are still needed."""
+    """VersionKey workflows by tenant and name, and older versions of them that are still needed."""
 
     def __init__(self, versions: Versions, clock: Clock) -> None:
         self._versions = versions
         self._clock = clock
-        self._current: dict[tuple[str, str], Loaded] = {}
-        self._loaded: dict[Loaded, Workflow] = {}
-        self._specs: dict[Loaded, WorkflowSpec] = {}
+        self._current: dict[tuple[str, str], VersionKey] = {}
+        self._loaded: dict[VersionKey, Workflow] = {}
+        self._specs: dict[VersionKey, WorkflowSpec] = {}
 
-    async def put(self, tenant: str, workflow: Workflow) -> Loaded:
+    async def put(self, tenant: str, workflow: Workflow) -> VersionKey:
         """Make a workflow the one of its name; runs of the version before go on with that."""
         spec = workflow.wired().spec
-        key = Loaded(tenant, workflow.name, spec.version)
+        key = VersionKey(tenant, workflow.name, spec.version)
         encoded = msgspec.json.encode(spec)
         await self._versions.put(Version(key=key, spec=encoded, seen_at=self._clock.now()))
         self._loaded[key] = workflow
@@ -34,29 +35,33 @@ class Library:
         """Let no new run begin; its versions stay until `forget`."""
         self._current.pop((tenant, name), None)
 
-    def forget(self, needed: set[Loaded]) -> None:
+    def forget(self, needed: set[VersionKey]) -> None:
         """Forget versions that are not current and that nobody needs."""
         keep = needed | set(self._current.values())
         self._loaded = {key: workflow for key, workflow in self._loaded.items() if key in keep}
         self._specs = {key: spec for key, spec in self._specs.items() if key in keep}
 
-    def current(self, tenant: str, name: str) -> Loaded | None:
+    def superseded(self) -> set[VersionKey]:
+        """Return the versions that are known here, but not current: only runs that have begun may need them."""
+        return (self._loaded.keys() | self._specs.keys()) - set(self._current.values())
+
+    def current(self, tenant: str, name: str) -> VersionKey | None:
         """Return the version that new runs get."""
         return self._current.get((tenant, name))
 
-    def currents(self) -> list[tuple[Loaded, Workflow]]:
+    def currents(self) -> list[tuple[VersionKey, Workflow]]:
         """Return every loaded workflow in its current version."""
         return [(key, self._loaded[key]) for key in self._current.values()]
 
-    def workflow(self, key: Loaded) -> Workflow | None:
+    def workflow(self, key: VersionKey) -> Workflow | None:
         """Return the code of a version, if it is loaded here."""
         return self._loaded.get(key)
 
-    def loaded(self) -> list[Loaded]:
+    def loaded(self) -> list[VersionKey]:
         """Return every version whose code is loaded here."""
         return list(self._loaded)
 
-    async def spec(self, key: Loaded) -> WorkflowSpec:
+    async def spec(self, key: VersionKey) -> WorkflowSpec:
         """Return the structure of a version, also of one that is not loaded here."""
         if key not in self._specs:
             version = await self._versions.get(key)

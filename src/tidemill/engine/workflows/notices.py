@@ -1,13 +1,15 @@
 """Who waits for news of a run, and the telling."""
 
 import asyncio
+from weakref import WeakValueDictionary
 
 
 class Notices:
     """News of runs, for those who wait for them in this process."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, asyncio.Event] = {}
+        self._waiting: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        """By run, as long as somebody has it in hand."""
 
     def tell(self, run: str) -> None:
         """Wake those who wait for news of a run."""
@@ -21,4 +23,6 @@ class Notices:
 
     def next(self, run: str) -> asyncio.Event:
         """Return what is set at the next news of a run."""
-        return self._waiting.setdefault(run, asyncio.Event())
+        if (event := self._waiting.get(run)) is None:
+            event = self._waiting[run] = asyncio.Event()
+        return event

@@ -1,4 +1,4 @@
-"""What people do with runs and workflows: look, ask why, cancel, clear, annotate, pause, backfill.
+"""What people do with runs: look, ask why, cancel, clear, annotate.
 
 All of it goes through the store, so it works on any node, and without one: whoever plans sees the change.
 """
@@ -11,16 +11,18 @@ import msgspec
 
 from tidemill.engine.workflows.executors.runner import Runner
 from tidemill.engine.workflows.library import Library
+from tidemill.engine.workflows.owners import HostLiveness, Liveness
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError, RequestError
-from tidemill.storage.run_ports import Loaded, Note, WorkflowStore
+from tidemill.storage.run_ports import Note, RunFilter, WorkflowStore
 from tidemill.workflows.change import Applied, Change
-from tidemill.workflows.clearing import Intervention, cancel, clear, clearing
-from tidemill.workflows.records import OutputRow, RunRecord, TaskKey
+from tidemill.workflows.clearing import Intervention, cancel, clear, clearing, elements_cleared
+from tidemill.workflows.records import OutputRow, RunRecord, TaskKey, VersionKey
 from tidemill.workflows.result import RunResult, errors_of, result_of
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 from tidemill.workflows.why import Facts, why
+from tidemill.workflows.workflow import Workflow
 
 ATTEMPTS = 20  # at a change that others get ahead of
 
@@ -38,13 +40,15 @@ class Operations:
         *,
         actor: str,
         touched: Callable[[str], None] = lambda run: None,  # noqa: ARG005
+        liveness: Liveness | None = None,
     ) -> None:
         self._store = store
         self._library = library
         self._clock = clock
         self._actor = actor
         self._touched = touched
-        self._runners: dict[Loaded, Runner] = {}
+        self._liveness = liveness or HostLiveness()
+        self._runners: dict[VersionKey, tuple[Workflow, Runner]] = {}
 
     # -- looking
 
@@ -67,12 +71,23 @@ class Operations:
         return result_of(arranged, errors_of(attempts), self._decoded(record, stored), mapped)
 
     def _decoded(self, record: RunRecord, stored: Collection[OutputRow]) -> dict[TaskKey, Any]:
-        version = Loaded(record.run.tenant, record.run.workflow, record.run.version)
+        version = record.run.version_key
         workflow = self._library.workflow(version)
         if workflow is None:  # its code is not here: plain values are better than none
             return {row.key: msgspec.msgpack.decode(row.value) for row in stored}
-        runner = self._runners.setdefault(version, Runner(workflow))
+        runner = self._runner(version, workflow)
         return {row.key: runner.value(row.key.task, row.value) for row in stored}
+
+    def _runner(self, version: VersionKey, workflow: Workflow) -> Runner:
+        """Return what reads the values of a version; of versions that are loaded here no more, none is kept."""
+        made_for, runner = self._runners.get(version, (None, None))
+        if runner is None or made_for is not workflow:
+            self._runners = {
+                key: kept for key, kept in self._runners.items() if self._library.workflow(key) is not None
+            }
+            runner = Runner(workflow)
+            self._runners[version] = workflow, runner
+        return runner
 
     async def why(self, run: str, task: str, facts: Surroundings | None = None) -> list[str]:
         """Return why a task has not run, one sentence per reason."""
@@ -82,10 +97,23 @@ class Operations:
 
     async def _facts(self, record: RunRecord) -> Facts:
         paused = (record.run.tenant, record.run.workflow) in await self._store.schedules.paused()
-        return Facts(now=self._clock.now(), paused=paused, capacity=1)
+        running = RunFilter(
+            tenant=record.run.tenant,
+            workflow=record.run.workflow,
+            states=[RunState.RUNNING],
+            limit=record.run.max_active + 1,
+        )
+        others = [row for row in await self._store.runs.find(running) if row.id != record.run.id]
+        nodes = sum(not self._liveness.is_dead(owner) for owner in await self._store.owners.all())
+        return Facts(now=self._clock.now(), paused=paused, active_runs=len(others), capacity=1, nodes=nodes)
+
+    def versions(self, record: RunRecord) -> list[str]:
+        """Return the versions of a run's workflow whose code is here."""
+        of = record.run.tenant, record.run.workflow
+        return [one.version for one in self._library.loaded() if (one.tenant, one.workflow) == of]
 
     async def _spec(self, record: RunRecord) -> WorkflowSpec:
-        return await self._library.spec(Loaded(record.run.tenant, record.run.workflow, record.run.version))
+        return await self._library.spec(record.run.version_key)
 
     # -- acting
 
@@ -105,6 +133,11 @@ class Operations:
         if not preview:
             await self._intervene(run, "cleared", lambda found, by: clearing(found, spec, tasks, by))
         return names
+
+    async def elements_cleared(self, run: str, tasks: Collection[str] | None) -> dict[str, tuple[int, int]]:
+        """Return how many elements of each mapped task that `clear` names would run again, and how many it has."""
+        record = await self.record(run)
+        return elements_cleared(record, await self._spec(record), tasks)
 
     async def _intervene(self, run: str, reason: str, change: Callable[[RunRecord, Intervention], Change]) -> None:
         for _ in range(ATTEMPTS):
@@ -141,12 +174,11 @@ def open_tasks(record: RunRecord) -> list[str]:
 
 def pool_use(records: Collection[RunRecord], pools: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """Return how many places of each pool are taken, and how many there are."""
-    claimed = (TaskState.QUEUED, TaskState.RUNNING)
-    taken = [row.pool for record in records for row in record.tasks if row.state in claimed]
+    taken = [row.pool for record in records for row in record.tasks if row.state.is_claimed]
     return {pool: (taken.count(pool), slots) for pool, slots in pools.items()}
 
 
-def as_utc(moment: datetime, what: str) -> datetime:
+def aware(moment: datetime, what: str) -> datetime:
     """Return a moment that somebody gave; RequestError unless it says which zone it is in."""
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         message = f"{what} is an aware datetime, such as datetime(2026, 1, 1, tzinfo=UTC), not {moment!r}"

@@ -15,6 +15,8 @@ from typing import Protocol
 from tidemill.kernel.ids import incarnation
 from tidemill.storage.run_ports import Owner
 
+_UNKNOWN = "unknown"
+"""When a process began that is there, but is not shown to us."""
 _START_TIME = 19  # field of /proc/PID/stat after the name in brackets, which may hold spaces
 
 
@@ -30,7 +32,10 @@ class HostLiveness(Liveness):
 
     def is_dead(self, owner: Owner) -> bool:
         is_visible = (owner.host, owner.boot) == (_host(), _boot())
-        return is_visible and _started(owner.pid) != owner.started
+        if not is_visible:
+            return False
+        started = _started(owner.pid)
+        return not started or (started != owner.started and _UNKNOWN not in (started, owner.started))
 
 
 def this_process(at: datetime) -> Owner:
@@ -56,12 +61,12 @@ def _started(pid: int) -> str:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     except OSError:
-        return "" if not _exists(pid) else "unknown"
+        return _UNKNOWN if _exists(pid) else ""
     return "" if fields[0] == "Z" else fields[_START_TIME]
 
 
 def _exists(pid: int) -> bool:
-    """Return whether there is such a process, on hosts that have no /proc."""
+    """Return whether there is such a process, where /proc does not show it, or does not exist."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

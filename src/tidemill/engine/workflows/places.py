@@ -1,7 +1,7 @@
 """Places to run at: which of the task runs that wait gets the next one that is free.
 
 Highest priority first, then older runs, so that what was begun is finished, then whoever has waited longest. A place
-that was given is reserved until the claim is written, so that no two are given the same.
+that was given is reserved until it is taken, so that no two are given the same.
 """
 
 from collections import Counter
@@ -30,6 +30,7 @@ class Places:
         self._executors = crew.executors
         self._reserved: Counter[str] = Counter()
         self._waiting: dict[str, list[tuple[int, str, float, int, Waiting]]] = {}
+        self._known: set[Waiting] = set()
         self._parked: dict[str, list[tuple[Waiting, TaskRow]]] = {}
         self._order = count()
 
@@ -46,19 +47,22 @@ class Places:
         one = self._executors[executor]
         if self._crew.is_closing:
             return 0
-        free = one.capacity() if one.is_immediate else min(one.capacity(), self._crew.dispatcher.room)
-        return free - self._reserved[executor]
+        dispatcher = self._crew.dispatcher
+        free = one.capacity() - dispatcher.pending(executor)
+        return (free if one.is_immediate else min(free, dispatcher.room)) - self._reserved[executor]
 
     def all_free(self) -> dict[str, int]:
         """Return how many more each executor could be given now."""
         return {name: free for name in self._executors if (free := self.free(name)) > 0}
 
     def offer(self, run: str, row: TaskRow) -> None:
-        """Let a scheduled task run wait for a place."""
+        """Let a scheduled task run wait for a place, if it does not already."""
         since = row.since.timestamp() if row.since is not None else 0.0
         waiting = Waiting(run, (row.task, row.index))
-        rank = -row.priority, run, since, next(self._order), waiting
-        heappush(self._waiting.setdefault(row.executor, []), rank)
+        if waiting not in self._known:
+            self._known.add(waiting)
+            rank = -row.priority, run, since, next(self._order), waiting
+            heappush(self._waiting.setdefault(row.executor, []), rank)
 
     def park(self, run: str, row: TaskRow) -> None:
         """Set a task run aside whose pool is full, until something leaves the pool."""
@@ -78,6 +82,7 @@ class Places:
                 continue
             while waiting and only in (None, waiting[0][-1].run) and self.free(executor) > 0:
                 found = heappop(waiting)[-1]
+                self._known.discard(found)
                 if is_wanted(found):
                     self._reserved[executor] += 1
                     yield found
@@ -92,9 +97,3 @@ class Places:
     def release(self, executor: str) -> None:
         """Give a reserved place back: it was taken, or is not needed."""
         self._reserved[executor] -= 1
-
-    def clear(self) -> None:
-        """Forget who waits, and who was promised a place."""
-        self._waiting.clear()
-        self._parked.clear()
-        self._reserved.clear()

@@ -13,10 +13,11 @@ from tidemill.engine.service import stop
 from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.library import Library
 from tidemill.engine.workflows.starting import Starter, Wish, digest_of
-from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe, is_cut_off
 from tidemill.kernel.concurrency import in_thread
 from tidemill.kernel.errors import OperationError, TidemillError
 from tidemill.telemetry import events
+from tidemill.telemetry.streaks import Streaks
 from tidemill.workflows.definition import Fire, Trigger
 from tidemill.workflows.workflow import Workflow
 
@@ -46,6 +47,7 @@ class Pollers:
         self.asking = 0
         """How many triggers are being asked."""
         self._polled: dict[tuple[str, str], tuple[Trigger, asyncio.Task[None]]] = {}
+        self._streaks = Streaks()
 
     async def sync(self) -> None:
         """Ask the triggers that loaded workflows name, and no others."""
@@ -53,6 +55,7 @@ class Pollers:
         for key, (trigger, task) in list(self._polled.items()):
             if wanted.get(key) is not trigger:
                 del self._polled[key]
+                self._streaks.end(key)
                 await stop(task)
         for key in wanted.keys() - self._polled.keys():
             task = self._tasks.start(f"trigger: {key[1]}", self._poll(key[0], wanted[key]))
@@ -75,23 +78,38 @@ class Pollers:
 
     async def _poll(self, tenant: str, trigger: Trigger) -> None:
         while True:
-            if any(not self._is_paused(tenant, one.name) for one in self._subscribers(tenant, trigger)):
-                await self._ask_safely(tenant, trigger)
+            await self._ask_safely(tenant, trigger)
             await self._clock.sleep(trigger.every)
 
     async def _ask_safely(self, tenant: str, trigger: Trigger) -> None:
-        self._figures.count("trigger_polls_total")
         self.asking += 1
         try:
-            if (fire := await self._ask(trigger)) is not None:
+            if all(self._is_paused(tenant, one.name) for one in self._subscribers(tenant, trigger)):
+                return
+            self._figures.count("trigger_polls_total")
+            fire = await self._ask(trigger)
+            if failures := self._streaks.end((tenant, trigger.name)):
+                logger.warning(events.TRIGGER_RECOVERED, extra={"trigger": trigger.name, "failures": failures})
+            if fire is not None:
                 await self._fire(tenant, trigger, fire)
         except AUTHOR_ERRORS as error:  # author code: a trigger that fails is asked again
             if is_cut_off(error):
                 raise
             self._figures.count("trigger_errors_total")
-            logger.warning(events.TRIGGER_FAILED, exc_info=error, extra={"trigger": trigger.name})
+            self._tell(tenant, trigger, error)
         finally:
             self.asking -= 1
+
+    def _tell(self, tenant: str, trigger: Trigger, error: BaseException) -> None:
+        """Log a failure: the first in a row with the author's own lines, and now and then how many there were."""
+        failures = self._streaks.fail((tenant, trigger.name), type(error).__name__)
+        if failures is not None:
+            lines = error.__traceback__
+            while lines is not None and lines.tb_frame.f_code.co_filename != trigger.location.file:
+                lines = lines.tb_next
+            facts = {"trigger": trigger.name, "error": describe(error), "failures": failures}
+            shown = (type(error), error.with_traceback(lines), lines) if failures == 1 else None
+            logger.warning(events.TRIGGER_FAILED, exc_info=shown, extra=facts)
 
     async def _ask(self, trigger: Trigger) -> Fire | None:
         call = trigger.function
@@ -129,12 +147,15 @@ class Pollers:
                 key=f"trigger:{trigger.name}",
                 digest=digest,
             )
+            key = tenant, trigger.name, workflow.name
             try:
                 await self._starter.start(wish)
+                self._streaks.end(key)
             except TidemillError as error:  # params that one workflow refuses do not keep the next from its run
                 self._figures.count("trigger_errors_total")
-                facts = {"trigger": trigger.name, "workflow": workflow.name, "error": str(error)}
-                logger.warning(events.TRIGGER_FAILED, extra=facts)
+                if (failures := self._streaks.fail(key, type(error).__name__)) is not None:
+                    facts = {"trigger": trigger.name, "workflow": workflow.name, "error": str(error)}
+                    logger.warning(events.TRIGGER_FAILED, extra=facts | {"failures": failures})
 
     def _subscribers(self, tenant: str, trigger: Trigger) -> list[Workflow]:
         return [

@@ -6,7 +6,7 @@ task itself is called again at the time that the store knows, and comes to ask i
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tidemill.engine.service import Tasks
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
@@ -15,6 +15,8 @@ from tidemill.kernel.concurrency import in_thread
 from tidemill.telemetry import events
 from tidemill.workflows.draft import Place
 from tidemill.workflows.endings import Poll
+from tidemill.workflows.records import AttemptKey, TaskRow
+from tidemill.workflows.states import TaskState
 
 logger = logging.getLogger(__name__)
 
@@ -22,22 +24,28 @@ logger = logging.getLogger(__name__)
 class Polls:
     """The questions that deferred task runs wait for."""
 
-    def __init__(self, clock: Clock, tasks: Tasks, is_over: Callable[[str, Place], None]) -> None:
+    def __init__(self, clock: Clock, tasks: Tasks, is_over: Callable[[AttemptKey], None]) -> None:
         self._clock = clock
         self._tasks = tasks
         self._is_over = is_over
-        self._asked: dict[str, set[Place]] = {}
+        self._asked: dict[str, set[AttemptKey]] = {}
         self.asking = 0
         """How many questions are being answered at this moment."""
 
-    def places(self, run: str) -> set[Place]:
-        """Return the task runs of a run that are woken by a question, not by the time."""
-        return self._asked.get(run, set())
+    def places(self, run: str, rows: Mapping[Place, TaskRow]) -> set[Place]:
+        """Return the task runs of a run that are woken by a question, not by the time; others' questions are dropped.
 
-    def add(self, run: str, place: Place, poll: Poll, every: float) -> None:
-        """Begin to ask a question for a deferred task run."""
-        self._asked.setdefault(run, set()).add(place)
-        self._tasks.start(f"poll: {run}/{place[0]}", self._ask(run, place, poll, every))
+        A question belongs to the attempt that asked it: a task run that was cleared may sleep for another reason.
+        """
+        if run not in self._asked:
+            return set()
+        self._asked[run] = {key for key in self._asked[run] if _waits(rows.get((key.task, key.element)), key)}
+        return {(key.task, key.element) for key in self._asked[run]}
+
+    def add(self, key: AttemptKey, poll: Poll, every: float) -> None:
+        """Begin to ask a question for an attempt that was deferred."""
+        self._asked.setdefault(key.run, set()).add(key)
+        self._tasks.start(f"poll: {key}", self._ask(key, poll, every))
 
     def drop(self, run: str) -> None:
         """Ask nothing more for a run."""
@@ -47,20 +55,24 @@ class Polls:
         """Ask nothing more at all."""
         self._asked.clear()
 
-    async def _ask(self, run: str, place: Place, poll: Poll, every: float) -> None:
+    async def _ask(self, key: AttemptKey, poll: Poll, every: float) -> None:
         while True:
             await self._clock.sleep(every)
-            if place not in self.places(run):
+            if key not in self._asked.get(key.run, ()):
                 return
             self.asking += 1
             try:
-                is_over = await _says_yes(poll, run)
+                is_over = await _says_yes(poll, key.run)
             finally:
                 self.asking -= 1
             if is_over:
-                self._asked.get(run, set()).discard(place)
-                self._is_over(run, place)
+                self._asked.get(key.run, set()).discard(key)
+                self._is_over(key)
                 return
+
+
+def _waits(row: TaskRow | None, key: AttemptKey) -> bool:
+    return row is not None and row.state is TaskState.DEFERRED and row.attempt == key.attempt
 
 
 async def _says_yes(poll: Poll, run: str) -> bool:

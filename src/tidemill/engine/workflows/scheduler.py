@@ -22,6 +22,7 @@ from tidemill.engine.workflows.retention import Retention
 from tidemill.engine.workflows.run_reaper import RunReaper
 from tidemill.engine.workflows.schedules import Schedules
 from tidemill.engine.workflows.task_reaper import TaskReaper
+from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0  # seconds that a phase may take
 AGES = 10 * 365 * 86400.0  # seconds: a clock cannot sleep for ever
+_AGAIN = Backoff(0.05, 1.0)
+"""How long to wait after passes that failed: what is due while the store is away is due at once, again and again."""
 QUIET = 300.0  # seconds between ticks at most, where nobody else can change anything and nothing runs
 
 
@@ -64,6 +67,8 @@ class Scheduler:
         self._has_heard = False
         self._has_seen_all = False
         """Whether the board is known to hold everything that is active."""
+        self._has_failed = False
+        self._failures = 0
 
     @property
     def is_asleep(self) -> bool:
@@ -90,6 +95,7 @@ class Scheduler:
     async def run(self) -> None:
         """Go on until cancelled."""
         while True:
+            self._has_failed = False
             if self._clock.monotonic() >= self._next_tick:
                 await self.step()
             elif self._has_heard:
@@ -97,6 +103,7 @@ class Scheduler:
                 await self._isolated("plan", self._plan)
             else:
                 await self._isolated("due", self._do_what_is_due)
+            self._failures = self._failures + 1 if self._has_failed else 0
             if await self._alarm.sleep(self._until_next()):
                 self._interval = self._settings.tick_interval
 
@@ -128,17 +135,20 @@ class Scheduler:
             async with asyncio.timeout(PATIENCE):  # real time: it is the store that is waited for
                 await work()
         except (StoreError, TimeoutError) as error:
+            self._has_failed = True
             self._figures.count("scheduler_phase_errors_total", phase=phase)
             logger.warning(events.PHASE_FAILED, extra={"phase": phase, "error": str(error)})
             self._task_reaper.deafened()
         except Exception:  # whatever is wrong with a phase, the loop goes on
+            self._has_failed = True
             self._figures.count("scheduler_phase_errors_total", phase=phase)
             logger.exception(events.PHASE_FAILED, extra={"phase": phase})
 
     async def _plan(self) -> None:
         self._has_seen_all = False
         self._desk.allotment.heed_pauses(await self._store.schedules.paused())
-        await self._desk.refresh()
+        if not await self._desk.refresh():
+            self.hear()  # there is more to be read
         self._library.forget({active.version for active in self._desk.board.values()})
         self._figures.read("runs_active", len(self._desk.board))
         self._desk.allotment.places.unpark()
@@ -148,17 +158,18 @@ class Scheduler:
         await self._do_what_is_due()
 
     async def _do_what_is_due(self) -> None:
+        self._desk.wake_due()  # first: it asks nothing of the store
+        self._desk.allotment.give()
         await self._schedules.sync()
         await self._pollers.sync()
-        self._desk.wake_due()
-        self._desk.allotment.give()
         await self._schedules.fire_due()
 
     def _until_next(self) -> float:
         until_tick = self._next_tick - self._clock.monotonic()
         now = self._clock.now()
         times = [time for time in (self._desk.timers.next, self._schedules.next_time) if time is not None]
-        return min(max(0.0, min([until_tick, *(_seconds(time, now) for time in times)])), AGES)
+        least = _AGAIN.delay(self._failures) if self._failures else 0.0
+        return min(max(least, min([until_tick, *(_seconds(time, now) for time in times)])), AGES)
 
 
 def _seconds(time: datetime, now: datetime) -> float:

@@ -3,17 +3,24 @@
 That a slot has at most one run is the store's business (a fire is unique by workflow, key and slot), so nothing here
 has to be remembered for it. How far a schedule was looked at is stored after its runs are made: if that is lost, slots
 are looked at again, and found to have their runs.
+
+A slot whose run cannot be made, because the author's params raise or the workflow refuses them, is tried again a few
+times, and those after it wait so long. Then it is dropped and the schedule goes on: it cannot block itself for ever.
 """
 
 import logging
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
 
 from tidemill.engine.workflows.admissions import Admissions
 from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.library import Library
 from tidemill.engine.workflows.starting import Starter, Wish
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.backoff import Backoff
-from tidemill.kernel.errors import StoreError
+from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.storage.run_ports import Cursor
 from tidemill.telemetry import events
 from tidemill.workflows.catchup import due
@@ -23,6 +30,7 @@ from tidemill.workflows.workflow import Workflow
 logger = logging.getLogger(__name__)
 
 Key = tuple[str, str, str]
+TRIES = 5  # at making the run of a slot
 _AGAIN = Backoff(1.0, 60.0)
 
 
@@ -35,6 +43,8 @@ class _Watch:
         self.schedule = schedule
         self.cursor = cursor
         self.since = since
+        self.failing: datetime | None = None
+        """The slot whose run could not be made so far, and how often that failed."""
         self.failures = 0
         self.next = schedule.next_after(cursor.last)
 
@@ -102,43 +112,68 @@ class Schedules:
                 continue
             try:
                 await self._fire(watch)
-                watch.failures = 0
             except StoreError:
                 raise
-            except Exception:  # author code makes the params; what it raises concerns this schedule alone
-                watch.failures += 1
-                watch.next = self._clock.now() + timedelta(seconds=_AGAIN.delay(watch.failures))
-                self._figures.count("schedule_errors_total")
-                logger.exception(events.SCHEDULE_FAILED, extra={"workflow": watch.workflow.name})
+            except Exception:  # whatever is wrong with one schedule concerns this one alone
+                watch.next = self._failed(watch, None)
 
     async def _fire(self, watch: _Watch) -> None:
+        """Settle the slots that are due one after the other, up to one that is to be tried again later."""
         now = self._clock.now()
         found = due(watch.schedule, watch.cursor.last, now, alive_since=watch.since)
+        settled, dropped, again = now, found.dropped, None
         for slot in found.slots:
-            await self._starter.start(
-                Wish(
-                    tenant=watch.tenant,
-                    workflow=watch.workflow,
-                    params=watch.schedule.params_for(slot),
-                    origin="schedule",
-                    key=watch.schedule.key,
-                    slot=slot,
-                )
+            again = await self._start(watch, slot)
+            if again is None:
+                continue
+            if watch.failures < TRIES:
+                settled = slot.astimezone(UTC) - timedelta.resolution
+                break
+            dropped, again = dropped + 1, None
+        await self._settle(watch, settled, dropped)
+        watch.next = again or watch.schedule.next_after(watch.cursor.last)
+
+    async def _start(self, watch: _Watch, slot: datetime) -> datetime | None:
+        """Make the run of a slot; if that fails for a reason of its own, return when it is to be tried again."""
+        try:
+            wish = Wish(
+                tenant=watch.tenant,
+                workflow=watch.workflow,
+                params=_params(watch.schedule, slot),
+                origin="schedule",
+                key=watch.schedule.key,
+                slot=slot,
             )
-        if found.slots:
-            self._figures.read("cron_lateness_seconds", (self._clock.now() - found.slots[-1]).total_seconds())
-        if found.dropped:
-            self._figures.count("slots_dropped_total", found.dropped)
-            facts = {"workflow": watch.workflow.name, "slots": found.dropped}
-            logger.warning(events.SLOTS_DROPPED, extra=facts)
+            await self._starter.start(wish)
+        except StoreError:
+            raise
+        except Exception:  # what makes the params, and what refuses them, is author code; it concerns this slot alone
+            return self._failed(watch, slot)
+        self._figures.read("cron_lateness_seconds", (self._clock.now() - slot).total_seconds())
+        return None
+
+    def _failed(self, watch: _Watch, slot: datetime | None) -> datetime:
+        """Say that a slot, or a schedule as a whole, failed; return when it is to be tried again."""
+        watch.failures = watch.failures + 1 if watch.failing == slot else 1
+        watch.failing = slot
+        self._figures.count("schedule_errors_total")
+        logger.exception(events.SCHEDULE_FAILED, extra={"workflow": watch.workflow.name, "slot": str(slot)})
+        return self._clock.now() + timedelta(seconds=_AGAIN.delay(watch.failures))
+
+    async def _settle(self, watch: _Watch, until: datetime, dropped: int) -> None:
+        """Remember that every slot up to a moment has its run, or gets none."""
         last = watch.cursor
-        watch.cursor = Cursor(
-            tenant=last.tenant,
-            workflow=last.workflow,
-            key=last.key,
-            rule=last.rule,
-            last=max(now, last.last),
-            dropped=last.dropped + found.dropped,
-        )
-        watch.next = watch.schedule.next_after(watch.cursor.last)
-        await self._store.schedules.move(watch.cursor)
+        cursor = replace(last, last=max(until, last.last), dropped=last.dropped + dropped)
+        if cursor != last:
+            await self._store.schedules.move(cursor)
+            watch.cursor = cursor
+        if dropped:
+            self._figures.count("slots_dropped_total", dropped)
+            logger.warning(events.SLOTS_DROPPED, extra={"workflow": watch.workflow.name, "slots": dropped})
+
+
+def _params(schedule: Schedule, slot: datetime) -> dict[str, Any]:
+    try:
+        return schedule.params_for(slot)
+    except AUTHOR_ERRORS as error:  # author code: also what would end more than this slot, such as SystemExit
+        raise OperationError(f"the params of slot {slot} cannot be made: {describe(error)}") from error

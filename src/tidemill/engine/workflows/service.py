@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
+from time import monotonic
 from typing import Any
 
 from tidemill.engine.service import Tasks
@@ -34,11 +35,12 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import DefinitionError, OperationError, Problem, RequestError, StoreError
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.storage.run_ports import Loaded, RunFilter, WorkflowStore
+from tidemill.storage.run_ports import RunFilter, WorkflowStore
 from tidemill.telemetry import events
 from tidemill.workflows.change import Fence
 from tidemill.workflows.definition import Task
 from tidemill.workflows.endings import Returned
+from tidemill.workflows.records import VersionKey
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
 
@@ -64,8 +66,10 @@ class WorkflowService:
         liveness: Liveness,
         find_trigger: FindTrigger,
         is_alone: bool,
+        stands_in: bool = False,
     ) -> None:
         self.figures = Figures()
+        self.executors: dict[str, Executor] = {}
         self._environment = environment = Environment(
             store=store,
             owner=this_process(clock.now()),
@@ -77,10 +81,10 @@ class WorkflowService:
             executor=executor,
             pools=pools,
             is_alone=is_alone,
+            served=self.executors if stands_in else None,
         )
         self.owner = environment.owner
         self.library = Library(store.versions, clock)
-        self.executors: dict[str, Executor] = {}
         self.crew = Crew(environment, self.library, self.executors)
         self.executors |= make_executors(self._workflow, self.crew)
         self._find_trigger = find_trigger
@@ -98,13 +102,13 @@ class WorkflowService:
         self._heartbeats = Heartbeats(environment, self.crew)
         self._notices = Notices()
         self._logbook = Logbook(environment, self._notices.tell)
-        self.crew.log = self._logbook.add
+        self.crew.log = self._logbook
         self._starter = Starter(environment, self.library)
         self.subscriptions = Subscriptions(environment, self.library, self._starter)
         operations = Operations(
             environment.store, self.library, environment.clock, actor=self.owner.id, touched=self._touched
         )
-        self.access = RunAccess(environment, operations, self._notices, self._logbook, lambda: self.desk)
+        self.access = RunAccess(environment, operations, self._notices, lambda: self.desk)
         self.backfilling = Backfilling(environment, self._starter, operations)
 
     @property
@@ -153,15 +157,17 @@ class WorkflowService:
             await self.office.run(self._settled_in.set)
         finally:
             self.office = None
+            self._settled_in.set()  # whoever waits for that here would wait for the next term
+            self._notices.tell_all()  # from now on news come from elsewhere
 
     async def close(self, patience: float) -> None:
         """Let what runs come to its end for a while, hand the rest back, and leave the office."""
         self._starter.desk = None
         self.crew.is_closing = True
         self.crew.dispatcher.drain()
-        await self._within(patience, lambda: not self.crew.living() and not self.is_writing)
-        for executor in self.executors.values():
-            await executor.close(patience)
+        last = patience / 5  # for code to heed that it is stopped; of the same time, so that closing takes it once
+        await self._within(patience - last, lambda: not self.crew.living() and not self.is_writing)
+        await asyncio.gather(*(executor.close(last) for executor in self.executors.values()))
         for key in self.crew.held.keys() - self.crew.living():  # what cannot be stopped must not be begun elsewhere
             self.crew.report(key, Returned("its node was closed"))
         await self._within(patience, lambda: not self.crew.reporting and self._logbook.is_idle)
@@ -172,8 +178,9 @@ class WorkflowService:
 
     async def _within(self, patience: float, is_done: Callable[[], bool]) -> None:
         """Wait, in real time, until something holds, but not for ever: author code may hang."""
-        for _ in range(int(patience / GLANCE)):
-            if is_done():
+        deadline = monotonic() + patience
+        while not is_done():
+            if monotonic() > deadline:
                 return
             await asyncio.sleep(GLANCE)
 
@@ -221,7 +228,7 @@ class WorkflowService:
     # -- loading
 
     def _workflow(self, tenant: str, name: str, version: str) -> Workflow:
-        found = self.library.workflow(Loaded(tenant, name, version))
+        found = self.library.workflow(VersionKey(tenant, name, version))
         if found is None:
             raise OperationError(f"version {version} of workflow '{name}' is not loaded here")
         return found
@@ -241,7 +248,8 @@ class WorkflowService:
         if task.pool is not None and task.pool not in pools:
             hint = did_you_mean(task.pool, pools) or f": pass pools={{'{task.pool}': 2}} to the node"
             found.append(f"there is no pool '{task.pool}'{hint}")
-        if task.executor is not None and task.executor not in self.executors:
+        is_served = self._environment.served is not None or task.executor in self.executors
+        if task.executor is not None and not is_served:
             known = ", ".join(sorted(self.executors))
             hint = did_you_mean(task.executor, self.executors) or f"; there are {known}"
             found.append(f"there is no executor '{task.executor}'{hint}")
@@ -280,7 +288,8 @@ class WorkflowService:
         found = None if version is None else self.library.workflow(version)
         if found is None:
             known = [workflow.name for key, workflow in self.library.currents() if key.tenant == tenant]
-            message = f"workflow '{name}' is not loaded{did_you_mean(name, known)}"
+            there_are = f"; loaded: {', '.join(map(repr, sorted(known)))}" if known else "; none is"
+            message = f"workflow '{name}' is not loaded{did_you_mean(name, known) or there_are}"
             raise RequestError(message, code="unknown_workflow", status=404, workflow=name)
         return found
 
@@ -318,7 +327,7 @@ class WorkflowService:
         is_planning = self.leadership.is_asking or (self.scheduler is not None and not self.scheduler.is_asleep)
         is_working = self.desk is not None and self.desk.working > self.desk.backing_off
         is_starting = self.subscriptions.is_busy
-        is_telling = self.crew.reporting > self.crew.backing_off
+        is_telling = self.crew.reporting > self.crew.backing_off or self._heartbeats.is_beating
         is_logging = not self._logbook.is_idle and not self._logbook.is_backing_off
         return is_planning or is_working or is_starting or is_telling or is_logging or self._claimer.is_busy
 

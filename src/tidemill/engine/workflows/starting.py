@@ -14,11 +14,10 @@ from tidemill.engine.workflows.desk import DeposedError, Desk
 from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.library import Library
 from tidemill.kernel.ids import sortable
-from tidemill.storage.run_ports import Loaded
 from tidemill.workflows.change import Applied
 from tidemill.workflows.draft import Draft
 from tidemill.workflows.params import read_params
-from tidemill.workflows.records import FireRow, RunRow
+from tidemill.workflows.records import FireRow, RunRow, VersionKey
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
 
@@ -56,7 +55,7 @@ class Starter:
     async def start(self, wish: Wish) -> str | None:
         """Make a run and return its id; None if its slot, or its payload, has one already."""
         now = self._environment.clock.now()
-        version = Loaded(wish.tenant, wish.workflow.name, wish.workflow.wired().spec.version)
+        version = VersionKey(wish.tenant, wish.workflow.name, wish.workflow.wired().spec.version)
         run = RunRow(
             id=sortable(now),
             tenant=wish.tenant,
@@ -72,7 +71,7 @@ class Starter:
         )
         return run.id if await self._make(run, version, _fire(wish, run)) else None
 
-    async def _make(self, run: RunRow, version: Loaded, fire: FireRow | None) -> bool:
+    async def _make(self, run: RunRow, version: VersionKey, fire: FireRow | None) -> bool:
         spec = await self._library.spec(version)
         desk = self.desk
         if desk is not None and not desk.is_closed:
@@ -82,7 +81,7 @@ class Starter:
                 if run.origin in _OF_THE_OFFICE:
                     raise
         here = self._environment
-        draft = Draft.of_new(run, spec, executor=here.executor, actor=here.owner.id, fire=fire)
+        draft = Draft.of_new(run, spec, executor_of=here.executor_of, actor=here.owner.id, fire=fire)
         return isinstance(await here.store.runs.apply(draft.change()), Applied)
 
 

@@ -12,16 +12,20 @@ import logging
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.desk import Desk
 from tidemill.engine.workflows.environment import Environment
+from tidemill.engine.workflows.leadership import OFFICE
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.run_ports import Loaded
 from tidemill.telemetry import events
 from tidemill.workflows.endings import Lost
-from tidemill.workflows.records import AttemptKey, TaskKey, TaskRow
+from tidemill.workflows.records import AttemptKey, TaskKey, TaskRow, VersionKey
 
 logger = logging.getLogger(__name__)
 
 _BEATS = 2
 """How many heartbeats must have had time to arrive before silence means anything."""
+
+
+_FORGET_EVERY = 60.0
+"""Seconds between looks at which of the dead have left nothing behind."""
 
 
 class TaskReaper:
@@ -37,6 +41,7 @@ class TaskReaper:
         self._figures = environment.figures
         self._hearing_since = self._clock.monotonic()
         self._last_pass = self._clock.monotonic()
+        self._forget_at = self._clock.monotonic()
 
     def deafened(self) -> None:
         """Take note that heartbeats could not have been heard until now."""
@@ -57,12 +62,25 @@ class TaskReaper:
             raise
 
     async def _reap_the_dead(self) -> None:
-        others = await self._store.runs.claimants() - {self._crew.owner.id}
-        if not others:
+        claimants = await self._store.runs.claimants() - {self._crew.owner.id}
+        is_time_to_forget = self._clock.monotonic() >= self._forget_at
+        if not claimants and not is_time_to_forget:
             return
-        dead = [one.id for one in await self._store.owners.all() if one.id in others and self._liveness.is_dead(one)]
-        for key, row in await self._store.runs.claimed(dead) if dead else ():
+        owners = [one for one in await self._store.owners.all() if one.id != self._crew.owner.id]
+        dead = {one.id for one in owners if self._liveness.is_dead(one)}
+        found = sorted(dead & claimants)
+        for key, row in await self._store.runs.claimed(found) if found else ():
             await self._lose(key, row, Lost(f"the process that ran it, {row.claimed_by}, is gone"))
+        if is_time_to_forget:
+            await self._forget(dead - claimants)
+
+    async def _forget(self, dead: set[str]) -> None:
+        """Forget those of the dead that have left nothing behind: neither claims nor the office."""
+        self._forget_at = self._clock.monotonic() + _FORGET_EVERY
+        lease = await self._store.leases.current(OFFICE) if dead else None
+        gone = dead - ({lease.holder} if lease is not None else set())
+        if gone:
+            await self._store.owners.forget(sorted(gone))
 
     async def _reap_the_silent(self) -> None:
         timeout = self._settings.heartbeat_timeout
@@ -89,7 +107,7 @@ class TaskReaper:
         active = self._desk.board.get(attempt.run)
         if active is None:
             return False  # not read yet, or it has ended meanwhile
-        terms = self._crew.terms(Loaded(*active.version), attempt.task)
+        terms = self._crew.terms(VersionKey(*active.version), attempt.task)
         self._desk.look_again(attempt.run)  # so that a heartbeat that came meanwhile is seen
         answer = self._desk.ask(attempt.run, lambda draft: draft.conclude(attempt, lost, terms), once=True)
         return answer is not None and bool(await answer)

@@ -18,6 +18,7 @@ class Said(NamedTuple):
 
     key: TaskKey
     record: LogRecord
+    attempt: int
 
 
 class Glance(NamedTuple):
@@ -65,8 +66,8 @@ class Watch:
     def _to_read(self, record: RunRecord) -> list[TaskKey]:
         """Return the task runs that may have said something.
 
-        Those that run, those that moved, and those that had moved the last time: what a task says at its end may be
-        written a moment after its end.
+        Those that run, those that moved, and those that had moved the last time: what a task says while it is being
+        stopped, because it was cancelled or cleared, is written after that.
         """
         rows = {TaskKey(self._run, row.task, row.index): row for row in record.tasks}
         moved = {key for key in self._begun(record) if rows[key].since != self._since(key)}
@@ -81,4 +82,4 @@ class Watch:
 
     async def _read(self, key: TaskKey) -> list[Said]:
         reader = self._readers.setdefault(key, LogReader(self._store.logs, key))
-        return [Said(key, record) async for record in reader.new()]
+        return [Said(key, record, attempt) async for attempt, record in reader.new_by_attempt()]

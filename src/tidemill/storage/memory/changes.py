@@ -11,8 +11,6 @@ from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import AttemptRow, EventRow, FireRow, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
 
-CLAIMED = (TaskState.QUEUED, TaskState.RUNNING)
-
 
 def apply(tables: Tables, change: Change, now: datetime) -> Applied | Refused:
     """Write a change, or nothing at all."""
@@ -81,7 +79,7 @@ def _is_so(tables: Tables, run: str, found: TaskRow, unrenewed: datetime | None 
 
 
 def _leased(row: TaskRow, lease_until: datetime) -> TaskRow:
-    return replace(row, lease_until=lease_until if row.state in CLAIMED else None)
+    return replace(row, lease_until=lease_until if row.state.is_claimed else None)
 
 
 def _fire(tables: Tables, fire: FireRow) -> bool:
@@ -91,10 +89,10 @@ def _fire(tables: Tables, fire: FireRow) -> bool:
             return False
         tables.put(tables.slots, (*source, fire.slot), fire.run)
     if fire.digest is not None:
-        runs = tables.digests.get((*source, fire.digest), ())
-        if any(run in tables.active for run in runs):
+        payload = (*source, fire.digest)
+        if any(payload in tables.payloads.get(run, ()) for run in tables.active):
             return False
-        tables.put(tables.digests, (*source, fire.digest), (*runs, fire.run))
+        tables.put(tables.payloads, fire.run, (*tables.payloads.get(fire.run, ()), payload))
     return True
 
 
@@ -127,7 +125,7 @@ def put_task(tables: Tables, run: str, row: TaskRow) -> None:
     tables.put(tables.tasks.setdefault(run, {}), key, all_in_utc(row))
     if row.state is TaskState.SCHEDULED:
         tables.put(tables.scheduled, key, None)
-    elif row.state in CLAIMED:
+    elif row.state.is_claimed:
         tables.put(tables.claimed, key, None)
 
 

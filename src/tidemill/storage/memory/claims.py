@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tidemill.storage.memory.changes import add_events, count_pool, put_run, put_task
 from tidemill.storage.memory.tables import Tables
-from tidemill.storage.run_ports import Claim, Claimed, Loaded
+from tidemill.storage.run_ports import Claim, Claimed
 from tidemill.workflows.change import task_event
 from tidemill.workflows.records import AttemptKey, AttemptRow, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
@@ -55,7 +55,7 @@ def _is_for(claim: Claim, run: RunRow, row: TaskRow) -> bool:
         row.executor in claim.executors
         and (claim.queues is None or row.queue in claim.queues)
         and (row.pool is None or row.pool in claim.pools)
-        and Loaded(run.tenant, run.workflow, run.version) in claim.loaded
+        and run.version_key in claim.loaded
     )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.memory.changes import CLAIMED, apply
+from tidemill.storage.memory.changes import apply
 from tidemill.storage.memory.claims import give
 from tidemill.storage.memory.tables import Tables, Unit
 from tidemill.storage.memory.times import all_in_utc, in_utc
@@ -47,7 +47,7 @@ class MemoryRuns(Runs):
             until, alive = self._now() + timedelta(seconds=lease), set()
             for key in attempts:
                 row = tables.tasks.get(key.run, {}).get(key.task_key)
-                if row and row.state in CLAIMED and (row.attempt, row.claimed_by) == (key.attempt, owner):
+                if row and row.state.is_claimed and (row.attempt, row.claimed_by) == (key.attempt, owner):
                     tables.put(tables.tasks[key.run], key.task_key, replace(row, lease_until=until))
                     alive.add(key)
             return alive
@@ -88,8 +88,9 @@ class MemoryRuns(Runs):
         return [(key, self._tables.tasks[key.run][key]) for key in self._tables.claimed]
 
     async def orphans(self, before: datetime, limit: int) -> list[str]:
+        moment = in_utc(before)
         rows = sorted((self._tables.runs[run] for run in self._tables.active), key=_age)
-        return [row.id for row in rows if self._is_orphan(row, before)][:limit]
+        return [row.id for row in rows if self._is_orphan(row, moment)][:limit]
 
     def _is_orphan(self, row: RunRow, before: datetime) -> bool:
         tables = self._tables
@@ -112,8 +113,8 @@ class MemoryRuns(Runs):
         return [history[number] for number in sorted(history)]
 
     async def fired_slots(self, tenant: str, workflow: str, key: str, start: datetime, end: datetime) -> set[datetime]:
-        source = (tenant, workflow, key)
-        return {slot for *of, slot in self._tables.slots if tuple(of) == source and start <= slot <= end}
+        source, first, last = (tenant, workflow, key), in_utc(start), in_utc(end)
+        return {slot for *of, slot in self._tables.slots if tuple(of) == source and first <= slot <= last}
 
     async def prune(self, before: datetime, limit: int) -> int:
         moment = in_utc(before)
@@ -150,7 +151,7 @@ def _is_wanted(row: RunRow, wanted: RunFilter) -> bool:
 
 
 def _forget(tables: Tables, run: str) -> None:
-    """Delete a run with all that belongs to it but its fires."""
+    """Delete a run with all that belongs to it but the slots that were fired."""
     for key in tables.tasks.get(run, {}):
         tables.drop(tables.scheduled, key)
         tables.drop(tables.claimed, key)
@@ -161,3 +162,4 @@ def _forget(tables: Tables, run: str) -> None:
     tables.drop(tables.events, run)
     tables.drop(tables.notes, run)
     tables.drop(tables.logs, run)
+    tables.drop(tables.payloads, run)

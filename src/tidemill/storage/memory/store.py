@@ -19,7 +19,6 @@ from tidemill.storage.memory.schedules import MemorySchedules
 from tidemill.storage.memory.tables import Tables, Unit
 from tidemill.storage.memory.versions import MemoryVersions
 from tidemill.storage.ports import SchemaState, Store
-from tidemill.storage.run_ports import Heard
 
 
 class MemoryStore(Store):
@@ -60,7 +59,7 @@ class MemoryStore(Store):
     async def problems(self) -> list[str]:
         return []
 
-    async def listen(self, heard: Heard) -> None:
+    async def listen(self, heard: Callable[[], None]) -> None:
         """Do nothing: no other process sees this memory."""
 
     def fail_next(self, times: int) -> None:

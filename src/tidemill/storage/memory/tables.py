@@ -6,11 +6,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from tidemill.storage.committer import Committed, Transactor
 from tidemill.storage.ports import JournalEntry, JournalKey, Part, PartKey, StoredLetter, StoredRecovery
-from tidemill.storage.run_ports import Backfill, Cursor, Loaded, LogChunk, Note, Owner, Version
-from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRow, TaskKey, TaskRow
+from tidemill.storage.run_ports import Backfill, Cursor, LogChunk, Note, Owner, Version
+from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRow, TaskKey, TaskRow, VersionKey
 
 Key = TypeVar("Key")
 Row = TypeVar("Row")
+
+Payload = tuple[str, str, str, str]
+"""Tenant, workflow, key and digest of a fire."""
 
 _ABSENT: Any = object()
 
@@ -43,8 +46,8 @@ class Tables(Transactor["Unit"]):
         self.notes: dict[str, dict[str | None, Note]] = {}
         self.logs: dict[str, dict[tuple[AttemptKey, int], LogChunk]] = {}
         self.slots: dict[tuple[str, str, str, datetime], str] = {}  # the run of each slot that was fired
-        self.digests: dict[tuple[str, str, str, str], tuple[str, ...]] = {}  # the runs of each payload
-        self.versions: dict[Loaded, Version] = {}
+        self.payloads: dict[str, tuple[Payload, ...]] = {}  # what was fired, by run
+        self.versions: dict[VersionKey, Version] = {}
         self.cursors: dict[tuple[str, str, str], Cursor] = {}
         self.paused_workflows: dict[tuple[str, str], None] = {}
         self.leases: dict[str, Term] = {}

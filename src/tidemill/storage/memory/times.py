@@ -6,13 +6,14 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from tidemill.storage.times import check_zone
+
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 
 def in_utc(time: datetime) -> datetime:
     """Return the same time in UTC; a naive one is no point in time."""
-    if time.tzinfo is None:
-        raise ValueError(f"a time without a zone cannot be stored: {time}")
+    check_zone(time)
     return time.astimezone(UTC)
 
 

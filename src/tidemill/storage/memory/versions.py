@@ -3,7 +3,8 @@
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.memory.tables import Tables, Unit
 from tidemill.storage.memory.times import all_in_utc
-from tidemill.storage.run_ports import Loaded, Version, Versions
+from tidemill.storage.run_ports import Version, Versions
+from tidemill.workflows.records import VersionKey
 
 
 class MemoryVersions(Versions):
@@ -22,7 +23,7 @@ class MemoryVersions(Versions):
 
         await self._committer.commit(write)
 
-    async def get(self, key: Loaded) -> Version | None:
+    async def get(self, key: VersionKey) -> Version | None:
         return self._tables.versions.get(key)
 
     async def of(self, tenant: str) -> list[Version]:

@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from tidemill.storage.postgres.run_rows import (
-    CLAIMED,
     attempt_columns,
     event_columns,
     fire_columns,
@@ -22,7 +21,7 @@ from tidemill.storage.postgres.run_rows import (
 from tidemill.storage.postgres.texts import storable
 from tidemill.workflows.change import Applied, Change, Refused, TaskChange
 from tidemill.workflows.records import AttemptKey, FireRow, RunRow, TaskKey, TaskRow
-from tidemill.workflows.states import RunState
+from tidemill.workflows.states import RunState, TaskState
 
 Columns = list[tuple[Any, ...]]
 Slot = tuple[str, str, str, datetime]
@@ -34,7 +33,7 @@ Pool = tuple[str, str]
 class Guard(NamedTuple):
     """What a task run is guarded by, and the pool that it takes a place of."""
 
-    state: str
+    state: TaskState
     attempt: int
     claimed_by: str | None
     pool: str | None
@@ -44,7 +43,7 @@ class Guard(NamedTuple):
     @property
     def taken(self) -> str | None:
         """The pool that it has a place of now."""
-        return self.pool if self.state in CLAIMED else None
+        return self.pool if self.state.is_claimed else None
 
 
 class Standing(msgspec.Struct):

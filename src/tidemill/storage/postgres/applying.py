@@ -10,6 +10,7 @@ from tidemill.storage.postgres.writes import columns
 from tidemill.storage.queries import Queries
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import TaskKey
+from tidemill.workflows.states import TaskState
 
 Now = Callable[[], datetime]
 
@@ -46,7 +47,7 @@ class Applying:
     async def _tasks(self, connection: Any, statement: str, keys: Iterable[Iterable[TaskKey]]) -> dict[TaskKey, Guard]:
         wanted = sorted({key for some in keys for key in some})
         rows = await connection.fetch(statement, *columns(wanted)) if wanted else []
-        return {TaskKey(*row[:3]): Guard(*row[3:]) for row in rows}
+        return {TaskKey(*row[:3]): Guard(TaskState(row[3]), *row[4:]) for row in rows}
 
     async def _look_up(self, connection: Any, accounts: Accounts, changes: Sequence[Change]) -> None:
         """Read what is guarded by keys; this must not be in the statement that locked them."""

@@ -2,6 +2,7 @@
 
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Rows, Unit, Write
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_ports import Backfill
@@ -17,6 +18,7 @@ class PostgresBackfills:
 
     async def put(self, backfill: Backfill) -> None:
         """Write a backfill, in place of what is stored under its id."""
+        check_times(backfill)
         one = backfill
         row = (one.id, one.tenant, one.workflow, one.limit, one.created_at, one.cancelled_at)
         await self._committer.commit(Write((Rows(self._queries.put_backfill, [row]),)))

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.postgres.address import Address
 from tidemill.storage.postgres.database import connect, hang_up
 from tidemill.storage.postgres.faults import DRIVER_ERRORS, told_as_store_error
-from tidemill.storage.run_ports import Heard
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class Listener:
     def __init__(self, address: Address, sender: str) -> None:
         self._address = address
         self._sender = sender
-        self._callers: list[Heard] = []
+        self._callers: list[Callable[[], None]] = []
         self._tasks: asyncio.TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -42,7 +42,7 @@ class Listener:
         self._task, self._callers = None, []
         await tasks.__aexit__(None, None, None)
 
-    async def listen(self, heard: Heard) -> None:
+    async def listen(self, heard: Callable[[], None]) -> None:
         """Call back from now on; if there is no connection to be had, as soon as there is one."""
         if self._tasks is None:
             raise StoreError("the store is not open")

@@ -3,6 +3,7 @@
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.texts import storable
+from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Rows, Unit, Write
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_ports import Note
@@ -18,6 +19,7 @@ class PostgresNotes:
 
     async def put(self, note: Note) -> None:
         """Write a note in place of the one before; an empty text removes it."""
+        check_times(note)
         key = (note.run, note.task is not None, note.task or "")
         if note.text:
             written = Rows(self._queries.put_note, [(*key, storable(note.text), note.at)])

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Rows, Unit, Write
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_ports import Owner
@@ -19,6 +20,7 @@ class PostgresOwners:
 
     async def put(self, owner: Owner) -> None:
         """Remember an owner."""
+        check_times(owner)
         row = (owner.id, owner.host, owner.boot, owner.pid, owner.started, owner.at)
         await self._committer.commit(Write((Rows(self._queries.put_owner, [row]),)))
 

@@ -1,7 +1,6 @@
 """Runs and what belongs to them, as columns and back."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -21,11 +20,8 @@ from tidemill.workflows.records import (
 )
 from tidemill.workflows.states import RunState, TaskState
 
-CLAIMED = (TaskState.QUEUED, TaskState.RUNNING)
-
 _RUN_FIELDS = RunRow.__struct_fields__
 _TASK_FIELDS = tuple(field for field in TaskRow.__struct_fields__ if field not in ("index", "state"))
-_TIMES = ("created_at", "slot", "started_at", "ended_at", "since", "wake_at", "claimed_at", "at")
 _error = msgspec.json.Decoder(TaskError)
 
 
@@ -94,7 +90,7 @@ def task_columns(key: TaskKey, tenant: str, row: TaskRow, lease: float) -> tuple
         row.recoveries,
         row.deferrals,
         row.claimed_by,
-        lease if row.state in CLAIMED else None,
+        lease if row.state.is_claimed else None,
         row.started_at,
         row.ended_at,
         storable(row.reason),
@@ -132,16 +128,8 @@ def fire_columns(row: FireRow) -> tuple[Any, ...]:
     return row.tenant, row.workflow, row.key, row.slot, row.digest, row.run, row.at
 
 
-def check_times(change: Change) -> None:
-    """Raise ValueError for a time without a zone: the driver would take it for one of the machine's."""
-    for row in _rows(change):
-        for name in _TIMES:
-            time: datetime | None = getattr(row, name, None)
-            if time is not None and time.tzinfo is None:
-                raise ValueError(f"{type(row).__name__}.{name} has no time zone: {time}")
-
-
-def _rows(change: Change) -> Iterator[Any]:
+def rows_of(change: Change) -> Iterator[Any]:
+    """Yield everything that a change would write."""
     yield from (row for row in (change.created, change.row, change.fire) if row is not None)
     yield from (one.row for one in change.tasks)
     lists: Sequence[Sequence[Any]] = (change.added, change.attempts, change.events)

@@ -10,21 +10,20 @@ from tidemill.storage.postgres.claiming import Claiming
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.run_rows import (
     attempt_of,
-    check_times,
     event_of,
     keyed_task_of,
     output_of,
+    rows_of,
     run_of,
     task_of,
 )
+from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Share, Unit, columns
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_ports import Claim, Claimed, Revision, RunFilter
+from tidemill.storage.times import check_zone
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRecord, RunRow, TaskKey, TaskRow
-from tidemill.workflows.states import RunState
-
-_ACTIVE = frozenset(state for state in RunState if not state.is_terminal)
 
 
 class PostgresRuns:
@@ -49,12 +48,13 @@ class PostgresRuns:
 
     async def apply(self, change: Change) -> Applied | Refused:
         """Write a change of one run, or nothing at all."""
-        check_times(change)
+        check_times(*rows_of(change))
         result: Applied | Refused = await self._committer.commit(Share(self._applying, change))
         return result
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         """Give scheduled task runs to somebody: highest priority first, then those that have waited longest."""
+        check_times(claim)
         self._committer.fail_if_told()
         claimed: list[Claimed] = await self._claims.commit(Share(self._claiming, claim))
         return claimed
@@ -104,7 +104,8 @@ class PostgresRuns:
         return {owner for (owner,) in await self._database.read(self._queries.claimants)}
 
     async def orphans(self, before: datetime, limit: int) -> list[str]:
-        """Return running runs in which nothing is active, and nothing has happened since a moment; oldest first."""
+        """Return running runs in which nothing is active, and nothing has happened after a moment; oldest first."""
+        check_zone(before)
         return [run for (run,) in await self._database.read(self._queries.orphans, before, limit)]
 
     async def outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:
@@ -121,11 +122,14 @@ class PostgresRuns:
 
     async def fired_slots(self, tenant: str, workflow: str, key: str, start: datetime, end: datetime) -> set[datetime]:
         """Return the slots in [start, end] that have had their fire."""
+        check_zone(start)
+        check_zone(end)
         rows = await self._database.read(self._queries.fired_slots, tenant, workflow, key, start, end)
         return {slot for (slot,) in rows}
 
     async def prune(self, before: datetime, limit: int) -> int:
-        """Delete the oldest runs that ended before a moment, with all that belongs to them but fires; count them."""
+        """Delete the oldest runs that ended before a moment, with all but the fires of slots; return how many."""
+        check_zone(before)
 
         async def delete(connection: Any) -> int:
             picked = {run for (run,) in await connection.fetch(self._queries.pick_ended_runs, before, limit)}
@@ -140,7 +144,7 @@ class PostgresRuns:
         """Return the statement that finds runs by an index, and its arguments after the first three."""
         if wanted.backfill is not None:
             return self._queries.find_runs_of_backfill, (wanted.backfill, wanted.workflow)
-        if wanted.states and _ACTIVE.issuperset(wanted.states):
+        if wanted.is_of_active:
             return self._queries.find_active_runs, (wanted.workflow,)
         if wanted.workflow is not None:
             return self._queries.find_runs_of_workflow, (wanted.workflow,)

@@ -2,6 +2,7 @@
 
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Rows, Unit, Write
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_ports import Cursor
@@ -22,6 +23,7 @@ class PostgresSchedules:
 
     async def move(self, cursor: Cursor) -> None:
         """Remember how far a schedule was looked at; `last` of the same rule never goes back."""
+        check_times(cursor)
         row = (cursor.tenant, cursor.workflow, cursor.key, cursor.rule, cursor.last, cursor.dropped)
         await self._committer.commit(Write((Rows(self._queries.move_schedule, [row]),)))
 

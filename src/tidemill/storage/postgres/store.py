@@ -25,7 +25,7 @@ from tidemill.storage.postgres.schedules import PostgresSchedules
 from tidemill.storage.postgres.versions import PostgresVersions
 from tidemill.storage.postgres.writes import Unit
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Backfills, Heard, Leases, Logs, Notes, Owners, Runs, Schedules, Versions
+from tidemill.storage.run_ports import Backfills, Leases, Logs, Notes, Owners, Runs, Schedules, Versions
 
 
 class PostgresStore:
@@ -87,7 +87,7 @@ class PostgresStore:
         await self._claiming.close()
         await self._database.close()
 
-    async def listen(self, heard: Heard) -> None:
+    async def listen(self, heard: Callable[[], None]) -> None:
         """Call back whenever another process changed a run, as long as the store is open; a hint, never a promise."""
         await self._listener.listen(heard)
 

@@ -31,13 +31,19 @@ JOIN unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) AS asked (ten
     USING (tenant, workflow, key, slot);
 
 -- name: fires_of_digests
--- Those whose runs have not ended, or may be about to begin again.
+-- From the runs that have not ended, or may be about to begin again ($5), since these are few: a payload may have been
+-- fired any number of times. OFFSET 0 keeps the planner from turning that round.
 SELECT DISTINCT f.tenant, f.workflow, f.key, f.digest, f.run
-FROM tidemill.fires AS f
+FROM (
+    SELECT id FROM tidemill.runs WHERE state IN ('queued', 'running')
+    UNION ALL
+    SELECT unnest($5::text[])
+) AS r
+CROSS JOIN LATERAL (
+    SELECT tenant, workflow, key, digest, run FROM tidemill.fires WHERE run = r.id AND digest IS NOT NULL OFFSET 0
+) AS f
 JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS asked (tenant, workflow, key, digest)
-    USING (tenant, workflow, key, digest)
-JOIN tidemill.runs AS r ON r.id = f.run
-WHERE r.state IN ('queued', 'running') OR r.id = ANY($5::text[]);
+    USING (tenant, workflow, key, digest);
 
 -- name: used_slots
 SELECT tenant, pool, count(*) AS used
@@ -334,7 +340,8 @@ WITH a AS (DELETE FROM tidemill.task_runs WHERE run = ANY($1::text[])),
     c AS (DELETE FROM tidemill.outputs WHERE run = ANY($1::text[])),
     d AS (DELETE FROM tidemill.run_events WHERE run = ANY($1::text[])),
     e AS (DELETE FROM tidemill.notes WHERE run = ANY($1::text[])),
-    f AS (DELETE FROM tidemill.logs WHERE run = ANY($1::text[]))
+    f AS (DELETE FROM tidemill.logs WHERE run = ANY($1::text[])),
+    g AS (DELETE FROM tidemill.fires WHERE run = ANY($1::text[]) AND slot IS NULL)
 DELETE FROM tidemill.runs WHERE id = ANY($1::text[]);
 
 -- name: put_note

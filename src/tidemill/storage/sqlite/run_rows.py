@@ -20,8 +20,6 @@ from tidemill.workflows.states import RunState, TaskState
 
 Columns = tuple[Any, ...]
 
-CLAIMED = frozenset([TaskState.QUEUED, TaskState.RUNNING])
-
 _encode_error = msgspec.json.Encoder().encode
 _decode_error = msgspec.json.Decoder(TaskError).decode
 
@@ -94,7 +92,7 @@ def columns_of_task(row: TaskRow, lease_until: int) -> Columns:
         row.recoveries,
         row.deferrals,
         row.claimed_by,
-        lease_until if row.state in CLAIMED else None,
+        lease_until if row.state.is_claimed else None,
         micros(row.started_at),
         micros(row.ended_at),
         row.reason,

@@ -15,9 +15,6 @@ from tidemill.storage.sqlite.run_rows import attempt_of, event_of, output_of, ru
 from tidemill.storage.sqlite.times import from_micros, to_micros
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRecord, RunRow, TaskKey, TaskRow
-from tidemill.workflows.states import RunState
-
-_ACTIVE = frozenset([RunState.QUEUED, RunState.RUNNING])
 
 
 class SqliteRuns(Runs):
@@ -77,7 +74,7 @@ class SqliteRuns(Runs):
 
     def _statement_to_find(self, wanted: RunFilter) -> str:
         """Choose the statement that looks at the fewest runs."""
-        if wanted.states and _ACTIVE.issuperset(wanted.states):
+        if wanted.is_of_active:
             return self._queries.find_active_runs
         if wanted.backfill is not None:
             return self._queries.find_runs_of_backfill
@@ -121,6 +118,7 @@ class SqliteRuns(Runs):
             queries.delete_events,
             queries.delete_notes,
             queries.delete_logs,
+            queries.delete_fires,
         ]
 
         def write(connection: sqlite3.Connection) -> int:

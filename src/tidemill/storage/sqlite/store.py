@@ -11,7 +11,6 @@ from tidemill.kernel.errors import StoreError
 from tidemill.storage.migrations import check_current
 from tidemill.storage.ports import SchemaState, Store
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Heard
 from tidemill.storage.sqlite.backfills import SqliteBackfills
 from tidemill.storage.sqlite.checkpoints import SqliteCheckpoints
 from tidemill.storage.sqlite.connections import inspecting
@@ -76,7 +75,7 @@ class SqliteStore(Store):
         found: list[str] = await in_thread(_look_for_damage, self._path)
         return found
 
-    async def listen(self, heard: Heard) -> None:
+    async def listen(self, heard: Callable[[], None]) -> None:
         """Do nothing: a file does not tell who writes to it."""
 
     def fail_next(self, times: int) -> None:

@@ -2,14 +2,15 @@
 
 from datetime import UTC, datetime, timedelta
 
+from tidemill.storage.times import check_zone
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def to_micros(time: datetime) -> int:
     """Return a time as a number; a naive one is no point in time."""
-    if time.tzinfo is None:
-        raise ValueError(f"a time without a zone cannot be stored: {time}")
+    check_zone(time)
     return (time - _EPOCH) // _MICROSECOND
 
 

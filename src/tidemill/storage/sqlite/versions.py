@@ -1,9 +1,10 @@
 """Versions of workflows in SQLite."""
 
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Loaded, Version, Versions
+from tidemill.storage.run_ports import Version, Versions
 from tidemill.storage.sqlite.database import Database
 from tidemill.storage.sqlite.times import from_micros, to_micros
+from tidemill.workflows.records import VersionKey
 
 
 class SqliteVersions(Versions):
@@ -17,7 +18,7 @@ class SqliteVersions(Versions):
         row = (*version.key, version.spec, to_micros(version.seen_at))
         await self._database.write_many(self._queries.put_version, [row])
 
-    async def get(self, key: Loaded) -> Version | None:
+    async def get(self, key: VersionKey) -> Version | None:
         for spec, seen_at in await self._database.rows(self._queries.version_of, tuple(key)):
             return Version(key=key, spec=spec, seen_at=from_micros(seen_at))
         return None
@@ -25,6 +26,6 @@ class SqliteVersions(Versions):
     async def of(self, tenant: str) -> list[Version]:
         rows = await self._database.rows(self._queries.versions_of, (tenant,))
         return [
-            Version(key=Loaded(tenant, workflow, version), spec=spec, seen_at=from_micros(seen_at))
+            Version(key=VersionKey(tenant, workflow, version), spec=spec, seen_at=from_micros(seen_at))
             for workflow, version, spec, seen_at in rows
         ]

@@ -68,10 +68,12 @@ INSERT INTO run_events (run, task, element, attempt, before, after, at, actor, r
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: is_digest_active
+-- From the runs that are active, since these are few: a payload may have been fired any number of times.
 SELECT EXISTS (
-    SELECT 1 FROM fires JOIN runs ON runs.id = fires.run
-    WHERE fires.tenant = ? AND fires.workflow = ? AND fires.key = ? AND fires.digest = ?
-    AND runs.state IN ('queued', 'running')
+    SELECT 1
+    FROM runs INDEXED BY runs_active CROSS JOIN fires INDEXED BY fires_by_run ON fires.run = runs.id
+    WHERE runs.state IN ('queued', 'running')
+    AND fires.tenant = ? AND fires.workflow = ? AND fires.key = ? AND fires.digest = ?
 );
 
 -- name: add_fire
@@ -229,6 +231,9 @@ DELETE FROM notes WHERE run = ?;
 
 -- name: delete_logs
 DELETE FROM logs WHERE run = ?;
+
+-- name: delete_fires
+DELETE FROM fires WHERE run = ? AND slot IS NULL;
 
 -- name: remove_note
 DELETE FROM notes WHERE run = ? AND task IS ?;

@@ -55,6 +55,19 @@ def test_work_is_given_away_in_the_order_of_an_index(connection: sqlite3.Connect
     assert not any("TEMP B-TREE" in line for line in plan)
 
 
+def test_a_payload_is_looked_for_among_active_runs(connection: sqlite3.Connection) -> None:
+    """However often it was fired before."""
+    assert plan_of(connection, Queries.of(PACKAGE).is_digest_active)[-2:] == [
+        "SCAN runs USING COVERING INDEX runs_active",
+        "SEARCH fires USING INDEX fires_by_run (run=?)",
+    ]
+
+
+def test_fires_are_deleted_by_their_run(connection: sqlite3.Connection) -> None:
+    (line,) = plan_of(connection, Queries.of(PACKAGE).delete_fires)
+    assert line == "SEARCH fires USING INDEX fires_by_run (run=?)"
+
+
 def test_a_scan_would_be_seen(connection: sqlite3.Connection) -> None:
     """The check above is one that can fail."""
     assert plan_of(connection, "SELECT * FROM runs WHERE reason = ?") == ["SCAN runs"]

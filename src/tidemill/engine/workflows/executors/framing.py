@@ -25,7 +25,10 @@ from tidemill.engine.workflows.executors.source import Source
 from tidemill.workflows.endings import Deferred, Ending, Failed, Skipped, Succeeded
 
 LIMIT = 64 * 1024 * 1024
-"""The longest message, in bytes, and so about the biggest value that a task in a process may return."""
+"""The longest message, in bytes, and so about the biggest value that a task in a process may return.
+
+A text that author code wrote into the socket announces more than that with its first letters, and is found out by it.
+"""
 
 _HEADER = 4
 

@@ -17,7 +17,7 @@ from tidemill.annotations.codec import ENCODER, Codec, UnstorableError, codec_of
 from tidemill.annotations.signatures import Parameter
 from tidemill.annotations.variants import Variant, label, variants
 from tidemill.engine.workflows.executors.failures import MESSAGE_LIMIT, shorten, task_error
-from tidemill.engine.workflows.executors.interface import Element, Input, LogRecord, Many, One, Order
+from tidemill.engine.workflows.executors.interface import Element, Input, LogRecord, Many, One, Order, Piece
 from tidemill.engine.workflows.executors.task_log import TaskLog
 from tidemill.kernel.author_errors import describe, is_cut_off
 from tidemill.kernel.clock import Clock
@@ -66,6 +66,11 @@ class Runner:
     def value(self, task: str, stored: bytes) -> Any:
         """Return what a task returned, from how it is stored."""
         return self._values_of(task).take(One(stored))
+
+    def lighten(self, order: Order) -> Order:
+        """Return an order without what its task does not need: of a list that it is mapped over, only its element."""
+        inputs = {name: self._values_of(name).cut(given) for name, given in order.inputs.items()}
+        return msgspec.structs.replace(order, inputs=inputs)
 
     def _values_of(self, task: str) -> "_Values":
         if task not in self._values:
@@ -240,6 +245,12 @@ class _Values:
 
     def give(self, value: Any) -> Succeeded:
         """Return a value as it is stored, or raise what is wrong with it."""
+        if inspect.iscoroutine(value):
+            value.close()  # it would complain that nobody awaited it
+            raise MisfitError(
+                f"task '{self._task}' returned a coroutine, which nobody has awaited: declare it `async def`, and "
+                "return `await ...`"
+            )
         variant = self._variant_of(value)
         if value is None:
             return Succeeded(NOTHING, variant)
@@ -258,8 +269,6 @@ class _Values:
     def _variant_of(self, value: Any) -> str | None:
         if self._variants is None:
             return None
-        if inspect.iscoroutine(value):
-            value.close()  # it would complain that nobody awaited it
         for one in self._variants:
             if value.__class__ is one.cls:
                 return one.label
@@ -279,15 +288,21 @@ class _Values:
             return [self._decode(one) for one in given.values]
         if isinstance(given, Element):
             return self._take_element(given)
+        if isinstance(given, Piece) and self._element is not None:
+            return self._element.decode(given.value)
         return self._decode(given.value)
 
     def _take_element(self, given: Element) -> Any:
-        if self._element is None:
-            return self._decode(given.value)[given.number]
+        piece = self.cut(given)
+        return self.take(piece) if isinstance(piece, Piece) else self._decode(given.value)[given.number]
+
+    def cut(self, given: Input) -> Input:
+        """Return an element cut out of its list, if elements are stored one after the other; else what was given."""
+        if self._element is None or not isinstance(given, Element):
+            return given
         if self._split[0] is not given.value:  # one list is mapped over many times: taken apart once
             self._split = given.value, [bytes(one) for one in msgspec.msgpack.decode(given.value, type=_RAWS)]
-        _, parts = self._split
-        return self._element.decode(parts[given.number])
+        return Piece(self._split[1][given.number])
 
     def _decode(self, data: bytes) -> Any:
         if data == NOTHING or self._codec is None:

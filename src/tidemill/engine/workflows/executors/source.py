@@ -23,6 +23,10 @@ MAIN_AGAIN = "__mp_main__"
 """What a program is called when it is imported for its definitions: it must not begin to run again."""
 
 
+_imported: list[str] = []
+"""The files that are being imported for their definitions."""
+
+
 class Source(msgspec.Struct, frozen=True):
     """A module: its name, its file, and where Python looks for what it imports."""
 
@@ -59,8 +63,26 @@ def _namespaces(workflow: Workflow) -> Iterator[dict[str, Any]]:
             yield dict(vars(module))
 
 
+def refuse_while_importing() -> None:
+    """Raise an OperationError while a module is imported for its definitions only: it must not begin to run again."""
+    if _imported:
+        raise OperationError(
+            f"{_imported[-1]} runs a node, or a workflow, while it is imported: executor 'subprocess' imports it once "
+            "more for its definitions. Put what only the program itself should do under "
+            '`if __name__ == "__main__":`'
+        )
+
+
 def load(source: Source) -> ModuleType:
-    """Import a module from where it came from."""
+    """Import a module from where it came from; it may run no node while that lasts."""
+    _imported.append(source.file)
+    try:
+        return _load(source)
+    finally:
+        _imported.pop()
+
+
+def _load(source: Source) -> ModuleType:
     sys.path[:] = [*source.path, *(one for one in sys.path if one not in source.path)]
     name = MAIN_AGAIN if source.module == MAIN else source.module
     if source.module != MAIN and _finds(name, source.file):

@@ -20,7 +20,9 @@ from tidemill.engine.workflows.executors import framing
 from tidemill.engine.workflows.executors.fork_link import GONE, ForkLink
 from tidemill.engine.workflows.executors.fork_pool import ForkPool
 from tidemill.engine.workflows.executors.interface import Executor, LogRecord, Order, Reports
+from tidemill.engine.workflows.executors.memory import Memory
 from tidemill.engine.workflows.executors.output import Output
+from tidemill.engine.workflows.executors.runner import Runner
 from tidemill.engine.workflows.executors.source import Lookup
 from tidemill.engine.workflows.executors.stopping import GRACE, Past, ran_out_of_time
 from tidemill.engine.workflows.executors.task_log import echo
@@ -174,6 +176,7 @@ class Subprocess(Executor):
         self._concurrency = concurrency
         self._grace = grace
         self._pool = ForkPool(lookup, clock)
+        self._runners: Memory[Runner] = Memory(lambda *key: Runner(lookup(*key)))
         self._tasks = Tasks()
         self._attempts: dict[AttemptKey, _Attempt] = {}
         self._past = Past()
@@ -212,6 +215,7 @@ class Subprocess(Executor):
     async def submit(self, order: Order) -> None:
         if order.key in self._attempts or order.key in self._past:
             return
+        order = self._runners.get(order.tenant, order.workflow, order.version).lighten(order)
         attempt = _Attempt(order, self._loop, Output(self._clock, self._logger(order.key)))
         self._attempts[order.key] = attempt
         try:

@@ -112,7 +112,8 @@ CREATE TABLE tidemill.fires (
 );
 
 CREATE UNIQUE INDEX fires_by_slot ON tidemill.fires (tenant, workflow, key, slot) WHERE slot IS NOT NULL;
-CREATE INDEX fires_by_digest ON tidemill.fires (tenant, workflow, key, digest) WHERE digest IS NOT NULL;
+-- Fires are looked for by their run: whether that is active, and when it is deleted. Those that only keep a slot are not.
+CREATE INDEX fires_by_run ON tidemill.fires (run) WHERE slot IS NULL OR digest IS NOT NULL;
 
 CREATE TABLE tidemill.workflow_versions (
     tenant text COLLATE "C" NOT NULL,

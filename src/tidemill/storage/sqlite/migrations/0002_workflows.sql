@@ -82,15 +82,16 @@ CREATE TABLE attempts (
     exit INTEGER,
     error BLOB, -- JSON
     PRIMARY KEY (run, task, element, attempt)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
+-- With a rowid, as everything that may hold much: without one, each look at a key would read the value beside it.
 CREATE TABLE outputs (
     run TEXT NOT NULL,
     task TEXT NOT NULL,
     element INTEGER NOT NULL,
     value BLOB NOT NULL,
     PRIMARY KEY (run, task, element)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE run_events (
     position INTEGER PRIMARY KEY, -- what was written later has a higher one
@@ -120,7 +121,8 @@ CREATE TABLE fires (
 
 CREATE UNIQUE INDEX fires_by_slot ON fires (tenant, workflow, key, slot) WHERE slot IS NOT NULL;
 
-CREATE INDEX fires_by_digest ON fires (tenant, workflow, key, digest, run) WHERE digest IS NOT NULL;
+-- Fires are looked for by their run: whether that is active, and when it is deleted. Those that only keep a slot are not.
+CREATE INDEX fires_by_run ON fires (run) WHERE slot IS NULL OR digest IS NOT NULL;
 
 CREATE TABLE workflow_versions (
     tenant TEXT NOT NULL,
@@ -181,7 +183,7 @@ CREATE TABLE logs (
     number INTEGER NOT NULL,
     payload BLOB NOT NULL,
     PRIMARY KEY (run, task, element, attempt, number)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE backfills (
     id TEXT NOT NULL PRIMARY KEY,

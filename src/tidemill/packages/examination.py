@@ -1,0 +1,312 @@
+"""The other side of the probe: a process that imports a package, looks at what it declares, and says so.
+
+It is started by `tidemill.packages.probe` as `python -m`, with two descriptors as its only arguments: a file that holds
+the request, and a pipe for the answer. The answer begins with the nonce of the request. A process that ended before it
+was through, whatever its exit code, has not sent one.
+"""
+
+import faulthandler
+import importlib
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from tidemill.annotations.signatures import AuthorFunction, Parameter
+from tidemill.graphs.definition import Reactor
+from tidemill.graphs.graph import Graph
+from tidemill.kernel.author_errors import describe
+from tidemill.kernel.errors import DefinitionError, Location, Problem
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.packages.loader import Package, read_package
+from tidemill.packages.manifest import MANIFEST, Manifest
+from tidemill.packages.metadata import DeclaredGraph, Metadata, of_graph, of_reactor, of_trigger, of_workflow
+
+UNANSWERED = 113
+"""The exit code of a process that was through, and could not send its answer."""
+
+_LONGEST_MESSAGE = 2_000
+_MOST_PROBLEMS = 200
+_PRESENT = frozenset(sys.modules)
+"""What Tidemill itself has imported: a package cannot have modules of these names."""
+
+T = TypeVar("T")
+
+
+class ProbeLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a package may use while it is tried."""
+
+    wall: float = 10.0
+    """Seconds, from the start of the process to its end."""
+
+    cpu: int = 10
+    """Seconds of processor time."""
+
+    memory: int = 1_073_741_824
+    """Bytes of address space."""
+
+    open_files: int = 256
+    file_size: int = 16_777_216
+    """Bytes of each file that it writes."""
+
+    output: int = 65_536
+    """How many bytes of what it prints are kept; what follows is counted, and the very last of it kept too."""
+
+    answer: int = 16_777_216
+    """Bytes of what it declares."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be tried."""
+
+    nonce: bytes
+    folder: str
+    manifest: Manifest
+    limits: ProbeLimits
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found: problems, or what the package declares."""
+
+    metadata: Metadata | None = None
+    problems: tuple[Problem, ...] = ()
+    failed: bool = False
+    """Whether a module could not be imported: what it printed may say more."""
+
+
+class _Elsewhere:
+    """Stands for a graph of another package: what a workflow makes of it is seen when it is loaded."""
+
+    reactor_name = None
+    is_async = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def inputs(self) -> Sequence[Parameter]:
+        return ()
+
+    def returns(self) -> Mapping[str, Any]:
+        return {}
+
+    def functions(self) -> Sequence[AuthorFunction]:
+        return ()
+
+
+class Examination:
+    """Looks at one package, and gathers everything that is wrong with it."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self._folder = folder
+        self._manifest = manifest
+        self._problems: list[Problem] = []
+        self._failed = False
+
+    def answer(self) -> Answer:
+        """Import the modules and check what they declare."""
+        modules = [module for name in self._manifest.modules if (module := self._import(name)) is not None]
+        package = self._tried(lambda: read_package(_merged(self._manifest.name, modules)))
+        metadata = self._read(package) if package is not None else None
+        if self._problems:
+            found = tuple(map(self._tidied, dict.fromkeys(self._problems)))[:_MOST_PROBLEMS]
+            return Answer(problems=found, failed=self._failed)
+        return Answer(metadata=metadata)
+
+    # -- importing
+
+    def _import(self, name: str) -> ModuleType | None:
+        top = name.partition(".")[0]
+        if top in _PRESENT:
+            message = f"module '{top}' has the name of one that Tidemill itself needs; take another name"
+            self._fail([Problem(message=message, location=self._manifest_line(top))])
+            return None
+        try:
+            module = importlib.import_module(name)
+        except BaseException as error:  # author code: importing runs it, and it may raise anything
+            self._fail(self._import_problems(name, error))
+            return None
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or not Path(file).is_relative_to(self._folder):
+            message = f"module '{name}' is not the one of the package but {file or 'one without a file'}"
+            self._fail([Problem(message=message, location=self._manifest_line(name))])
+            return None
+        return module
+
+    def _fail(self, problems: Iterable[Problem]) -> None:
+        self._failed = True
+        self._problems += problems
+
+    def _import_problems(self, name: str, error: BaseException) -> Iterable[Problem]:
+        if isinstance(error, DefinitionError):
+            return error.problems
+        if isinstance(error, ModuleNotFoundError) and error.name == name:
+            message = f"{MANIFEST} names module '{name}', which is not there"
+            return [Problem(message=message, location=self._manifest_line(name))]
+        if isinstance(error, ModuleNotFoundError):
+            said = f"{describe(error)}; install it where packages are loaded, or put it into the package"
+        elif isinstance(error, SystemExit):
+            said = (
+                f"it ended the program, with SystemExit({error.code!r}): "
+                'keep what it does as a program behind `if __name__ == "__main__":`'
+            )
+        elif isinstance(error, MemoryError):
+            said = "it needs more memory than it may have while it is imported"
+        else:
+            said = describe(error)
+        return [Problem(message=f"importing '{name}' failed: {said}", location=self._line_of(error))]
+
+    def _line_of(self, error: BaseException) -> Location | None:
+        """Return the last line of the package that an error passed through."""
+        if isinstance(error, SyntaxError) and self._is_inside(error.filename):
+            return Location(str(error.filename), error.lineno or 1)
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if self._is_inside(one.filename)]
+        return Location(frames[-1].filename, frames[-1].lineno or 1) if frames else None
+
+    def _is_inside(self, file: str | None) -> bool:
+        return file is not None and Path(file).is_relative_to(self._folder)
+
+    # -- what was declared
+
+    def _read(self, package: Package) -> Metadata | None:
+        reactors = {one.name: one for one in package.reactors}
+        graphs = {one.name: one for one in package.graphs}
+        workflows = [one.bound(lambda name: graphs.get(name) or _Elsewhere(name)) for one in package.workflows]
+        for workflow in workflows:
+            self._tried(workflow.check, workflow.location)
+        for reactor in package.reactors:
+            self._problems += (problem for one in reactor.accumulators for problem in one.signature.problems)
+        found_graphs = [self._read_graph(one, reactors) for one in package.graphs]
+        if not self._failed:
+            self._problems += self._misnamed(package)
+        if self._problems:
+            return None
+        return Metadata(
+            name=self._manifest.name,
+            version=str(self._manifest.version),
+            modules=self._manifest.modules,
+            reactors=tuple(of_reactor(one, self._place) for one in package.reactors),
+            graphs=tuple(one for one in found_graphs if one is not None),
+            triggers=tuple(of_trigger(one, self._place) for one in package.triggers),
+            workflows=tuple(of_workflow(one, self._place) for one in workflows),
+        )
+
+    def _read_graph(self, graph: Graph, reactors: Mapping[str, Reactor]) -> DeclaredGraph | None:
+        reactor = reactors.get(graph.reactor) if isinstance(graph.reactor, str) else graph.reactor
+        return self._tried(lambda: of_graph(graph, reactor, self._place), graph.location)
+
+    def _misnamed(self, package: Package) -> Iterator[Problem]:
+        """Yield what the manifest names and the modules do not declare."""
+        if not (package.reactors or package.graphs or package.triggers or package.workflows):
+            names = ", ".join(self._manifest.modules)
+            message = f"nothing is declared in its modules ({names}): no reactor, graph, trigger or workflow"
+            yield Problem(message=message, location=self._manifest_line("modules"))
+        reactors = [one.name for one in package.reactors]
+        for name in self._manifest.reactors:
+            if name not in reactors:
+                message = f"[reactors.{name}]: no module declares reactor '{name}'{did_you_mean(name, reactors)}"
+                yield Problem(message=message, location=self._manifest_line(name))
+        tasks = [f"{workflow.name}.{task.name}" for workflow in package.workflows for task in workflow.tasks]
+        for name in self._manifest.tasks:
+            if name not in tasks:
+                message = f'[tasks."{name}"]: no workflow has that task{did_you_mean(name, tasks)}'
+                yield Problem(message=message, location=self._manifest_line(name))
+
+    def _manifest_line(self, word: str) -> Location | None:
+        """Return the first line of the manifest in which a word stands, as well as can be told."""
+        with suppress(OSError, UnicodeDecodeError):
+            for number, line in enumerate((self._folder / MANIFEST).read_text("utf-8").splitlines(), 1):
+                if word in line:
+                    return Location(MANIFEST, number)
+        return Location(MANIFEST, 1)
+
+    # -- problems
+
+    def _tried(self, read: Callable[[], T], location: Location | None = None) -> T | None:
+        """Return what is read; what is wrong with it and has no place of its own is told of this one."""
+        try:
+            return read()
+        except DefinitionError as error:
+            self._problems += (replace(one, location=one.location or location) for one in error.problems)
+        except BaseException as error:  # author code: checking asks its annotations, schedules and classes
+            message = f"what it declares cannot be checked: {describe(error)}"
+            self._problems.append(Problem(message=message, location=self._line_of(error) or location))
+        return None
+
+    def _place(self, location: Location) -> Location:
+        return Location(self._relative(location.file), location.line)
+
+    def _tidied(self, problem: Problem) -> Problem:
+        """Return a problem with files named as in the package."""
+        location = None if problem.location is None else self._place(problem.location)
+        message = self._relative(problem.message)
+        if len(message) > _LONGEST_MESSAGE:
+            message = f"{message[:_LONGEST_MESSAGE]}…"
+        return replace(problem, location=location, message=message)
+
+    def _relative(self, text: str) -> str:
+        return text.replace(f"{self._folder}{os.sep}", "")
+
+
+def _merged(name: str, modules: Sequence[ModuleType]) -> ModuleType:
+    """Return one module with what all of them hold, so that they are read as the one package that they are."""
+    merged = ModuleType(name)
+    for module in modules:
+        vars(merged).update({f"{module.__name__}.{key}": value for key, value in vars(module).items()})
+    return merged
+
+
+# -- the process
+
+
+def _limit(limits: ProbeLimits) -> None:
+    """Let the system hold this process to its limits, the hard ones too."""
+    wanted = {
+        resource.RLIMIT_CORE: (0, 0),
+        resource.RLIMIT_CPU: (limits.cpu, limits.cpu + 1),  # the signal comes with the first, the end with the second
+        resource.RLIMIT_AS: (limits.memory, limits.memory),
+        resource.RLIMIT_NOFILE: (limits.open_files, limits.open_files),
+        resource.RLIMIT_FSIZE: (limits.file_size, limits.file_size),
+    }
+    for kind, pair in wanted.items():
+        _, most = resource.getrlimit(kind)
+        soft, hard = (one if most == resource.RLIM_INFINITY else min(one, most) for one in pair)
+        with suppress(ValueError, OSError):  # some systems do not know all of them
+            resource.setrlimit(kind, (soft, hard))
+
+
+def main() -> None:
+    """Answer one request, and be gone without another word of the package: nothing of it runs at exit."""
+    asked, answered = int(sys.argv[1]), int(sys.argv[2])
+    with open(asked, "rb") as file:
+        request = msgspec.msgpack.decode(file.read(), type=Request)
+    owner, sys.argv[1:] = os.getpid(), []
+    faulthandler.register(signal.SIGXCPU, chain=True)
+    _limit(request.limits)
+    sys.path.insert(0, request.folder)
+    answer = Examination(Path(request.folder), request.manifest).answer()
+    if os.getpid() != owner:  # a copy that the package forked: it waits until it is found among what was left behind
+        signal.pause()
+    data = request.nonce + msgspec.msgpack.encode(answer)
+    while data:
+        data = data[os.write(answered, data) :]
+
+
+if __name__ == "__main__":
+    status = UNANSWERED
+    try:
+        main()
+        status = 0
+    except BaseException as error:  # author code may have changed anything; nobody hears of it but by the exit code
+        with suppress(BaseException):
+            os.write(2, f"{describe(error)}\n".encode(errors="replace"))
+    finally:
+        os._exit(status)

@@ -1,0 +1,355 @@
+"""Trying a package before it is loaded: a child process imports it, and says what it declares.
+
+What happens in that process is the package's own affair. It may hang, crash, exit, print without end, need all memory,
+or leave processes behind: the child is held to limits, ended with everything that it started, and what it did becomes
+one error of that package. Only an answer with the nonce that the child was given counts; an exit code proves nothing.
+
+This keeps a node safe from mistakes. It is no cage for hostile code, which may do what the node's user may do.
+
+Everything about the process happens in one thread of its own, so that a child that prints as fast as it can keeps no
+loop busy, and a caller that is cancelled leaves nothing behind.
+"""
+
+import asyncio
+import os
+import re
+import secrets
+import select
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tidemill.kernel.clock import Clock, SystemClock
+from tidemill.kernel.errors import DefinitionError, Location, OperationError, Problem
+from tidemill.packages.examination import UNANSWERED, Answer, ProbeLimits, Request
+from tidemill.packages.manifest import Manifest
+from tidemill.packages.metadata import Metadata
+
+__all__ = ["ProbeError", "ProbeLimits", "probe"]
+
+STANDARD = ProbeLimits()
+
+_PROGRAM = "tidemill.packages.examination"
+_MARK = "TIDEMILL_PROBE"
+_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+_TICK = 0.01
+_GRACE = 0.5
+"""How long a child that took too long may say where it was."""
+
+_PATIENCE = 2.0
+"""How long killed processes are waited for that are nobody's children here."""
+
+_CHUNK = 65_536
+_TAIL = 8_192
+_SHOWN_LINES = 5
+_SHOWN_WIDTH = 200
+_DUMP = re.compile(r"^(?:Fatal Python error: |(?:Current thread|Thread) 0x)", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
+
+
+class ProbeError(DefinitionError):
+    """A package cannot be loaded: what happened when it was tried, or every problem of what it declares."""
+
+    def __init__(self, problems: Iterable[Problem], subject: str = "package", output: str = "") -> None:
+        super().__init__(problems, subject)
+        self.output = output
+        """What it printed, shortened if that was much."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problems, self.subject, self.output)
+
+
+async def probe(folder: Path, manifest: Manifest, *, limits: ProbeLimits = STANDARD, clock: Clock) -> Metadata:
+    """Import a package in a child process and return what it declares; ProbeError if it is not fit to be loaded.
+
+    The folder holds what belongs to the package and nothing else: nothing is written to it.
+    """
+    trial = _Trial(folder, manifest, limits)
+    pool = ThreadPoolExecutor(1, thread_name_prefix="tidemill probe")
+    work = asyncio.get_running_loop().run_in_executor(pool, trial.run)
+    pool.shutdown(wait=False)
+    async with asyncio.TaskGroup() as group:
+        timer = group.create_task(_time_out(trial, limits.wall, clock), name=f"probe limit of {manifest.name}")
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:
+            trial.give_up()
+            await asyncio.wait([work])
+            raise
+        finally:
+            timer.cancel()
+    return _judged(work.result(), manifest, trial.request)
+
+
+async def _time_out(trial: "_Trial", seconds: float, clock: Clock) -> None:
+    await clock.sleep(seconds)
+    trial.time_out()
+
+
+# -- the process
+
+
+class _Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How a child ended."""
+
+    status: int
+    """Its exit code; negative for the signal that ended it."""
+
+    is_late: bool
+    left: int
+    """How many processes it left behind."""
+
+    answer: bytes
+    is_cut: bool
+    """Whether there was more of the answer than may be."""
+
+    output: str
+
+
+class _Kept:
+    """Bytes as they come: the first of them, the very last, and how many there were between."""
+
+    def __init__(self, head: int, tail: int = 0) -> None:
+        self._room = head
+        self._size = tail
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.left_out = 0
+
+    def add(self, data: bytes) -> None:
+        taken = data[: self._room]
+        self._room -= len(taken)
+        self._head += taken
+        self._tail += data[len(taken) :]
+        excess = len(self._tail) - self._size
+        if excess > 0:
+            del self._tail[:excess]
+            self.left_out += excess
+
+    def first(self) -> bytes:
+        return bytes(self._head)
+
+    def text(self) -> str:
+        gap = f"\n[... {self.left_out} bytes left out ...]\n" if self.left_out else ""
+        return f"{self._head.decode(errors='replace')}{gap}{self._tail.decode(errors='replace')}"
+
+
+class _Trial:
+    """One child process, from its start until nothing of it is left. `run` is for a thread, the rest for any."""
+
+    def __init__(self, folder: Path, manifest: Manifest, limits: ProbeLimits) -> None:
+        place = os.path.realpath(folder)
+        self.request = Request(nonce=secrets.token_bytes(32), folder=place, manifest=manifest, limits=limits)
+        self._mark = secrets.token_hex(16)
+        self._output = _Kept(limits.output, _TAIL)
+        self._answer = _Kept(limits.answer)
+        self._monotonic = SystemClock().monotonic  # of the grace that a real process gets, whatever clock the node has
+        self._is_late = False
+        self._is_unwanted = False
+
+    def time_out(self) -> None:
+        """End the child because its time is over."""
+        self._is_late = True
+
+    def give_up(self) -> None:
+        """End the child because nobody wants to know any more."""
+        self._is_unwanted = True
+
+    def run(self) -> _Ended:
+        """Start the child, take what it says, and see it off."""
+        try:
+            with ExitStack() as stack:
+                return self._run(stack)
+        except OSError as error:
+            raise OperationError(f"package '{self.request.manifest.name}' could not be tried: {error}") from error
+
+    def _run(self, stack: ExitStack) -> _Ended:
+        home = stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-probe-", ignore_cleanup_errors=True))
+        answers, answering = os.pipe()
+        stack.callback(os.close, answers)
+        try:
+            process = self._start(home, answering)
+        finally:
+            os.close(answering)
+        assert process.stdout is not None
+        stack.enter_context(process.stdout)
+        sources = {process.stdout.fileno(): self._output, answers: self._answer}
+        left = 0
+        try:
+            self._attend(process, sources)
+            left = len(list(self._others(process.pid)))
+        finally:
+            self._end(process)
+        _drain(sources)
+        return _Ended(
+            status=process.returncode,
+            is_late=self._is_late,
+            left=left,
+            answer=self._answer.first(),
+            is_cut=self._answer.left_out > 0,
+            output=self._output.text(),
+        )
+
+    def _start(self, home: str, answering: int) -> subprocess.Popen[bytes]:
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        with tempfile.TemporaryFile() as file:  # not a pipe: nobody has to wait until it is read
+            file.write(msgspec.msgpack.encode(self.request))
+            file.seek(0)
+            # Isolated, so that only what is installed can be imported; unbuffered, so that the last words are heard.
+            flags = ["-I", "-B", "-u", "-X", "faulthandler"]
+            return subprocess.Popen(
+                [sys.executable, *flags, "-m", _PROGRAM, str(file.fileno()), str(answering)],
+                bufsize=0,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=home,
+                env={**kept, "HOME": home, "TMPDIR": home, _MARK: self._mark},
+                pass_fds=[file.fileno(), answering],
+                start_new_session=True,
+            )
+
+    def _attend(self, process: subprocess.Popen[bytes], sources: dict[int, _Kept]) -> None:
+        """Take what the child says until it has ended, or has to. Who else holds its descriptors does not matter."""
+        deadline = None
+        with selectors.DefaultSelector() as selector:
+            for descriptor, kept in sources.items():
+                selector.register(descriptor, selectors.EVENT_READ, kept)
+            while not _has_ended(process.pid):
+                if self._is_unwanted or (deadline is not None and self._monotonic() > deadline):
+                    return
+                if self._is_late and deadline is None:
+                    deadline = self._monotonic() + _GRACE
+                    os.kill(process.pid, signal.SIGABRT)  # it says where it is, and dies of it
+                for key, _ in selector.select(_TICK):
+                    if data := os.read(key.fd, _CHUNK):
+                        key.data.add(data)
+                    else:
+                        selector.unregister(key.fd)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill the child and all that it started, and wait until they are gone."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # before it is waited for: its number is nobody else's yet
+        deadline = self._monotonic() + _PATIENCE
+        while (others := list(self._others(process.pid))) and self._monotonic() < deadline:
+            for pid in others:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            select.select([], [], [], _TICK)
+        process.wait()
+
+    def _others(self, leader: int) -> Iterator[int]:
+        """Yield the processes of the child's group, and those that left it, by the mark in their environment."""
+        mark = f"{_MARK}={self._mark}".encode()
+        for name in os.listdir("/proc") if sys.platform == "linux" else ():
+            if not name.isdigit() or int(name) == leader:
+                continue
+            with suppress(OSError):  # it has ended, or is somebody else's
+                state, _, group, *_ = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
+                if state in (b"Z", b"X"):
+                    continue
+                if int(group) == leader or mark in Path("/proc", name, "environ").read_bytes():
+                    yield int(name)
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a child has ended; it is left to be waited for, so that its number stays its own."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _drain(sources: dict[int, _Kept]) -> None:
+    """Take what is still in the pipes: not more than they hold, should somebody write even now."""
+    for descriptor, kept in sources.items():
+        os.set_blocking(descriptor, False)
+        with suppress(BlockingIOError):
+            for _ in range(64):
+                data = os.read(descriptor, _CHUNK)
+                if not data:
+                    break
+                kept.add(data)
+
+
+# -- the verdict
+
+
+def _judged(ended: _Ended, manifest: Manifest, request: Request) -> Metadata:
+    """Return what a package declares, or raise what is wrong with it."""
+    subject = f"package '{manifest.name}'"
+    dump = _DUMP.search(ended.output)
+    printed = ended.output[: dump.start()] if dump else ended.output
+    answer = _answer(ended, request.nonce)
+    if answer is None:
+        location = _crash_site(ended.output[dump.start() :], request.folder) if dump else None
+        said = f"{_fate(ended, request.limits)}{_last_lines(printed)}"
+        raise ProbeError([Problem(message=said, location=location)], subject, printed)
+    problems = list(answer.problems)
+    if answer.failed:
+        first = problems[0]
+        problems[0] = msgspec.structs.replace(first, message=f"{first.message}{_last_lines(printed)}")
+    if ended.left:
+        message = f"importing it started processes and left {ended.left} of them running: start none before a task runs"
+        problems.append(Problem(message=message))
+    if problems or answer.metadata is None:
+        raise ProbeError(problems, subject, printed)
+    return answer.metadata
+
+
+def _answer(ended: _Ended, nonce: bytes) -> Answer | None:
+    if ended.is_cut or not ended.answer.startswith(nonce):
+        return None
+    try:
+        return msgspec.msgpack.decode(ended.answer[len(nonce) :], type=Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _fate(ended: _Ended, limits: ProbeLimits) -> str:
+    """Return what happened to a child that has not answered."""
+    if ended.is_late:
+        return f"importing it took longer than {limits.wall:g} s, and was ended: do no work at import"
+    if ended.status == -signal.SIGXCPU:
+        return f"importing it used more than {limits.cpu} s of processor time, and was ended: do no work at import"
+    if ended.status in (-signal.SIGKILL, -signal.SIGTERM):
+        return f"importing it was killed with {_signal_name(-ended.status)}, by itself or for lack of memory"
+    if ended.status < 0:
+        return f"importing it crashed with {_signal_name(-ended.status)}"
+    if ended.status == UNANSWERED:
+        return "importing it broke the probe: it closed descriptors that it did not open, or changed Python itself"
+    if ended.is_cut:
+        return f"it declares more than {limits.answer:,} bytes, or wrote to descriptors that it did not open"
+    if ended.status == 0 and ended.answer:
+        return "importing it broke the probe: it wrote to descriptors that it did not open"
+    return f"importing it ended the process, with exit code {ended.status}, before it was complete"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of the real-time signals
+        return f"signal {number}"
+
+
+def _crash_site(dump: str, folder: str) -> Location | None:
+    """Return where the package was, from what Python wrote when it died."""
+    _, current, after = dump.partition("Current thread")
+    for file, line in _FRAME.findall(after if current else dump):
+        if Path(file).is_relative_to(folder):
+            return Location(str(Path(file).relative_to(folder)), int(line))
+    return None
+
+
+def _last_lines(printed: str) -> str:
+    """Return the end of what was printed, as it may be shown: few lines, and none that moves a cursor."""
+    lines = [line.rstrip() for line in printed[-_TAIL:].splitlines() if line.strip()][-_SHOWN_LINES:]
+    shown = ["".join(one if one.isprintable() else "·" for one in line[:_SHOWN_WIDTH]) for line in lines]
+    return "".join(["; the last that it printed:", *(f"\n    {line}" for line in shown)]) if shown else ""

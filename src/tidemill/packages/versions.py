@@ -1,0 +1,103 @@
+"""Versions of packages, and what a package requires of others.
+
+A version is three numbers, `1.2.0`; before a release they may be followed by `a1`, `b1` or `rc1`. Versions are ordered
+by the numbers, and then alpha, beta, release candidate, release. Each version is written in one way only.
+"""
+
+import operator
+import re
+import sys
+from collections.abc import Callable
+from importlib import metadata
+
+import msgspec
+
+from tidemill.kernel.errors import TidemillError
+
+_STAGES = ("a", "b", "rc", "")
+_NUMBER = r"(0|[1-9]\d{0,8})"
+_VERSION = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:(a|b|rc){_NUMBER})?", re.ASCII)
+_SHORT = re.compile(rf"{_NUMBER}(?:\.{_NUMBER})?(?:\.{_NUMBER})?(?:(a|b|rc){_NUMBER})?", re.ASCII)
+_CLAUSE = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\S+)\s*")
+_LONGEST = 200
+
+_COMPARISONS: dict[str, Callable[["Version", "Version"], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+class Version(msgspec.Struct, frozen=True, order=True):
+    """A version. Later ones are greater."""
+
+    major: int
+    minor: int = 0
+    patch: int = 0
+    stage: int = len(_STAGES) - 1
+    """0 for an alpha, 1 for a beta, 2 for a release candidate, 3 for the release."""
+
+    stage_number: int = 0
+
+    def __str__(self) -> str:
+        stage = _STAGES[self.stage]
+        return f"{self.major}.{self.minor}.{self.patch}{f'{stage}{self.stage_number}' if stage else ''}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Version":
+        """Return the version that a text stands for; ValueError if it is none."""
+        found = _VERSION.fullmatch(text[:_LONGEST])
+        if found is None:
+            raise ValueError(
+                f"{text[:_LONGEST]!r} is not a version: three numbers such as '1.2.0', or '1.2.0rc1' before it"
+            )
+        return _version(found)
+
+
+def _version(found: re.Match[str]) -> Version:
+    major, minor, patch, stage, number = found.groups()
+    return Version(int(major), int(minor or 0), int(patch or 0), _STAGES.index(stage or ""), int(number or 0))
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """Which versions of something will do."""
+
+    text: str
+    clauses: tuple[tuple[str, Version], ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def parse(cls, text: str) -> "Requirement":
+        """Return the requirement that a text such as ">=1.2, <2" stands for; ValueError if it is none."""
+        return cls(text, tuple(_clause(one) for one in text[:_LONGEST].split(",")))
+
+    def admits(self, version: Version) -> bool:
+        """Tell whether a version will do; an alpha of 2.0.0 is before 2.0.0, here as everywhere."""
+        return all(_COMPARISONS[sign](version, other) for sign, other in self.clauses)
+
+
+def _clause(text: str) -> tuple[str, Version]:
+    found = _CLAUSE.fullmatch(text)
+    version = _SHORT.fullmatch(found[2]) if found else None
+    if found is None or version is None:
+        raise ValueError(f"{text!r} is not a requirement: write '>=1.2', or '>=1.2, <2' (also ==, !=, >, <=)")
+    return found[1], _version(version)
+
+
+def running_python() -> Version:
+    """Return the version of the Python that runs."""
+    return Version(*sys.version_info[:3])
+
+
+def running_tidemill() -> Version:
+    """Return the version of the Tidemill that runs; what a developer's build adds to it does not count."""
+    installed = metadata.version("tidemill")
+    found = _SHORT.match(installed)
+    if found is None:
+        raise TidemillError(f"this Tidemill has a version that cannot be read: {installed!r}")
+    return _version(found)

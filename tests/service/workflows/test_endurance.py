@@ -1,0 +1,251 @@
+"""What must never stop, and what must never grow: loops that survive anything, memory that is given back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+import tidemill as tm
+from tests.service.workflows.faults import QUICK, blocked_flow, breaking, plain_flow, store_of
+from tests.service.workflows.pairs import PATIENCE, SETTINGS, Gates, Pair, until
+from tidemill.engine.workflows import claimer, operations
+from tidemill.engine.workflows.desk import Desk
+from tidemill.engine.workflows.executors.runner import Runner
+from tidemill.engine.workflows.leadership import OFFICE
+from tidemill.workflows.records import VersionKey
+from tidemill.workflows.workflow import Workflow
+
+MakePair = Callable[..., Awaitable[Pair]]
+
+
+async def test_heartbeats_survive_anything(store: str | None) -> None:
+    """W-5, W-11: one error that is none of the store's, and the task that runs is still kept alive."""
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
+        await node.start("flow")
+        await node.advance("1s")
+        with breaking(store_of(node).runs, "beat", RuntimeError("a bug"), times=1) as beats:
+            await node.advance("10m")
+        assert len(beats) > 30
+        assert len(blocked.begun) == 1
+        assert node.metrics()["heartbeat_errors_total"] == 1
+        blocked.go.set()
+
+
+async def test_a_claimer_survives_anything(make_pair: MakePair) -> None:
+    """W-5: one error that is none of the store's, and the follower claims all the same."""
+    gates = Gates("a", "b")
+    leader, follower = await make_pair(gates.flow)
+    with breaking(follower._run_store.runs, "claim", ValueError("a bug"), times=1):
+        run = await leader.start("flow")
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*(began.wait() for began in gates.began.values()))
+    gates.open()
+    assert (await run.wait(PATIENCE)).state == "success"
+    assert follower.metrics()["scheduler_phase_errors_total"] == 1
+
+
+async def test_a_campaign_survives_anything(make_pair: MakePair) -> None:
+    """W-5, W-9: one error that is none of the store's, and the follower goes on trying for the office."""
+    _, follower = await make_pair(plain_flow())
+    with breaking(follower._run_store.leases, "current", RuntimeError("a bug"), times=1) as tries:
+
+        async def has_gone_on() -> bool:
+            return len(tries) > 2
+
+        await until(has_gone_on)
+    assert follower.metrics()["scheduler_phase_errors_total"] == 1
+
+
+async def test_a_node_opens_although_it_loses_the_office_before_its_first_pass(
+    sqlite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W-9: then another one is in office, and this node follows."""
+
+    async def overtaken(desk: Desk) -> None:
+        leases = desk._store.leases
+        await leases.take(OFFICE, "somebody", 60.0, dead=[desk._crew.owner.id])
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Desk, "refresh", overtaken)
+    node = tm.Node(sqlite, load=[plain_flow()], settings=SETTINGS)
+    async with asyncio.timeout(PATIENCE), node:
+        assert node.metrics()["scheduler_leader"] == 0
+
+
+async def test_who_waits_on_a_node_that_loses_the_office_is_told_of_the_end(make_pair: MakePair) -> None:
+    """W-9: the run is planned elsewhere then, and its end comes without a word."""
+    gates = Gates("a")
+    old, new = await make_pair(gates.flow)
+    run = await old.start("flow")
+    await gates.began["a"].wait()
+    async with asyncio.TaskGroup() as group:
+        waits = group.create_task(run.wait(PATIENCE), name="wait")
+        old._run_store.leases.take = _never  # type: ignore[method-assign]
+        epoch = await new._run_store.leases.take(OFFICE, "somebody", 60.0, dead=[old._workflows.owner.id])
+        assert epoch is not None
+
+        async def is_lost() -> bool:
+            return old._workflows.office is None
+
+        await until(is_lost)
+        await new._run_store.leases.release(OFFICE, epoch)
+        gates.open()
+    assert waits.result().state == "success"
+    assert new.metrics()["scheduler_leader"] == 1
+
+
+async def test_who_waits_is_woken_when_an_office_ends(store: str | None) -> None:
+    """W-9: to look for themselves, because nobody here may hear of the run any more."""
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
+        run = await node.start("flow")
+        await node.advance("1s")
+        service = node._workflows
+        news, term = service._notices.next(run.id), service.leadership.term
+        assert term is not None
+        service.leadership.step_down(term)
+
+        async def is_over() -> bool:
+            return service.office is None
+
+        await until(is_over)
+        assert news.is_set()
+        blocked.go.set()
+
+
+async def _never(*_: object, **__: object) -> None:
+    """Win no office."""
+
+
+async def test_what_has_ended_leaves_nothing_in_memory(store: str | None) -> None:
+    """Neither who waited for it, nor the numbers of its log."""
+    flow = tm.Workflow("flow")
+
+    @flow.task
+    def work(ctx: tm.Context) -> None:
+        ctx.log.info("here")
+
+    async with tm.testing.node(store, load=[flow]) as node:
+        for _ in range(3):
+            await (await node.start("flow")).wait(PATIENCE)
+        await node.settle()
+        service = node._workflows
+        assert dict(service._notices._waiting) == {}
+        assert service._logbook._numbers == {}
+
+
+async def test_an_owner_that_is_dead_and_has_left_nothing_behind_is_forgotten(store: str | None) -> None:
+    """W-12: one with claims is remembered until they are taken back."""
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
+        await node.start("flow")
+        await node.advance("1s")
+        before = node._workflows.owner.id
+        node = await node.crash()
+        owners = store_of(node).owners
+        assert before in {one.id for one in await owners.all()}
+        await node.advance("2m")
+        assert {one.id for one in await owners.all()} == {node._workflows.owner.id}
+        assert len(blocked.begun) == 2
+        blocked.go.set()
+
+
+async def test_values_are_read_with_what_was_made_once(store: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Per version that is loaded, and not per look."""
+    made: list[Workflow] = []
+
+    class Counted(Runner):
+        def __init__(self, workflow: Workflow) -> None:
+            made.append(workflow)
+            super().__init__(workflow)
+
+    monkeypatch.setattr(operations, "Runner", Counted)
+    async with tm.testing.node(store) as node:
+        for number in range(3):
+            await node.load(version(number))
+            run = await node.start("flow")
+            await node.advance("1s")
+            for _ in range(3):
+                assert (await run.state()).outputs["work"] == number
+            await node.advance("10m")
+            assert len(node._workflows.access.operations._runners) <= 2
+        assert len(made) == 3
+
+
+def version(number: int, gate: asyncio.Event | None = None) -> tm.Workflow:
+    """Return a version of workflow `flow`; its task waits if there is something to wait for."""
+    flow = tm.Workflow("flow")
+    if gate is None:
+
+        @flow.task
+        async def work(ctx: tm.Context) -> int:
+            return number
+
+    else:
+
+        @flow.task
+        async def work(ctx: tm.Context) -> int:
+            await gate.wait()
+            return number
+
+    @flow.task(after="work", retry=tm.Retry(number))
+    async def then() -> None: ...
+
+    return flow
+
+
+async def test_a_follower_forgets_the_versions_that_no_run_needs(
+    make_pair: MakePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W-19: those of active runs it keeps, wherever they run."""
+    monkeypatch.setattr(claimer, "TIDY_EVERY", 0.0)
+    gate = asyncio.Event()
+    flows = [version(1, gate), version(2), version(3)]
+    leader, follower = await make_pair(flows[0])
+    run = await leader.start("flow")
+    for flow in flows[1:]:
+        await follower.load(flow)
+    first, _, last = (VersionKey("public", "flow", flow.wired().spec.version) for flow in flows)
+
+    async def is_tidy() -> bool:
+        return set(follower._workflows.library.loaded()) == {first, last}
+
+    await until(is_tidy)
+    gate.set()
+    assert (await run.wait(PATIENCE)).state == "success"
+
+
+async def test_a_follower_reads_a_run_once_for_all_that_it_claims_of_it(make_pair: MakePair) -> None:
+    """W-6: and not once for each element."""
+    flow, gate = tm.Workflow("flow"), asyncio.Event()
+
+    @flow.task
+    def numbers() -> list[int]:
+        return list(range(5))
+
+    @flow.task(each="numbers")
+    async def work(numbers: int) -> int:
+        await gate.wait()
+        return numbers
+
+    leader, follower = await make_pair(flow, places=4)
+    runs, crew = follower._run_store.runs, follower._workflows.crew
+    claim, given = runs.claim, []
+
+    async def noting(wish: object) -> object:
+        found = await claim(wish)
+        given.extend([found] if found else [])
+        return found
+
+    runs.claim = noting  # type: ignore[method-assign]
+    with breaking(runs, "load", times=0) as loads:
+        run = await leader.start("flow")
+
+        async def is_full() -> bool:
+            return len(crew.living()) == 4
+
+        await until(is_full)
+        assert len(loads) == len(given) < 4
+    gate.set()
+    assert (await run.wait(PATIENCE)).outputs["work"] == [0, 1, 2, 3, 4]

@@ -1,0 +1,212 @@
+"""What the desk keeps in mind, and what it must not: late reports, questions of old attempts, queues, heaps."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import tidemill as tm
+from tidemill.workflows.endings import Lost, Terms
+from tidemill.workflows.records import AttemptKey
+from tidemill.workflows.states import RunState, TaskState
+
+
+async def test_a_late_value_is_not_handed_on() -> None:
+    """W-1: what a lost attempt returned is refused, also when something else of the run is written with it."""
+    flow = tm.Workflow("flow")
+    gates = {"a": asyncio.Event(), "b": asyncio.Event()}
+    values = iter(["old", "new"])
+
+    @flow.task
+    async def a() -> str:
+        value = next(values)
+        if value == "old":
+            await gates["a"].wait()
+        return value
+
+    @flow.task
+    async def b() -> int:
+        await gates["b"].wait()
+        return 1
+
+    @flow.task
+    def c(a: str, b: int) -> str:
+        return a
+
+    async with tm.testing.node(load=[flow]) as node:
+        run = await node.start("flow")
+        await node.advance("1s")
+        desk = node._workflows.desk
+        assert desk is not None
+        first = AttemptKey(run.id, "a", -1, 1)
+        await desk.ask(run.id, lambda draft: draft.conclude(first, Lost("for this test"), Terms()))
+        await node.advance("1s")
+        gates["a"].set()  # the old attempt returns in the same turn as something that counts
+        gates["b"].set()
+        await node.settle()
+        result = await run.wait(1)
+        assert result.outputs["c"] == "new"
+        assert node.metrics()["late_reports_total"] == 1
+
+
+async def test_everything_for_which_there_is_room_begins_after_a_pause() -> None:
+    """max_active_runs: a pause holds back any number of runs, and its end lets all go for which there is room."""
+    flow = tm.Workflow("flow", max_active_runs=50)
+    gate = asyncio.Event()
+
+    @flow.task
+    async def wait() -> None:
+        await gate.wait()
+
+    async with tm.testing.node(load=[flow], concurrency=100) as node:
+        await node.pause("flow")
+        for _ in range(60):
+            await node.start("flow")
+        await node.resume("flow")
+        await node.advance("1s")
+        assert len(await node.runs("flow", "running")) == 50
+        gate.set()
+        await node.settle()
+        assert len(await node.runs("flow", "success")) == 60
+
+
+async def test_a_backfill_at_its_limit_does_not_stand_before_others() -> None:
+    """W-15: its runs wait for each other, and for nobody else's."""
+    flow = tm.Workflow("flow", schedule=tm.Cron("@daily", catchup="none"), max_active_runs=2)
+    gate = asyncio.Event()
+
+    @flow.task
+    async def wait() -> None:
+        await gate.wait()
+
+    async with tm.testing.node(load=[flow]) as node:
+        start, end = datetime(2025, 11, 1, tzinfo=UTC), datetime(2025, 12, 10, tzinfo=UTC)
+        plan = await node.backfill("flow", start, end)
+        mine = await node.start("flow")
+        await node.advance("1s")
+        assert (await mine.state()).state is RunState.RUNNING
+        states = [(await node.run_handle(one).state()).state for one in plan.runs]
+        assert states.count(RunState.RUNNING) == 1
+        gate.set()
+        await node.settle()
+        assert len(await node.runs("flow", "success")) == 41
+
+
+async def test_a_question_ends_with_the_attempt_that_asked_it() -> None:
+    """Deferral: cleared, and deferred for another reason, a task is woken by that reason alone."""
+    flow = tm.Workflow("flow")
+    asked: list[int] = []
+    modes = iter(["poll", "time"])
+
+    @flow.task
+    def sleepy(ctx: tm.Context) -> str:
+        mode = next(modes, "done")
+        if mode == "poll":
+            ctx.defer(poll=lambda: asked.append(1), every="30s")
+        if mode == "time":
+            ctx.defer(for_="1m")
+        return mode
+
+    async with tm.testing.node(load=[flow]) as node:
+        run = await node.start("flow")
+        await node.settle()
+        await node.advance("31s")
+        assert len(asked) == 2  # by the task itself, and once since
+        await run.clear("sleepy")
+        await node.settle()
+        await node.advance("61s")
+        assert (await run.wait(1)).outputs == {"sleepy": "done"}
+        assert len(asked) == 2
+
+
+async def test_reading_a_run_again_adds_nothing_to_what_waits() -> None:
+    """A node runs for months: neither who waits nor when grows with how often somebody looks."""
+    flow = tm.Workflow("flow")
+
+    @flow.task
+    def numbers() -> list[int]:
+        return list(range(40))
+
+    @flow.task(each="numbers")
+    async def element(numbers: int, ctx: tm.Context) -> None:
+        ctx.defer(for_="1h")
+        await asyncio.Event().wait()
+
+    async with tm.testing.node(load=[flow], concurrency=1, settings={"unload_timeout": "10ms"}) as node:
+        run = await node.start("flow")
+        await node.settle()
+        await node.advance("61m")
+        desk = node._workflows.desk
+        assert desk is not None
+        sizes = set()
+        for _ in range(20):
+            desk.look_again(run.id)
+            await node.advance("1s")
+            sizes.add((sum(map(len, desk.allotment.places._waiting.values())), len(desk.timers._times)))
+        assert len(sizes) == 1, sizes
+
+
+async def test_a_run_that_cannot_be_planned_is_tried_by_one_at_a_time() -> None:
+    """W-5: however often somebody asks about it."""
+    flow = tm.Workflow("flow")
+
+    @flow.task
+    def work() -> None:
+        """Do nothing."""
+
+    async with tm.testing.node(load=[flow]) as node:
+        await node.pause("flow")
+        run = await node.start("flow")
+        node.break_run(run.id)
+        desk = node._workflows.desk
+        assert desk is not None
+        for _ in range(30):
+            desk.nudge(run.id)
+            await node.advance("100ms")
+        waiting = [task for task in asyncio.all_tasks() if task.get_name() == f"run: {run.id} again"]
+        assert len(waiting) == 1
+
+
+async def test_what_waits_to_be_handed_over_takes_a_place() -> None:
+    """Concurrency: `concurrency` attempts at a time, whatever the dispatch queue could hold."""
+    flow = tm.Workflow("flow")
+
+    @flow.task
+    def numbers() -> list[int]:
+        return list(range(30))
+
+    @flow.task(each="numbers")
+    def element(numbers: int) -> None:
+        """Do nothing."""
+
+    async with tm.testing.node(load=[flow], concurrency=3, settings={"edition": "pro"}) as node:
+        node.slow_executor("1s")
+        run = await node.start("flow")
+        for _ in range(12):
+            await node.advance("500ms")
+            rows = await node._workflows.access.operations.record(run.id)
+            claimed = [row for row in rows.tasks if row.state in (TaskState.QUEUED, TaskState.RUNNING)]
+            assert len(claimed) <= 3
+        await node.advance("30s")
+        assert (await run.state()).ok
+
+
+async def test_many_runs_are_taken_over_a_few_at_a_time() -> None:
+    """F19: a leader that comes into office reads active runs in pages, and misses none."""
+    flow = tm.Workflow("flow", max_active_runs=2000)
+
+    @flow.task
+    def sleepy(ctx: tm.Context) -> int:
+        ctx.defer(for_="1h")
+        return 1
+
+    async with tm.testing.node("memory://", load=[flow]) as node:
+        for _ in range(620):
+            await node.start("flow")
+        await node.settle()
+        node = await node.crash()
+        await node.advance("2s")
+        desk = node._workflows.desk
+        assert desk is not None
+        assert len(desk.board) == 620
+        await node.advance("1h")
+        await node.settle()
+        assert len(await node.runs("flow", "success")) == 620

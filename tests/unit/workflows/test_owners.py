@@ -1,0 +1,67 @@
+"""Who is known to be gone: only a process that cannot come back."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tidemill.engine.workflows.owners import HostLiveness, this_process
+from tidemill.storage.run_ports import Owner
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let /proc not show processes, as hosts may do."""
+    read = Path.read_text
+
+    def instead(path: Path, *args: Any, **options: Any) -> str:
+        if path.name == "stat":
+            raise PermissionError(13, "hidden")
+        return read(path, *args, **options)
+
+    monkeypatch.setattr(Path, "read_text", instead)
+
+
+def nobody() -> int:
+    """Return the number of a process that is gone."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return pid
+
+
+@pytest.fixture
+def here() -> Owner:
+    """Return this process as an owner."""
+    return this_process(NOW)
+
+
+def test_what_can_be_seen(here: Owner) -> None:
+    """W-12: dead is who is gone, or whose number somebody else has; of those elsewhere nothing is known."""
+    liveness = HostLiveness()
+    assert not liveness.is_dead(here)
+    assert liveness.is_dead(replace(here, started=here.started + "1"))
+    assert liveness.is_dead(replace(here, pid=nobody()))
+    assert not liveness.is_dead(replace(here, pid=nobody(), host="elsewhere"))
+    assert not liveness.is_dead(replace(here, pid=nobody(), boot="before"))
+
+
+@pytest.mark.usefixtures("hidden")
+def test_one_that_lives_where_it_is_not_shown(here: Owner) -> None:
+    """W-12: when it began cannot be told, so it is not known to be gone; one that is not there is."""
+    liveness = HostLiveness()
+    assert not liveness.is_dead(replace(here, started="4711"))
+    assert liveness.is_dead(replace(here, pid=nobody()))
+
+
+def test_one_that_could_not_tell_when_it_began(here: Owner) -> None:
+    """W-12: it may be the one that is seen now."""
+    liveness = HostLiveness()
+    assert not liveness.is_dead(replace(here, started="unknown"))
+    assert liveness.is_dead(replace(here, started="unknown", pid=nobody()))
