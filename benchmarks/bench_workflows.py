@@ -46,9 +46,11 @@ async def run_many(node: tm.Node, name: str, count: int) -> float:
     """Start runs all at once; return the seconds until the last has ended."""
     began = perf_counter()
     runs = await asyncio.gather(*(node.start(name) for _ in range(count)))
-    for run in runs:
-        (await run.wait()).raise_for_status()
-    return perf_counter() - began
+    results = await asyncio.gather(*(run.wait() for run in runs))
+    seconds = perf_counter() - began
+    for result in results:
+        result.raise_for_status()
+    return seconds
 
 
 async def throughput(folder: Path, rounds: int) -> list[dict[str, Any]]:

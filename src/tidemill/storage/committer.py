@@ -103,10 +103,8 @@ class GroupCommitter(Generic[Write]):
 
     async def _work(self) -> None:
         while True:
-            if self._news.is_set():
-                await asyncio.sleep(0)  # whoever writes because of the last commit joins
-            else:
-                await self._news.wait()  # which takes a turn as well
+            await self._news.wait()
+            await asyncio.sleep(0)  # whoever is about to write in this turn of the loop joins
             group, self._waiting = self._waiting[:GROUP_LIMIT], self._waiting[GROUP_LIMIT:]
             if not self._waiting:
                 self._news.clear()
