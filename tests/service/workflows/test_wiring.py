@@ -78,7 +78,7 @@ async def test_order_without_data(store: str | None) -> None:
 
     @flow.task
     async def one() -> int:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
         said.append("one")
         return 1
 

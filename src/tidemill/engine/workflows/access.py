@@ -35,15 +35,17 @@ class RunAccess:
         """Where runs are kept."""
         return self._environment.store
 
-    async def ended(self, run: str) -> None:
-        """Return when a run has ended."""
+    async def ended(self, run: str) -> RunRecord:
+        """Return a run when it has ended."""
         while True:
             news = self.notices.next(run)
             desk = self._desk()
-            if desk is None or run not in desk.board:
-                record = await self.operations.record(run)
-                if record.run.state.is_terminal:
-                    return
+            if desk is not None and run in desk.board:
+                await news.wait()  # the desk sees its end, wherever that comes from, and its own
+                continue
+            record = await self.operations.record(run)
+            if record.run.state.is_terminal:
+                return record
             await self.news(news)
 
     async def news(self, news: asyncio.Event) -> None:

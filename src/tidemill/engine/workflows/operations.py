@@ -58,9 +58,9 @@ class Operations:
             return record
         raise RequestError(f"there is no run '{run}'", code="unknown_run", status=404, run=run)
 
-    async def result(self, run: str) -> RunResult:
-        """Return a run with what became of its tasks, as of now."""
-        record = await self.record(run)
+    async def result(self, run: str, record: RunRecord | None = None) -> RunResult:
+        """Return a run with what became of its tasks, as of now, or as it was when it was read."""
+        record = record or await self.record(run)
         spec = await self._spec(record)
         has_errors = any(row.state in (TaskState.FAILED, TaskState.UP_FOR_RETRY) for row in record.tasks)
         attempts = await self._store.runs.attempts(run) if has_errors else []
@@ -165,11 +165,6 @@ class Operations:
 def active_states() -> tuple[RunState, ...]:
     """Return the states of runs that have not ended."""
     return tuple(state for state in RunState if not state.is_terminal)
-
-
-def open_tasks(record: RunRecord) -> list[str]:
-    """Return the tasks of a run that have not ended."""
-    return list(dict.fromkeys(row.task for row in record.tasks if not row.state.is_terminal))
 
 
 def pool_use(records: Collection[RunRecord], pools: Mapping[str, int]) -> dict[str, tuple[int, int]]:
