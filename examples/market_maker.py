@@ -1,12 +1,13 @@
 """A market maker on simulated feeds, with a live view in the terminal.
 
+    tidemill dev examples                           beside the other examples, loaded anew when you change it
     python examples/market_maker.py                 until you press Ctrl-C
     python examples/market_maker.py --seconds 10    for a while
     python examples/market_maker.py --store sqlite:///market.db    and go on there next time, even after kill -9
     python examples/market_maker.py --code          show the function that the graph was compiled to
 
-Three feeds are pushed, one is polled; whenever any of them has news, one compiled function decides whether to trade.
-Its own ticks come back as a window, from which it reads the trend.
+Three feeds are streams, one is polled; whenever there is a new book or price, one compiled function decides whether to
+trade. Fills come back from the exchange, and its own ticks as a window, from which it reads the trend.
 """
 
 import argparse
@@ -14,6 +15,8 @@ import asyncio
 import contextlib
 import random
 import statistics
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC
 
 from rich.console import Console, Group
@@ -80,22 +83,90 @@ class Tick(tm.Boundary):
     traded: bool
 
 
+# -- the world, simulated ----------------------------------------------------------------------------------------------
+
+
+class Market:
+    """A price on a random walk, and what is quoted around it: a few hundred books a second, fewer prices."""
+
+    def __init__(self) -> None:
+        self.chance = random.Random(7)
+        self.mid = 100.0
+
+    def books(self) -> "Feed":
+        """Follow the order book."""
+        return Feed(self, 0.004, self._book)
+
+    def prices(self) -> "Feed":
+        """Follow the prices of a model that knows a little more than the market."""
+        return Feed(self, 0.02, lambda: Price(round(self.mid + self.chance.gauss(0, 0.02), 3)))
+
+    def _book(self) -> Book:
+        self.mid += self.chance.gauss(0, 0.01)
+        half = self.chance.uniform(0.01, 0.04)
+        return Book(round(self.mid - half, 3), round(self.mid + half, 3))
+
+
+class Feed:
+    """One feed of the market, as a source; it goes on at the price that it has reached."""
+
+    def __init__(self, market: Market, pause: float, quote: Callable[[], Book | Price]) -> None:
+        self._market = market
+        self._pause = pause
+        self._quote = quote
+
+    async def start(self, reached: float | None) -> AsyncIterator[tuple[Book | Price, float]]:
+        """Yield quotes, each with the price that it is about."""
+        self._market.mid = reached or self._market.mid
+        while True:
+            await asyncio.sleep(self._pause)
+            yield self._quote(), self._market.mid
+
+
+class Exchange:
+    """Fills one order in five, and tells so; a source, too."""
+
+    def __init__(self, market: Market) -> None:
+        self._market = market
+        self._fills: deque[Fill] = deque(maxlen=100)
+
+    def place(self, order: Trade) -> None:
+        """Take an order."""
+        if self._market.chance.random() < 0.2:
+            self._fills.append(Fill(order.side, order.price))
+
+    async def start(self, reached: int | None) -> AsyncIterator[tuple[Fill, int]]:
+        """Connect, and return the fills that follow: there may be none for long."""
+        return self._follow(reached or 0)
+
+    async def _follow(self, number: int) -> AsyncIterator[tuple[Fill, int]]:
+        """Yield fills, each with its number."""
+        while True:
+            while self._fills:
+                number += 1
+                yield self._fills.popleft(), number
+            await asyncio.sleep(0.01)
+
+
+world = Market()
+exchange = Exchange(world)
+
 # -- where it comes from -----------------------------------------------------------------------------------------------
 
 
-@tm.passthrough
+@tm.stream(world.books())
 def orderbook(event: Book) -> Book | None:
     """Let sane books through; a crossed book says nothing."""
     return event if event.bid < event.ask else None
 
 
-@tm.passthrough
+@tm.stream(world.prices())
 def pricing(event: Price) -> Price:
     """Take every price of the model."""
     return event
 
 
-@tm.passthrough(state=Exposure)
+@tm.stream(exchange, state=Exposure)
 def exposure(event: Fill, state: Exposure) -> Exposure:
     """Add up fills."""
     return Exposure(state.position + event.side, round(state.cash - event.side * event.price, 2))
@@ -137,7 +208,8 @@ def decide(edge: float, orderbook: Book, exposure: Exposure | None, limits: Limi
 
 @maker.node
 def order(decide: Trade) -> Trade:
-    """Hand the order to the exchange; here it is only returned."""
+    """Hand the order to the exchange."""
+    exchange.place(decide)
     return decide
 
 
@@ -159,30 +231,6 @@ def trend(ticks: list[Tick]) -> float:
     if len(ticks) < 2:
         return 0.0
     return statistics.fmean(one.mid for one in ticks[len(ticks) // 2 :]) - ticks[0].mid
-
-
-# -- the world, simulated ----------------------------------------------------------------------------------------------
-
-
-async def simulate_market(node: tm.Node, chance: random.Random) -> None:
-    """Push books and prices along a random walk, a few hundred a second."""
-    mid = 100.0
-    while True:
-        for _ in range(5):
-            mid += chance.gauss(0, 0.01)
-            half = chance.uniform(0.01, 0.04)
-            await node.push("orderbook", Book(round(mid - half, 3), round(mid + half, 3)))
-        await node.push("pricing", {"fair": round(mid + chance.gauss(0, 0.02), 3)})
-        await asyncio.sleep(0.02)
-
-
-async def simulate_exchange(node: tm.Node, chance: random.Random) -> None:
-    """Fill one order in five, and push the fill."""
-    while True:
-        firing = await node.reactor("market").next_firing()
-        placed = firing.results["market_maker"].outputs.get("order")
-        if placed is not None and chance.random() < 0.2:
-            await node.push("exposure", Fill(placed.side, placed.price))
 
 
 # -- the view ----------------------------------------------------------------------------------------------------------
@@ -263,19 +311,12 @@ def greet(state: tm.ReactorState, console: Console) -> None:
 
 
 async def run(seconds: float | None, seed: int, console: Console, store: str | None = None) -> tm.ReactorState:
-    """Run node, feeds and view together; return how the reactor stood at the end."""
-    chance = random.Random(seed)
+    """Run node and view together; return how the reactor stood at the end."""
+    world.chance.seed(seed)
     async with tm.Node(store=store, load=[market, maker]) as node:
         greet(node.reactor("market").state(), console)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                feeds = [
-                    tasks.create_task(simulate_market(node, chance), name="feeds"),
-                    tasks.create_task(simulate_exchange(node, chance), name="exchange"),
-                ]
-                await show(node, console, seconds)
-                for feed in feeds:
-                    feed.cancel()
+            await show(node, console, seconds)
         except asyncio.CancelledError:
             console.print("stopping")
         return node.reactor("market").state()

@@ -25,6 +25,7 @@ from tidemill.kernel.errors import (
 )
 from tidemill.kernel.settings import Settings
 from tidemill.node import Node
+from tidemill.packages.status import PackageStatus
 from tidemill.telemetry.logs import be_readable
 from tidemill.workflow import Workflow
 from tidemill.workflows.authoring import on_firing, trigger
@@ -60,6 +61,7 @@ __all__ = [
     "Node",
     "NodeError",
     "OperationError",
+    "PackageStatus",
     "Params",
     "Problem",
     "Reactor",

@@ -5,8 +5,9 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, recovery_of
 from tidemill.engine.graphs.commands import ReactorHandle
@@ -32,12 +33,16 @@ from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.packages.installer import Installer
-from tidemill.packages.loader import in_load_order, read_package
+from tidemill.packages.loader import in_load_order
+from tidemill.packages.service import PackageService
+from tidemill.packages.status import PackageStatus
 from tidemill.storage.ports import Store
-from tidemill.telemetry.metrics import GRAPH_METRICS, Collector, Metrics
+from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS, Collector, Metrics
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
+
+if TYPE_CHECKING:
+    from tidemill.packages.depot import Depot
 
 GLANCE = 0.0005  # seconds between looks at whether work is done
 REMEMBERED = 1000  # recoveries of earlier lives that are read at the start
@@ -46,10 +51,10 @@ REMEMBERED = 1000  # recoveries of earlier lives that are read at the start
 class Node:
     """One running Tidemill, as an async context manager.
 
-    `load` takes modules and definitions. `store` is the address of a database, "sqlite:///path" or
-    "postgresql://user@host:port/database"; without one everything works, and nothing outlives the node. Tasks of
-    workflows run at `executor` unless they name another one, `concurrency` of them at a time, and no more of a pool
-    than `pools` says.
+    `load` takes modules, definitions, and paths of package folders and archives. `store` is the address of a database,
+    "sqlite:///path" or "postgresql://user@host:port/database"; without one everything works, and nothing outlives the
+    node. Tasks of workflows run at `executor` unless they name another one, `concurrency` of them at a time, and no
+    more of a pool than `pools` says.
     """
 
     def __init__(
@@ -66,9 +71,9 @@ class Node:
         self.settings = Settings.read(settings)
         self.tenant = _checked_tenant(tenant)
         self.registry = Registry(tenant)
-        self._to_load = [load] if isinstance(load, Reactor | Graph | Workflow | ModuleType) else list(load)
+        self._to_load = [load] if isinstance(load, Reactor | Graph | Workflow | ModuleType | str | Path) else list(load)
         self._loaded: dict[tuple[str, str], Any] = {}
-        self._metrics = Metrics(GRAPH_METRICS | WORKFLOW_METRICS)
+        self._metrics = Metrics(GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS)
         self._environment = environment = Environment(clock=self._make_clock(), settings=self.settings, tasks=Tasks())
         self._supervisor = environment.supervisor = Supervisor(environment)
         self._store = self._make_store(store)
@@ -82,7 +87,8 @@ class Node:
         self._metrics.register(Collector(self._workflows.figures, Figures.samples))
         environment.followers = self._workflows.subscriptions
         self._workflows.subscriptions.connect(environment.tasks, self._scheduler.follow)
-        self._installer = Installer(self._scheduler, self.registry, self._workflows)
+        self._packages = self._make_packages()
+        self._depot: Depot | None = None
         self._remembered: set[str] = set()
         self._is_open = self._was_opened = False
 
@@ -113,6 +119,19 @@ class Node:
             known = service.executors
             hint = did_you_mean(str(executor), known) or f"; there are {', '.join(sorted(known))}"
             raise DefinitionError.of("node", f"there is no executor {executor!r}{hint}")
+        return service
+
+    def _make_packages(self) -> PackageService:
+        service = PackageService(
+            self._run_store,
+            self._environment,
+            self.registry,
+            self._scheduler,
+            self._workflows,
+            owner=self._workflows.owner,
+            liveness=self._make_liveness(),
+        )
+        self._metrics.register(Collector(service, PackageService.samples))
         return service
 
     @property
@@ -159,12 +178,26 @@ class Node:
         if self._checkpointer is not None:
             await self._checkpointer.open()
         await self._workflows.open()
+        await self._packages.open()
         self._environment.is_opening = True
-        for thing, tenant in self._first_loads():
-            await self._load(thing, tenant)
+        await self._load_first()
         await self._scheduler.save_opened()
         self._environment.is_opening = False
         self._scheduler.open_up()
+        if self.settings.packages is not None:
+            await self.depot.watch_folder(Path(self.settings.packages), self.tenant)
+        if self.settings.load_published:
+            await self.depot.watch_registry()
+
+    async def _load_first(self) -> None:
+        loads = list(self._first_loads())
+        for thing, tenant in loads:
+            if not isinstance(thing, str | Path):
+                await self._load(thing, tenant)
+        for tenant in dict.fromkeys(tenant for _, tenant in loads):
+            paths = [Path(thing) for thing, owner in loads if owner == tenant and isinstance(thing, str | Path)]
+            for path, name in (await self.depot.load_all(paths, tenant) if paths else {}).items():
+                self._loaded[tenant, name] = path
 
     def _first_loads(self) -> Iterable[tuple[Any, str]]:
         """Return what to load at the start, and for which tenant."""
@@ -178,10 +211,14 @@ class Node:
     async def _close(self) -> None:
         if self._is_open:
             self._is_open = False
+            if self._depot is not None:
+                await self._depot.stop()
             await self._workflows.close(self.settings.unload_timeout)
-            await self._installer.close()
+            await self._packages.close()
             await self._workflows.subscriptions.drain(self.settings.unload_timeout)
             await self._environment.tasks.close(self.settings.unload_timeout)
+            if self._depot is not None:
+                await self._depot.close()
             await self._run_store.close()
 
     def _tenant(self, tenant: str | None) -> str:
@@ -191,14 +228,36 @@ class Node:
 
     # -- packages
 
-    async def load(self, thing: Any, *, tenant: str | None = None) -> str:
-        """Load a module or a definition and return the package's name; loaded again, it is swapped hot."""
-        work = self._load(thing, self._tenant(tenant))
+    @property
+    def depot(self) -> "Depot":
+        """Where packages come from that lie in folders, archives and registries; imported when it is first needed."""
+        if self._depot is None:
+            kind: type[Depot] = importlib.import_module("tidemill.packages.depot").Depot
+            self._depot = kind(
+                self._packages,
+                self._run_store,
+                self.registry,
+                settings=self.settings,
+                tasks=self._environment.tasks,
+                clock=self._environment.clock,
+            )
+            self._metrics.register(Collector(self._depot, kind.samples))
+        return self._depot
+
+    async def load(self, thing: Any, *, tenant: str | None = None, allow_downgrade: bool = False) -> str:
+        """Load a module, a definition, or the path of a package folder or archive; return the package's name.
+
+        Loaded again, it is swapped hot. A version below one that was there before needs `allow_downgrade`.
+        """
+        work = self._load(thing, self._tenant(tenant), allow_downgrade=allow_downgrade)
         return await self._environment.tasks.see_through("node: load", work)
 
-    async def _load(self, thing: Any, tenant: str) -> str:
+    async def _load(self, thing: Any, tenant: str, *, allow_downgrade: bool = False) -> str:
         await self._remember(tenant)
-        name = await self._installer.load(read_package(thing), tenant)
+        if isinstance(thing, str | Path):
+            name = await self.depot.load(Path(thing), tenant, allow_downgrade=allow_downgrade)
+        else:
+            name = await self._packages.load(thing, tenant)
         self._loaded[tenant, name] = thing
         return name
 
@@ -215,8 +274,8 @@ class Node:
         await self._environment.tasks.see_through("node: unload", work)
 
     async def _unload(self, name: str, tenant: str) -> None:
-        await self._installer.unload(name, tenant)
-        del self._loaded[tenant, name]
+        await self._packages.unload(name, tenant)
+        self._loaded.pop((tenant, name), None)  # what a source wanted was never loaded here
 
     # -- events
 
@@ -312,6 +371,11 @@ class Node:
 
     # -- looking
 
+    def packages(self) -> list[PackageStatus]:
+        """Return how things stand with every package that is loaded or that a source wants, of every tenant."""
+        wanted = [] if self._depot is None else [one for each in self._depot.reconcilers for one in each.status()]
+        return self._packages.status(wanted)
+
     def metrics(self) -> dict[str, float]:
         """Return every metric by name as a plain number, labels summed; 0 for one that never rose."""
         return self._metrics.plain()
@@ -336,7 +400,8 @@ class Node:
 
     @property
     def _is_calm(self) -> bool:
-        is_idle = self._scheduler.is_idle and self._workflows.is_idle
+        is_idle = self._scheduler.is_idle and self._workflows.is_idle and not self._packages.is_in_touch
+        is_idle = is_idle and (self._depot is None or self._depot.is_idle)
         return is_idle and (self._checkpointer is None or self._checkpointer.is_idle)
 
 

@@ -16,7 +16,7 @@ from tidemill.graphs.health import ACCUMULATOR_MOVES, REACTOR_MOVES
 from tidemill.graphs.result import NodeError
 from tidemill.kernel import errors
 from tidemill.kernel.settings import Settings
-from tidemill.telemetry.metrics import GRAPH_METRICS
+from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS
 from tidemill.workflows.rules import RULES
 from tidemill.workflows.states import RUN_MOVES, TASK_MOVES
 
@@ -52,7 +52,7 @@ def default_in_words(name: str, cell: str) -> Any:
 def test_every_metric_is_listed_once() -> None:
     """What `node.metrics()` returns is what the page explains."""
     metrics, _, _ = page("metrics.md").partition("## Reasons for drops")
-    assert sorted(name for name, _ in rows(metrics)) == sorted(GRAPH_METRICS | WORKFLOW_METRICS)
+    assert sorted(name for name, _ in rows(metrics)) == sorted(GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS)
 
 
 def test_the_health_diagrams_are_the_tables_of_moves() -> None:

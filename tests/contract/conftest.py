@@ -14,8 +14,10 @@ from tests.contract.samples import NOON
 from tests.postgres import PostgresServer
 from tidemill.kernel.clock import VirtualClock
 from tidemill.storage.memory.store import MemoryStore
+from tidemill.storage.migrations import known_migrations
 from tidemill.storage.ports import Store
 from tidemill.storage.postgres.store import PostgresStore
+from tidemill.storage.sqlite.schema import APPLICATION
 from tidemill.storage.sqlite.store import SqliteStore
 
 Now = Callable[[], datetime]
@@ -29,6 +31,9 @@ class Place(Protocol):
 
     async def pretend_version(self, number: int) -> None:
         """Let its schema claim a version."""
+
+    async def make_older(self, number: int, rows: str) -> None:
+        """Let it be as a Tidemill left it that knew so many migrations, with some rows."""
 
 
 class MemoryPlace(Place):
@@ -57,6 +62,16 @@ class SqlitePlace(Place):
 
         await asyncio.to_thread(write)
 
+    async def make_older(self, number: int, rows: str) -> None:
+        script = [migration.sql for migration in known_migrations("tidemill.storage.sqlite")[:number]]
+        script += [rows, f"PRAGMA user_version = {number};", f"PRAGMA application_id = {APPLICATION};"]
+
+        def write() -> None:
+            with closing(sqlite3.connect(self._path)) as connection:
+                connection.executescript("\n".join(script))
+
+        await asyncio.to_thread(write)
+
 
 class PostgresPlace(Place):
     """A database on a server."""
@@ -69,8 +84,19 @@ class PostgresPlace(Place):
         return PostgresStore(self._url, now=now)
 
     async def pretend_version(self, number: int) -> None:
-        name = self._url.rpartition("/")[2]
-        await self._server.execute(f"INSERT INTO tidemill.schema_versions VALUES ({number}, 'pretended')", name)
+        await self._server.execute(f"INSERT INTO tidemill.schema_versions VALUES ({number}, 'pretended')", self._name)
+
+    async def make_older(self, number: int, rows: str) -> None:
+        migrations = known_migrations("tidemill.storage.postgres")[:number]
+        for statement in [one for migration in migrations for one in migration.statements]:
+            await self._server.execute(statement, self._name)
+        for one in migrations:
+            await self.pretend_version(one.number)
+        await self._server.execute(rows, self._name)
+
+    @property
+    def _name(self) -> str:
+        return self._url.rpartition("/")[2]
 
 
 async def make_place(kind: str, folder: Path, request: pytest.FixtureRequest, now: Now | None = None) -> Place:

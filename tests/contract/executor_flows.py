@@ -426,6 +426,16 @@ def returns_too_much() -> bytes:
 
 
 @flow.task
+def returns_much() -> bytes:
+    return b"x" * 5_000_000
+
+
+@flow.task
+def measures(returns_much: bytes) -> int:
+    return len(returns_much)
+
+
+@flow.task
 def descriptors() -> list[str]:
     found = []
     for one in os.listdir("/proc/self/fd"):

@@ -4,16 +4,19 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from itertools import count
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from tests.contract.proxy import Fault, Proxy, proxy_to
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import JournalEntry, JournalKey, SchemaState
 from tidemill.storage.postgres.store import PostgresStore
+from tidemill.storage.run_ports import Cursor, ScheduleKey
 
 KEY = JournalKey("public", "prices")
 PATIENCE = 20.0  # seconds until a test gives up
@@ -295,6 +298,27 @@ async def test_a_serialization_failure_or_a_deadlock_is_tried_again(url: str, co
         await other.execute(FAULTY_TRIGGER.format(times=2, code=code))
         await store.checkpoints.append([entry(1)])
         assert await stored(store) == {1}
+
+
+async def test_who_waits_in_a_circle_is_told_so_and_tries_again(url: str) -> None:
+    """For real: the server notices a circle before we are tired of waiting."""
+    async with opened(url) as store, session(url) as other:
+        first, second = (ScheduleKey("public", "flow", key) for key in ("first", "second"))
+        await store.schedules.insert([schedule_of(first), schedule_of(second)])
+        lock = "UPDATE tidemill.schedules SET dropped = 5 WHERE key = $1"
+        async with asyncio.TaskGroup() as group, other.transaction():
+            await other.execute(lock, "second")
+            group.create_task(store.schedules.arm([first, second]), name="arm")
+            async with session(url) as witness:
+                await eventually(lambda: witness.fetchval("SELECT 1 FROM pg_locks WHERE NOT granted"))
+            await other.execute(lock, "first")
+        for key in (first, second):
+            assert await store.schedules.cursor(*key) == replace(schedule_of(key), dropped=5, armed=True)
+
+
+def schedule_of(key: ScheduleKey) -> Cursor:
+    """Return how far a schedule was looked at."""
+    return Cursor(**key._asdict(), rule="x", last=datetime(2026, 3, 29, tzinfo=UTC), armed=False)
 
 
 async def test_tries_end(url: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.contract.package_samples import package, trusted
 from tests.contract.proxy import proxy_to
 from tests.contract.run_samples import LEASE, claim, creation, event_row, make, run_row
 from tests.contract.test_postgres_faults import opened, session
@@ -51,6 +52,8 @@ LOUD: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
     "creation": lambda store: make(store, creation(run_row("r2"))),
     "change": lambda store: make(store, Change(run="r1", events=[event_row()])),
     "claim": lambda store: store.runs.claim(claim()),
+    "publication": lambda store: store.packages.publish(package(), b"archive", 0),
+    "withdrawal": lambda store: store.packages.withdraw("public", "here"),
 }
 QUIET: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
     "refusal": lambda store: store.runs.apply(Change(run="never", events=[event_row()])),
@@ -58,12 +61,17 @@ QUIET: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
     "beat": lambda store: store.runs.beat("node-1", [KEY], LEASE),
     "log": lambda store: store.logs.append([LogChunk(key=KEY, number=0, payload=b"")]),
     "pause": lambda store: store.schedules.pause("public", "flow", paused=True),
+    "late publication": lambda store: store.packages.publish(package(), b"archive", 7),
+    "empty withdrawal": lambda store: store.packages.withdraw("public", "never"),
+    "recorded version": lambda store: store.packages.record("public", "market", "1.0.0"),
+    "trusted key": lambda store: store.trusted_keys.put(trusted()),
 }
 
 
 @pytest.mark.parametrize("what", LOUD)
 async def test_what_another_store_changes_is_heard(stores: list[PostgresStore], what: str) -> None:
     await make(stores[0], creation())
+    await stores[0].packages.publish(package("here"), b"", 0)
     ear, own = Ear(), Ear()
     await stores[1].listen(ear)
     await stores[0].listen(own)
@@ -75,7 +83,7 @@ async def test_what_another_store_changes_is_heard(stores: list[PostgresStore], 
 
 
 @pytest.mark.parametrize("what", QUIET)
-async def test_what_is_no_change_of_a_run_is_not_heard(stores: list[PostgresStore], what: str) -> None:
+async def test_what_is_no_news_is_not_heard(stores: list[PostgresStore], what: str) -> None:
     """Beats and logs come by the thousand."""
     await make(stores[0], creation())
     ear = Ear()
@@ -105,6 +113,43 @@ async def test_several_listen(stores: list[PostgresStore]) -> None:
     await LOUD["change"](stores[0])
     for ear in ears:
         await ear.hears()
+
+
+async def test_who_listens_for_one_thing_does_not_hear_the_other(stores: list[PostgresStore]) -> None:
+    """Runs change by the thousand, and packages once in a while."""
+    await make(stores[0], creation())
+    runs, packages, both = Ear(), Ear(), Ear()
+    await stores[1].listen(runs, "runs")
+    await stores[1].listen(packages, about="packages")
+    await stores[1].listen(both)
+    await LOUD["publication"](stores[0])
+    await LOUD["change"](stores[0])
+    for ear in (packages, runs, both):
+        await ear.hears()
+    while both.count < 2:
+        await both.hears()
+    assert (runs.count, packages.count, both.count) == (1, 1, 2)
+
+
+async def test_who_was_cut_off_is_called_whatever_it_listens_for(postgres: PostgresServer) -> None:
+    url = await postgres.fresh_database()
+    async with opened(url) as store, opened(url) as other, session(url) as admin:
+        ear = Ear()
+        await other.listen(ear, "packages")
+        await admin.execute(f"SELECT pg_terminate_backend(pid) FROM {LISTENERS}")
+        await ear.hears()
+        await LOUD["publication"](store)
+        await ear.hears()
+        assert ear.count == 2
+
+
+async def test_what_was_heard_is_there(stores: list[PostgresStore]) -> None:
+    """A notice comes after its commit: who looks then finds what it is about."""
+    ear = Ear()
+    await stores[1].listen(ear, "packages")
+    await LOUD["publication"](stores[0])
+    await ear.hears()
+    assert await stores[1].packages.published() == [package(revision=1)]
 
 
 async def test_a_listener_that_was_cut_off_listens_again(postgres: PostgresServer) -> None:

@@ -72,11 +72,19 @@ class RunMachine(RuleBasedStateMachine):
     def wait(self, seconds: int) -> None:
         self.clock.move_to(self.clock.monotonic() + seconds)
 
+    def apply(self, change: Change) -> Applied | Refused:
+        """Write a change."""
+
+        async def apply() -> Applied | Refused:
+            return await self.store.runs.apply(change)
+
+        return self.runner.run(apply())
+
     @rule(run=runs, slot=st.integers(0, 3))
     def create(self, run: str, slot: int) -> None:
         rows = {task: task_row(task, pool="gpu" if task == "a" else None, priority=slot) for task in TASKS}
         fire = fire_row(run, slot=NOON + timedelta(days=slot))
-        result = self.runner.run(self.store.runs.apply(creation(run_row(run), *rows.values(), fire=fire)))
+        result = self.apply(creation(run_row(run), *rows.values(), fire=fire))
         if run in self.held or slot in self.slots:
             assert result == Refused("stale" if run in self.held else "fired")
             return
@@ -90,12 +98,14 @@ class RunMachine(RuleBasedStateMachine):
         state=states,
         owner=owners,
         twist=st.sampled_from(["", "", "", "state", "attempt", "owner", "fence", "clears"]),
-        intervenes=st.booleans(),
+        options=st.sets(st.sampled_from(["intervenes", "limits", "knows the revision"])),
         value=st.binary(max_size=3),
     )
     def change(
-        self, run: str, task: str, state: TaskState, owner: str, twist: str, intervenes: bool, value: bytes
+        self, run: str, task: str, state: TaskState, owner: str, twist: str, options: set[str], value: bytes
     ) -> None:
+        intervenes, limits = "intervenes" in options, "limits" in options
+        revision = self.held[run].revision if run in self.held and "knows the revision" in options else 0
         held = self.held.get(run)
         stored = held.tasks[task] if held else task_row(task)
         found = _twisted(stored, twist)
@@ -103,16 +113,16 @@ class RunMachine(RuleBasedStateMachine):
         change = Change(
             run=run,
             fence=Fence("leader", self.epoch - (twist == "fence")),
-            found=run_row(run, clears=(held.clears if held else 0) + (twist == "clears")),
+            found=run_row(run, clears=(held.clears if held else 0) + (twist == "clears"), revision=revision),
             tasks=[TaskChange(found, row)],
             outputs=[output_row(run, task, value=value)],
             events=[event_row(run, task)],
-            pools=[PoolLimit("public", pool, slots) for pool, slots in SLOTS.items()],
+            pools=[PoolLimit("public", pool, slots) for pool, slots in SLOTS.items() if limits],
             intervenes=intervenes,
             lease=LEASE,
         )
-        result = self.runner.run(self.store.runs.apply(change))
-        expected = self.judge(held, twist, task, row)
+        result = self.apply(change)
+        expected = self.judge(held, twist, task, row, limits=limits)
         if expected is not None:
             assert result == expected
             return
@@ -123,7 +133,7 @@ class RunMachine(RuleBasedStateMachine):
         clears = held.clears + intervenes
         self.held[run] = Held(held.revision + 1, clears, held.state, rows, outputs, held.events + 1)
 
-    def judge(self, held: Held | None, twist: str, task: str, row: TaskRow) -> Refused | None:
+    def judge(self, held: Held | None, twist: str, task: str, row: TaskRow, *, limits: bool) -> Refused | None:
         """Return how the change should be refused, if it should."""
         if twist == "fence":
             return Refused("fenced")
@@ -136,7 +146,7 @@ class RunMachine(RuleBasedStateMachine):
             if not (other is held and one.task == task)
         )
         is_one_more = row.pool == "gpu" and row.state.is_claimed
-        return Refused("full") if others + is_one_more > SLOTS["gpu"] else None
+        return Refused("full") if limits and others + is_one_more > SLOTS["gpu"] else None
 
     def lease(self) -> datetime:
         """Return when a lease that is given now runs out."""
@@ -198,7 +208,7 @@ class RunMachine(RuleBasedStateMachine):
         if run not in self.held:
             return
         row = run_row(run, state=RunState.SUCCESS, ended_at=NOON)
-        assert isinstance(self.runner.run(self.store.runs.apply(Change(run=run, row=row))), Applied)
+        assert isinstance(self.apply(Change(run=run, row=row)), Applied)
         assert self.runner.run(self.store.runs.prune(NOON + timedelta(seconds=1), 10)) == 1
         del self.held[run]
 

@@ -110,6 +110,31 @@ async def test_a_task_run_must_be_as_it_was_found(store: Store, where: str) -> N
         await assert_refused(store, refused, STALE)
 
 
+@pytest.mark.parametrize("twist", ["changed", "removed", "added", "fenced", "revision"])
+async def test_a_change_of_a_run_that_seems_untouched_is_judged_like_any_other(store: Store, twist: str) -> None:
+    """W-1, W-8: that the revision is as it was found spares nobody the guards; neighbours are written all the same."""
+    epoch = await prepare(store)
+    await make(store, creation(run_row("r2"), task_row(state=TaskState.RUNNING)))
+    (record,) = await store.runs.load(["r1"])
+    undecided, other = task_row("b", TaskState.NONE), task_row("b", TaskState.SKIPPED)
+    good = replace(ending("r1", RUNNING), fence=Fence("leader", epoch), found=record.run)
+    bad = {
+        "changed": replace(good, tasks=[*good.tasks, TaskChange(other, task_row("b"))]),
+        "removed": replace(good, removed=[other]),
+        "added": replace(good, added=[undecided]),
+        "fenced": replace(good, fence=Fence("leader", epoch - 1)),
+        "revision": replace(good, found=replace(record.run, revision=record.run.revision + 7, clears=1)),
+    }
+    before = [record], await store.runs.attempts("r1"), await store.runs.events("r1")
+    neighbour = ending("r2", task_row(state=TaskState.RUNNING))
+    results = await asyncio.gather(store.runs.apply(bad[twist]), store.runs.apply(neighbour))
+    assert results == [FENCED if twist == "fenced" else STALE, Applied(2)]
+    assert (await store.runs.load(["r1"]), await store.runs.attempts("r1"), await store.runs.events("r1")) == before
+    assert await store.runs.outputs("r1", ["a"]) == []
+    assert await store.runs.apply(good) == Applied(record.run.revision + 1)
+    assert [event.after for event in await store.runs.events("r1")][-1] == "success"
+
+
 async def test_what_is_not_guarded_may_differ(store: Store) -> None:
     """The reason, the lease, the times: they change without anybody's decision."""
     await prepare(store)

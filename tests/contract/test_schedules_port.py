@@ -1,13 +1,17 @@
-"""How far schedules were looked at, and which workflows are paused."""
+"""How far schedules were looked at, whether they are armed, and which workflows are paused."""
+
+import asyncio
 
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.run_samples import after
+from tests.contract.conftest import Place
+from tests.contract.run_samples import after, creation, fire_row, make, run_row
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import Cursor
+from tidemill.storage.run_ports import Cursor, ScheduleKey
+from tidemill.workflows.change import Refused
 
 CURSOR = Cursor(tenant="public", workflow="flow", key="daily", rule="0 5 * * *", last=NOON, dropped=2)
 
@@ -58,6 +62,150 @@ async def test_a_failed_move_changes_nothing(store: Store) -> None:
     with pytest.raises(StoreError, match="on purpose"):
         await store.schedules.move(replace(CURSOR, last=after(60)))
     assert await stored(store) == CURSOR
+
+
+# -- schedules of packages
+
+
+def disarmed(key: str = "daily", **values: object) -> Cursor:
+    """Return a cursor that waits for the rest of its package."""
+    return replace(CURSOR, key=key, armed=False, **values)
+
+
+async def test_a_schedule_is_inserted_as_it_is_given(store: Store) -> None:
+    """P-3: disarmed in step 1."""
+    assert await store.schedules.insert([disarmed()]) == [ScheduleKey("public", "flow", "daily")]
+    assert await stored(store) == disarmed()
+
+
+async def test_a_schedule_that_is_there_is_not_inserted(store: Store) -> None:
+    """P-3: a reload keeps the row, its cursor, and that it is armed; only the new ones are told."""
+    await store.schedules.move(CURSOR)
+    given = [disarmed("b"), disarmed(rule="other", last=after(60), dropped=9), disarmed("a")]
+    assert await store.schedules.insert(given) == [("public", "flow", "a"), ("public", "flow", "b")]
+    assert await stored(store) == CURSOR
+    assert await store.schedules.insert(given) == []
+
+
+async def test_the_first_of_several_with_one_key_is_inserted(store: Store) -> None:
+    assert await store.schedules.insert([disarmed(rule="first"), disarmed(rule="second")]) == [CURSOR.schedule]
+    assert await stored(store) == disarmed(rule="first")
+
+
+async def test_a_schedule_is_armed(store: Store) -> None:
+    """P-3: the last act of step 6; twice is as good as once."""
+    others = [disarmed("other"), disarmed(workflow="other"), disarmed(tenant="other")]
+    await store.schedules.insert([disarmed(), *others])
+    for _ in range(2):
+        await store.schedules.arm([CURSOR.schedule, ScheduleKey("public", "never", "daily")])
+        assert await stored(store) == CURSOR
+    for one in others:
+        assert await store.schedules.cursor(*one.schedule) == one
+    assert await store.schedules.cursor("public", "never", "daily") is None
+
+
+@pytest.mark.parametrize("is_armed", [False, True])
+@pytest.mark.parametrize("says", [False, True])
+async def test_a_move_neither_arms_nor_disarms(store: Store, is_armed: bool, says: bool) -> None:
+    await store.schedules.insert([replace(CURSOR, armed=is_armed)])
+    await store.schedules.move(replace(CURSOR, last=after(60), armed=says))
+    assert await stored(store) == replace(CURSOR, last=after(60), armed=is_armed)
+    await store.schedules.move(replace(CURSOR, rule="other", armed=says))
+    assert await stored(store) == replace(CURSOR, rule="other", armed=is_armed)
+
+
+async def test_a_move_of_a_schedule_that_is_not_there_writes_it_as_it_is(store: Store) -> None:
+    await store.schedules.move(disarmed())
+    assert await stored(store) == disarmed()
+
+
+async def test_a_schedule_is_deleted_and_may_come_again(store: Store) -> None:
+    """P-3: what comes again begins anew; others are not touched."""
+    others = [disarmed("other"), disarmed(workflow="other"), disarmed(tenant="other")]
+    await store.schedules.insert([CURSOR, *others])
+    for _ in range(2):
+        await store.schedules.delete([CURSOR.schedule, ScheduleKey("public", "never", "daily")])
+        assert await stored(store) is None
+    for one in others:
+        assert await store.schedules.cursor(*one.schedule) == one
+    later = disarmed(rule="other", last=after(-60), dropped=0)
+    assert await store.schedules.insert([later]) == [CURSOR.schedule]
+    assert await stored(store) == later
+
+
+async def test_fires_outlive_their_schedule(store: Store) -> None:
+    """P-3: unloading deletes the row and not its fires, so that no slot has a second run."""
+    await store.schedules.insert([CURSOR])
+    await make(store, creation(fire=fire_row(key="daily", slot=NOON)))
+    await store.schedules.delete([CURSOR.schedule])
+    assert await store.runs.fired_slots("public", "flow", "daily", NOON, NOON) == {NOON}
+    again = creation(run_row("r2"), fire=fire_row(key="daily", slot=NOON, run="r2"))
+    assert await store.runs.apply(again) == Refused("fired")
+
+
+async def test_a_pause_outlives_its_schedules(store: Store) -> None:
+    """P-3: it is the operator's."""
+    await store.schedules.pause("public", "flow", paused=True)
+    await store.schedules.insert([CURSOR])
+    await store.schedules.delete([CURSOR.schedule])
+    assert await store.schedules.paused() == {("public", "flow")}
+
+
+async def test_nothing_to_insert_arm_or_delete_is_no_error(store: Store) -> None:
+    assert await store.schedules.insert([]) == []
+    await store.schedules.arm([])
+    await store.schedules.delete([])
+
+
+async def test_odd_names_are_armed_and_deleted_like_others(store: Store) -> None:
+    cursors = [disarmed(name, tenant=name, workflow=name) for name in ODD_NAMES]
+    keys = sorted(one.schedule for one in cursors)
+    assert await store.schedules.insert(cursors) == keys
+    await store.schedules.arm(keys)
+    assert [await store.schedules.cursor(*one.schedule) for one in cursors] == [
+        replace(one, armed=True) for one in cursors
+    ]
+    await store.schedules.delete(keys[1:])
+    assert [key for key in keys if await store.schedules.cursor(*key) is not None] == keys[:1]
+
+
+async def test_of_several_nodes_each_schedule_is_inserted_by_one(place: Place) -> None:
+    """All of them load the same package at the same time, and name its schedules in any order."""
+    stores = [place.store() for _ in range(4)]
+    await asyncio.gather(*(store.open() for store in stores))
+    cursors = [disarmed(f"s{number}") for number in range(20)]
+    given = [cursors, cursors[::-1], cursors[5:] + cursors[:5], cursors]
+    inserted = await asyncio.gather(*(store.schedules.insert(some) for store, some in zip(stores, given, strict=True)))
+    assert sorted(key for some in inserted for key in some) == sorted(one.schedule for one in cursors)
+    keys = [[one.schedule for one in some] for some in given]
+    await asyncio.gather(*(store.schedules.arm(some) for store, some in zip(stores, keys, strict=True)))
+    assert {await stores[0].schedules.cursor(*one.schedule) for one in cursors} == {
+        replace(one, armed=True) for one in cursors
+    }
+    await asyncio.gather(*(store.schedules.delete(some) for store, some in zip(stores, keys, strict=True)))
+    assert [await stores[0].schedules.cursor(*one.schedule) for one in cursors] == [None] * len(cursors)
+    for store in stores:
+        await store.close()
+
+
+async def test_a_failed_insert_arm_or_delete_changes_nothing(store: Store) -> None:
+    await store.schedules.insert([disarmed()])
+    writes = [
+        lambda: store.schedules.insert([disarmed("second")]),
+        lambda: store.schedules.arm([CURSOR.schedule]),
+        lambda: store.schedules.delete([CURSOR.schedule]),
+    ]
+    for write in writes:
+        store.fail_next(1)
+        with pytest.raises(StoreError, match="on purpose"):
+            await write()
+    with pytest.raises(ValueError, match="without a zone"):
+        await store.schedules.insert([disarmed("second"), disarmed("third", last=NOON.replace(tzinfo=None))])
+    assert await stored(store) == disarmed()
+    assert await stored(store, "second") is None
+
+
+# -- pauses
 
 
 async def test_a_workflow_is_paused_until_it_is_resumed(store: Store) -> None:

@@ -4,12 +4,14 @@ import asyncio
 
 import pytest
 
-from tests.contract.conftest import MemoryPlace, Place
+from tests.contract.conftest import MemoryPlace, Place, SqlitePlace
+from tests.contract.package_samples import loaded, package, trusted
 from tests.contract.run_samples import creation, everything, fire_row, make, output_row
 from tests.contract.samples import NOON, entry, journal, key, letter, part, recovery
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import Lease
+from tidemill.storage.run_ports import Cursor, Lease
+from tidemill.storage.sqlite.times import to_micros
 
 
 async def test_an_open_store_is_up_to_date_and_undamaged(store: Store) -> None:
@@ -43,6 +45,30 @@ async def test_a_newer_schema_is_refused(place: Place) -> None:
     with pytest.raises(StoreError, match=r"version 99, and this Tidemill knows versions up to \d+; run the newer"):
         await late.open()
     assert (await place.store().schema()).found == 99
+
+
+async def test_this_is_version_3(place: Place) -> None:
+    """One more for each migration: whoever adds one looks at what is there already, as below."""
+    assert (await place.store().schema()).known == 3
+
+
+async def test_schedules_of_version_2_are_armed(place: Place) -> None:
+    """P-3: they had their runs before there were packages; where they stand is kept."""
+    table, last = ("schedules", to_micros(NOON)) if isinstance(place, SqlitePlace) else ("tidemill.schedules", NOON)
+    columns = "(tenant, workflow, key, rule, last, dropped)"
+    await place.make_older(2, f"INSERT INTO {table} {columns} VALUES ('public', 'flow', 'daily', 'x', '{last}', 7);")
+    store = place.store()
+    assert await store.schema() == (2, 3)
+    with pytest.raises(StoreError, match="version 2, and this Tidemill needs version 3; run `tidemill db upgrade`"):
+        await store.look()
+    await store.open()
+    assert (await store.schema()).found == 3
+    assert await store.schedules.cursor("public", "flow", "daily") == Cursor(
+        tenant="public", workflow="flow", key="daily", rule="x", last=NOON, dropped=7, armed=True
+    )
+    assert await store.packages.publish(package(), b"archive", 0)
+    assert await store.problems() == []
+    await store.close()
 
 
 async def test_stores_that_open_at_once_find_one_schema(place: Place) -> None:
@@ -90,6 +116,9 @@ async def check_that_content_outlives(place: Place) -> None:
     await make(before, creation(outputs=[output_row()], fire=fire_row(slot=NOON)))
     await before.leases.take("leader", "node-1", 60)
     await before.schedules.pause("public", "flow", paused=True)
+    await before.packages.publish(package(), b"archive", 0)
+    await before.package_states.put([loaded()])
+    await before.trusted_keys.put(trusted())
     kept = await everything(before, ["r1"])
     await before.close()
     after = place.store()
@@ -102,4 +131,7 @@ async def check_that_content_outlives(place: Place) -> None:
     assert await everything(after, ["r1"]) == kept
     assert await after.leases.current("leader") == Lease("node-1", 1)
     assert await after.schedules.paused() == {("public", "flow")}
+    assert await after.packages.published() == [package(revision=1)]
+    assert await after.package_states.all() == [loaded()]
+    assert await after.trusted_keys.of("public") == [trusted()]
     await after.close()

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from importlib import import_module
@@ -12,6 +13,7 @@ import msgspec
 import pytest
 
 from tests.contract.executor_bench import Bench, bench_of, until
+from tidemill.engine.workflows.executors.interface import One
 from tidemill.engine.workflows.executors.output import HEAD, LINE, TAIL
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.kernel.errors import OperationError
@@ -37,6 +39,15 @@ def is_gone(pid: int) -> bool:
 def pids(bench: Bench) -> list[int]:
     """Return the processes that a task told of."""
     return [int(one) for one in Path(bench.files()["pids"]).read_text(encoding="utf-8").split()]
+
+
+async def fork_server(bench: Bench) -> int:
+    """Return the process that forks, once it has."""
+    order = await bench.start("has_a_child")
+    server = pids(bench)[2]
+    await bench.executor.cancel(order.key, "enough")
+    await bench.ledger.ending(order.key)
+    return server
 
 
 # -- printing
@@ -107,6 +118,44 @@ async def test_a_result_that_is_too_big_is_a_failure(bench: Bench) -> None:
     failure = await bench.failure("returns_too_much")
     assert not failure.may_retry
     assert "too big" in failure.error.message
+
+
+async def test_values_that_no_socket_holds_at_once_come_through(bench: Bench) -> None:
+    """Both ways; and what is sent bit by bit is no sign that the node is gone."""
+    value = await bench.value("returns_much")
+    assert len(value) == 5_000_000
+    assert await bench.value("measures", inputs={"returns_much": One(msgspec.msgpack.encode(value))}) == 5_000_000
+
+
+async def test_a_process_that_dies_before_it_has_read_its_order(bench: Bench) -> None:
+    """W-16: an order that cannot be sent to its end is no error of its own."""
+    server = await fork_server(bench)
+    os.kill(server, signal.SIGSTOP)
+    value = msgspec.msgpack.encode(b"x" * 5_000_000)
+    order = bench.order("measures", inputs={"returns_much": One(value)})
+    await bench.executor.submit(order)
+    os.kill(server, signal.SIGKILL)
+    assert isinstance(await bench.ledger.ending(order.key), Lost)
+
+
+ATTEND = """
+import os, socket, sys
+from types import SimpleNamespace
+from tidemill.engine.workflows.executors import child
+
+node, control = socket.socketpair()
+node.sendall((1).to_bytes(4, "big") + b"x")
+node.close()
+os.setpgid(0, 0)
+child.attend(control.fileno(), SimpleNamespace(is_async=False, run=lambda *_: print("it ran")))
+"""
+
+
+def test_a_process_does_nothing_whose_node_went_before_it_began() -> None:
+    """Executors: dies with its supervisor, also in the moment in which it begins."""
+    ended = subprocess.run([sys.executable, "-c", ATTEND], capture_output=True, text=True, check=False)
+    assert "BrokenPipeError" in ended.stderr.splitlines()[-1]
+    assert ended.stdout == ""
 
 
 async def test_a_timeout_takes_grandchildren_too(bench: Bench) -> None:

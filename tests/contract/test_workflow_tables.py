@@ -189,3 +189,4 @@ async def test_listening_does_not_wait(store: Store) -> None:
     """What is heard is a hint: a store that cannot tell calls never."""
     async with asyncio.timeout(10):
         await store.listen(lambda: None)
+        await store.listen(lambda: None, about="packages")

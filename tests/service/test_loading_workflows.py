@@ -7,8 +7,8 @@ import pytest
 
 import tidemill as tm
 from tests.service.samples import single
-from tidemill.packages.installer import Installer
 from tidemill.packages.loader import in_load_order, read_package
+from tidemill.packages.service import PackageService
 from tidemill.workflows.workflow import Workflow
 
 
@@ -34,6 +34,15 @@ class Engine:
     async def withdraw(self, tenant: str, name: str) -> None:
         self.running.pop((tenant, name), None)
 
+    async def tidy(self, forgotten: Any) -> None:
+        forgotten()
+
+    def needs(self, tenant: str, workflow: Workflow) -> bool:
+        return self.running.get((tenant, workflow.name)) is workflow
+
+    def look_at_schedules(self) -> None:
+        """There are none here."""
+
     def names(self, tenant: str = "public") -> list[str]:
         return sorted(name for owner, name in self.running if owner == tenant)
 
@@ -41,7 +50,8 @@ class Engine:
 def node_with(engine: Engine, *load: Any) -> tm.Node:
     """Return a node whose workflows are run by the engine."""
     node: tm.Node = tm.testing.node(load=load)
-    node._installer = Installer(node._scheduler, node.registry, engine)
+    parts = node._run_store, node._environment, node.registry, node._scheduler
+    node._packages = PackageService(*parts, engine, owner=node._workflows.owner, liveness=node._make_liveness())
     return node
 
 
@@ -196,19 +206,21 @@ async def test_a_load_that_fails_half_way_is_undone() -> None:
         assert node.registry.workflow("public", "old") is old
 
 
-async def test_a_load_whose_graphs_fail_takes_its_workflows_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """api.md: the package is whole, or it is not there."""
+async def test_a_load_whose_graphs_fail_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-2: the package is whole, or it is not there."""
     engine = Engine()
     async with node_with(engine) as node:
 
         async def fail(staged: Any) -> None:
-            assert engine.names() == ["a"]
+            assert listed(node)[1] == ["new_files"]
+            assert node.registry.reactors() == ["r"]
             raise tm.OperationError("no")
 
-        monkeypatch.setattr(node._scheduler, "put_in_place", fail)
+        monkeypatch.setattr(node._scheduler, "rebind", fail)
         with pytest.raises(tm.OperationError, match="no"):
             await node.load(module("m", *single().load, flow("a"), trigger()))
         assert listed(node) == ([], [], [])
+        assert node.registry.reactors() == node.registry.accumulators() == node.registry.endpoints() == []
         assert engine.names() == []
         monkeypatch.undo()
 
@@ -238,12 +250,12 @@ async def test_a_reactor_whose_firings_start_workflows_may_come_and_go(caplog: p
         assert engine.names() == ["ingest"]
 
 
-async def test_what_cannot_be_put_back_does_not_hide_the_first_error(caplog: pytest.LogCaptureFixture) -> None:
-    """api.md: the others are put back all the same."""
+async def test_what_cannot_be_put_back_is_owed_and_does_not_hide_the_first_error() -> None:
+    """P-2: a failing undo is recorded and tried again, until everything is as it was."""
     engine = Engine()
     async with node_with(engine) as node:
-        old = flow("b")
-        await node.load(module("m", flow("a"), old))
+        old = flow("a")
+        await node.load(module("m", old, flow("b")))
         put = engine.put_in_place
 
         async def fail(tenant: str, workflow: Workflow) -> None:
@@ -253,11 +265,18 @@ async def test_what_cannot_be_put_back_does_not_hide_the_first_error(caplog: pyt
             await put(tenant, workflow)
 
         engine.put_in_place = fail  # type: ignore[method-assign]
-        with pytest.raises(tm.OperationError, match="the first"):
-            await node.load(module("m", flow("a"), flow("b"), flow("c")))
-        assert engine.running["public", "b"] is old
+        with pytest.raises(tm.OperationError, match="the first") as caught:
+            await node.load(module("m", flow("a"), flow("c")))
+        assert "could not be put back as it was yet: the store is down" in caught.value.__notes__[0]
+        assert engine.running["public", "a"] is not old
+        with pytest.raises(tm.OperationError, match="still being taken away"):
+            await node.unload("m")
+        engine.fails = set()
+        await node.advance("1m")
+        assert engine.running["public", "a"] is old
         assert listed(node) == (["a", "b"], [], ["m"])
-    assert "a workflow could not be put back" in caplog.text
+        await node.unload("m")
+        assert listed(node) == ([], [], [])
 
 
 async def test_a_graph_that_is_called_by_name_is_found_among_what_is_loaded() -> None:
@@ -283,15 +302,6 @@ async def test_a_graph_that_is_called_by_name_is_found_among_what_is_loaded() ->
         with pytest.raises(tm.DefinitionError, match="calls graph 'scoring', which is not loaded"):
             await node.load(caller(), tenant="other")
     assert in_load_order([daily, scoring, daily])[0] is scoring
-
-
-async def test_without_an_engine_workflows_are_refused() -> None:
-    """Nothing that looks loaded is not run."""
-    async with tm.testing.node() as node:
-        node._installer = Installer(node._scheduler, node.registry)
-        with pytest.raises(tm.OperationError, match="runs no workflows"):
-            await node.load(flow("daily"))
-        assert listed(node) == ([], [], [])
 
 
 def test_what_is_no_definition_is_refused() -> None:

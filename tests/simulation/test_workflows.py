@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from inspect import iscoroutinefunction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -173,8 +175,27 @@ class Fault:
             self._left -= 1
             return await call(*args, **options)
 
-        setattr(port, name, instead)
+        setattr(port, name, instead if iscoroutinefunction(call) else partial(self._begin, call))
         self._replaced.append((port, name))
+
+    def _begin(self, call: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
+        """Do the same with a call that gives a future."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        is_struck = self._left == 0 and not self.has_struck
+        if not self.is_dead and not is_struck:
+            self._left -= 1
+            return call(*args)  # type: ignore[no-any-return]
+        self.has_struck = True
+        if is_struck and self._kind == "fails":
+            answer.set_exception(StoreError("failed on purpose"))
+        elif is_struck and self._kind == "dies after":
+            call(*args).add_done_callback(lambda _: self._die())
+        elif is_struck:
+            self._die()
+        return answer
+
+    def _die(self) -> None:
+        self.is_dead = True
 
     async def _strike(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
         self.has_struck = True

@@ -41,13 +41,28 @@ def codec_of(annotation: Any) -> Codec:
     if any(runtime_classes(part) is None for part in parts):
         return _Unnamed()
     try:
-        return _Plain(annotation, msgspec.json.schema(annotation))
+        return _Plain(annotation, _schema_of(annotation))
     except (TypeError, NotImplementedError) as error:  # both are how msgspec says that it does not know a type
         if len(parts) > 1:
             return _Union(parts)
         if get_origin(annotation) is list and get_args(annotation):
             return _List(codec_of(get_args(annotation)[0]))
         raise UnstorableError(f"{label(annotation)} is not a type that can be stored") from error
+
+
+def _schema_of(annotation: Any) -> Any:
+    """Return the schema of an annotation, in which classes of one name are told apart by their order.
+
+    msgspec does that by the names of their modules, which for a package are others with every load.
+    """
+    schema = msgspec.json.schema(annotation)
+    names = [name for name in schema.get("$defs", ()) if "." in name]
+    if not names:
+        return schema
+    text = msgspec.json.encode(schema).decode()
+    for number, name in enumerate(names):
+        text = text.replace(f'"{name}"', f'"{number}"').replace(f'/{name}"', f'/{number}"')
+    return msgspec.json.decode(text)
 
 
 class _Plain(Codec):

@@ -23,6 +23,8 @@ from typing import (
 
 import msgspec
 
+from tidemill.kernel.namespaces import plain_name, plain_text
+
 NoneType = type(None)
 
 
@@ -46,7 +48,7 @@ def label(annotation: Any) -> str:
         return " | ".join(map(label, parts))
     if get_origin(annotation) is None and isinstance(annotation, type):
         return annotation.__qualname__.rpartition(".<locals>.")[2]
-    return str(annotation).replace("typing.", "")
+    return plain_text(str(annotation)).replace("typing.", "")
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
@@ -136,7 +138,7 @@ def _is_kind_of(given: type, wanted: type) -> bool:
 
 def same_shape(one: type, other: type) -> bool:
     """Return whether two classes are the same declaration, loaded twice: equal name and equal fields."""
-    if (one.__module__, one.__qualname__) != (other.__module__, other.__qualname__):
+    if one.__qualname__ != other.__qualname__ or plain_name(one.__module__) != plain_name(other.__module__):
         return False
     return _fields(one) == _fields(other)
 

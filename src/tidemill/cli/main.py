@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from tidemill import TidemillError, __version__
-from tidemill.cli.commands import backfill, db, doctor, graph, package, run, runs, workflows
+from tidemill.cli.commands import backfill, db, dev, doctor, graph, package, package_registry, run, runs, workflows
 from tidemill.cli.exits import INTERRUPTED
 from tidemill.cli.output import complain, endure_encodings, say
 
@@ -16,10 +16,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(dev.dev)
 app.add_typer(graph.app, name="graph")
 app.add_typer(workflows.app, name="workflows")
 app.add_typer(runs.app, name="runs")
 app.add_typer(package.app, name="package")
+package.app.add_typer(package_registry.app)
 app.add_typer(db.app, name="db")
 app.command()(doctor.doctor)
 app.command(cls=run.RunCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(run.run)

@@ -39,21 +39,28 @@ def store_at(address: str | None) -> Store:
 
 
 @asynccontextmanager
-async def controlling(
-    address: str | None, *, is_looking: bool = False, executor: str = "in_process"
-) -> AsyncIterator[Control]:
-    """Reach the workflows of a store that is there; to look only, nothing can be changed, and one moment is seen."""
-    store, settings = store_at(address), Settings.read()
+async def reaching(address: str | None, *, is_looking: bool = False) -> AsyncIterator[Store]:
+    """Reach a store that is there; to look only, nothing can be changed, and one moment is seen."""
+    store = store_at(address)
     state = await store.schema()
-    if not state.found and (missing := _missing_file(address or settings.store)):
+    if not state.found and (missing := _missing_file(address or Settings.read().store)):
         raise RequestError(f"there is no file {missing}", code="no_file", status=404)
     if state.found != state.known:
         raise OperationError(describe(store.title, state))
     await (store.look() if is_looking else store.open())
     try:
-        yield Control(store, SystemClock(), settings, actor="cli", executor=executor)
+        yield store
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def controlling(
+    address: str | None, *, is_looking: bool = False, executor: str = "in_process"
+) -> AsyncIterator[Control]:
+    """Reach the workflows of a store that is there; to look only, see `reaching`."""
+    async with reaching(address, is_looking=is_looking) as store:
+        yield Control(store, SystemClock(), Settings.read(), actor="cli", executor=executor)
 
 
 def _missing_file(address: str | None) -> str | None:

@@ -63,7 +63,7 @@ def came_of(task: TaskResult) -> str:
 def outcome_of(result: RunResult) -> Text:
     """Return how a run ended, in a sentence."""
     state = state_text(result.state)
-    text = Text.assemble((result.workflow, "bold"), " ", _ending(result.state), style=state.style)
+    text = Text.assemble((result.workflow, "bold"), " ", ending(result.state), style=state.style)
     took = between(result.started_at or result.created_at, result.ended_at)
     text.append(f" after {took}" if took else "")
     if result.state is RunState.CANCELLED and result.reason not in ("", "cancelled"):
@@ -71,7 +71,8 @@ def outcome_of(result: RunResult) -> Text:
     return text.append(f"  (run {result.id})", "dim")
 
 
-def _ending(state: RunState) -> str:
+def ending(state: RunState) -> str:
+    """Return how a run ended, as the verb of a sentence."""
     return {RunState.SUCCESS: "succeeded", RunState.CANCELLED: "was cancelled"}.get(state, str(state))
 
 

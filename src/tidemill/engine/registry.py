@@ -12,13 +12,28 @@ from tidemill.workflows.workflow import Workflow
 Key = tuple[str, str]
 
 
-class PackageState(msgspec.Struct, frozen=True, kw_only=True):
-    """The side effects of a loaded package: all that unloading needs."""
+class PackageState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The side effects of a loaded package by name, in the order in which they come about: all that unloading needs."""
 
-    reactors: tuple[str, ...] = ()
-    graphs: tuple[str, ...] = ()
-    workflows: tuple[str, ...] = ()
+    version: str = ""
+    digest: str = ""
+    origin: str = ""
+    """Who wants it: a folder or a registry, or nobody but the program that loaded it."""
+
+    schedules: tuple[tuple[str, str], ...] = ()
+    """By workflow and key."""
+
     triggers: tuple[str, ...] = ()
+    reactors: tuple[str, ...] = ()
+    triggerless: tuple[str, ...] = ()
+    """Graphs that are only called."""
+
+    graphs: tuple[str, ...] = ()
+    """Graphs that are bound to reactors."""
+
+    workflows: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    """With their workflows: "daily_report.large"."""
 
 
 class Registry:
@@ -27,6 +42,7 @@ class Registry:
     def __init__(self, tenant: str) -> None:
         self._tenant = tenant
         self._reactors: dict[Key, Reactor] = {}
+        self._shared: set[Key] = set()
         self._accumulators: set[Key] = set()
         self._graphs: dict[Key, Graph] = {}
         self._workflows: dict[Key, Workflow] = {}
@@ -74,9 +90,22 @@ class Registry:
         """Remember a reactor's current declaration."""
         self._reactors[tenant, reactor.name] = reactor
 
+    def reactor(self, tenant: str, name: str) -> Reactor | None:
+        """Return the current declaration of a reactor; None if it is not loaded."""
+        return self._reactors.get((tenant, name))
+
     def drop_reactor(self, tenant: str, name: str) -> None:
         """Forget a reactor."""
         self._reactors.pop((tenant, name), None)
+        self._shared.discard((tenant, name))
+
+    def share(self, tenant: str, name: str, *, shared: bool) -> None:
+        """Remember whether packages of other tenants may bind to a reactor."""
+        (self._shared.add if shared else self._shared.discard)((tenant, name))
+
+    def is_shared(self, tenant: str, name: str) -> bool:
+        """Return whether packages of other tenants may bind to a reactor."""
+        return (tenant, name) in self._shared
 
     def add_accumulator(self, tenant: str, name: str) -> None:
         """Remember that an accumulator runs."""
@@ -90,13 +119,9 @@ class Registry:
         """Remember a graph's current declaration."""
         self._graphs[tenant, graph.name] = graph
 
-    def graph(self, tenant: str, name: str) -> Graph:
-        """Return the current declaration of a loaded graph."""
-        return self._graphs[tenant, name]
-
-    def has_graph(self, tenant: str, name: str) -> bool:
-        """Return whether a graph of that name is loaded."""
-        return (tenant, name) in self._graphs
+    def graph(self, tenant: str, name: str) -> Graph | None:
+        """Return the current declaration of a graph; None if it is not loaded."""
+        return self._graphs.get((tenant, name))
 
     def drop_graph(self, tenant: str, name: str) -> bool:
         """Forget a graph; return whether it was known."""

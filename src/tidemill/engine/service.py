@@ -20,6 +20,8 @@ class Tasks:
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
         self._running: set[asyncio.Task[Any]] = set()
+        self.is_closed = False
+        """Whether they are being ended, or have been."""
 
     async def open(self) -> None:
         """Begin to accept tasks."""
@@ -46,6 +48,7 @@ class Tasks:
 
     async def close(self, patience: float = 5.0) -> None:
         """Cancel what still runs and wait for it; what does not give in within so many seconds is left behind."""
+        self.is_closed = True
         reminder = min(REMINDER, patience)
         for _ in range(1 + int(patience / REMINDER)):
             if not self._running:

@@ -27,12 +27,14 @@ _DURATIONS = frozenset(
         "success_reset",
         "unload_timeout",
         "retention",
+        "package_poll_interval",
     ]
 )
 _MAY_BE_ZERO = frozenset(
     ["run_orphan_after", "backoff_base", "backoff_max", "success_reset", "unload_timeout", "retention"]
 )
 """Durations of which none at all makes sense. The others are waited for in a loop, which would spin."""
+_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _EDITIONS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
 
 
@@ -66,6 +68,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kafka_servers: str | None = None
     nats_servers: str | None = None
     store: str | None = None
+    packages: str | None = None
+    load_published: bool = False
+    package_poll_interval: float = 5.0
+    require_signatures: bool = False
+    trusted_keys: str | None = None
 
     def __repr__(self) -> str:
         """Show everything but the password in the store's address."""
@@ -117,6 +124,8 @@ def _typed(name: str, value: Any, kind: Any) -> Any:
         if name in _DURATIONS:
             read = parse if name in _MAY_BE_ZERO else parse_positive
             return read(float(value) if isinstance(value, str) and _is_number(value) else value)
+        if kind is bool:
+            return _flag(value)
         return _whole(value) if kind is int else value
     except (TypeError, ValueError) as error:
         raise DefinitionError.of("settings", f"{name}: {error}") from error
@@ -127,6 +136,13 @@ def _whole(value: Any) -> int:
     if number < 0 or (isinstance(value, float) and value != number):
         raise ValueError(f"{value!r} is not a whole number, 0 or more")
     return number
+
+
+def _flag(value: Any) -> bool:
+    found = _FLAGS.get(value.lower()) if isinstance(value, str) else value
+    if not isinstance(found, bool):
+        raise ValueError(f"{value!r} is neither true nor false: write 'true' or 'false' (also yes, no, 1, 0)")
+    return found
 
 
 def _is_number(text: str) -> bool:

@@ -1,5 +1,6 @@
 """Packages as folders and as `.tidemill` archives: read, built and unpacked."""
 
+import hashlib
 import os
 import shutil
 import stat
@@ -47,6 +48,11 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
         """Return how many bytes the files have."""
         return sum(map(len, self.files.values()))
 
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256, in hex, of the archive that it is, or that a folder would be."""
+        return hashlib.sha256(self.packed() if self.raw is None else self.raw).hexdigest()
+
     def packed(self) -> bytes:
         """Return the archive of all this."""
         signature = {} if self.signature is None else {SIGNATURE: self.signature}
@@ -80,14 +86,19 @@ def unpack(archive: Path, folder: Path, limits: Limits = STANDARD) -> Contents:
     is_new = not folder.exists()
     files = dict(contents.files) if contents.signature is None else {**contents.files, SIGNATURE: contents.signature}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            _create(folder / name, content)
+        write_files(folder, files)
     except OSError as error:
         with suppress(OSError):  # what went wrong first is what is told
             _empty(folder, is_new=is_new)
         raise OperationError(f"{archive} could not be unpacked: {error}") from error
     return contents
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files into a folder that has none of them yet; OSError if that fails half-way."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        _create(folder / name, content)
 
 
 def _create(path: Path, content: bytes) -> None:

@@ -6,7 +6,6 @@ was through, whatever its exit code, has not sent one.
 """
 
 import faulthandler
-import importlib
 import os
 import resource
 import signal
@@ -26,6 +25,7 @@ from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import DefinitionError, Location, Problem
+from tidemill.kernel.namespaces import Namespace, Tree
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.loader import Package, read_package
 from tidemill.packages.manifest import MANIFEST, Manifest
@@ -36,8 +36,6 @@ UNANSWERED = 113
 
 _LONGEST_MESSAGE = 2_000
 _MOST_PROBLEMS = 200
-_PRESENT = frozenset(sys.modules)
-"""What Tidemill itself has imported: a package cannot have modules of these names."""
 
 T = TypeVar("T")
 
@@ -103,19 +101,23 @@ class _Elsewhere:
 
 
 class Examination:
-    """Looks at one package, and gathers everything that is wrong with it."""
+    """Looks at one package, here or where it is loaded, and gathers everything that is wrong with it."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self._folder = folder
+    def __init__(self, namespace: Namespace, manifest: Manifest) -> None:
+        self._namespace = namespace
+        self._folder = namespace.tree.folder
+        self._shown = namespace.tree.shown
         self._manifest = manifest
         self._problems: list[Problem] = []
         self._failed = False
+        self.package: Package | None = None
+        """What was found, as the code declares it; None if that cannot be told."""
 
     def answer(self) -> Answer:
         """Import the modules and check what they declare."""
         modules = [module for name in self._manifest.modules if (module := self._import(name)) is not None]
-        package = self._tried(lambda: read_package(_merged(self._manifest.name, modules)))
-        metadata = self._read(package) if package is not None else None
+        self.package = self._tried(lambda: read_package(_merged(self._manifest.name, modules)))
+        metadata = self._read(self.package) if self.package is not None else None
         if self._problems:
             found = tuple(map(self._tidied, dict.fromkeys(self._problems)))[:_MOST_PROBLEMS]
             return Answer(problems=found, failed=self._failed)
@@ -124,22 +126,11 @@ class Examination:
     # -- importing
 
     def _import(self, name: str) -> ModuleType | None:
-        top = name.partition(".")[0]
-        if top in _PRESENT:
-            message = f"module '{top}' has the name of one that Tidemill itself needs; take another name"
-            self._fail([Problem(message=message, location=self._manifest_line(top))])
-            return None
         try:
-            module = importlib.import_module(name)
+            return self._namespace.import_module(name)
         except BaseException as error:  # author code: importing runs it, and it may raise anything
             self._fail(self._import_problems(name, error))
             return None
-        file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not Path(file).is_relative_to(self._folder):
-            message = f"module '{name}' is not the one of the package but {file or 'one without a file'}"
-            self._fail([Problem(message=message, location=self._manifest_line(name))])
-            return None
-        return module
 
     def _fail(self, problems: Iterable[Problem]) -> None:
         self._failed = True
@@ -172,7 +163,7 @@ class Examination:
         return Location(frames[-1].filename, frames[-1].lineno or 1) if frames else None
 
     def _is_inside(self, file: str | None) -> bool:
-        return file is not None and Path(file).is_relative_to(self._folder)
+        return file is not None and Path(file).is_relative_to(self._shown)
 
     # -- what was declared
 
@@ -223,7 +214,7 @@ class Examination:
     def _manifest_line(self, word: str) -> Location | None:
         """Return the first line of the manifest in which a word stands, as well as can be told."""
         with suppress(OSError, UnicodeDecodeError):
-            for number, line in enumerate((self._folder / MANIFEST).read_text("utf-8").splitlines(), 1):
+            for number, line in enumerate(Path(self._folder, MANIFEST).read_text("utf-8").splitlines(), 1):
                 if word in line:
                     return Location(MANIFEST, number)
         return Location(MANIFEST, 1)
@@ -253,7 +244,7 @@ class Examination:
         return replace(problem, location=location, message=message)
 
     def _relative(self, text: str) -> str:
-        return text.replace(f"{self._folder}{os.sep}", "")
+        return self._namespace.plain(text).replace(f"{self._shown}{os.sep}", "")
 
 
 def _merged(name: str, modules: Sequence[ModuleType]) -> ModuleType:
@@ -291,8 +282,8 @@ def main() -> None:
     owner, sys.argv[1:] = os.getpid(), []
     faulthandler.register(signal.SIGXCPU, chain=True)
     _limit(request.limits)
-    sys.path.insert(0, request.folder)
-    answer = Examination(Path(request.folder), request.manifest).answer()
+    tree = Tree(request.folder, request.folder, request.manifest.tops)
+    answer = Examination(Namespace(tree), request.manifest).answer()
     if os.getpid() != owner:  # a copy that the package forked: it waits until it is found among what was left behind
         signal.pause()
     data = request.nonce + msgspec.msgpack.encode(answer)

@@ -1,123 +1,202 @@
-"""Loading and unloading packages whole: what may fail happens first, beside what runs; then the change."""
+"""Loading and unloading packages whole on one node: guards first, then the six steps."""
 
-import asyncio
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import NamedTuple, Protocol
 
-from tidemill.annotations.variants import label
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.graphs.staging import Offer, Staged
-from tidemill.engine.registry import PackageState, Registry
-from tidemill.graphs.definition import Accumulator, Reactor
-from tidemill.graphs.graph import Graph
-from tidemill.kernel.errors import DefinitionError, Problem, RequestError
+from tidemill.engine.graphs.staging import reactor_key
+from tidemill.engine.registry import Key, PackageState, Registry
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.packages.exchange import Exchange
+from tidemill.packages.guards import Guards
+from tidemill.packages.holdings import NOTHING, Holdings
 from tidemill.packages.loader import Package
-from tidemill.packages.workflows import Exchange, NoWorkflows, WorkflowLoader
+from tidemill.packages.pipeline import Pipeline
+from tidemill.packages.steps.workflows import WorkflowLoader
+from tidemill.telemetry import events
+from tidemill.workflows.workflow import Workflow
+
+logger = logging.getLogger(__name__)
+
+
+class Keepsake(Protocol):
+    """What must outlive a package that was imported: its modules, and the files they came from."""
+
+    def discard(self) -> None:
+        """Let it all go; again is no error."""
+
+
+class Engine(WorkflowLoader, Protocol):
+    """What runs workflows."""
+
+    async def tidy(self, forgotten: Callable[[], None]) -> None:
+        """Forget versions that no run needs any more; `forgotten` is called now, and whenever one is forgotten."""
+
+    def needs(self, tenant: str, workflow: Workflow) -> bool:
+        """Return whether a workflow, this very declaration, is what runs begin with, or go on with."""
 
 
 class Installer:
-    """Loads and unloads packages on one node."""
+    """The packages of one node, of every tenant."""
 
-    def __init__(self, scheduler: GraphScheduler, registry: Registry, workflows: WorkflowLoader | None = None) -> None:
+    def __init__(
+        self, scheduler: GraphScheduler, registry: Registry, engine: Engine, pipeline: Pipeline, clock: Clock
+    ) -> None:
         self._scheduler = scheduler
         self._registry = registry
-        self._workflows = workflows or NoWorkflows()
-        self._turn = asyncio.Lock()  # one change at a time: what was checked still holds when it is done
+        self._engine = engine
+        self._pipeline = pipeline
+        self._clock = clock
+        self._guards = Guards(scheduler, registry, engine)
+        self._held: dict[Key, Holdings] = {}
+        self.loaded_at: dict[Key, datetime] = {}
+        """When each package was loaded, in the version that it has."""
+        self._kept: dict[Key, Keepsake] = {}
+        self._replaced: list[_Replaced] = []
 
-    async def load(self, package: Package, tenant: str) -> str:
+    @property
+    def holdings(self) -> Mapping[Key, Holdings]:
+        """What is loaded, by tenant and package."""
+        return self._held
+
+    async def load(self, package: Package, tenant: str, keepsake: Keepsake | None = None) -> str:
         """Load a package, or swap it for its new version; nothing has changed if that fails."""
-        async with self._turn:
+        async with self._pipeline.turn:
             try:
-                return await self._load(package, tenant)
+                await self._load(package, tenant, keepsake)
+            except BaseException:
+                if keepsake is not None:
+                    keepsake.discard()
+                raise
             finally:
                 self._scheduler.end_exchange()
-
-    async def unload(self, name: str, tenant: str) -> None:
-        """Unload a package; refused, with nothing changed, while others are bound to its reactors."""
-        async with self._turn:
-            try:
-                await self._unload(name, tenant)
-            finally:
-                self._scheduler.end_exchange()
-
-    async def close(self) -> None:
-        """Unload everything, guards or not."""
-        async with self._turn:
-            await self._scheduler.close()
-
-    async def _load(self, package: Package, tenant: str) -> str:
-        before = self._registry.package(tenant, package.name) or PackageState()
-        owned = tuple(one for one in package.reactors if self._is_owned(one, tenant, before))
-        for reactor in owned:
-            _check_accumulators(reactor)
-        for graph in package.graphs:
-            self._check_graph_name(graph, tenant, before)
-        exchange = Exchange(self._registry, self._workflows, tenant, package, before)
-        exchange.check()
-        staged = self._scheduler.stage(Offer(tenant=tenant, reactors=owned, graphs=package.graphs, before=before))
-        await exchange.put_in_place()
-        try:
-            await self._exchange_graphs(staged, tenant, before)
-        except BaseException:
-            await exchange.undo()
-            raise
-        state = PackageState(
-            reactors=tuple(one.name for one in owned),
-            graphs=tuple(one.name for one in package.graphs),
-            workflows=tuple(one.name for one in exchange.workflows),
-            triggers=tuple(one.name for one in exchange.triggers),
-        )
-        self._registry.add_package(tenant, package.name, state)
+        await self._tidy()
         return package.name
 
-    async def _exchange_graphs(self, staged: Staged, tenant: str, before: PackageState) -> None:
-        if staged.leaving:
-            await self._scheduler.recall(staged)  # a store that fails is better met before anything is unloaded
-            for name in staged.leaving:
-                await self._scheduler.unload_reactor(tenant, name, frozenset(before.graphs))
-        await self._scheduler.put_in_place(staged)
+    async def _load(self, package: Package, tenant: str, keepsake: Keepsake | None) -> None:
+        key = tenant, package.name
+        before = self._held.get(key, NOTHING)
+        exchange = self._exchange(key, before, self._own(package, tenant, before.state()))
+        self._guards.check_load(exchange)
+        await self._pipeline.load(exchange)
+        self._scheduler.open_up()
+        self._held[key] = exchange.after
+        self.loaded_at[key] = self._clock.now()
+        self._registry.add_package(*key, exchange.after.state())
+        self._keep(key, exchange, keepsake)
 
-    def _is_owned(self, reactor: Reactor, tenant: str, before: PackageState) -> bool:
-        """A reactor that a module merely imported from an already loaded package is not its own."""
-        return reactor.name in before.reactors or not self._scheduler.is_same(tenant, reactor)
+    async def unload(self, name: str, tenant: str) -> None:
+        """Unload a package; refused, with nothing changed, while others need what it has."""
+        async with self._pipeline.turn:
+            try:
+                await self._unload((tenant, name))
+            finally:
+                self._scheduler.end_exchange()
+        await self._tidy()
 
-    def _check_graph_name(self, graph: Graph, tenant: str, before: PackageState) -> None:
-        if graph.name not in before.graphs and self._registry.has_graph(tenant, graph.name):
-            held = self._registry.graph(tenant, graph.name)
-            message = f"graph '{graph.name}' is already defined at {held.location}; rename one of them"
-            raise RequestError(message, code="name_taken", status=409, name=graph.name)
-
-    async def _unload(self, name: str, tenant: str) -> None:
-        state = self._registry.package(tenant, name)
-        if state is None:
+    async def _unload(self, key: Key) -> None:
+        tenant, name = key
+        before = self._held.get(key)
+        if before is None:
             known = self._registry.packages(tenant)
             message = f"package '{name}' is not loaded{did_you_mean(name, known)}"
             raise RequestError(message, code="unknown_package", status=404, package=name)
-        graphs = frozenset(state.graphs)
-        exchange = Exchange(self._registry, self._workflows, tenant, Package(name=name), state)
-        exchange.check()
-        for reactor in state.reactors:
-            self._scheduler.guard_unload(tenant, reactor, graphs)
-        await exchange.put_in_place()
-        for reactor in state.reactors:
-            await self._scheduler.unload_reactor(tenant, reactor, graphs)
-        for graph in graphs:
-            self._scheduler.unbind_graph(tenant, graph)
-        self._registry.drop_package(tenant, name)
+        exchange = self._exchange(key, before, NOTHING)
+        if not self._pipeline.owes(tenant, name):
+            self._guards.check_unload(exchange)
+
+        def gone() -> None:
+            del self._held[key], self.loaded_at[key]
+            self._registry.drop_package(*key)
+            self._keep(key, exchange, None)
+
+        await self._pipeline.unload(exchange, gone)
+
+    async def close(self) -> None:
+        """End everything that runs, guards or not, and let everything go that was imported."""
+        async with self._pipeline.turn:
+            await self._scheduler.close()
+            for keepsake in [*self._kept.values(), *(one.keepsake for one in self._replaced)]:
+                keepsake.discard()
+
+    # -- what is a package's own
+
+    def _exchange(self, key: Key, before: Holdings, after: Holdings) -> Exchange:
+        others = [held for other, held in self._held.items() if other[0] == key[0] and other != key]
+        return Exchange(self._registry, *key, before, after, others)
+
+    def _own(self, package: Package, tenant: str, before: PackageState) -> Holdings:
+        """Return a package's definitions without those that it merely imported from packages that are loaded."""
+        owned = {*before.graphs, *before.triggerless}
+        graphs = [
+            one for one in package.graphs if one.name in owned or self._registry.graph(tenant, one.name) is not one
+        ]
+        return Holdings(
+            version=package.version,
+            digest=package.digest,
+            origin=package.origin,
+            triggers=tuple(
+                one
+                for one in package.triggers
+                if one.name in before.triggers or self._registry.trigger(tenant, one.name) is not one
+            ),
+            reactors=tuple(
+                one
+                for one in package.reactors
+                if one.name in before.reactors or not self._scheduler.is_same(tenant, one)
+            ),
+            shared=package.shared,
+            triggerless=tuple(one for one in graphs if one.reactor_name is None),
+            graphs=tuple(one for one in graphs if one.reactor_name is not None),
+            workflows=tuple(one for one in package.workflows if self._is_own(one, tenant, before)),
+        )
+
+    def _is_own(self, workflow: Workflow, tenant: str, before: PackageState) -> bool:
+        held = self._registry.workflow(tenant, workflow.name)
+        return workflow.name in before.workflows or held is None or held.declared is not workflow.declared
+
+    # -- what was imported
+
+    def _keep(self, key: Key, exchange: Exchange, keepsake: Keepsake | None) -> None:
+        """Keep what a package needs as long as it is loaded, and what its older version needs until its runs end."""
+        older = self._kept.pop(key, None)
+        if older is not None and older is not keepsake:
+            workflows = [one for one in exchange.held_workflows.values() if one is not None]
+            bound = [reactor_key(one, exchange.tenant) for one in exchange.before.graphs]
+            reactors = [one for one in bound if one is not None]
+            self._replaced.append(_Replaced(exchange.tenant, workflows, reactors, older))
+        if keepsake is not None:
+            self._kept[key] = keepsake
+
+    async def _tidy(self) -> None:
+        if self._replaced:
+            try:
+                await self._engine.tidy(self._sweep)
+            except StoreError as error:  # it only means that older versions are kept a while longer
+                logger.warning(events.PACKAGE_KEPT, extra={"error": str(error)})
+
+    def _sweep(self) -> None:
+        """Let go of older versions that no run and no firing needs any more."""
+        older, self._replaced = self._replaced, []
+        for one in older:
+            if self._is_needed(one):
+                self._replaced.append(one)
+            else:
+                one.keepsake.discard()
+
+    def _is_needed(self, older: "_Replaced") -> bool:
+        is_run = any(self._engine.needs(older.tenant, one) for one in older.workflows)
+        return is_run or any(self._scheduler.is_firing(*key) for key in older.reactors)
 
 
-def _check_accumulators(reactor: Reactor) -> None:
-    """Refuse accumulators whose events could not be checked, or whose state cannot begin."""
-    problems = [problem for one in reactor.accumulators for problem in (*one.signature.problems, *_state_problems(one))]
-    if problems:
-        raise DefinitionError(problems, f"reactor '{reactor.name}'")
+class _Replaced(NamedTuple):
+    """An older version: the workflows that runs may need, and the reactors whose firings may be on their way."""
 
-
-def _state_problems(accumulator: Accumulator) -> Iterator[Problem]:
-    if accumulator.state is None:
-        return
-    try:
-        accumulator.state()
-    except Exception as error:  # author code: whatever it raises, the state cannot begin
-        message = f"state= of accumulator '{accumulator.name}' begins as {label(accumulator.state)}(): {error}"
-        yield Problem(message=f"{message}; give its fields defaults", location=accumulator.location)
+    tenant: str
+    workflows: list[Workflow]
+    reactors: list[Key]
+    keepsake: Keepsake

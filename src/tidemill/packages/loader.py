@@ -1,6 +1,7 @@
 """Reading a package: which definitions a module, or a single definition, brings."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +20,18 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     """What is loaded and unloaded as one."""
 
     name: str
+    version: str = ""
+    """Of its manifest; modules and definitions have none."""
+
+    digest: str = ""
+    """Of everything that it consists of, if it is a folder or an archive."""
+
+    origin: str = ""
+    """Who wants it, if that is not the program itself: a folder, or a registry."""
+
+    shared: frozenset[str] = frozenset()
+    """Reactors that packages of other tenants may bind to."""
+
     reactors: tuple[Reactor, ...] = ()
     graphs: tuple[Graph, ...] = ()
     workflows: tuple[Workflow, ...] = ()
@@ -86,6 +99,8 @@ def in_load_order(things: list[Any]) -> list[Any]:
     """
     first: dict[str, Any] = {}
     for thing in things:
+        if isinstance(thing, str | Path):
+            continue  # what a path holds is found out when it is read
         name = read_package(thing).name
         other = first.setdefault(name, thing)
         if other is not thing:

@@ -13,6 +13,7 @@ from tidemill.kernel.durations import parse_positive
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.versions import Requirement, Version, running_python, running_tidemill
+from tidemill.workflows.settings import TaskSettings
 
 MANIFEST = "package.toml"
 
@@ -24,19 +25,6 @@ _LONGEST_LINE = 4_096  # the TOML parser takes a long time over a key of very ma
 
 Path = tuple[str, ...]
 T = TypeVar("T")
-
-
-class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a package sets for a task, in place of what its code says; None leaves it."""
-
-    retries: int | None = None
-    timeout: float | None = None
-    """In seconds."""
-
-    pool: str | None = None
-    queue: str | None = None
-    priority: int | None = None
-    executor: str | None = None
 
 
 class ReactorSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -78,6 +78,19 @@ def read_public_keys(text: str) -> list[PublicKey]:
     return [PublicKey.parse(line) for line in lines if line and not line.startswith("#")]
 
 
+def load_public_keys(path: Path) -> list[PublicKey]:
+    """Return the keys of a file, of which there must be one at least."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise RequestError(f"there is no file {path}", code="no_file", status=404) from error
+    except (OSError, ValueError) as error:
+        raise OperationError(f"{path} could not be read: {error}") from error
+    if not (found := read_public_keys(text)):
+        raise _invalid_key(f"{path} holds no public key")
+    return found
+
+
 class PrivateKey:
     """A key to sign with: it is kept secret."""
 

@@ -14,7 +14,7 @@ Three things can come of a transaction, and they are told apart:
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -58,8 +58,14 @@ class Transactor(Protocol[Unit]):
 class GroupCommitter(Generic[Write]):
     """The one way to write to a store."""
 
-    def __init__(self, transactor: Transactor[Write]) -> None:
+    def __init__(
+        self,
+        transactor: Transactor[Write],
+        explain: Callable[[Exception], Exception] = lambda error: error,
+    ) -> None:
+        """Write to a database; `explain` says of a unit's own error how whoever asked is told of it."""
         self._transactor = transactor
+        self._explain = explain
         self._group = asyncio.TaskGroup()
         self._waiting: list[tuple[Write, asyncio.Future[Any]]] = []
         self._news = asyncio.Event()
@@ -92,19 +98,24 @@ class GroupCommitter(Generic[Write]):
             self._failures_to_come -= 1
             raise StoreError("the transaction failed on purpose")
 
-    async def commit(self, unit: Write) -> Any:
-        """Run a unit in the next transaction; return its result when it is committed."""
+    def submit(self, unit: Write) -> "asyncio.Future[Any]":
+        """Run a unit in the next transaction; its result comes when it is committed."""
         if self._task is None:
             raise StoreError("the store is not open")
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((unit, future))
-        self._news.set()
-        return await future
+        if len(self._waiting) == 1:
+            loop.call_soon(self._news.set)  # not at once: whoever is about to write in this turn of the loop joins
+        return future
+
+    async def commit(self, unit: Write) -> Any:
+        """Run a unit in the next transaction; return its result when it is committed."""
+        return await self.submit(unit)
 
     async def _work(self) -> None:
         while True:
             await self._news.wait()
-            await asyncio.sleep(0)  # whoever is about to write in this turn of the loop joins
             group, self._waiting = self._waiting[:GROUP_LIMIT], self._waiting[GROUP_LIMIT:]
             if not self._waiting:
                 self._news.clear()
@@ -121,7 +132,7 @@ class GroupCommitter(Generic[Write]):
             _refuse(group, error)
         except Exception as error:  # a unit's own: told only to whom it belongs
             if len(group) == 1:
-                _refuse(group, error)
+                _refuse(group, self._explain(error))
             else:
                 for one in group:
                     await self._commit([one])

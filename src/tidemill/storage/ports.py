@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from tidemill.storage.package_ports import Packages, PackageStates, TrustedKeys
 from tidemill.storage.run_ports import WorkflowStore
 
 PartKind = Literal["reactor", "accumulator"]
@@ -177,6 +178,9 @@ class Store(WorkflowStore, Protocol):
     dead_letters: DeadLetters
     recoveries: Recoveries
     pauses: Pauses
+    packages: Packages
+    package_states: PackageStates
+    trusted_keys: TrustedKeys
 
     @property
     def title(self) -> str:

@@ -5,9 +5,10 @@ Everything that changes a run goes through `Runs.apply`, one change at a time, a
 clock counts: PostgreSQL's, or the one it was given.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -75,8 +76,11 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 class Runs(Protocol):
     """Runs with everything that belongs to them."""
 
-    async def apply(self, change: Change) -> Applied | Refused:
-        """Write a change of one run, or nothing at all."""
+    def apply(self, change: Change) -> "asyncio.Future[Applied | Refused]":
+        """Write a change of one run, or nothing at all; the answer comes when that is committed.
+
+        As a future, so that whoever has many on their way needs no task for each.
+        """
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         """Give scheduled task runs to somebody: highest priority first, then those that have waited longest.
@@ -171,6 +175,14 @@ class Versions(Protocol):
         """Return every version of a tenant's workflows, by workflow, oldest first."""
 
 
+class ScheduleKey(NamedTuple):
+    """Which schedule: of a workflow that may have several."""
+
+    tenant: str
+    workflow: str
+    key: str
+
+
 class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     """How far a schedule was looked at."""
 
@@ -182,16 +194,41 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     last: datetime
     dropped: int = 0
     """How many slots got no run on purpose, since ever."""
+    armed: bool = True
+    """Whether slots get runs: not before everything that they need is loaded."""
+
+    @property
+    def schedule(self) -> ScheduleKey:
+        """Which schedule was looked at."""
+        return ScheduleKey(self.tenant, self.workflow, self.key)
 
 
 class Schedules(Protocol):
     """How far schedules were looked at, and which workflows are paused."""
 
+    async def insert(self, cursors: Sequence[Cursor]) -> list[ScheduleKey]:
+        """Write cursors of schedules that have none, as they are given; return which these are, sorted.
+
+        Others stay as they are.
+        """
+
+    async def arm(self, keys: Sequence[ScheduleKey]) -> None:
+        """Let slots have runs from now on; a schedule that is not there is no error."""
+
+    async def delete(self, keys: Sequence[ScheduleKey]) -> None:
+        """Forget schedules, but neither the fires of their slots nor that their workflows are paused.
+
+        One that is not there is no error.
+        """
+
     async def cursor(self, tenant: str, workflow: str, key: str) -> Cursor | None:
         """Return how far a schedule was looked at; None if never."""
 
     async def move(self, cursor: Cursor) -> None:
-        """Remember how far a schedule was looked at; `last` of the same rule never goes back."""
+        """Remember how far a schedule was looked at; `last` of the same rule never goes back.
+
+        One that is there stays armed or disarmed as it is; one that is not is written as given.
+        """
 
     async def pause(self, tenant: str, workflow: str, *, paused: bool) -> None:
         """Remember, or forget, that a workflow is paused."""
@@ -290,6 +327,10 @@ class Backfills(Protocol):
         """Return a backfill."""
 
 
+News = Literal["runs", "packages"]
+"""What another process may have changed."""
+
+
 class WorkflowStore(Protocol):
     """The part of a store that workflows live in."""
 
@@ -302,8 +343,9 @@ class WorkflowStore(Protocol):
     logs: Logs
     backfills: Backfills
 
-    async def listen(self, heard: Callable[[], None]) -> None:
-        """Call back whenever another process changed a run, as long as the store is open; a hint, never a promise.
+    async def listen(self, heard: Callable[[], None], about: News | None = None) -> None:
+        """Call back when another process changed a run or which packages are wanted; or only `about` one of the two.
 
-        A store that cannot tell calls never.
+        Several may listen, as long as the store is open. It is a hint, never a promise: a store that cannot tell calls
+        never.
         """

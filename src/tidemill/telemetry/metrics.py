@@ -44,6 +44,16 @@ GRAPH_METRICS = {
     "checkpoint_failures_total": "checkpoints that could not be written",
 }
 
+PACKAGE_METRICS = {
+    "packages_loaded": "packages that are loaded, whoever wanted them",
+    "packages_waiting": "packages that wait for what others bring",
+    "packages_failed": "packages whose wanted version could not be loaded, or that could not be removed",
+    "package_loads_total": "versions of packages that were loaded, first ones and reloads",
+    "package_removals_total": "packages removed because they were no longer wanted",
+    "package_failures_total": "tries to load or remove a package that failed",
+    "package_source_errors_total": "times that it could not be told which packages are wanted",
+}
+
 
 class Metrics:
     """All metrics of one node."""

@@ -37,6 +37,9 @@ class Hindered(Executor):
             await self._clock.sleep(self._delay)
         await self._inner.submit(order)
 
+    def take(self, order: Order) -> None:
+        self._inner.take(order)
+
     def living(self) -> set[AttemptKey]:
         return self._inner.living()
 

@@ -122,13 +122,15 @@ class TestNode(Node):
         """
         calm = turns = 0
         while turns < PATIENCE and calm < 3:
-            is_writing = self._workflows.is_in_touch or not (self._checkpointer is None or self._checkpointer.is_idle)
+            is_saved = self._checkpointer is None or self._checkpointer.is_idle
+            is_writing = self._workflows.is_in_touch or self._packages.is_in_touch or not is_saved
             living = self._workflows.crew.living()
             is_new = not living <= self._waited_for
             is_asking = self._workflows.scheduler is not None and self._workflows.scheduler.is_asking
-            await asyncio.sleep(GLANCE if is_writing or is_new or is_asking else 0)
+            is_loading = self._packages.is_busy
+            await asyncio.sleep(GLANCE if is_writing or is_new or is_asking or is_loading else 0)
             turns += not is_writing
-            calm = calm + 1 if self._is_as_calm_as_it_gets else 0
+            calm = calm + 1 if self._is_as_calm_as_it_gets and not self._packages.is_busy else 0
         self._waited_for = self._workflows.crew.living()
 
     @property
@@ -141,7 +143,8 @@ class TestNode(Node):
         if self._is_calm or self.clock.is_waking or not self._scheduler.is_idle:
             return self._is_calm
         is_saved = self._checkpointer is None or self._checkpointer.is_idle
-        return is_saved and self._workflows.is_resting and self._workflows.crew.living() <= self._waited_for
+        is_resting = is_saved and self._workflows.is_resting and not self._packages.is_in_touch
+        return is_resting and self._workflows.crew.living() <= self._waited_for
 
     # -- faults
 

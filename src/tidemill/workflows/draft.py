@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tidemill.workflows.change import Change, Fence, PoolLimit, TaskChange, run_event, task_event
 from tidemill.workflows.endings import Ending, Failed, Lost, Succeeded, Terms, conclude, outcome_of
-from tidemill.workflows.plan import WHOLE, Expand, Finish, Move, Run, plan
+from tidemill.workflows.plan import WHOLE, Command, Expand, Finish, Move, Run, follow, plan
 from tidemill.workflows.records import (
     AttemptKey,
     AttemptRow,
@@ -90,9 +90,12 @@ class Draft:
         """End a run that nothing else would end."""
         self._move_run(RunState.FAILED, reason=reason, ended_at=self._now)
 
-    def plan(self, held: Collection[Place] = ()) -> None:
-        """Do what the planner says; task runs that are `held` are left asleep although their time has come."""
-        for command in plan(Run(spec=self._spec, state=self.run.state, tasks=list(self.rows.values())), self._now):
+    def plan(self, held: Collection[Place] = (), changed: Collection[str] | None = None) -> None:
+        """Do what the planner says; task runs that are `held` are left asleep although their time has come.
+
+        `changed` names the tasks to which something has happened since the run was last planned, if that is known.
+        """
+        for command in self._commands(changed):
             match command:
                 case Move(task, index, before, after, reason):
                     if before is not TaskState.DEFERRED or (task, index) not in held:
@@ -101,6 +104,11 @@ class Draft:
                     self._expand(task, size)
                 case Finish(state):
                     self._move_run(state, ended_at=self._now)
+
+    def _commands(self, changed: Collection[str] | None) -> list[Command]:
+        if changed is not None and self.run.state is RunState.RUNNING:
+            return follow(self._spec, self.rows, changed, self._now)
+        return plan(Run(spec=self._spec, state=self.run.state, tasks=list(self.rows.values())), self._now)
 
     def _plan_move(self, row: TaskRow, after: TaskState, reason: str) -> None:
         times = {"ended_at": self._now} if after.is_terminal else {}
@@ -130,8 +138,10 @@ class Draft:
         row = self._move(row, TaskState.QUEUED)
         if row.pool is not None:
             self._pools.add(row.pool)
-        self._record(row, claimed_at=self._now)
-        return self._begin(row) if begins else row
+        if begins:
+            return self._begin(row)
+        self._record(row)
+        return row
 
     def begin(self, key: AttemptKey) -> bool:
         """Record that a try begins; False if that is no longer the one that was claimed."""

@@ -5,9 +5,12 @@ tasks that nobody has decided on yet, wakes those whose time has come, and ends 
 
 A mapped task is one task run until the list that it is mapped over is known, and then one per element. To those after
 it, it is one again: failed if any is, done when all are.
+
+Once planned, a run stays as it is until something happens in it. So after the end of a task it is enough to look at
+what comes right after it (`follow`), however many tasks there are.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -19,6 +22,9 @@ from tidemill.workflows.states import RunState, TaskState
 
 WHOLE = -1
 """The index of a task run that is not one element of a mapping."""
+
+Rows = Mapping[tuple[str, int], "TaskRun"]
+"""Task runs by task and index."""
 
 
 class TaskRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +77,39 @@ Command = Move | Expand | Finish
 
 def plan(run: Run, now: datetime) -> list[Command]:
     """Return what is to be done about a run now; nothing for one that has not begun, or has ended."""
-    return _Planning(run, now).commands() if run.state is RunState.RUNNING else []
+    if run.state is not RunState.RUNNING:
+        return []
+    planning = _Planning(run.spec, run.tasks, now)
+    if planning.states.keys() != run.spec.by_name.keys():
+        raise ValueError("a run and its version do not have the same tasks")
+    return planning.commands(run.spec.in_order) + _finish(run.spec, lambda name: planning.states[name])
+
+
+def follow(spec: WorkflowSpec, rows: Rows, changed: Collection[str], now: datetime) -> list[Command]:
+    """Return what `plan` would of a running run in which only some tasks have changed since it was last planned.
+
+    Only these and those right after them are looked at, as long as all goes well: else everything is.
+    """
+    commands = None if spec.has_mapped else _follow(spec, rows, changed, now)
+    if commands is None:
+        return plan(Run(spec=spec, state=RunState.RUNNING, tasks=tuple(rows.values())), now)
+    return commands or _finish(spec, lambda name: rows[name, WHOLE].state)
+
+
+def _follow(spec: WorkflowSpec, rows: Rows, changed: Collection[str], now: datetime) -> list[Command] | None:
+    """Return what goes on right after some tasks; None if that is for the rules to say."""
+    commands: list[Command] = []
+    for task in spec.near(changed):
+        row = rows[task.name, WHOLE]
+        if row.state is TaskState.NONE:
+            ended = [state for edge in task.edges if (state := rows[edge.source, WHOLE].state).is_terminal]
+            if ended and (task.name not in spec.plain or ended.count(TaskState.SUCCESS) < len(ended)):
+                return None
+            if len(ended) == len(task.edges):
+                commands.append(Move(task.name, WHOLE, row.state, TaskState.SCHEDULED))
+        elif row.state in _ASLEEP and row.wake_at is not None and row.wake_at <= now:
+            commands.append(Move(task.name, WHOLE, row.state, TaskState.SCHEDULED))
+    return commands
 
 
 _ASLEEP = (TaskState.UP_FOR_RETRY, TaskState.DEFERRED)
@@ -119,23 +157,30 @@ def outcome(spec: WorkflowSpec, states: dict[str, TaskState]) -> RunState:
     return RunState.FAILED if any(states[name].has_failed for name in spec.leaves) else RunState.SUCCESS
 
 
-class _Planning:
-    """One pass over one run."""
+def _finish(spec: WorkflowSpec, state_of: Callable[[str], TaskState]) -> list[Command]:
+    """Return the end of a run in which nothing is left; the last tasks are asked first, since they end last."""
+    if not all(state_of(task.name).is_terminal for task in reversed(spec.in_order)):
+        return []
+    return [Finish(outcome(spec, {name: state_of(name) for name in spec.leaves}))]
 
-    def __init__(self, run: Run, now: datetime) -> None:
-        self._run = run
+
+class _Planning:
+    """One pass over tasks of one run."""
+
+    def __init__(self, spec: WorkflowSpec, rows: Iterable[TaskRun], now: datetime) -> None:
+        self._spec = spec
         self._now = now
         self._commands: list[Command] = []
         self._rows: dict[str, list[TaskRun]] = {}
-        self._states: dict[str, TaskState] = {}
+        self.states: dict[str, TaskState] = {}
         self._variants: dict[str, str | None] = {}
         self._undecided: set[str] = set()
         self._asleep: set[str] = set()
-        self._read_rows()
+        self._read(rows)
 
-    def _read_rows(self) -> None:
+    def _read(self, rows: Iterable[TaskRun]) -> None:
         elements: dict[str, list[TaskRun]] = {}
-        for row in self._run.tasks:
+        for row in rows:
             name, state = row.task, row.state
             if state is TaskState.NONE:
                 self._undecided.add(name)
@@ -143,42 +188,34 @@ class _Planning:
                 self._asleep.add(name)
             if row.index == WHOLE:
                 self._rows[name] = [row]
-                self._states[name] = state
+                self.states[name] = state
                 self._variants[name] = row.variant
             else:
                 elements.setdefault(name, []).append(row)
-        for name, rows in elements.items():
-            rows.sort(key=lambda row: row.index)
-            self._rows[name] = rows
-            self._states[name] = together(row.state for row in rows)
-        if self._states.keys() != self._run.spec.by_name.keys():
-            raise ValueError("a run and its version do not have the same tasks")
+        for name, ones in elements.items():
+            ones.sort(key=lambda row: row.index)
+            self._rows[name] = ones
+            self.states[name] = together(row.state for row in ones)
 
-    def commands(self) -> list[Command]:
-        for task in self._run.spec.in_order:
+    def commands(self, tasks: Iterable[TaskSpec]) -> list[Command]:
+        for task in tasks:
             if task.name in self._undecided and self._may_decide(task):
                 self._decide(task)
             if task.name in self._asleep:
                 self._wake(task)
-        if not self._asleep and self._is_done():
-            self._commands.append(Finish(outcome(self._run.spec, self._states)))
         return self._commands
-
-    def _is_done(self) -> bool:
-        """Return whether nothing is left; the last tasks are asked first, since they end last."""
-        return all(self._states[task.name].is_terminal for task in reversed(self._run.spec.in_order))
 
     def _may_decide(self, task: TaskSpec) -> bool:
         """Return whether a rule could say anything but wait: most tasks of a long run have nobody done before them."""
         if task.rule == "always" or not task.edges:
             return True
         for edge in task.edges:  # noqa: SIM110, asked for every task at every plan: a generator costs more
-            if self._states[edge.source].is_terminal:
+            if self.states[edge.source].is_terminal:
                 return True
         return False
 
     def _decide(self, task: TaskSpec) -> None:
-        found = outlook(task, self._states, self._variants)
+        found = outlook(task, self.states, self._variants)
         rule, verdict = task.rule, found.verdict
         if verdict is Verdict.RUN and task.each is not None:
             rule, found = "all_success", _of_list(found, task.each)  # whatever its rule, it needs the list
@@ -204,7 +241,7 @@ class _Planning:
     def _size_of(self, name: str) -> int | None:
         """Return how many elements the value of a task has that succeeded; a mapped one gives those that did."""
         rows = self._rows[name]
-        if self._run.spec.by_name[name].each is None:
+        if self._spec.by_name[name].each is None:
             return rows[0].size
         return sum(row.index != WHOLE and row.state is TaskState.SUCCESS for row in rows)
 
@@ -217,14 +254,14 @@ class _Planning:
     def _move(self, task: TaskSpec, state: TaskState, reason: str = "") -> None:
         """Bring what nobody has decided on yet into a state: a task, or the elements of a mapping that were cleared."""
         rows = self._rows[task.name]
+        if rows[0].index == WHOLE:
+            self._commands.append(Move(task.name, WHOLE, TaskState.NONE, state, reason))
+            self.states[task.name] = state
+            return
         fresh = {row.index: replace(row, state=state) for row in rows if row.state is TaskState.NONE}
         self._commands += [Move(task.name, index, TaskState.NONE, state, reason) for index in fresh]
         self._rows[task.name] = [fresh.get(row.index, row) for row in rows]
-        self._states[task.name] = _state_of(self._rows[task.name])
-
-
-def _state_of(rows: Sequence[TaskRun]) -> TaskState:
-    return rows[0].state if rows[0].index == WHOLE else together(row.state for row in rows)
+        self.states[task.name] = together(row.state for row in self._rows[task.name])
 
 
 def _of_list(found: Outlook, each: str) -> Outlook:

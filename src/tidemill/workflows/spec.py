@@ -4,6 +4,7 @@ The planner, the store and another process need no more than this, so a run can 
 declared it is long gone.
 """
 
+from collections.abc import Collection
 from functools import cached_property
 from graphlib import TopologicalSorter
 from hashlib import sha256
@@ -85,17 +86,53 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(ordered)
 
     @cached_property
-    def leaves(self) -> tuple[str, ...]:
-        """The tasks that decide a run's outcome: the last ones, and in place of those that tidy up, those before."""
-        followers: dict[str, list[TaskSpec]] = {task.name: [] for task in self.tasks}
+    def has_mapped(self) -> bool:
+        """Whether some task is mapped over a list."""
+        return any(task.each is not None for task in self.tasks)
+
+    @cached_property
+    def plain(self) -> frozenset[str]:
+        """The tasks that run, once, when all before them have succeeded, whatever these returned."""
+        return frozenset(
+            task.name
+            for task in self.tasks
+            if task.rule == "all_success" and task.each is None and all(edge.takes is None for edge in task.edges)
+        )
+
+    @cached_property
+    def followers(self) -> dict[str, tuple[str, ...]]:
+        """By task, those right after it."""
+        found: dict[str, list[str]] = {task.name: [] for task in self.tasks}
         for task in self.tasks:
             for source in task.sources:
-                followers[source].append(task)
+                found[source].append(task.name)
+        return {name: tuple(after) for name, after in found.items()}
+
+    @cached_property
+    def _neighbours(self) -> dict[str, tuple[TaskSpec, ...]]:
+        return {task.name: tuple(self._in_order({task.name, *self.followers[task.name]})) for task in self.tasks}
+
+    def near(self, names: Collection[str]) -> Collection[TaskSpec]:
+        """Return tasks and those right after them, in order."""
+        if len(names) == 1:
+            return self._neighbours[next(iter(names))]
+        return self._in_order({near.name for name in names for near in self._neighbours[name]})
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return {task.name: number for number, task in enumerate(self.in_order)}
+
+    def _in_order(self, names: Collection[str]) -> list[TaskSpec]:
+        return [self.by_name[name] for name in sorted(names, key=self._place.__getitem__)]
+
+    @cached_property
+    def leaves(self) -> tuple[str, ...]:
+        """The tasks that decide a run's outcome: the last ones, and in place of those that tidy up, those before."""
         decides = {task.name: task.rule not in CLEANING or not task.sources for task in self.tasks}
         return tuple(
             task.name
             for task in self.tasks
-            if decides[task.name] and not any(decides[one.name] for one in followers[task.name])
+            if decides[task.name] and not any(decides[one] for one in self.followers[task.name])
         )
 
     def after(self, name: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Workflow: tasks declared by decorator, wired and checked when first needed."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import UTC, datetime
 from typing import Any, Never, Self, TypeVar, overload
@@ -21,6 +21,7 @@ from tidemill.workflows.firings import firing_problems
 from tidemill.workflows.options import read_options, several
 from tidemill.workflows.params import read_params
 from tidemill.workflows.schedule import Schedule
+from tidemill.workflows.settings import TaskSettings, settings_of
 from tidemill.workflows.wiring import Wired, wire
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -42,6 +43,7 @@ class Workflow:
         "name",
         "params",
         "schedules",
+        "settings",
         "tags",
         "tasks",
         "triggers",
@@ -66,6 +68,7 @@ class Workflow:
         self.max_active_runs = max_active_runs
         self.triggers: tuple[Trigger | OnFiring | str, ...] = several(triggers)
         self.tasks: list[Task] = []
+        self.settings: Mapping[str, TaskSettings] = {}
         self.location = caller_location()
         self.declared = self
         self._wired: Wired | None = None
@@ -162,6 +165,28 @@ class Workflow:
             replace(task, graph=find(task.graph) or task.graph) if isinstance(task.graph, str) else task
             for task in self.tasks
         ]
+        found._wired = None
+        return found
+
+    def configured(self, settings: Mapping[str, TaskSettings]) -> Self:
+        """Return the workflow with what is set for its tasks from outside of the code; itself if nothing is set at all.
+
+        The settings are by workflow and task, "daily_report.large": those of other workflows are kept with it, so that
+        another process can do the same to everything that comes from the same place.
+        """
+        if not settings:
+            return self
+        own = dict(settings_of(self.name, settings))
+        known = [task.name for task in self.tasks]
+        if problems := [
+            Problem(message=f"settings of task '{name}': there is no such task{did_you_mean(name, known)}")
+            for name in own
+            if name not in known
+        ]:
+            raise DefinitionError(problems, f"workflow '{self.name}'")
+        found = copy(self)
+        found.tasks = [own[task.name].applied(task) if task.name in own else task for task in self.tasks]
+        found.settings = settings
         found._wired = None
         return found
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from inspect import iscoroutinefunction
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ def store_of(node: tm.testing.TestNode) -> WorkflowStore:
 
 @contextmanager
 def breaking(port: Any, name: str, error: Exception | None = None, times: int = 10**6) -> Iterator[list[Any]]:
-    """Let the first calls of a method of a port fail; yield the arguments of all its calls."""
+    """Let the first calls of a method of a port fail that is to be awaited; yield the arguments of all its calls."""
     method, seen = getattr(port, name), []
 
     async def instead(*args: Any, **options: Any) -> Any:
@@ -75,7 +76,15 @@ def breaking(port: Any, name: str, error: Exception | None = None, times: int = 
             raise error or StoreError("failed on purpose")
         return await method(*args, **options)
 
-    setattr(port, name, instead)
+    def begun(*args: Any, **options: Any) -> "asyncio.Future[Any]":
+        seen.append(args)
+        if len(seen) > times:
+            return method(*args, **options)  # type: ignore[no-any-return]
+        failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        failed.set_exception(error or StoreError("failed on purpose"))
+        return failed
+
+    setattr(port, name, instead if iscoroutinefunction(method) else begun)
     try:
         yield seen
     finally:

@@ -2,8 +2,13 @@
 
 from typing import Any
 
+import pytest
+
 import tidemill as tm
 from tests.service.workflows.faults import QUICK, blocked_flow, only_task, replacing, store_of, troubles
+from tidemill.engine.workflows.executors.interface import Executor, Order
+from tidemill.kernel.errors import OperationError
+from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import RunState, TaskState
 
 
@@ -141,3 +146,20 @@ async def test_an_attempt_that_is_cancelled_while_it_waits_never_begins(store: s
         assert blocked.begun == []
         assert (await run.state()).state is RunState.CANCELLED
         assert not node._workflows.crew.held
+
+
+class Slow(Executor):
+    """An executor that takes its time."""
+
+    name = "slow"
+    is_immediate = False
+
+
+def test_only_who_is_immediate_takes_an_order_at_once() -> None:
+    """W-6: what takes its time goes through the queue."""
+    key = AttemptKey("r1", "work", -1, 1)
+    order = Order(
+        key=key, tenant="t", workflow="w", version="v", executor="slow", number=1, deferrals=0, params=b"", inputs={}
+    )
+    with pytest.raises(OperationError, match="slow takes its time: submit r1/work#1"):
+        Slow().take(order)

@@ -8,7 +8,17 @@ import pytest
 
 import tidemill as tm
 from tests.service.workflows.acting import START
-from tests.service.workflows.faults import QUICK, blocked_flow, breaking, miss_ends, plain_flow, store_of, write_orphan
+from tests.service.workflows.faults import (
+    QUICK,
+    blocked_flow,
+    breaking,
+    miss_ends,
+    plain_flow,
+    replacing,
+    store_of,
+    write_orphan,
+)
+from tidemill.engine.workflows.executors.interface import Order
 from tidemill.engine.workflows.figures import WORKFLOW_METRICS
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.states import TaskState
@@ -55,10 +65,14 @@ async def crowded_queue(_: pytest.MonkeyPatch) -> set[str]:
         return risen(node)
 
 
+def refuse(order: Order) -> None:
+    raise OperationError(f"no, not {order.key}")
+
+
 @tells("dispatch_errors_total")
 async def refused(_: pytest.MonkeyPatch) -> set[str]:
     async with tm.testing.node(load=[plain_flow()]) as node:
-        with breaking(node._workflows.executors["in_process"], "submit", OperationError("no")):
+        with replacing(node._workflows.executors["in_process"], "take", lambda _: refuse):
             await node.start("flow")
             await node.advance("1s")
         return risen(node)

@@ -46,7 +46,8 @@ async def test_what_another_node_reports_during_a_write_is_noticed(make_pair: Ca
         await until(has_ended)
         return await apply(change)
 
-    runs.apply = apply_after_the_other  # type: ignore[method-assign]
+    start = leader._workflows._tasks.start
+    runs.apply = lambda change: start("apply later", apply_after_the_other(change))  # type: ignore[method-assign]
     gates.opened[mine].set()
     result = await run.wait(PATIENCE)
     assert (result.state, result.outputs["both"]) == ("success", "ab")

@@ -28,6 +28,10 @@ DOCUMENTED = {
     "unload_timeout": 5.0,
     "dead_letter_limit": 1000,
     "retention": 90 * 86400.0,
+    "packages": None,
+    "package_poll_interval": 5.0,
+    "require_signatures": False,
+    "trusted_keys": None,
 }
 
 
@@ -79,6 +83,10 @@ def test_durations_are_written_as_people_do(text: str, seconds: float) -> None:
         ("reap_limit", -1),
         ("reap_limit", 1.5),
         ("retention", None),
+        ("require_signatures", "maybe"),
+        ("require_signatures", ""),
+        ("require_signatures", 2),
+        ("require_signatures", None),
     ],
 )
 def test_a_value_that_makes_no_sense_is_refused_by_name(name: str, value: Any) -> None:
@@ -87,6 +95,14 @@ def test_a_value_that_makes_no_sense_is_refused_by_name(name: str, value: Any) -
         with pytest.raises(tm.DefinitionError, match=name) as caught:
             declare()
         assert "settings" in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("YES", True), ("1", True), ("no", False), ("0", False)])
+def test_what_holds_or_not_is_written_as_people_do(text: str, value: bool) -> None:
+    """In the environment everything is text; "false" must not count as true."""
+    assert read(require_signatures=text).require_signatures is value
+    assert read(file=f"require_signatures = {str(value).lower()}").require_signatures is value
+    assert tm.Settings(require_signatures=value).require_signatures is value
 
 
 def test_an_unknown_name_is_refused_with_a_suggestion() -> None:
@@ -114,7 +130,16 @@ def test_the_environment_of_others_is_left_alone() -> None:
     assert tm.Settings.read(environment={"TICK_INTERVAL": "9s", "tidemill_tick_interval": "9s"}).tick_interval == 1.0
 
 
-@pytest.mark.parametrize("name", ["watchdog_interval", "tick_interval", "checkpoint_interval", "heartbeat_interval"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "watchdog_interval",
+        "tick_interval",
+        "checkpoint_interval",
+        "heartbeat_interval",
+        "package_poll_interval",
+    ],
+)
 def test_an_interval_of_nothing_is_refused(name: str) -> None:
     """A service that waits no time between two looks never lets go of the processor."""
     with pytest.raises(tm.DefinitionError, match=f"{name}: '0s' is not a duration longer than zero"):

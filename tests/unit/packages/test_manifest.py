@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.kernel.errors import DefinitionError, Problem, RequestError
-from tidemill.packages.manifest import Manifest, ReactorSettings, TaskSettings, read_manifest
+from tidemill.packages.manifest import Manifest, ReactorSettings, read_manifest
 from tidemill.packages.versions import Requirement, Version, running_python, running_tidemill
+from tidemill.workflows.settings import TaskSettings
 
 WHOLE = """
 [package]

@@ -218,3 +218,28 @@ async def _refusal(committer: GroupCommitter[Unit]) -> str:
     with pytest.raises(StoreError) as caught:
         await committer.commit(give(1))
     return str(caught.value)
+
+
+async def test_a_unit_that_nobody_awaits_is_written_all_the_same() -> None:
+    """Who submits one may look at the answer when it is there."""
+    database = Scripted()
+    async with committing(database) as committer:
+        answer = committer.submit(give(1))
+        assert not answer.done()
+        assert await committer.commit(give(2)) == 2
+        assert answer.result() == 1
+    assert database.sizes == [2]
+
+
+async def test_a_units_own_error_is_explained_to_whom_it_belongs() -> None:
+    """That of the database is told as it is: it explains itself."""
+    database = Scripted()
+    committer = GroupCommitter(database, lambda error: StoreError(f"explained: {error}"))
+    await committer.open()
+    told = await asyncio.gather(
+        *(committer.commit(unit) for unit in (give(1), fail(ValueError("mine")))), return_exceptions=True
+    )
+    assert (told[0], str(told[1])) == (1, "explained: mine")
+    database.faults = [StoreError("the disk is full")]
+    assert await _refusal(committer) == "the disk is full"
+    await committer.close()

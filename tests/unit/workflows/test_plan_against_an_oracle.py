@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tidemill.workflows.plan import WHOLE, Command, Expand, Finish, Move, Run, TaskRun, outcome, plan
+from tidemill.workflows.plan import WHOLE, Command, Expand, Finish, Move, Run, TaskRun, follow, outcome, plan
 from tidemill.workflows.rules import RULES
 from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
@@ -190,6 +190,9 @@ class World:
         self.now = NOW
         self.state = RunState.RUNNING
         self.rows = {(one.task, one.index): one for one in rows or [TaskRun(task=one.name) for one in spec.tasks]}
+        self.planned_at: datetime | None = None
+        self.changed: set[str] = set()
+        """Tasks to which something has happened since the last plan."""
         self.fates: dict[Key, Fate] = {}
         self.put_off: dict[Key, int] = {}
 
@@ -204,13 +207,19 @@ class World:
                 self.work()
 
     def plan(self) -> None:
-        """Plan once and apply it: legal, the same for any order of rows, and nothing is left to say."""
+        """Plan once and apply it: legal, the same for any order of rows, and nothing is left to say.
+
+        Who looks only at what has changed since the last time comes to the same.
+        """
         commands = self.commands()
         assert self.commands() == commands
+        if self.planned_at == self.now:
+            assert follow(self.spec, self.rows, self.changed, self.now) == commands
         assert [one for one in commands if isinstance(one, Finish)] in ([], commands[-1:])
         for one in commands:
             self.apply(one)
         assert self.commands() == []
+        self.planned_at, self.changed = self.now, set()
 
     def commands(self) -> list[Command]:
         rows = list(self.rows.values())
@@ -238,6 +247,7 @@ class World:
         assert row.state is not after
         assert TASK_MOVES.allow(row.state, after), (row, after)
         self.rows[key] = replace(row, state=after, **more)
+        self.changed.add(key[0])
 
     def work(self) -> None:
         """Let something happen to some of what is active, or time pass."""

@@ -1,4 +1,7 @@
-"""`tidemill package`: make, check, build, sign and verify packages. Nothing of one is imported in this process."""
+"""`tidemill package`: make, check, build, sign and verify packages. Nothing of one is imported in this process.
+
+What is done with the registry of a store stands in `package_registry`.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,18 +25,28 @@ from tidemill.packages.archive import SUFFIX, Contents, read_folder, read_packag
 from tidemill.packages.entries import SIGNATURE
 from tidemill.packages.skeleton import write_skeleton
 
-app = typer.Typer(help="Make, check, build, sign and verify packages.", no_args_is_help=True)
+app = typer.Typer(help="Make, check, build, sign, verify and publish packages.", no_args_is_help=True)
 
 # `signature` and `probe` are imported where they are used: that takes longer than most commands run.
 
 Place = Annotated[Path, typer.Argument(metavar="PATH", help="An archive, or the folder of a package.")]
 Output = Annotated[Format, typer.Option("-o", "--output", help="How to print it.")]
 
-_NOT_ABOUT_THE_PACKAGE = {"no_file", "file_exists", "invalid_key", "invalid_date"}
+_NOT_ABOUT_THE_PACKAGE = {
+    "no_address",
+    "no_file",
+    "file_exists",
+    "invalid_key",
+    "invalid_date",
+    "version_taken",
+    "downgrade",
+    "unknown_package",
+    "not_trusted",
+}
 
 
 @contextmanager
-def _judging() -> Iterator[None]:
+def judging() -> Iterator[None]:
     """End a command with 1 if the package is bad, and with 2 if nothing can be said about it."""
     try:
         yield
@@ -56,7 +69,7 @@ def new(
 
     Example: tidemill package new market
     """
-    with _judging():
+    with judging():
         for path in write_skeleton(name, folder or Path(name)):
             say(str(path))
 
@@ -72,11 +85,11 @@ def check(
 
     Example: tidemill package check market
     """
-    with _judging():
+    with judging():
         contents = read_package_at(path)
         contents.manifest.check_requirements()
         if contents.signature is not None:
-            _check_freshness(contents)
+            check_freshness(contents)
         if not no_import:
             _try_out(contents, path)
     say(f"{_title(contents)} is sound: {_holdings(contents)}")
@@ -91,10 +104,10 @@ def build(
 
     Example: tidemill package build market -o market.tidemill
     """
-    with _judging():
+    with judging():
         contents = read_folder(folder)
         if contents.signature is not None:
-            _check_freshness(contents)
+            check_freshness(contents)
         target = output or Path(f"{contents.manifest.name}-{contents.manifest.version}{SUFFIX}")
         contents = archive.build(folder, target)
     say(f"{target}: {_title(contents)}, {_holdings(contents)}")
@@ -111,7 +124,7 @@ def key(
     """
     from tidemill.packages import signature
 
-    with _judging():
+    with judging():
         made = signature.generate_key(name)
         private, public = folder / f"{name}.pem", folder / f"{name}.pub"
         if public.exists():
@@ -137,7 +150,7 @@ def sign(
     """
     from tidemill.packages import signature
 
-    with _judging():
+    with judging():
         contents = read_package_at(path)
         private = signature.load_key(key)
         signed = signature.sign(contents, private, not_after=_moment(not_after), tenant=tenant)
@@ -160,8 +173,8 @@ def verify(
     """
     from tidemill.packages import signature
 
-    with _judging():
-        trusted = [one for file in key for one in signature.read_public_keys(_read_key_file(Path(file)))]
+    with judging():
+        trusted = [one for file in key for one in signature.load_public_keys(Path(file))]
         found = signature.verify(read_package_at(path), trusted, now=SystemClock().now(), tenant=tenant)
     scope = f", for tenant '{found.tenant}' only" if found.tenant else ""
     until = f", until {found.not_after:%Y-%m-%d %H:%M:%S} UTC" if found.not_after else ""
@@ -176,7 +189,7 @@ def show(path: Place, output: Output = Format.TABLE) -> None:
     """
     from tidemill.packages import signature
 
-    with _judging():
+    with judging():
         contents = read_package_at(path)
         signed = None if contents.signature is None else signature.read_signature(contents)
         hashes = signature.digests(contents)
@@ -208,7 +221,7 @@ def _about(contents: Contents) -> dict[str, Any]:
     }
 
 
-def _check_freshness(contents: Contents) -> None:
+def check_freshness(contents: Contents) -> None:
     """Refuse a signature that is about other files than there are: it would be refused wherever it is verified."""
     from tidemill.packages import signature
 
@@ -262,15 +275,6 @@ def _moment(text: str | None) -> datetime | None:
     if len(text) <= len("2027-12-31"):
         at = at.replace(hour=23, minute=59, second=59)
     return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
-def _read_key_file(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise RequestError(f"there is no file {path}", code="no_file", status=404) from error
-    except (OSError, ValueError) as error:
-        raise OperationError(f"{path} could not be read: {error}") from error
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -32,6 +32,7 @@ class RunningAccumulator(Intake):
         super().__init__(definition, tenant, environment)
         self.supervision = Supervision()
         self.severed = False  # a test cut its connection
+        self.is_held = False  # until everything is there that was to be loaded with it
         self._loop: asyncio.Task[Any] | None = None
 
     def redefine(self, newer: Self) -> None:
@@ -83,11 +84,13 @@ class RunningAccumulator(Intake):
 
     def open_up(self) -> None:
         """Begin what was held back until everything was loaded: who shares a source must not miss its first events."""
-        if self._loop is None and self.down is None:
-            self._start_loop()
+        if self.is_held:
+            self.is_held = False
+            if self._loop is None and self.down is None:
+                self._start_loop()
 
     def _start_loop(self) -> None:
-        if self.works and not self.environment.is_opening:
+        if self.works and not self.is_held:
             self._loop = self.environment.tasks.start(f"accumulator {self.name}", self._watched())
 
     async def work(self) -> None:

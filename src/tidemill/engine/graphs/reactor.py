@@ -52,7 +52,7 @@ class RunningReactor(Housing, Target):
         self.persist_failures = 0  # in a row
         self.checkpoint_failures = 0
         self._persists = True
-        self._is_opening = environment.is_opening
+        self._is_held = True  # until everything is there that was to be loaded with it
         self.wheel = Wheel(self, environment)
         self.room = self.wheel.room
         self.outbox = Outbox(self, environment)
@@ -268,7 +268,7 @@ class RunningReactor(Housing, Target):
     def review(self) -> None:
         unhealthy = self.unhealthy
         self.wheel.lane.close()
-        if self.health is ReactorHealth.WARMING and not unhealthy and not self._is_opening:
+        if self.health is ReactorHealth.WARMING and not unhealthy and not self._is_held:
             self._move(ReactorHealth.LIVE)
             self.wheel.look_again()
         if self.health.fires:
@@ -300,9 +300,10 @@ class RunningReactor(Housing, Target):
     # -- life
 
     def open_up(self) -> None:
-        """Fire from now on: whatever was to be loaded with the reactor is."""
-        self._is_opening = False
-        self.review()
+        """Fire from now on, if it was held so far: whatever was to be loaded with the reactor is."""
+        if self._is_held:
+            self._is_held = False
+            self.review()
 
     def start(self) -> None:
         """Come up, or come up again: fresh internals around the inputs as they are."""

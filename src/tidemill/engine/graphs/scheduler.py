@@ -17,10 +17,19 @@ from tidemill.engine.graphs.checkpoints.restore import Restoration
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.figures import accumulator_figures, reactor_figures
 from tidemill.engine.graphs.reactor import RunningReactor
-from tidemill.engine.graphs.staging import ManagedGraph, Offer, Stage, Staged, has_same_contract, in_use, taken
+from tidemill.engine.graphs.staging import (
+    ManagedGraph,
+    Offer,
+    Stage,
+    Staged,
+    has_same_contract,
+    in_use,
+    not_shared,
+    subscriber,
+    taken,
+)
 from tidemill.engine.graphs.supervision import Component
 from tidemill.engine.registry import Key, Registry
-from tidemill.graphs.compiler import Compiled
 from tidemill.graphs.definition import Reactor
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
@@ -70,8 +79,7 @@ class GraphScheduler:
         self._check_open()
         owner, _, local = name.rpartition("/")
         if owner and owner != tenant:
-            message = f"reactor '{local}' of tenant '{owner}' is not shared with tenant '{tenant}'"
-            raise RequestError(message, code="not_shared", status=403, reactor=name)
+            raise not_shared(owner, local, tenant)
         found = self._managed.get((tenant, local))
         if found is None:
             known = [other for owned_by, other in self._managed if owned_by == tenant]
@@ -92,6 +100,16 @@ class GraphScheduler:
     def names(self) -> tuple[set[Key], set[Key]]:
         """Return the keys of what runs here, to be compared with the registry."""
         return set(self._managed), set(self._accumulators)
+
+    def subscribers(self, tenant: str, name: str) -> list[str]:
+        """Return the graphs that are bound to a reactor; those of other tenants as "tenant/name"."""
+        managed = self._managed.get((tenant, name))
+        return [] if managed is None else sorted(managed.subscribers)
+
+    def is_firing(self, tenant: str, name: str) -> bool:
+        """Return whether a reactor is loaded, and a firing of it is on its way."""
+        managed = self._managed.get((tenant, name))
+        return managed is not None and not managed.reactor.wheel.is_idle
 
     def is_same(self, tenant: str, reactor: Reactor) -> bool:
         """Return whether this very declaration is loaded."""
@@ -124,13 +142,11 @@ class GraphScheduler:
         return Stage(offer, self._managed, self._registry, self._environment).build()
 
     @asynccontextmanager
-    async def standing_still(self, staged: Staged) -> AsyncIterator[None]:
+    async def _standing_still(self, tenant: str, names: Iterable[str]) -> AsyncIterator[None]:
         """Let nothing be on its way to the journal for accumulators that a package touches while it takes its place."""
-        touched = {name for managed in staged.fresh.values() for name in managed.reactor.definition.names}
-        touched |= {name for one in staged.swapped.values() for name in one.names} | staged.newer.keys()
         async with AsyncExitStack() as all_of_them:
-            for name in sorted(touched):
-                running = self._accumulators.get((staged.offer.tenant, name))
+            for name in sorted(set(names)):
+                running = self._accumulators.get((tenant, name))
                 if running is not None and running.commits:
                     await all_of_them.enter_async_context(running.standing_still())
             yield
@@ -141,15 +157,29 @@ class GraphScheduler:
             return None
         return await recall(self._store, list(staged.fresh.values()), self._starting(staged))
 
-    async def put_in_place(self, staged: Staged) -> None:
-        """Let a package take its place with what the store holds of it; what it replaces must have left."""
-        async with self.standing_still(staged):
+    async def bring_up(self, staged: Staged) -> None:
+        """Let reactors leave that nothing takes over, and new ones come up with what the store holds of them.
+
+        They hold still until `open_up`: their graphs may be yet to come.
+        """
+        if staged.leaving:
+            await self.recall(staged)  # a store that fails is better met before anything is unloaded
+            for name in staged.leaving:
+                await self.unload_reactor(staged.offer.tenant, name, frozenset(staged.offer.before.graphs))
+        touched = [name for managed in staged.fresh.values() for name in managed.reactor.definition.names]
+        async with self._standing_still(staged.offer.tenant, touched):
             memory = await self.recall(staged)
             while memory is not None and memory.is_behind:  # a dead batch, say, is let go of even now
                 memory = await self.recall(staged)
             adopted = self._adopted(staged)
-            self.commit(staged, memory)
+            self._start(staged, memory)
         await self._save_new(staged, adopted)
+
+    async def rebind(self, staged: Staged) -> None:
+        """Bind and unbind a package's graphs, and let newer versions go on in place, in one step that cannot fail."""
+        touched = [*staged.newer, *(name for one in staged.swapped.values() for name in one.names)]
+        async with self._standing_still(staged.offer.tenant, touched):
+            self._exchange(staged)
 
     def end_exchange(self) -> None:
         """Keep no more of the journals for reactors that left: they are back by now, or do not come back."""
@@ -169,25 +199,25 @@ class GraphScheduler:
         is_kept = any(target.is_kept for target, _ in one.targets if target not in coming)
         return self._environment.is_opening and not is_kept
 
-    def commit(self, staged: Staged, memory: Memory | None = None) -> None:
-        """Put a package in its place, in one step that cannot fail; what it replaces must have left."""
-        tenant = staged.offer.tenant
-        for name, newer in staged.newer.items():
-            self._accumulators[tenant, name].redefine(newer)
-        for name, managed in staged.fresh.items():
-            self._attach(managed, staged.subscribers.get(name, {}))
+    def _start(self, staged: Staged, memory: Memory | None) -> None:
+        for managed in staged.fresh.values():
+            self._attach(managed)
         if memory is not None:
             self._restore(staged, memory)
         for name, managed in staged.fresh.items():
-            self._bring_up(tenant, name, managed)
-        for name in set(staged.offer.before.graphs) - {one.name for one in staged.offer.graphs}:
-            self._forget_graph(tenant, name)
+            self._bring_up(staged.offer.tenant, name, managed)
+
+    def _exchange(self, staged: Staged) -> None:
+        tenant, mine = staged.offer.tenant, {one.name for one in staged.offer.reactors}
+        for name, newer in staged.newer.items():
+            self._accumulators[tenant, name].redefine(newer)
         for graph in staged.offer.graphs:
             self._registry.add_graph(tenant, graph)
             logger.info(events.GRAPH_BOUND, extra={"graph": graph.name, "reactor": graph.reactor_name})
-        for (owner, name), managed in self._managed.items():
-            if owner == tenant:
-                self._rebind(managed, staged, name)
+        for key, managed in self._managed.items():
+            self._rebind(key, managed, staged)
+        for name in mine:
+            self._registry.share(tenant, name, shared=name in staged.offer.shared)
 
     def _adopted(self, staged: Staged) -> set[RunningAccumulator]:
         """Return the accumulators that run already, and that nobody has kept before."""
@@ -213,26 +243,25 @@ class GraphScheduler:
         if any(reactor.commits and not reactor.generation for reactor in self.reactors):
             await self._environment.keeper.write()
 
-    def _rebind(self, managed: ManagedGraph, staged: Staged, name: str) -> None:
+    def _rebind(self, key: Key, managed: ManagedGraph, staged: Staged) -> None:
         """Let a reactor go on as staged, version and graphs in one step, so that no firing sees half of it."""
-        leaving = staged.offer.before.graphs
+        tenant = staged.offer.tenant
+        leaving = {subscriber(key, tenant, name) for name in staged.offer.before.graphs}
         staying = {graph: compiled for graph, compiled in managed.subscribers.items() if graph not in leaving}
-        subscribers = staying | staged.subscribers.get(name, {})
-        definition = staged.swapped.get(name)
+        subscribers = staying | staged.subscribers.get(key, {})
+        definition = staged.swapped.get(key[1]) if key[0] == tenant else None
         if definition is not None:
-            self._registry.add_reactor(staged.offer.tenant, definition)
+            self._registry.add_reactor(tenant, definition)
             managed.reactor.redefine(definition, subscribers)
         elif subscribers != managed.subscribers:
             managed.reactor.set_graphs(subscribers)
         managed.subscribers = subscribers
 
-    def _attach(self, managed: ManagedGraph, graphs: dict[str, Compiled]) -> None:
-        """Put a reactor together with its accumulators and graphs: restored inputs may fire as soon as it starts."""
+    def _attach(self, managed: ManagedGraph) -> None:
+        """Put a reactor together with its accumulators."""
         for index, one in enumerate(managed.accumulators):
             managed.reactor.attach(one, index)
-        managed.subscribers = graphs
         managed.reactor.follow()
-        managed.reactor.set_graphs(graphs)
 
     def _restore(self, staged: Staged, memory: Memory) -> None:
         """Fill what is about to start with what the store holds of it, and say what could not be restored."""
@@ -264,6 +293,7 @@ class GraphScheduler:
         self._registry.add_accumulator(running.tenant, running.name)
         self._metrics.register(accumulator_figures(running))
         running.severed = running.name in self.severed_at_start
+        running.is_held = True
         running.start()
 
     def follow(self, tenant: str, name: str) -> None:
@@ -283,7 +313,7 @@ class GraphScheduler:
         """Refuse to unload a reactor that graphs other than `leaving` are bound to."""
         others = set(self._find(tenant, name).subscribers) - leaving
         if others:
-            raise in_use(name, list(others))
+            raise in_use(name, others)
 
     async def unload_reactor(self, tenant: str, name: str, graphs: frozenset[str] = frozenset()) -> None:
         """Take a reactor down with its `graphs`: stop it, then accumulators that nobody else uses, then the names."""
@@ -350,8 +380,8 @@ class GraphScheduler:
 
     def unbind_graph(self, tenant: str, name: str) -> None:
         """Let a graph run no more."""
-        for (owner, _), managed in self._managed.items():
-            if owner == tenant and managed.subscribers.pop(name, None) is not None:
+        for key, managed in self._managed.items():
+            if managed.subscribers.pop(subscriber(key, tenant, name), None) is not None:
                 managed.reactor.set_graphs(managed.subscribers)
         self._forget_graph(tenant, name)
 
@@ -384,7 +414,12 @@ class GraphScheduler:
         self._is_closed = True
 
     def open_up(self) -> None:
-        """Let reactors fire, and sources be read, that were held back until everything was loaded."""
+        """Let reactors fire, and sources be read, that were held back until everything was loaded.
+
+        While a node comes up that is still to be, and this does nothing.
+        """
+        if self._environment.is_opening:
+            return
         for reactor in self.reactors:
             reactor.open_up()
         for one in self.accumulators:

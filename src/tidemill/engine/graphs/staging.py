@@ -1,11 +1,12 @@
 """Staging a package: everything that may fail is done beside what runs, before anything changes.
 
 A load has two halves. Here the first: graphs are compiled, accumulators spawned, feeds opened, subscribers of other
-packages compiled against the new version. What comes out is `Staged`, and the scheduler's `commit` only puts it in
-place, which cannot fail. So a load that is refused leaves everything as it was.
+packages compiled against the new version. What comes out is `Staged`, which the scheduler only puts in place: first the
+reactors that come up (`bring_up`), then graphs and newer versions of what goes on, in one step that cannot fail
+(`rebind`). So a load that is refused leaves everything as it was.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -65,6 +66,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     reactors: tuple[Reactor, ...]
     graphs: tuple[Graph, ...]
     before: PackageState = PackageState()
+    shared: frozenset[str] = frozenset()
+    """Reactors that packages of other tenants may bind to."""
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +82,8 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
     """Newer versions of reactors that go on in place."""
     newer: dict[str, RunningAccumulator]
     """Newer versions of accumulators that go on in place; they are never started."""
-    subscribers: dict[str, dict[str, Compiled]]
-    """Graphs to bind, of this package and of others, by reactor."""
+    subscribers: dict[Key, dict[str, Compiled]]
+    """Graphs to bind, of this package and of others, by reactor: see `subscriber`."""
 
 
 class Stage:
@@ -91,6 +94,7 @@ class Stage:
     ) -> None:
         self._offer = offer
         self._tenant = offer.tenant
+        self._everywhere = managed
         self._managed = {name: one for (tenant, name), one in managed.items() if tenant == offer.tenant}
         self._registry = registry
         self._environment = environment
@@ -115,11 +119,12 @@ class Stage:
         ready = {one.name: [self._accumulator(source) for source in one.accumulators] for one in declared}
         fresh = {one.name: self._manage(one, ready[one.name]) for one in declared if one.name not in self._kept}
         swapped = {name: one for name, one in self._kept.items() if self._managed[name].reactor.definition is not one}
-        subscribers: dict[str, dict[str, Compiled]] = {name: self._recompiled(one) for name, one in swapped.items()}
+        subscribers = {(self._tenant, name): self._recompiled(one) for name, one in swapped.items()}
         for graph in self._offer.graphs:
-            compiled, name = self._compile(graph), self._local_name(graph)
-            if name is not None:
-                subscribers.setdefault(name, {})[graph.name] = compiled
+            key = reactor_key(graph, self._tenant)
+            compiled = graph.compiled() if key is None else graph.compile_for(self._reactor(key))
+            if key is not None:
+                subscribers.setdefault(key, {})[subscriber(key, self._tenant, graph.name)] = compiled
         return Staged(
             offer=self._offer,
             leaving=self._leaving,
@@ -164,27 +169,19 @@ class Stage:
 
     # -- graphs
 
-    def _local_name(self, graph: Graph) -> str | None:
-        """Return the name of a graph's reactor in this tenant; other tenants' reactors are not shared yet."""
-        if graph.reactor_name is None:
-            return None
-        owner, _, name = graph.reactor_name.rpartition("/")
-        if owner and owner != self._tenant:
-            message = f"reactor '{name}' of tenant '{owner}' is not shared with tenant '{self._tenant}'"
-            raise RequestError(message, code="not_shared", status=403, reactor=graph.reactor_name)
-        return name
-
-    def _compile(self, graph: Graph) -> Compiled:
-        """Compile a graph against its reactor: one about to come, or one that stays."""
-        name = self._local_name(graph)
-        if name is None:
-            return graph.compiled()
+    def _reactor(self, key: Key) -> Reactor:
+        """Return the reactor that a graph is bound to: one about to come, one that stays, or another tenant's."""
+        owner, name = key
+        if owner != self._tenant:
+            if not self._registry.is_shared(owner, name):
+                raise not_shared(owner, name, self._tenant)
+            return self._everywhere[key].reactor.definition
         if name in self._arriving:
-            return graph.compile_for(self._arriving[name])
+            return self._arriving[name]
         if name not in self._staying:
             message = f"reactor '{name}' not loaded{did_you_mean(name, [*self._staying, *self._arriving])}"
             raise RequestError(message, code="reactor_not_loaded", status=404, reactor=name)
-        return graph.compile_for(self._staying[name].reactor.definition)
+        return self._staying[name].reactor.definition
 
     def _recompiled(self, reactor: Reactor) -> dict[str, Compiled]:
         """Compile the graphs of other packages against a reactor's newer version."""
@@ -193,12 +190,37 @@ class Stage:
         problems: list[DefinitionError] = []
         for name in others:
             try:
-                compiled[name] = self._registry.graph(self._tenant, name).compile_for(reactor)
+                compiled[name] = self._subscribed(name).compile_for(reactor)
             except DefinitionError as error:
                 problems.append(error)
         if problems:
             raise in_use(reactor.name, [name for name in others if name not in compiled], why=problems)
         return compiled
+
+    def _subscribed(self, name: str) -> Graph:
+        tenant, _, local = name.rpartition("/")
+        found = self._registry.graph(tenant or self._tenant, local)
+        assert found is not None, "what is bound is registered"
+        return found
+
+
+def reactor_key(graph: Graph, tenant: str) -> Key | None:
+    """Return which reactor a tenant's graph is bound to: its own, or "tenant/name", another's; None for none."""
+    if graph.reactor_name is None:
+        return None
+    owner, _, name = graph.reactor_name.rpartition("/")
+    return owner or tenant, name
+
+
+def subscriber(reactor: Key, tenant: str, graph: str) -> str:
+    """Return what a tenant's graph is called among the subscribers of a reactor: "tenant/name" if that is another's."""
+    return graph if reactor[0] == tenant else f"{tenant}/{graph}"
+
+
+def not_shared(owner: str, reactor: str, tenant: str) -> RequestError:
+    """Return the error for a reactor of another tenant; it does not tell whether there is one."""
+    message = f"reactor '{reactor}' of tenant '{owner}' is not shared with tenant '{tenant}'"
+    return RequestError(message, code="not_shared", status=403, reactor=f"{owner}/{reactor}")
 
 
 def has_same_contract(before: Reactor, after: Reactor) -> bool:
@@ -218,10 +240,14 @@ def taken(what: str, name: str, holder: Reactor | Accumulator) -> RequestError:
     return RequestError(message, code="name_taken", status=409, name=name)
 
 
-def in_use(reactor: str, subscribers: list[str], why: list[DefinitionError] | None = None) -> RequestError:
+def in_use(reactor: str, subscribers: Iterable[str], why: Sequence[DefinitionError] = ()) -> RequestError:
     """Return the error for a reactor that cannot go, or change, because graphs of others are bound to it."""
     names = sorted(subscribers)
-    message = f"reactor '{reactor}' has {len(names)} bound subscriber(s): {names}; unbind them first"
-    if why:
-        message += "".join(f"\nthe new version does not fit {error}" for error in why)
+    message = said_of_subscribers(f"reactor '{reactor}'", names, why)
     return RequestError(message, code="reactor_in_use", status=409, subscribers=names)
+
+
+def said_of_subscribers(subject: str, names: Sequence[str], why: Sequence[DefinitionError] = ()) -> str:
+    """Return why something cannot go, or change: who is bound to it, and what would not fit them."""
+    message = f"{subject} has {len(names)} bound subscriber(s): {list(names)}; unbind them first"
+    return message + "".join(f"\nthe new version does not fit {error}" for error in why)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+from tidemill.engine.workflows.board import Outcome
 from tidemill.engine.workflows.desk import Desk
 from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.notices import Notices
@@ -35,17 +36,19 @@ class RunAccess:
         """Where runs are kept."""
         return self._environment.store
 
-    async def ended(self, run: str) -> RunRecord:
-        """Return a run when it has ended."""
+    async def ended(self, run: str) -> Outcome:
+        """Return a run when it has ended: from memory if that happens here meanwhile, else from the store."""
         while True:
-            news = self.notices.next(run)
-            desk = self._desk()
+            desk, end = self._desk(), self.notices.end(run)
             if desk is not None and run in desk.board:
-                await news.wait()  # the desk sees its end, wherever that comes from, and its own
+                await end.wait()  # the desk sees its end, wherever that comes from, and its own
+                if end.outcome is not None:
+                    return end.outcome
                 continue
+            news = self.notices.next(run)
             record = await self.operations.record(run)
             if record.run.state.is_terminal:
-                return record
+                return Outcome(record, None)
             await self.news(news)
 
     async def news(self, news: asyncio.Event) -> None:

@@ -35,6 +35,8 @@ class Admissions:
 
     def note(self, before: RunRow | None, after: RunRow | None) -> None:
         """Take note of how a run stands now; None before it is known, or after it is forgotten."""
+        if before is not None and after is not None and before.state is after.state:
+            return
         if before is not None and before.state is RunState.RUNNING:
             self._count(before, -1)
         if after is not None and after.state is RunState.RUNNING:

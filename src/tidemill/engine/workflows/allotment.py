@@ -27,7 +27,14 @@ class Allotment:
     """Hands out this node's places to the runs of a board."""
 
     def __init__(
-        self, environment: Environment, board: Board, library: Library, crew: Crew, nudge: Callable[[str], None]
+        self,
+        environment: Environment,
+        board: Board,
+        library: Library,
+        crew: Crew,
+        *,
+        nudge: Callable[[str], None],
+        work_on: Callable[[ActiveRun], None],
     ) -> None:
         self.admissions = Admissions()
         self.places = Places(crew)
@@ -36,6 +43,7 @@ class Allotment:
         self._library = library
         self._crew = crew
         self._nudge = nudge
+        self._work_on = work_on
         self._is_giving = False
         self._used: Counter[tuple[str, str]] = Counter()
         """How many places of each tenant's pools are taken, as far as the board tells."""
@@ -61,7 +69,7 @@ class Allotment:
 
     def give_soon(self) -> None:
         """Give places once everybody has had a turn who is about to say what follows from what has just ended."""
-        if not self._is_giving:
+        if not self._is_giving and self.places.has_queue():
             self._is_giving = True
             asyncio.get_running_loop().call_soon(self.give)
 
@@ -71,8 +79,7 @@ class Allotment:
         for run, place in self.places.grant(self._is_wanted):
             active = self._board[run]
             active.grants.append(place)
-            if not active.is_working:
-                self._nudge(run)
+            self._work_on(active)
         if self.places.has_crowd() and self._crew.dispatcher.room <= 0:
             self._environment.figures.count("dispatch_at_capacity")
 

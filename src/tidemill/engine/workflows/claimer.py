@@ -12,11 +12,11 @@ from tidemill.engine.wakeups import Alarm
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.library import Library
-from tidemill.engine.workflows.operations import active_states
 from tidemill.engine.workflows.orders import make_order, sources_of
 from tidemill.engine.workflows.places import Places
+from tidemill.engine.workflows.tidying import Tidying
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.run_ports import Claim, Claimed, RunFilter
+from tidemill.storage.run_ports import Claim, Claimed
 from tidemill.telemetry import events
 from tidemill.workflows.draft import Place, key_of
 from tidemill.workflows.endings import Ending, Failed, Returned
@@ -26,7 +26,6 @@ from tidemill.workflows.spec import WorkflowSpec
 logger = logging.getLogger(__name__)
 
 TIDY_EVERY = 60.0  # seconds between looks at which versions are still needed
-_MANY = 1000  # active runs of one workflow: of which versions they are is then not asked any further
 
 
 class Claimer:
@@ -45,6 +44,7 @@ class Claimer:
         self._pools = environment.pools
         self._is_leader = is_leader
         self._places = Places(crew)
+        self._tidying = Tidying(environment, library, crew)
         self._tidied_at = self._clock.monotonic()
         self.is_busy = False
 
@@ -114,7 +114,7 @@ class Claimer:
             except Exception as error:  # what cannot be put together cannot be run; the others go on
                 self._crew.ended(key_of(run.id, row), _unmakeable(error))
             else:
-                await self._crew.take_on(order)
+                self._crew.take_on(order)
 
     async def _read(self, run: str, sources: Collection[str]) -> tuple[dict[Place, TaskRow], dict[Place, bytes]]:
         """Return the task runs of a run, and what some of its tasks returned."""
@@ -124,19 +124,11 @@ class Claimer:
         return known, {(one.key.task, one.key.element): one.value for one in stored}
 
     async def _tidy(self) -> None:
-        """Forget the versions of workflows that no run needs any more."""
         now = self._clock.monotonic()
         if now - self._tidied_at < TIDY_EVERY:
             return
         self._tidied_at = now
-        old = self._library.superseded()
-        needed = {_version(held.run) for held in self._crew.held.values()}
-        for tenant, workflow in {(version.tenant, version.workflow) for version in old}:
-            wanted = RunFilter(tenant=tenant, workflow=workflow, states=active_states(), limit=_MANY)
-            active = await self._store.runs.find(wanted)
-            needed |= old if len(active) == _MANY else {_version(run) for run in active}
-        if old - needed:
-            self._library.forget(needed)
+        await self._tidying.tidy()
 
 
 def _unreadable(error: Exception) -> Ending:

@@ -37,8 +37,8 @@ class RunHandle:
     async def wait(self, timeout: Duration | None = None) -> RunResult:
         """Return the result when the run has ended; TimeoutError after so long, which harms nothing."""
         async with asyncio.timeout(None if timeout is None else _seconds(timeout)):
-            record = await self._access.ended(self.id)
-        return await self._access.operations.result(self.id, record)
+            outcome = await self._access.ended(self.id)
+        return await self._access.operations.result(self.id, outcome)
 
     async def cancel(self, reason: str = "cancelled") -> None:
         """Cancel the run: what has not ended never will, and running code is stopped."""

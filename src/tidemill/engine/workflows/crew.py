@@ -21,7 +21,7 @@ from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 from tidemill.workflows.change import Applied
-from tidemill.workflows.draft import Draft, key_of
+from tidemill.workflows.draft import Draft, Place, key_of
 from tidemill.workflows.endings import Deferred, Ending, Stopped, Terms
 from tidemill.workflows.records import AttemptKey, RunRow, TaskRow, VersionKey
 from tidemill.workflows.spec import WorkflowSpec
@@ -142,9 +142,9 @@ class Crew(Reports):
             self.log.forget(key)
         return held
 
-    async def take_on(self, order: Order) -> None:
+    def take_on(self, order: Order) -> None:
         """Let an attempt be run."""
-        await self.dispatcher.put(order)
+        self.dispatcher.put(order)
         if (held := self.held.get(order.key)) is not None:
             held.is_handed_over = True
 
@@ -155,6 +155,20 @@ class Crew(Reports):
             if held is not None and held.row.executor in self.executors:
                 await self.executors[held.row.executor].cancel(key, reason)
         self.forget_vanished(keys)
+
+    def stop_unwanted(self, run: str, rows: Mapping[Place, TaskRow]) -> None:
+        """End attempts at a run that the store no longer knows as current: these are its task runs."""
+        gone = [
+            key
+            for key, held in self.held.items()
+            if key.run == run and not self._is_ours(rows.get((held.row.task, held.row.index)), key)
+        ]
+        if gone:
+            self._tasks.start("stop attempts", self.stop(gone, "no longer wanted"))
+
+    def _is_ours(self, row: TaskRow | None, key: AttemptKey) -> bool:
+        is_current = row is not None and row.attempt == key.attempt and row.state.is_claimed
+        return is_current and row is not None and row.claimed_by == self.owner.id
 
     def forget_vanished(self, keys: Collection[AttemptKey]) -> None:
         """Let go of attempts that are neither waiting nor running here any more: nobody will report on them."""

@@ -17,13 +17,13 @@ What can go wrong with a change, and what the desk does:
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 from msgspec.structs import replace
 
 from tidemill.engine.workflows.allotment import Allotment
-from tidemill.engine.workflows.board import ActiveRun, Ask, Step
+from tidemill.engine.workflows.board import ActiveRun, Ask, Birth, Outcome, Step, Writing, answer, refuse
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.handover import Handover
@@ -36,7 +36,6 @@ from tidemill.telemetry import events
 from tidemill.workflows.change import Applied, Change, Fence, Refused
 from tidemill.workflows.draft import Draft, Place
 from tidemill.workflows.endings import Deferred, Ending, Succeeded
-from tidemill.workflows.plan import WHOLE
 from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow, TaskRow
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState
@@ -55,6 +54,9 @@ Report = tuple[AttemptKey, Ending]
 class DeposedError(StoreError):
     """Somebody else is in office."""
 
+    def __init__(self) -> None:
+        super().__init__("its run is no longer planned here")
+
 
 class Desk:
     """The work of one term in office."""
@@ -68,20 +70,23 @@ class Desk:
         *,
         deposed: Callable[[], None],
         changed: Callable[[str], None],
+        ended: Callable[[str, Outcome | None], None],
         timed: Callable[[], None],
     ) -> None:
         self.term = term
         self.board: dict[str, ActiveRun] = {}
-        self.allotment = Allotment(environment, self.board, library, crew, self.nudge)
+        self.allotment = Allotment(environment, self.board, library, crew, nudge=self.nudge, work_on=self._work_on)
         self.timers = Timers(timed)
         self.polls = Polls(environment.clock, environment.tasks, self._polled)
-        self._handover = Handover(environment, crew)
+        self._handover = Handover(environment, crew, self.allotment)
         self.broken: set[str] = set()
         """Runs with which everything fails, on purpose: for tests."""
         self.working = 0
         self.backing_off = 0
         """How many of those that work wait for a while, because the store failed."""
         self.is_closed = False
+        self._is_abandoned = False
+        self._due: list[ActiveRun] = []
         self._environment = environment
         self._store = environment.store
         self._clock = environment.clock
@@ -90,7 +95,8 @@ class Desk:
         self._library = library
         self._crew = crew
         self._deposed = deposed
-        self._changed = changed
+        self._told = changed
+        self._told_end = ended
 
     # -- what may be asked
 
@@ -100,33 +106,11 @@ class Desk:
         Who stops waiting does not stop it: what was claimed with it is ours to run, once that is written.
         """
         await self.allotment.learn_limit(run)
-        return await self._tasks.see_through(f"run: {run.id}: create", self._create(run, spec, fire))
-
-    async def _create(self, run: RunRow, spec: WorkflowSpec, fire: FireRow | None) -> bool:
-        active = ActiveRun(RunRecord(run, []), spec)
-        active.is_working = True
-        self.board[run.id] = active
+        if self.is_closed:
+            raise DeposedError
+        active = self.board[run.id] = ActiveRun(RunRecord(run, []), spec, Birth(fire))
         self.allotment.admissions.note(None, run)
-        self.working += 1
-        outcome: Applied | Refused | None = None
-        try:
-            outcome = await self._make(active, self._new_draft(run, spec, fire))
-            if outcome == Refused("full"):
-                outcome = await self._make(active, self._new_draft(run, spec, fire))
-        finally:
-            self.working -= 1
-            active.is_working = False
-            if isinstance(outcome, Applied):
-                self._work_on(active)
-                self._crew.stirred()
-            else:
-                self._forget(active)
-        if isinstance(outcome, Refused) and outcome.why != "fired":
-            raise DeposedError("this node is no longer in office")
-        return isinstance(outcome, Applied)
-
-    def _new_draft(self, run: RunRow, spec: WorkflowSpec, fire: FireRow | None) -> Draft:
-        return Draft.of_new(run, spec, executor_of=self._environment.executor_of, actor=self._crew.owner.id, fire=fire)
+        return bool(await self._ask(active, Ask(lambda draft: True, once=True)))  # noqa: ARG005
 
     def report(self, key: AttemptKey, ending: Ending) -> bool:
         """Take a report of an attempt; False if its run is not on the desk."""
@@ -148,10 +132,11 @@ class Desk:
         While the store fails, the same is asked again and again, unless it is to be asked `once`.
         """
         active = self.board.get(run)
-        if active is None or self.is_closed:
-            return None
+        return None if active is None or self.is_closed else self._ask(active, Ask(step, once=once))
+
+    def _ask(self, active: ActiveRun, ask: Ask) -> "asyncio.Future[Any]":
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        active.asks.append(Ask(step, answer, once=once))
+        active.asks.append(ask._replace(answer=answer))
         self._work_on(active)
         return answer
 
@@ -226,48 +211,126 @@ class Desk:
         for active in self.board.values():
             self._drop(active)
 
+    def abandon(self) -> None:
+        """Do nothing more, not even with what comes of the changes that are on their way."""
+        self.is_closed = self._is_abandoned = True
+
     # -- one change after the other
 
     def _work_on(self, active: ActiveRun) -> None:
+        """Work on a run, once everybody has asked who is about to in this turn of the loop."""
         if not active.is_working and (active.asks or active.grants) and not self.is_closed:
             active.is_working = True
-            self._tasks.start(f"run: {active.run.id}", self._work(active))
+            self.working += 1
+            self._due.append(active)
+            if len(self._due) == 1:
+                asyncio.get_running_loop().call_soon(self._work)
 
-    async def _work(self, active: ActiveRun) -> None:
-        self.working += 1
-        try:
-            while (active.asks or active.grants) and not self.is_closed and active.run.id in self.board:
-                await self._advance_safely(active)
-            self._drop(active)
-        finally:
-            self.working -= 1
-            active.is_working = False
+    def _work(self) -> None:
+        due, self._due = self._due, []
+        for active in due:
+            self._go_on(active)
 
-    async def _advance_safely(self, active: ActiveRun) -> None:
-        asks, active.asks = active.asks, []
-        try:
-            if active.is_stale and not await self._reread(active):
-                _answer(asks, [None] * len(asks))
-                self._hand_back(asks)
+    def _go_on(self, active: ActiveRun) -> None:
+        """Make the next change of a run; rest when nothing more is asked about it."""
+        while not self._is_gone and (active.unread or self._has_work(active)):
+            if active.unread or active.is_stale:
+                self._tasks.start(f"run: {active.run.id}: read", self._read_up(active))
                 return
-            await self._advance(active, asks)
-            active.failures, active.set_aside = 0, None
-        except StoreError as error:
-            _refuse([ask for ask in asks if ask.once], error)
-            active.asks = [ask for ask in asks if not ask.once] + active.asks
-            active.is_stale = True
-            active.failures += 1
-            logger.warning(events.REPORT_FAILED, extra={"run": active.run.id, "error": str(error)})
-            await self._back_off(_AGAIN.delay(active.failures))
-        except Exception as error:  # whatever is wrong with this run, the others go on
-            self._set_aside(active, asks, error)
+            asks, active.asks = active.asks, []
+            try:
+                if self._advance(active, asks):
+                    return
+            except Exception as error:  # whatever is wrong with this run, the others go on
+                self._failed(active, asks, error)
+        self._drop(active)
+        active.is_working = False
+        self.working -= 1
 
-    async def _back_off(self, seconds: float) -> None:
-        self.backing_off += 1
+    def _has_work(self, active: ActiveRun) -> bool:
+        return bool(active.asks or active.grants) and not self.is_closed and active.run.id in self.board
+
+    def _advance(self, active: ActiveRun, asks: list[Ask]) -> bool:
+        """Have a change of a run written; False if there is none, so that there is nothing to wait for."""
+        if active.run.id in self.broken:
+            raise RuntimeError("broken on purpose")
+        draft = active.draft(self._clock.now(), self._crew.owner.id, self._environment.executor_of)
+        answers = [ask.step(draft) for ask in asks]
+        self._plan(active, draft, asks)
+        writing = Writing(active, draft, self.allotment.claim(active, draft), asks, answers)
+        if draft.is_empty:
+            active.settle()
+            self._answer(writing)
+            return False
         try:
-            await self._clock.sleep(seconds)
+            answer = self._store.runs.apply(self._change(draft))
+        except Exception:
+            self._take_back(writing)
+            raise
+        answer.add_done_callback(lambda told: self._written(writing, told))
+        return True
+
+    def _plan(self, active: ActiveRun, draft: Draft, asks: Collection[Ask]) -> None:
+        if self.allotment.admissions.may_begin(draft.run):
+            draft.admit()
+        if active.may_follow(draft, asks):
+            draft.plan(held=self.polls.places(active.run.id, draft.rows), changed=active.changed_by(asks))
+        self.allotment.admissions.note(active.run, draft.run)
+
+    def _change(self, draft: Draft) -> Change:
+        return draft.change(
+            fence=self.term, lease=self._environment.settings.heartbeat_timeout, pools=self._environment.pools
+        )
+
+    def _written(self, writing: Writing, told: "asyncio.Future[Applied | Refused]") -> None:
+        """Go on after a change: it was written or refused, or the store failed."""
+        active, outcome = writing.active, writing.outcome(told)
+        try:
+            if isinstance(outcome, Applied) and not self._is_gone:
+                self._adopt(writing, outcome)
+            else:
+                self._take_back(writing)
+                if isinstance(outcome, Exception):
+                    raise outcome
+                active.asks = writing.asks + active.asks
+                if isinstance(outcome, Refused):
+                    self._refused(active, outcome)
+        except Exception as error:  # as above
+            self._failed(active, writing.asks, error)
+        self._go_on(active)
+
+    @property
+    def _is_gone(self) -> bool:
+        """Whether nothing is begun here any more, and nothing said."""
+        return self._is_abandoned or self._tasks.is_closed
+
+    # -- before the next change
+
+    async def _read_up(self, active: ActiveRun) -> None:
+        """Read what is to be known first: what claimed task runs take, or the run itself, as others have left it."""
+        try:
+            await self._handover.read_and_take_on(active)
+            if active.is_stale and self._has_work(active):
+                await self._back_off(active)
+                if not await self._reread(active):
+                    asks, active.asks = active.asks, []
+                    answer(asks, [None] * len(asks))
+                    self._hand_back(asks)
+        except Exception as error:  # as above
+            asks, active.asks = active.asks, []
+            self._failed(active, asks, error)
         finally:
-            self.backing_off -= 1
+            self._go_on(active)
+
+    async def _back_off(self, active: ActiveRun) -> None:
+        """Wait for a while if the store has failed."""
+        if active.store_failed:
+            active.store_failed = False
+            self.backing_off += 1
+            try:
+                await self._clock.sleep(_AGAIN.delay(active.failures))
+            finally:
+                self.backing_off -= 1
 
     async def _reread(self, active: ActiveRun) -> bool:
         self.allotment.take_back(active)
@@ -282,7 +345,7 @@ class Desk:
             return False
         before = active.rows
         active.adopt(record)
-        self._stop_unwanted(active, active.rows)
+        self._crew.stop_unwanted(active.run.id, active.rows)
         self.allotment.count_pools(active, before, active.rows)
         active.outputs.clear()
         if not active.spec.tasks:
@@ -293,99 +356,49 @@ class Desk:
 
     def _leave(self, active: ActiveRun) -> None:
         """Take leave of a run that somebody else has ended, or deleted."""
-        self._stop_unwanted(active, {})
+        self._crew.stop_unwanted(active.run.id, {})
         self._ended(active)
-        self._changed(active.run.id)
-
-    def _stop_unwanted(self, active: ActiveRun, rows: Mapping[Place, TaskRow]) -> None:
-        """End attempts of ours that the store no longer knows as current."""
-        gone = [
-            key
-            for key, held in self._crew.held.items()
-            if key.run == active.run.id and not self._is_ours(rows.get((held.row.task, held.row.index)), key)
-        ]
-        if gone:
-            self._tasks.start("stop attempts", self._crew.stop(gone, "no longer wanted"))
-
-    def _is_ours(self, row: TaskRow | None, key: AttemptKey) -> bool:
-        is_current = row is not None and row.attempt == key.attempt and row.state.is_claimed
-        return is_current and row is not None and row.claimed_by == self._crew.owner.id
-
-    async def _advance(self, active: ActiveRun, asks: list[Ask]) -> None:
-        if active.run.id in self.broken:
-            raise RuntimeError("broken on purpose")
-        draft = Draft(active.run, active.rows, active.spec, now=self._clock.now(), actor=self._crew.owner.id)
-        answers = [ask.step(draft) for ask in asks]
-        reported = [ask.report for ask, answer in zip(asks, answers, strict=True) if ask.report is not None and answer]
-        if not isinstance(await self._make(active, draft, asks, reported), Applied):
-            active.asks = asks + active.asks
-            return
-        _answer(asks, answers)
-        for ask, is_current in zip(asks, answers, strict=True):
-            if ask.report is not None and not is_current:
-                self._crew.too_late(*ask.report)
-
-    async def _make(
-        self, active: ActiveRun, draft: Draft, asks: Collection[Ask] = (), reported: Collection[Report] = ()
-    ) -> Applied | Refused:
-        """Plan a draft, claim what became ready and has a place, and write all of it; `reported` is what it holds."""
-        before = active.run
-        if self.allotment.admissions.may_begin(draft.run):
-            draft.admit()
-        if _may_follow(draft, asks):
-            draft.plan(held=self.polls.places(before.id, draft.rows))
-        self.allotment.admissions.note(before, draft.run)
-        claimed = self.allotment.claim(active, draft)
-        if draft.is_empty:
-            active.is_crowded = False
-            self._done_with(asks)
-            return Applied(before.revision)
-        try:
-            outcome = await self._store.runs.apply(self._change(draft))
-        except BaseException:
-            self._take_back(active, draft, claimed)
-            raise
-        if isinstance(outcome, Applied):
-            self._done_with(asks)
-            await self._adopt(active, draft, claimed, outcome, reported)
-        else:
-            self._take_back(active, draft, claimed)
-            self._refused(active, outcome)
-        return outcome
-
-    def _change(self, draft: Draft) -> Change:
-        return draft.change(
-            fence=self.term, lease=self._environment.settings.heartbeat_timeout, pools=self._environment.pools
-        )
+        self._told_end(active.run.id, None)
 
     # -- after the change
 
-    async def _adopt(
-        self, active: ActiveRun, draft: Draft, claimed: list[TaskRow], applied: Applied, reported: Collection[Report]
-    ) -> None:
-        is_alone, before = applied.revision <= active.run.revision + 1, active.rows
+    def _adopt(self, writing: Writing, applied: Applied) -> None:
+        active, draft, before = writing.active, writing.draft, writing.active.rows
+        is_alone, is_new = applied.revision <= active.run.revision + 1, active.birth is not None
+        for key in writing.ended:
+            self._crew.let_go(key)
+        if active.run.state is RunState.QUEUED and draft.run.state is not RunState.QUEUED:
+            logger.info(events.RUN_STARTED, extra={"run": draft.run.id, "workflow": draft.run.workflow})
         active.put(replace(draft.run, revision=applied.revision), draft.rows)
-        active.is_crowded = False
+        active.settle()
         if not is_alone:  # what somebody else did meanwhile is in the revision, but not in these rows
             self.look_again(active.run.id)
         self.timers.remember(active.run.id, draft.put_off)
-        self._keep(active, reported)
+        self._keep(active, writing.reported)
         self.allotment.count_pools(active, before, active.rows)
-        for row in claimed:
+        for row in writing.claimed:
             self._crew.hold(active.run, row, active.spec)
+        if is_new:
+            self._crew.stirred()
+        self._tell(active)
+        self._handover.take_on(active, writing.claimed)
+        self._answer(writing)
+
+    def _tell(self, active: ActiveRun) -> None:
+        """Tell whoever waits for news of a run, and take leave of it if it has ended."""
         if active.run.state.is_terminal:
             self._ended(active)
-        self._changed(active.run.id)
-        for row in claimed:
-            try:
-                await self._handover.take_on(active, row)
-            finally:
-                self.allotment.unclaim(active, [row])  # not before: the place was promised until it was taken
+            self._told_end(active.run.id, active.outcome())
+        else:
+            self._told(active.run.id)
 
-    def _done_with(self, asks: Collection[Ask]) -> None:
-        for ask in asks:
-            if ask.report is not None:
+    def _answer(self, writing: Writing) -> None:
+        """Tell those who asked what came of it; whoever reported too late is told nothing, but let go."""
+        answer(writing.asks, writing.answers)
+        for ask, is_current in zip(writing.asks, writing.answers, strict=True):
+            if ask.report is not None and not is_current:
                 self._crew.let_go(ask.report[0])
+                self._crew.too_late(*ask.report)
 
     def _keep(self, active: ActiveRun, reported: Collection[Report]) -> None:
         """Keep in mind what was reported and may be needed soon."""
@@ -419,9 +432,9 @@ class Desk:
 
     # -- when it was refused
 
-    def _take_back(self, active: ActiveRun, draft: Draft, claimed: list[TaskRow]) -> None:
-        self.allotment.admissions.note(draft.run, active.run)
-        self.allotment.unclaim(active, claimed)
+    def _take_back(self, writing: Writing) -> None:
+        self.allotment.admissions.note(writing.draft.run, writing.active.run)
+        self.allotment.unclaim(writing.active, writing.claimed)
 
     def _refused(self, active: ActiveRun, refused: Refused) -> None:
         match refused.why:
@@ -434,7 +447,22 @@ class Desk:
             case "full":
                 active.is_crowded = True
             case "fired":
-                pass
+                answer(active.asks, [False] * len(active.asks))
+                self._forget(active)
+
+    def _failed(self, active: ActiveRun, asks: list[Ask], error: Exception) -> None:
+        if self._is_gone:
+            refuse(asks, error)
+        elif not isinstance(error, StoreError):
+            self._set_aside(active, asks, error)
+        else:
+            refuse([ask for ask in asks if ask.once], error)
+            active.asks = [ask for ask in asks if not ask.once] + active.asks
+            active.is_stale = active.store_failed = True
+            active.failures += 1
+            logger.warning(events.REPORT_FAILED, extra={"run": active.run.id, "error": str(error)})
+        if active.birth is not None:  # nobody but whoever wanted it knows of it
+            self._forget(active)
 
     def _set_aside(self, active: ActiveRun, asks: list[Ask], error: Exception) -> None:
         active.failures += 1
@@ -443,7 +471,7 @@ class Desk:
         self.allotment.take_back(active)
         self._figures.count("run_errors_total")
         logger.error(events.RUN_SET_ASIDE, exc_info=error, extra={"run": active.run.id, "reason": active.set_aside})
-        _refuse(asks, error)
+        refuse(asks, error)
         self._hand_back(asks)
         if not active.retries_later:
             active.retries_later = True
@@ -458,8 +486,9 @@ class Desk:
     def _drop(self, active: ActiveRun) -> None:
         """Do no more of what was asked about a run: it has left the desk, or the desk is closed."""
         asks, active.asks = active.asks, []
-        _refuse(asks, StoreError("its run is no longer planned here"))
-        self._hand_back(asks)
+        refuse(asks, DeposedError())
+        if not self._is_gone:
+            self._hand_back(asks)
 
     def _hand_back(self, asks: Collection[Ask]) -> None:
         """Have reports written without a plan."""
@@ -469,24 +498,3 @@ class Desk:
 
     def _polled(self, key: AttemptKey) -> None:
         self.ask(key.run, lambda draft: draft.wake(key))
-
-
-def _may_follow(draft: Draft, asks: Collection[Ask]) -> bool:
-    """Return whether a plan could say anything: not if all that happened is that some of many elements ended."""
-    ended = [ask.report[0] for ask in asks if ask.report is not None]
-    if not ended or len(ended) < len(asks):
-        return True
-    return any(key.element == WHOLE or not draft.has_open_element(key.task) for key in ended)
-
-
-def _refuse(asks: Collection[Ask], error: Exception) -> None:
-    for ask in asks:
-        if ask.answer is not None and not ask.answer.done():
-            ask.answer.set_exception(error)
-            ask.answer.exception()  # whoever asked may have gone
-
-
-def _answer(asks: Collection[Ask], answers: Collection[Any]) -> None:
-    for ask, answer in zip(asks, answers, strict=True):
-        if ask.answer is not None and not ask.answer.done():
-            ask.answer.set_result(answer)

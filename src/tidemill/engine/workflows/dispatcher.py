@@ -63,15 +63,24 @@ class Dispatcher:
         """Return whether an attempt waits here, or is being handed over."""
         return key in self._keys
 
-    async def put(self, order: Order) -> None:
-        """Hand an order over: at once if the executor begins at once, else when a worker gets to it."""
-        if self._executors[order.executor].is_immediate:
-            await self._hand_over(order, self._clock.monotonic())
+    def put(self, order: Order) -> None:
+        """Hand an order over: at once if the executor takes it at once, else when a worker gets to it."""
+        executor, now = self._executors[order.executor], self._clock.monotonic()
+        if executor.is_immediate:
+            self._hand_over_at_once(executor, order, now)
         else:
             self._keys.add(order.key)
             self._pending[order.executor] += 1
-            self._queue.put_nowait((order, self._clock.monotonic()))
+            self._queue.put_nowait((order, now))
             self._figures.read("dispatch_queue_depth", self._queue.qsize())
+
+    def _hand_over_at_once(self, executor: Executor, order: Order, now: float) -> None:
+        try:
+            executor.take(order)
+        except Exception as error:  # whatever it is, it costs this attempt, not the node
+            self._refused(order, error)
+        else:
+            self._accepted(now)
 
     def drain(self) -> None:
         """Give back what waits: it was never begun."""
@@ -108,16 +117,19 @@ class Dispatcher:
     async def _hand_over(self, order: Order, since: float) -> None:
         try:
             await self._executors[order.executor].submit(order)
-        except OperationError as error:
-            self._refused(order, TaskError(type(error).__name__, str(error)))
-        except Exception as error:  # an executor's own bug costs this attempt, not the node
-            logger.exception(events.DISPATCH_FAILED, extra={"attempt": str(order.key)})
-            self._refused(order, TaskError(type(error).__name__, str(error)))
+        except Exception as error:  # whatever it is, it costs this attempt, not the node
+            self._refused(order, error)
         else:
-            self._figures.count("dispatch_latency_seconds", self._clock.monotonic() - since)
-            self._figures.count("dispatch_latency_seconds_count")
+            self._accepted(since)
 
-    def _refused(self, order: Order, error: TaskError) -> None:
+    def _accepted(self, since: float) -> None:
+        self._figures.count("dispatch_latency_seconds", self._clock.monotonic() - since)
+        self._figures.count("dispatch_latency_seconds_count")
+
+    def _refused(self, order: Order, error: Exception) -> None:
+        """Report an attempt that its executor did not take; what it did not mean to raise is its own bug."""
+        if not isinstance(error, OperationError):
+            logger.error(events.DISPATCH_FAILED, exc_info=error, extra={"attempt": str(order.key)})
         self._figures.count("dispatch_errors_total")
-        message = f"{order.executor} did not take it: {error.message}"
+        message = f"{order.executor} did not take it: {error}"
         self._ended(order.key, Failed(error=TaskError("DispatchError", message), outcome="dispatch_failed"))

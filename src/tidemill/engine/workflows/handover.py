@@ -1,7 +1,8 @@
 """From a claim to a running attempt: the values that a task takes are put together, and the order is handed over."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from tidemill.engine.workflows.allotment import Allotment
 from tidemill.engine.workflows.board import ActiveRun
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
@@ -17,35 +18,57 @@ from tidemill.workflows.states import TaskState
 class Handover:
     """Lets claimed task runs of active runs be run here."""
 
-    def __init__(self, environment: Environment, crew: Crew) -> None:
+    def __init__(self, environment: Environment, crew: Crew, allotment: Allotment) -> None:
         self._store = environment.store
         self._crew = crew
+        self._allotment = allotment
 
-    async def take_on(self, active: ActiveRun, row: TaskRow) -> None:
-        """Let a claimed task run be run here; what stands against that is reported as its end."""
-        key = key_of(active.run.id, row)
+    def take_on(self, active: ActiveRun, claimed: Collection[TaskRow]) -> None:
+        """Let claimed task runs be run here: at once if all that they take is in mind, else when that is read."""
+        for row in claimed:
+            if not _is_ready(active, row):
+                active.unread.append(row)
+                continue
+            try:
+                self._hand_over(active, row, active.outputs)
+            finally:
+                self._allotment.unclaim(active, [row])  # not before: the place was promised until it was taken
+
+    async def read_and_take_on(self, active: ActiveRun) -> None:
+        """Let those be run here for which something must be read first."""
+        while active.unread:
+            row = active.unread.pop(0)
+            try:
+                await self._read_and_hand_over(active, row)
+            finally:
+                self._allotment.unclaim(active, [row])
+
+    async def _read_and_hand_over(self, active: ActiveRun, row: TaskRow) -> None:
         try:
-            outputs = await self._outputs(active, row.task)
-            order = make_order(active.run, row, active.spec, active.rows, outputs)
+            stored = await self._store.runs.outputs(active.run.id, sources_of(active.spec, row.task))
         except StoreError as error:
-            self._crew.ended(key, Returned(f"its inputs could not be read: {error}"))
-        except Exception as error:  # what cannot be put together cannot be run; the others go on
-            said = TaskError(type(error).__name__, f"its order could not be made: {error}")
-            self._crew.ended(key, Failed(error=said, may_retry=False))
-        else:
-            await self._crew.take_on(order)
-
-    async def _outputs(self, active: ActiveRun, task: str) -> Mapping[Place, bytes]:
-        """Return what the sources of a task returned: from memory if all of it is there, else from the store."""
-        sources = sources_of(active.spec, task)
-        wanted = [place for source in sources for place in _places(active, source)]
-        if all(place in active.outputs for place in wanted):
-            return active.outputs
-        stored = await self._store.runs.outputs(active.run.id, sources)
-        found = {(row.key.task, row.key.element): row.value for row in stored}
+            self._crew.ended(key_of(active.run.id, row), Returned(f"its inputs could not be read: {error}"))
+            return
+        found = {(one.key.task, one.key.element): one.value for one in stored}
         for place, value in found.items():
             active.keep(place, value)
-        return found
+        self._hand_over(active, row, found)
+
+    def _hand_over(self, active: ActiveRun, row: TaskRow, outputs: Mapping[Place, bytes]) -> None:
+        """Put an order together and hand it over; what stands against that is reported as the end of the attempt."""
+        try:
+            order = make_order(active.run, row, active.spec, active.rows, outputs)
+        except Exception as error:  # what cannot be put together cannot be run; the others go on
+            said = TaskError(type(error).__name__, f"its order could not be made: {error}")
+            self._crew.ended(key_of(active.run.id, row), Failed(error=said, may_retry=False))
+        else:
+            self._crew.take_on(order)
+
+
+def _is_ready(active: ActiveRun, row: TaskRow) -> bool:
+    """Return whether everything that a task run takes is in mind."""
+    sources = sources_of(active.spec, row.task)
+    return not sources or all(place in active.outputs for source in sources for place in _places(active, source))
 
 
 def _places(active: ActiveRun, task: str) -> list[Place]:

@@ -1,5 +1,7 @@
 """The workflows that this node can run, in every version that a run may still need."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from tidemill.kernel.clock import Clock
@@ -19,6 +21,8 @@ class Library:
         self._current: dict[tuple[str, str], VersionKey] = {}
         self._loaded: dict[VersionKey, Workflow] = {}
         self._specs: dict[VersionKey, WorkflowSpec] = {}
+        self.forgotten: Callable[[], None] = lambda: None
+        """Called when code was forgotten."""
 
     async def put(self, tenant: str, workflow: Workflow) -> VersionKey:
         """Make a workflow the one of its name; runs of the version before go on with that."""
@@ -38,8 +42,11 @@ class Library:
     def forget(self, needed: set[VersionKey]) -> None:
         """Forget versions that are not current and that nobody needs."""
         keep = needed | set(self._current.values())
+        is_less = not self._loaded.keys() <= keep
         self._loaded = {key: workflow for key, workflow in self._loaded.items() if key in keep}
         self._specs = {key: spec for key, spec in self._specs.items() if key in keep}
+        if is_less:
+            self.forgotten()
 
     def superseded(self) -> set[VersionKey]:
         """Return the versions that are known here, but not current: only runs that have begun may need them."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tidemill.engine.workflows.board import Outcome
 from tidemill.engine.workflows.executors.runner import Runner
 from tidemill.engine.workflows.library import Library
 from tidemill.engine.workflows.owners import HostLiveness, Liveness
@@ -17,7 +18,8 @@ from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.storage.run_ports import Note, RunFilter, WorkflowStore
 from tidemill.workflows.change import Applied, Change
 from tidemill.workflows.clearing import Intervention, cancel, clear, clearing, elements_cleared
-from tidemill.workflows.records import OutputRow, RunRecord, TaskKey, VersionKey
+from tidemill.workflows.draft import Place
+from tidemill.workflows.records import RunRecord, TaskKey, VersionKey
 from tidemill.workflows.result import RunResult, errors_of, result_of
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
@@ -58,25 +60,27 @@ class Operations:
             return record
         raise RequestError(f"there is no run '{run}'", code="unknown_run", status=404, run=run)
 
-    async def result(self, run: str, record: RunRecord | None = None) -> RunResult:
-        """Return a run with what became of its tasks, as of now, or as it was when it was read."""
-        record = record or await self.record(run)
+    async def result(self, run: str, outcome: Outcome | None = None) -> RunResult:
+        """Return a run with what became of its tasks, as of now, or as it was at its end."""
+        record, outputs = outcome or (await self.record(run), None)
         spec = await self._spec(record)
         has_errors = any(row.state in (TaskState.FAILED, TaskState.UP_FOR_RETRY) for row in record.tasks)
         attempts = await self._store.runs.attempts(run) if has_errors else []
-        stored = await self._store.runs.outputs(run, [task.name for task in spec.tasks])
+        if outputs is None:
+            stored = await self._store.runs.outputs(run, [task.name for task in spec.tasks])
+            outputs = {(one.key.task, one.key.element): one.value for one in stored}
         mapped = [task.name for task in spec.tasks if task.each is not None]
         order = {task.name: number for number, task in enumerate(spec.in_order)}
         arranged = record._replace(tasks=sorted(record.tasks, key=lambda row: order[row.task]))
-        return result_of(arranged, errors_of(attempts), self._decoded(record, stored), mapped)
+        return result_of(arranged, errors_of(attempts), self._decoded(record, outputs), mapped)
 
-    def _decoded(self, record: RunRecord, stored: Collection[OutputRow]) -> dict[TaskKey, Any]:
+    def _decoded(self, record: RunRecord, outputs: Mapping[Place, bytes]) -> dict[TaskKey, Any]:
         version = record.run.version_key
         workflow = self._library.workflow(version)
         if workflow is None:  # its code is not here: plain values are better than none
-            return {row.key: msgspec.msgpack.decode(row.value) for row in stored}
+            return {TaskKey(record.run.id, *place): msgspec.msgpack.decode(value) for place, value in outputs.items()}
         runner = self._runner(version, workflow)
-        return {row.key: runner.value(row.key.task, row.value) for row in stored}
+        return {TaskKey(record.run.id, *place): runner.value(place[0], value) for place, value in outputs.items()}
 
     def _runner(self, version: VersionKey, workflow: Workflow) -> Runner:
         """Return what reads the values of a version; of versions that are loaded here no more, none is kept."""

@@ -87,6 +87,10 @@ class Places:
                     self._reserved[executor] += 1
                     yield found
 
+    def has_queue(self) -> bool:
+        """Return whether somebody waits."""
+        return any(self._waiting.values())
+
     def has_crowd(self) -> bool:
         """Return whether somebody waits at an executor that takes its time."""
         return any(

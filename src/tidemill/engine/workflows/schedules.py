@@ -34,6 +34,14 @@ TRIES = 5  # at making the run of a slot
 _AGAIN = Backoff(1.0, 60.0)
 
 
+def first_cursor(tenant: str, workflow: str, schedule: Schedule, now: datetime, *, armed: bool = True) -> Cursor:
+    """Return the cursor of a schedule that nobody has looked at: slots count from now on, or since its `start`."""
+    start = now if schedule.start is None else schedule.start - timedelta.resolution
+    return Cursor(
+        tenant=tenant, workflow=workflow, key=schedule.key, rule=str(schedule), last=min(start, now), armed=armed
+    )
+
+
 class _Watch:
     """One schedule that is looked at."""
 
@@ -81,27 +89,26 @@ class Schedules:
             del self._watched[key]
         for key, (tenant, workflow, schedule) in wanted.items():
             watch = self._watched.get(key)
-            if watch is None or watch.schedule is not schedule:
-                self._watched[key] = await self._watch(tenant, workflow, schedule)
-            else:
+            if watch is not None and watch.schedule is schedule:
                 watch.workflow = workflow
-            if (tenant, workflow.name) in self._admissions.paused:  # what falls due in a pause is nobody's to watch
-                self._watched[key].since = self._clock.now()
+            elif (watch := await self._watch(tenant, workflow, schedule)) is not None:
+                self._watched[key] = watch
+            else:
+                self._watched.pop(key, None)
+            if watch is not None and (tenant, workflow.name) in self._admissions.paused:
+                watch.since = self._clock.now()  # what falls due in a pause is nobody's to watch
 
-    async def _watch(self, tenant: str, workflow: Workflow, schedule: Schedule) -> _Watch:
-        now, rule = self._clock.now(), str(schedule)
+    async def _watch(self, tenant: str, workflow: Workflow, schedule: Schedule) -> _Watch | None:
+        """Return a schedule that is to be looked at; None while it is not armed."""
+        now = self._clock.now()
         cursor = await self._store.schedules.cursor(tenant, workflow.name, schedule.key)
-        if cursor is None or cursor.rule != rule:
-            start = schedule.start - timedelta.resolution if cursor is None and schedule.start is not None else now
-            dropped = 0 if cursor is None else cursor.dropped
-            cursor = Cursor(
-                tenant=tenant,
-                workflow=workflow.name,
-                key=schedule.key,
-                rule=rule,
-                last=min(start, now),
-                dropped=dropped,
-            )
+        if cursor is not None and not cursor.armed:
+            return None
+        if cursor is None:
+            cursor = first_cursor(tenant, workflow.name, schedule, now)
+            await self._store.schedules.move(cursor)
+        elif cursor.rule != str(schedule):
+            cursor = replace(cursor, rule=str(schedule), last=now)
             await self._store.schedules.move(cursor)
         return _Watch(tenant, workflow, schedule, cursor, now)
 
@@ -164,7 +171,8 @@ class Schedules:
         """Remember that every slot up to a moment has its run, or gets none."""
         last = watch.cursor
         cursor = replace(last, last=max(until, last.last), dropped=last.dropped + dropped)
-        if cursor != last:
+        is_loaded = self._library.current(watch.tenant, watch.workflow.name) is not None
+        if cursor != last and is_loaded:  # else its row has gone, or is about to
             await self._store.schedules.move(cursor)
             watch.cursor = cursor
         if dropped:

@@ -31,6 +31,7 @@ from tidemill.engine.workflows.pollers import FindTrigger
 from tidemill.engine.workflows.scheduler import Scheduler
 from tidemill.engine.workflows.starting import Starter, Wish
 from tidemill.engine.workflows.subscriptions import Subscriptions
+from tidemill.engine.workflows.tidying import Tidying
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import DefinitionError, OperationError, Problem, RequestError, StoreError
 from tidemill.kernel.settings import Settings
@@ -99,6 +100,7 @@ class WorkflowService:
         self._claimer = Claimer(
             environment, self.library, self.crew, self._claim_alarm, lambda: self.leadership.term is not None
         )
+        self._tidying = Tidying(environment, self.library, self.crew)
         self._heartbeats = Heartbeats(environment, self.crew)
         self._notices = Notices()
         self._logbook = Logbook(environment, self._notices.tell)
@@ -148,6 +150,7 @@ class WorkflowService:
             self.crew,
             deposed=lambda: self.leadership.step_down(term),
             changed=self._notices.tell,
+            ended=self._notices.tell_end,
             timed=self._alarm.ring,
         )
         self.office = Office(
@@ -196,7 +199,7 @@ class WorkflowService:
         """End as a killed process would: nothing is reported, handed back or resigned."""
         self.crew.held.clear()
         if self.office is not None:
-            self.office.desk.is_closed = True
+            self.office.desk.abandon()
         await self._tasks.close(patience)
         for executor in self.executors.values():
             await executor.close(patience)
@@ -268,6 +271,23 @@ class WorkflowService:
         """Start no more runs of a workflow; what runs goes on."""
         self.subscriptions.drop(tenant, name)
         self.library.drop(tenant, name)
+        self._alarm.ring()
+
+    async def tidy(self, forgotten: Callable[[], None]) -> None:
+        """Forget versions that no run needs any more; `forgotten` is called now, and whenever one is forgotten."""
+        self.library.forgotten = forgotten
+        await self._tidying.tidy()
+        forgotten()
+
+    def needs(self, tenant: str, workflow: Workflow) -> bool:
+        """Return whether a workflow, this very declaration, is what runs begin with, or go on with."""
+        key = VersionKey(tenant, workflow.name, workflow.wired().spec.version)
+        return self.library.workflow(key) is workflow or any(
+            one.run.version_key == key for one in self.crew.held.values()
+        )
+
+    def look_at_schedules(self) -> None:
+        """Look which schedules are armed by now."""
         self._alarm.ring()
 
     # -- commands

@@ -1,5 +1,6 @@
 """Runs in memory."""
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
@@ -33,9 +34,8 @@ class MemoryRuns(Runs):
         self._committer = committer
         self._now = now
 
-    async def apply(self, change: Change) -> Applied | Refused:
-        result: Applied | Refused = await self._committer.commit(lambda tables: apply(tables, change, self._now()))
-        return result
+    def apply(self, change: Change) -> "asyncio.Future[Applied | Refused]":
+        return self._committer.submit(lambda tables: apply(tables, change, self._now()))
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         asked = all_in_utc(claim)

@@ -1,11 +1,13 @@
 """Schedules in memory."""
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.memory.tables import Tables, Unit
 from tidemill.storage.memory.times import all_in_utc
-from tidemill.storage.run_ports import Cursor, Schedules
+from tidemill.storage.run_ports import Cursor, ScheduleKey, Schedules
 
 
 class MemorySchedules(Schedules):
@@ -15,18 +17,44 @@ class MemorySchedules(Schedules):
         self._tables = tables
         self._committer = committer
 
+    async def insert(self, cursors: Sequence[Cursor]) -> list[ScheduleKey]:
+        rows = sorted(map(all_in_utc, cursors), key=lambda row: row.schedule)
+
+        def write(tables: Tables) -> list[ScheduleKey]:
+            inserted = []
+            for row in rows:
+                if row.schedule not in tables.cursors:
+                    tables.put(tables.cursors, row.schedule, row)
+                    inserted.append(row.schedule)
+            return inserted
+
+        inserted: list[ScheduleKey] = await self._committer.commit(write)
+        return inserted
+
+    async def arm(self, keys: Sequence[ScheduleKey]) -> None:
+        def write(tables: Tables) -> None:
+            for key in keys:
+                if key in tables.cursors:
+                    tables.put(tables.cursors, key, replace(tables.cursors[key], armed=True))
+
+        await self._committer.commit(write)
+
+    async def delete(self, keys: Sequence[ScheduleKey]) -> None:
+        def write(tables: Tables) -> None:
+            for key in keys:
+                tables.drop(tables.cursors, key)
+
+        await self._committer.commit(write)
+
     async def cursor(self, tenant: str, workflow: str, key: str) -> Cursor | None:
-        return self._tables.cursors.get((tenant, workflow, key))
+        return self._tables.cursors.get(ScheduleKey(tenant, workflow, key))
 
     async def move(self, cursor: Cursor) -> None:
         row = all_in_utc(cursor)
 
         def write(tables: Tables) -> None:
-            key = (row.tenant, row.workflow, row.key)
-            before = tables.cursors.get(key)
-            last = max(row.last, before.last) if before is not None and before.rule == row.rule else row.last
-            dropped = row.dropped if before is None else max(row.dropped, before.dropped)
-            tables.put(tables.cursors, key, replace(row, last=last, dropped=dropped))
+            before = tables.cursors.get(row.schedule)
+            tables.put(tables.cursors, row.schedule, row if before is None else _moved(before, row))
 
         await self._committer.commit(write)
 
@@ -41,3 +69,9 @@ class MemorySchedules(Schedules):
 
     async def paused(self) -> set[tuple[str, str]]:
         return set(self._tables.paused_workflows)
+
+
+def _moved(before: Cursor, row: Cursor) -> Cursor:
+    """Return a cursor as it is after a move: what has happened stays so, and so does whether it is armed."""
+    last = max(row.last, before.last) if before.rule == row.rule else row.last
+    return replace(row, last=last, dropped=max(row.dropped, before.dropped), armed=before.armed)

@@ -12,13 +12,17 @@ from tidemill.storage.memory.leases import MemoryLeases
 from tidemill.storage.memory.logs import MemoryLogs
 from tidemill.storage.memory.notes import MemoryNotes
 from tidemill.storage.memory.owners import MemoryOwners
+from tidemill.storage.memory.package_states import MemoryPackageStates
+from tidemill.storage.memory.packages import MemoryPackages
 from tidemill.storage.memory.pauses import MemoryPauses
 from tidemill.storage.memory.recoveries import MemoryRecoveries
 from tidemill.storage.memory.runs import MemoryRuns
 from tidemill.storage.memory.schedules import MemorySchedules
 from tidemill.storage.memory.tables import Tables, Unit
+from tidemill.storage.memory.trusted_keys import MemoryTrustedKeys
 from tidemill.storage.memory.versions import MemoryVersions
 from tidemill.storage.ports import SchemaState, Store
+from tidemill.storage.run_ports import News
 
 
 class MemoryStore(Store):
@@ -39,6 +43,9 @@ class MemoryStore(Store):
         self.owners = MemoryOwners(tables, self._committer)
         self.logs = MemoryLogs(tables, self._committer)
         self.backfills = MemoryBackfills(tables, self._committer)
+        self.packages = MemoryPackages(tables, self._committer)
+        self.package_states = MemoryPackageStates(tables, self._committer)
+        self.trusted_keys = MemoryTrustedKeys(tables, self._committer)
 
     @property
     def title(self) -> str:
@@ -59,7 +66,7 @@ class MemoryStore(Store):
     async def problems(self) -> list[str]:
         return []
 
-    async def listen(self, heard: Callable[[], None]) -> None:
+    async def listen(self, heard: Callable[[], None], about: News | None = None) -> None:
         """Do nothing: no other process sees this memory."""
 
     def fail_next(self, times: int) -> None:

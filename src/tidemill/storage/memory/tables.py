@@ -5,8 +5,9 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from tidemill.storage.committer import Committed, Transactor
+from tidemill.storage.package_ports import LoadedPackage, Published, TrustedKey
 from tidemill.storage.ports import JournalEntry, JournalKey, Part, PartKey, StoredLetter, StoredRecovery
-from tidemill.storage.run_ports import Backfill, Cursor, LogChunk, Note, Owner, Version
+from tidemill.storage.run_ports import Backfill, Cursor, LogChunk, Note, Owner, ScheduleKey, Version
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRow, TaskKey, TaskRow, VersionKey
 
 Key = TypeVar("Key")
@@ -24,6 +25,13 @@ class Term(NamedTuple):
     holder: str | None
     epoch: int
     until: datetime
+
+
+class Recorded(NamedTuple):
+    """The version of a package that was recorded last, and the revision of what was published last."""
+
+    version: str
+    revision: int
 
 
 class Tables(Transactor["Unit"]):
@@ -48,11 +56,16 @@ class Tables(Transactor["Unit"]):
         self.slots: dict[tuple[str, str, str, datetime], str] = {}  # the run of each slot that was fired
         self.payloads: dict[str, tuple[Payload, ...]] = {}  # what was fired, by run
         self.versions: dict[VersionKey, Version] = {}
-        self.cursors: dict[tuple[str, str, str], Cursor] = {}
+        self.cursors: dict[ScheduleKey, Cursor] = {}
         self.paused_workflows: dict[tuple[str, str], None] = {}
         self.leases: dict[str, Term] = {}
         self.owners: dict[str, Owner] = {}
         self.backfills: dict[str, Backfill] = {}
+        self.packages: dict[tuple[str, str], Published] = {}  # by tenant and name, as are archives and what is recorded
+        self.archives: dict[tuple[str, str], bytes] = {}
+        self.recorded: dict[tuple[str, str], Recorded] = {}
+        self.trusted_keys: dict[tuple[str, str], TrustedKey] = {}
+        self.package_states: dict[tuple[str, str, str], LoadedPackage] = {}  # by tenant, name and owner
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
 
     def put(self, table: dict[Key, Row], key: Key, row: Row) -> None:

@@ -33,7 +33,7 @@ PAGE = 5000  # rows that a read fetches at a time
 _SESSION = {
     "application_name": "tidemill",
     "statement_timeout": "4s",
-    "lock_timeout": "1s",
+    "lock_timeout": "1200ms",  # a little longer than the server's deadlock_timeout: a circle is noticed first
     "idle_in_transaction_session_timeout": "3s",  # what a vanished node left open; its successor waits for that
     "tcp_user_timeout": "3s",
     "tcp_keepalives_idle": "2",

@@ -1,4 +1,4 @@
-"""Hints from other processes: a connection that hears when one of them has changed a run."""
+"""Hints from other processes: a connection that hears when one of them has changed a run, or what is wanted."""
 
 import asyncio
 import logging
@@ -9,21 +9,22 @@ from tidemill.kernel.errors import StoreError
 from tidemill.storage.postgres.address import Address
 from tidemill.storage.postgres.database import connect, hang_up
 from tidemill.storage.postgres.faults import DRIVER_ERRORS, told_as_store_error
+from tidemill.storage.run_ports import News
 
 logger = logging.getLogger(__name__)
 
-CHANNEL = "tidemill_runs"
+CHANNELS: dict[str, News] = {"tidemill_runs": "runs", "tidemill_packages": "packages"}
 PULSE = 5.0  # seconds of silence after which the server is asked whether it is still there
 BACK_OFF = (0.1, 0.3, 1.0, 3.0)  # seconds until the next try to connect; the last one again and again
 
 
 class Listener:
-    """Calls back when another store on the same database has committed a change of a run."""
+    """Calls back when another store on the same database has committed a change that is news."""
 
     def __init__(self, address: Address, sender: str) -> None:
         self._address = address
         self._sender = sender
-        self._callers: list[Callable[[], None]] = []
+        self._callers: list[tuple[Callable[[], None], News | None]] = []
         self._tasks: asyncio.TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -42,11 +43,11 @@ class Listener:
         self._task, self._callers = None, []
         await tasks.__aexit__(None, None, None)
 
-    async def listen(self, heard: Callable[[], None]) -> None:
-        """Call back from now on; if there is no connection to be had, as soon as there is one."""
+    async def listen(self, heard: Callable[[], None], about: News | None) -> None:
+        """Call back from now on, about some news or all; if there is no connection yet, as soon as there is one."""
         if self._tasks is None:
             raise StoreError("the store is not open")
-        self._callers.append(heard)
+        self._callers.append((heard, about))
         if self._task is None:
             began = asyncio.Event()
             self._task = self._tasks.create_task(self._listen(began), name="store: listener")
@@ -79,19 +80,22 @@ class Listener:
         try:
             connection.add_termination_listener(lambda _: ended.set())
             with told_as_store_error(self._address.title):
-                await connection.add_listener(CHANNEL, self._hear)
+                for channel in CHANNELS:
+                    await connection.add_listener(channel, self._hear)
         except BaseException:
             connection.terminate()
             raise
         return connection
 
-    def _hear(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
+    def _hear(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
         if payload != self._sender:
-            self._call()
+            self._call(CHANNELS[channel])
 
-    def _call(self) -> None:
-        for heard in self._callers:
-            heard()
+    def _call(self, news: News | None = None) -> None:
+        """Call those who want to know; everybody if it is not known what the news are."""
+        for heard, about in self._callers:
+            if news is None or about in (None, news):
+                heard()
 
 
 async def _stay(connection: Any, ended: asyncio.Event) -> None:

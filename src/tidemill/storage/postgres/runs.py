@@ -1,5 +1,6 @@
 """Runs in PostgreSQL."""
 
+import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
@@ -46,11 +47,10 @@ class PostgresRuns:
         self._applying = Applying(queries, sender, now)
         self._claiming = Claiming(queries, sender, now)
 
-    async def apply(self, change: Change) -> Applied | Refused:
-        """Write a change of one run, or nothing at all."""
+    def apply(self, change: Change) -> "asyncio.Future[Applied | Refused]":
+        """Write a change of one run, or nothing at all; the answer comes when that is committed."""
         check_times(*rows_of(change))
-        result: Applied | Refused = await self._committer.commit(Share(self._applying, change))
-        return result
+        return self._committer.submit(Share(self._applying, change))
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         """Give scheduled task runs to somebody: highest priority first, then those that have waited longest."""

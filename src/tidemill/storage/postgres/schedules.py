@@ -1,20 +1,46 @@
 """Schedules and pauses of workflows in PostgreSQL."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.times import check_times
-from tidemill.storage.postgres.writes import Rows, Unit, Write
+from tidemill.storage.postgres.writes import Rows, Unit, Write, columns
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Cursor
+from tidemill.storage.run_ports import Cursor, ScheduleKey
 
 
 class PostgresSchedules:
-    """How far schedules were looked at, and which workflows are paused, in tables."""
+    """How far schedules were looked at, and which workflows are paused, in tables.
+
+    Nodes that load the same package write the same rows at the same time: always in the order of their keys.
+    """
 
     def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
         self._database = database
         self._committer = committer
         self._queries = queries
+
+    async def insert(self, cursors: Sequence[Cursor]) -> list[ScheduleKey]:
+        """Write cursors of schedules that have none, as they are given; return which these are, sorted."""
+        check_times(*cursors)
+        rows = sorted(map(_row, cursors), key=lambda row: row[:3])
+
+        async def write(connection: Any) -> list[ScheduleKey]:
+            inserted = await connection.fetch(self._queries.add_schedules, *columns(rows)) if rows else []
+            return [ScheduleKey(*row) for row in inserted]
+
+        inserted: list[ScheduleKey] = await self._committer.commit(write)
+        return inserted
+
+    async def arm(self, keys: Sequence[ScheduleKey]) -> None:
+        """Let slots have runs from now on; a schedule that is not there is no error."""
+        await self._committer.commit(Write((Rows(self._queries.arm_schedule, sorted(keys)),)))
+
+    async def delete(self, keys: Sequence[ScheduleKey]) -> None:
+        """Forget schedules, but not the fires of their slots; one that is not there is no error."""
+        await self._committer.commit(Write((Rows(self._queries.delete_schedule, sorted(keys)),)))
 
     async def cursor(self, tenant: str, workflow: str, key: str) -> Cursor | None:
         """Return how far a schedule was looked at; None if never."""
@@ -24,8 +50,7 @@ class PostgresSchedules:
     async def move(self, cursor: Cursor) -> None:
         """Remember how far a schedule was looked at; `last` of the same rule never goes back."""
         check_times(cursor)
-        row = (cursor.tenant, cursor.workflow, cursor.key, cursor.rule, cursor.last, cursor.dropped)
-        await self._committer.commit(Write((Rows(self._queries.move_schedule, [row]),)))
+        await self._committer.commit(Write((Rows(self._queries.move_schedule, [_row(cursor)]),)))
 
     async def pause(self, tenant: str, workflow: str, *, paused: bool) -> None:
         """Remember, or forget, that a workflow is paused."""
@@ -35,3 +60,7 @@ class PostgresSchedules:
     async def paused(self) -> set[tuple[str, str]]:
         """Return (tenant, workflow) of every paused workflow."""
         return {(tenant, workflow) for tenant, workflow in await self._database.read(self._queries.paused_workflows)}
+
+
+def _row(one: Cursor) -> tuple[Any, ...]:
+    return (*one.schedule, one.rule, one.last, one.dropped, one.armed)

@@ -6,6 +6,7 @@ from datetime import datetime
 from tidemill.kernel.ids import incarnation
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.migrations import check_current
+from tidemill.storage.package_ports import Packages, PackageStates, TrustedKeys
 from tidemill.storage.ports import Checkpoints, DeadLetters, Pauses, Recoveries, SchemaState
 from tidemill.storage.postgres import schema
 from tidemill.storage.postgres.address import Address
@@ -18,14 +19,17 @@ from tidemill.storage.postgres.listening import Listener
 from tidemill.storage.postgres.logs import PostgresLogs
 from tidemill.storage.postgres.notes import PostgresNotes
 from tidemill.storage.postgres.owners import PostgresOwners
+from tidemill.storage.postgres.package_states import PostgresPackageStates
+from tidemill.storage.postgres.packages import PostgresPackages
 from tidemill.storage.postgres.pauses import PostgresPauses
 from tidemill.storage.postgres.recoveries import PostgresRecoveries
 from tidemill.storage.postgres.runs import PostgresRuns
 from tidemill.storage.postgres.schedules import PostgresSchedules
+from tidemill.storage.postgres.trusted_keys import PostgresTrustedKeys
 from tidemill.storage.postgres.versions import PostgresVersions
 from tidemill.storage.postgres.writes import Unit
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Backfills, Leases, Logs, Notes, Owners, Runs, Schedules, Versions
+from tidemill.storage.run_ports import Backfills, Leases, Logs, News, Notes, Owners, Runs, Schedules, Versions
 
 
 class PostgresStore:
@@ -57,6 +61,9 @@ class PostgresStore:
         self.owners: Owners = PostgresOwners(*parts)
         self.logs: Logs = PostgresLogs(*parts)
         self.backfills: Backfills = PostgresBackfills(*parts)
+        self.packages: Packages = PostgresPackages(*parts, sender)
+        self.package_states: PackageStates = PostgresPackageStates(*parts)
+        self.trusted_keys: TrustedKeys = PostgresTrustedKeys(*parts)
 
     @property
     def title(self) -> str:
@@ -87,9 +94,9 @@ class PostgresStore:
         await self._claiming.close()
         await self._database.close()
 
-    async def listen(self, heard: Callable[[], None]) -> None:
-        """Call back whenever another process changed a run, as long as the store is open; a hint, never a promise."""
-        await self._listener.listen(heard)
+    async def listen(self, heard: Callable[[], None], about: News | None = None) -> None:
+        """Call back when another process changed a run or which packages are wanted; or only `about` one of the two."""
+        await self._listener.listen(heard, about)
 
     async def schema(self) -> SchemaState:
         """Return how far the schema is, without changing anything; works on a store that is not open."""

@@ -366,11 +366,26 @@ SELECT workflow, version, spec, seen_at FROM tidemill.workflow_versions WHERE te
 ORDER BY workflow, seen_at, version;
 
 -- name: schedule
-SELECT tenant, workflow, key, rule, last, dropped FROM tidemill.schedules
+SELECT tenant, workflow, key, rule, last, dropped, armed FROM tidemill.schedules
 WHERE tenant = $1 AND workflow = $2 AND key = $3;
 
+-- name: add_schedules
+INSERT INTO tidemill.schedules (tenant, workflow, key, rule, last, dropped, armed)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::bigint[], $7::boolean[]
+)
+ON CONFLICT (tenant, workflow, key) DO NOTHING
+RETURNING tenant, workflow, key;
+
+-- name: arm_schedule
+UPDATE tidemill.schedules SET armed = true WHERE tenant = $1 AND workflow = $2 AND key = $3 AND NOT armed;
+
+-- name: delete_schedule
+DELETE FROM tidemill.schedules WHERE tenant = $1 AND workflow = $2 AND key = $3;
+
 -- name: move_schedule
-INSERT INTO tidemill.schedules AS known (tenant, workflow, key, rule, last, dropped) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO tidemill.schedules AS known (tenant, workflow, key, rule, last, dropped, armed)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (tenant, workflow, key) DO UPDATE SET
     rule = excluded.rule,
     last = CASE WHEN known.rule = excluded.rule THEN greatest(known.last, excluded.last) ELSE excluded.last END,

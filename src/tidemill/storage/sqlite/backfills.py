@@ -3,8 +3,7 @@
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_ports import Backfill, Backfills
 from tidemill.storage.sqlite.database import Database
-from tidemill.storage.sqlite.run_rows import micros, moment
-from tidemill.storage.sqlite.times import from_micros, to_micros
+from tidemill.storage.sqlite.times import from_micros, micros, moment, to_micros
 
 
 class SqliteBackfills(Backfills):

@@ -2,6 +2,10 @@
 
 A write transaction is the only one at a time, so whatever was read inside it is still so when it commits. The guards
 are the statements' own: an update that finds fewer rows than it was given tells that something has changed.
+
+Nearly always nothing has. Whoever plans a run knows its revision, and if that is still the same, so is everything of
+the run. Then no step can be refused, and no savepoint is needed. Should one be all the same, the whole transaction goes
+again, and that change with the care of the others.
 """
 
 import sqlite3
@@ -9,14 +13,17 @@ from typing import Any
 
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.run_rows import (
+    Columns,
     columns_of_attempt,
     columns_of_event,
+    columns_of_move,
     columns_of_run,
     columns_of_task,
     guard_of,
-    micros,
+    is_move,
 )
-from tidemill.storage.sqlite.times import to_micros
+from tidemill.storage.sqlite.times import micros, to_micros
+from tidemill.storage.sqlite.transactions import RunAgainError
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import FireRow, RunRow
 
@@ -27,14 +34,19 @@ class PreparedChange:
     def __init__(self, change: Change, queries: Queries, lease_until: int) -> None:
         self._change = change
         self._queries = queries
+        self._is_trusted = _is_trusted(change)
         run, row = change.run, change.row
         self._created = None if change.created is None else columns_of_run(change.created)
         self._row = None if row is None else (*_changing(row), run)
         self._removed = [guard_of(run, found) for found in change.removed]
-        self._tasks = [
-            (*columns_of_task(one.row, lease_until), *guard_of(run, one.found), micros(one.unrenewed))
-            for one in change.tasks
-        ]
+        self._moved: list[Columns] = []
+        self._tasks: list[Columns] = []
+        for one in change.tasks:
+            guard = guard_of(run, one.found)
+            if one.unrenewed is None and is_move(one.found, one.row):
+                self._moved.append((*columns_of_move(one.row, lease_until), *guard))
+            else:
+                self._tasks.append((*columns_of_task(one.row, lease_until), *guard, micros(one.unrenewed)))
         self._added = [(one.task, one.index, *columns_of_task(one, lease_until)) for one in change.added]
         self._attempts = [columns_of_attempt(one) for one in change.attempts]
         self._outputs = [(*one.key, one.value) for one in change.outputs]
@@ -43,12 +55,30 @@ class PreparedChange:
 
     def __call__(self, connection: sqlite3.Connection) -> Applied | Refused:
         """Write the change, or nothing at all."""
+        if self._is_trusted and (revision := self._write_as_found(connection)) is not None:
+            return Applied(revision)
         connection.execute("SAVEPOINT change")
         result = self._write(connection)
         if isinstance(result, Refused):
             connection.execute("ROLLBACK TO change")
         connection.execute("RELEASE change")
         return result
+
+    def _write_as_found(self, connection: sqlite3.Connection) -> int | None:
+        """Write the change to a run that nobody else has changed; return its revision, or None if somebody has."""
+        found, fence = self._change.found, self._change.fence
+        assert found is not None, "a change is not trusted without it"
+        assert fence is not None, "nor without this"
+        guard = (found.id, found.revision, str(found.state), found.clears, *fence)
+        if not connection.execute(self._queries.advance_run, guard).rowcount:
+            return None
+        if self._row is not None:
+            connection.execute(self._queries.change_run, self._row)
+        if not self._write_tasks(connection, found.tenant):
+            self._is_trusted = False
+            raise RunAgainError
+        self._write_rest(connection, found.revision + 1)
+        return found.revision + 1
 
     def _write(self, connection: sqlite3.Connection) -> Applied | Refused:
         fence = self._change.fence
@@ -61,7 +91,7 @@ class PreparedChange:
             return Refused("fired")
         if not all(self._has_room(connection, *limit) for limit in self._change.pools):
             return Refused("full")
-        self._write_rest(connection)
+        self._write_rest(connection, touched[0])
         return Applied(touched[0])
 
     def _write_run(self, connection: sqlite3.Connection) -> tuple[int, str] | None:
@@ -86,6 +116,7 @@ class PreparedChange:
         added = [(run, tenant, *columns) for columns in self._added]
         return (
             _reaches_all(connection, queries.remove_task, self._removed)
+            and _reaches_all(connection, queries.move_task, self._moved)
             and _reaches_all(connection, queries.change_task, self._tasks)
             and _reaches_all(connection, queries.add_task, added)
         )
@@ -100,7 +131,7 @@ class PreparedChange:
     def _has_room(self, connection: sqlite3.Connection, tenant: str, pool: str, slots: int) -> bool:
         return count_pool(connection, self._queries, tenant, pool) <= slots
 
-    def _write_rest(self, connection: sqlite3.Connection) -> None:
+    def _write_rest(self, connection: sqlite3.Connection, revision: int) -> None:
         queries, change = self._queries, self._change
         if change.forgotten:
             connection.executemany(queries.forget_outputs, [(change.run, task) for task in change.forgotten])
@@ -109,7 +140,15 @@ class PreparedChange:
         if self._attempts:
             connection.executemany(queries.put_attempt, self._attempts)
         if self._events:
-            connection.executemany(queries.add_event, self._events)
+            events = [(revision, number, *event) for number, event in enumerate(self._events)]
+            connection.executemany(queries.add_event, events)
+
+
+def _is_trusted(change: Change) -> bool:
+    """Return whether nothing can stand against a change but what shows in the run's revision."""
+    is_planned = change.fence is not None and change.found is not None
+    is_limited = change.pools or change.fire is not None or any(one.unrenewed is not None for one in change.tasks)
+    return is_planned and not is_limited and not change.intervenes
 
 
 def count_pool(connection: sqlite3.Connection, queries: Queries, tenant: str, pool: str) -> int:

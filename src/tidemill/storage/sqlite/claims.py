@@ -28,9 +28,9 @@ class PreparedClaim:
         if not keys:
             return []
         given = [self._queue(connection, key) for key in keys]
-        self._record(connection, given)
         runs = sorted({key.run for key in keys})
-        connection.executemany(self._queries.touch_run, [(run, 0) for run in runs])
+        touched = {run: connection.execute(self._queries.touch_run, (run, 0)).fetchone() for run in runs}
+        self._record(connection, given, {run: revision for run, (revision, _) in touched.items()})
         rows = {row[0]: run_of(row) for row in connection.execute(self._queries.runs_of, (json.dumps(runs),))}
         return [Claimed(rows[key.run], task) for key, task in given]
 
@@ -65,12 +65,17 @@ class PreparedClaim:
         values = (self._claim.owner, self._lease_until, self._at, *key)
         return task_of(connection.execute(self._queries.claim_task, values).fetchone())
 
-    def _record(self, connection: sqlite3.Connection, given: list[tuple[TaskKey, TaskRow]]) -> None:
+    def _record(
+        self, connection: sqlite3.Connection, given: list[tuple[TaskKey, TaskRow]], revisions: dict[str, int]
+    ) -> None:
         """Write an attempt and an event of each."""
         owner, at = self._claim.owner, self._at
         attempts = [
             (*key, row.attempt, row.tries, row.executor, owner, at, None, None, "", None, None) for key, row in given
         ]
         connection.executemany(self._queries.put_attempt, attempts)
-        events = [(*key, row.attempt, "scheduled", "queued", at, owner, "") for key, row in given]
+        events = [
+            (revisions[key.run], number, *key, row.attempt, "scheduled", "queued", at, owner, "")
+            for number, (key, row) in enumerate(given)
+        ]
         connection.executemany(self._queries.add_event, events)

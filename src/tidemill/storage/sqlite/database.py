@@ -1,5 +1,6 @@
 """The database file: one link that writes, one that reads, and the transactions between them."""
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -8,7 +9,7 @@ from tidemill.kernel.errors import StoreError
 from tidemill.storage.committer import Committed, GroupCommitter, Transactor
 from tidemill.storage.sqlite.faults import explain
 from tidemill.storage.sqlite.link import Link, OnlookerLink, ReaderLink, WriterLink
-from tidemill.storage.sqlite.transactions import transaction
+from tidemill.storage.sqlite.transactions import RunAgainError, transaction
 
 T = TypeVar("T")
 Unit = Callable[[sqlite3.Connection], Any]
@@ -21,7 +22,7 @@ class Database(Transactor[Unit]):
         self._path = path
         self._writer: Link | None = None
         self._reader: Link
-        self._committer: GroupCommitter[Unit] = GroupCommitter(self)
+        self._committer: GroupCommitter[Unit] = GroupCommitter(self, self._explain)
         self._is_open = False
         self.fail_next = self._committer.fail_next
 
@@ -64,13 +65,21 @@ class Database(Transactor[Unit]):
             if self._writer is not None:
                 await self._writer.close()  # last, so that it finds nobody else and clears the log away
 
+    def submit(self, unit: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
+        """Run a unit of work in the next transaction; its result comes when it is committed."""
+        return self._committer.submit(unit)
+
     async def write(self, unit: Callable[[sqlite3.Connection], T]) -> T:
         """Run a unit of work in the next transaction."""
-        try:
-            result: T = await self._committer.commit(unit)
-        except sqlite3.Error as error:  # the unit's own: a fault of the database is a StoreError already
-            raise explain(error, self._path, "; nothing was written") from error
-        return result
+        return await self.submit(unit)
+
+    def _explain(self, error: Exception) -> Exception:
+        """Return how a unit's own error is told: a fault of the database is a StoreError already."""
+        if not isinstance(error, sqlite3.Error):
+            return error
+        told = explain(error, self._path, "; nothing was written")
+        told.__cause__ = error
+        return told
 
     async def read(self, question: Callable[[sqlite3.Connection], T]) -> T:
         """Answer a question from what is committed, as of one moment."""
@@ -94,15 +103,20 @@ class Database(Transactor[Unit]):
         return await self.read(lambda connection: connection.execute(statement, values).fetchall())
 
     async def transact(self, units: Sequence[Unit]) -> Committed:
-        def run_all(connection: sqlite3.Connection) -> list[Any]:
-            with transaction(connection, "IMMEDIATE"):
-                return [unit(connection) for unit in units]
-
         assert self._writer is not None, "the committer is open only while the writer is"
-        return Committed(await self._writer.run(run_all))
+        return Committed(await self._writer.run(lambda connection: _run_all(connection, units)))
 
     async def was_committed(self, token: Any) -> bool:
         raise AssertionError(f"a commit to a local file is never ambiguous: {token}")
+
+
+def _run_all(connection: sqlite3.Connection, units: Sequence[Unit]) -> list[Any]:
+    while True:
+        try:
+            with transaction(connection, "IMMEDIATE"):
+                return [unit(connection) for unit in units]
+        except RunAgainError:  # whoever raised it does not do so twice
+            continue
 
 
 def _nothing(connection: sqlite3.Connection) -> None:

@@ -1,11 +1,10 @@
 """Runs, task runs and the rest as SQLite keeps them: structs to columns, and back."""
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from tidemill.storage.sqlite.times import from_micros, to_micros
+from tidemill.storage.sqlite.times import from_micros, micros, moment, to_micros
 from tidemill.workflows.records import (
     AttemptKey,
     AttemptRow,
@@ -22,16 +21,6 @@ Columns = tuple[Any, ...]
 
 _encode_error = msgspec.json.Encoder().encode
 _decode_error = msgspec.json.Decoder(TaskError).decode
-
-
-def micros(time: datetime | None) -> int | None:
-    """Return a time, if there is one, as a number."""
-    return None if time is None else to_micros(time)
-
-
-def moment(number: int | None) -> datetime | None:
-    """Return the time, if there is one, that a number stands for."""
-    return None if number is None else from_micros(number)
 
 
 def columns_of_run(row: RunRow) -> Columns:
@@ -80,6 +69,11 @@ def run_of(columns: Columns) -> RunRow:
 
 def columns_of_task(row: TaskRow, lease_until: int) -> Columns:
     """Return a task run's columns from its state on; with a lease, if it is queued or running."""
+    return (*columns_of_move(row, lease_until), row.pool, row.priority, row.queue, row.executor)
+
+
+def columns_of_move(row: TaskRow, lease_until: int) -> Columns:
+    """Return those columns that tell how far a task run is, not where it runs."""
     return (
         str(row.state),
         row.variant,
@@ -96,11 +90,13 @@ def columns_of_task(row: TaskRow, lease_until: int) -> Columns:
         micros(row.started_at),
         micros(row.ended_at),
         row.reason,
-        row.pool,
-        row.priority,
-        row.queue,
-        row.executor,
     )
+
+
+def is_move(found: TaskRow, row: TaskRow) -> bool:
+    """Return whether a task run stays where it runs."""
+    before = found.executor, found.queue, found.pool, found.priority
+    return before == (row.executor, row.queue, row.pool, row.priority)
 
 
 def guard_of(run: str, found: TaskRow) -> Columns:

@@ -1,9 +1,10 @@
 """Runs in SQLite."""
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Callable, Collection
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from tidemill.storage.queries import Queries
@@ -25,8 +26,8 @@ class SqliteRuns(Runs):
         self._queries = queries
         self._now = now
 
-    async def apply(self, change: Change) -> Applied | Refused:
-        return await self._database.write(PreparedChange(change, self._queries, self._after(change.lease)))
+    def apply(self, change: Change) -> "asyncio.Future[Applied | Refused]":
+        return self._database.submit(PreparedChange(change, self._queries, self._after(change.lease)))
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         return await self._database.write(PreparedClaim(claim, self._queries, self._after(claim.lease)))
@@ -42,7 +43,7 @@ class SqliteRuns(Runs):
 
     def _after(self, seconds: float) -> int:
         """Return the moment so long after now."""
-        return to_micros(self._now() + timedelta(seconds=seconds))
+        return to_micros(self._now()) + round(seconds * 1_000_000)
 
     async def active(self) -> list[Revision]:
         return [Revision(*row) for row in await self._database.rows(self._queries.active_runs)]

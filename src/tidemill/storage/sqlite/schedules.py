@@ -1,7 +1,11 @@
 """Schedules in SQLite."""
 
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Cursor, Schedules
+from tidemill.storage.run_ports import Cursor, ScheduleKey, Schedules
 from tidemill.storage.sqlite.database import Database
 from tidemill.storage.sqlite.times import from_micros, to_micros
 
@@ -13,17 +17,27 @@ class SqliteSchedules(Schedules):
         self._database = database
         self._queries = queries
 
+    async def insert(self, cursors: Sequence[Cursor]) -> list[ScheduleKey]:
+        rows = sorted(map(_row, cursors), key=lambda row: row[:3])
+
+        def write(connection: sqlite3.Connection) -> list[ScheduleKey]:
+            statement = self._queries.add_cursor
+            return [ScheduleKey(*row[:3]) for row in rows if connection.execute(statement, row).rowcount]
+
+        return await self._database.write(write)
+
+    async def arm(self, keys: Sequence[ScheduleKey]) -> None:
+        await self._database.write_many(self._queries.arm_schedule, keys)
+
+    async def delete(self, keys: Sequence[ScheduleKey]) -> None:
+        await self._database.write_many(self._queries.delete_schedule, keys)
+
     async def cursor(self, tenant: str, workflow: str, key: str) -> Cursor | None:
         rows = await self._database.rows(self._queries.cursor_of, (tenant, workflow, key))
-        for tenant_, workflow_, key_, rule, last, dropped in rows:
-            return Cursor(
-                tenant=tenant_, workflow=workflow_, key=key_, rule=rule, last=from_micros(last), dropped=dropped
-            )
-        return None
+        return _cursor(rows[0]) if rows else None
 
     async def move(self, cursor: Cursor) -> None:
-        row = (cursor.tenant, cursor.workflow, cursor.key, cursor.rule, to_micros(cursor.last), cursor.dropped)
-        await self._database.write_many(self._queries.move_cursor, [row])
+        await self._database.write_many(self._queries.move_cursor, [_row(cursor)])
 
     async def pause(self, tenant: str, workflow: str, *, paused: bool) -> None:
         statement = self._queries.pause_workflow if paused else self._queries.resume_workflow
@@ -31,3 +45,20 @@ class SqliteSchedules(Schedules):
 
     async def paused(self) -> set[tuple[str, str]]:
         return {(tenant, workflow) for tenant, workflow in await self._database.rows(self._queries.paused_workflows)}
+
+
+def _row(one: Cursor) -> tuple[Any, ...]:
+    return (*one.schedule, one.rule, to_micros(one.last), one.dropped, one.armed)
+
+
+def _cursor(row: Any) -> Cursor:
+    tenant, workflow, key, rule, last, dropped, armed = row
+    return Cursor(
+        tenant=tenant,
+        workflow=workflow,
+        key=key,
+        rule=rule,
+        last=from_micros(last),
+        dropped=dropped,
+        armed=bool(armed),
+    )

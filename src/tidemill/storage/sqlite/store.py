@@ -11,6 +11,7 @@ from tidemill.kernel.errors import StoreError
 from tidemill.storage.migrations import check_current
 from tidemill.storage.ports import SchemaState, Store
 from tidemill.storage.queries import Queries
+from tidemill.storage.run_ports import News
 from tidemill.storage.sqlite.backfills import SqliteBackfills
 from tidemill.storage.sqlite.checkpoints import SqliteCheckpoints
 from tidemill.storage.sqlite.connections import inspecting
@@ -21,11 +22,14 @@ from tidemill.storage.sqlite.leases import SqliteLeases
 from tidemill.storage.sqlite.logs import SqliteLogs
 from tidemill.storage.sqlite.notes import SqliteNotes
 from tidemill.storage.sqlite.owners import SqliteOwners
+from tidemill.storage.sqlite.package_states import SqlitePackageStates
+from tidemill.storage.sqlite.packages import SqlitePackages
 from tidemill.storage.sqlite.pauses import SqlitePauses
 from tidemill.storage.sqlite.recoveries import SqliteRecoveries
 from tidemill.storage.sqlite.runs import SqliteRuns
 from tidemill.storage.sqlite.schedules import SqliteSchedules
 from tidemill.storage.sqlite.schema import MIGRATIONS, check_ours, version_of
+from tidemill.storage.sqlite.trusted_keys import SqliteTrustedKeys
 from tidemill.storage.sqlite.versions import SqliteVersions
 
 QUERIES = Queries.of(__package__)
@@ -52,6 +56,9 @@ class SqliteStore(Store):
         self.owners = SqliteOwners(self._database, QUERIES)
         self.logs = SqliteLogs(self._database, QUERIES)
         self.backfills = SqliteBackfills(self._database, QUERIES)
+        self.packages = SqlitePackages(self._database, QUERIES)
+        self.package_states = SqlitePackageStates(self._database, QUERIES)
+        self.trusted_keys = SqliteTrustedKeys(self._database, QUERIES)
 
     @property
     def title(self) -> str:
@@ -75,7 +82,7 @@ class SqliteStore(Store):
         found: list[str] = await in_thread(_look_for_damage, self._path)
         return found
 
-    async def listen(self, heard: Callable[[], None]) -> None:
+    async def listen(self, heard: Callable[[], None], about: News | None = None) -> None:
         """Do nothing: a file does not tell who writes to it."""
 
     def fail_next(self, times: int) -> None:

@@ -11,6 +11,12 @@ INSERT INTO runs (
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)
 ON CONFLICT (id) DO NOTHING;
 
+-- name: advance_run
+-- If nobody has changed anything of it since it was found, and the term is not over: then nothing stands against a change.
+UPDATE runs SET revision = revision + 1
+WHERE id = ? AND revision = ? AND state = ? AND clears = ?
+AND EXISTS (SELECT 1 FROM leases WHERE name = ? AND epoch = ?);
+
 -- name: touch_run
 UPDATE runs SET revision = revision + 1, clears = clears + ?2
 WHERE id = ?1
@@ -26,6 +32,12 @@ UPDATE runs SET state = ?, started_at = ?, ended_at = ?, reason = ? WHERE id = ?
 
 -- name: remove_task
 DELETE FROM task_runs
+WHERE run = ? AND task = ? AND element = ? AND state = ? AND attempt = ? AND claimed_by IS ?;
+
+-- name: move_task
+UPDATE task_runs SET
+    state = ?, variant = ?, size = ?, wake_at = ?, since = ?, attempt = ?, tries = ?, failures = ?, recoveries = ?,
+    deferrals = ?, claimed_by = ?, lease_until = ?, started_at = ?, ended_at = ?, reason = ?
 WHERE run = ? AND task = ? AND element = ? AND state = ? AND attempt = ? AND claimed_by IS ?;
 
 -- name: change_task
@@ -64,8 +76,8 @@ INSERT INTO outputs (run, task, element, value) VALUES (?, ?, ?, ?)
 ON CONFLICT (run, task, element) DO UPDATE SET value = excluded.value;
 
 -- name: add_event
-INSERT INTO run_events (run, task, element, attempt, before, after, at, actor, reason)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO run_events (revision, number, run, task, element, attempt, before, after, at, actor, reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: is_digest_active
 -- From the runs that are active, since these are few: a payload may have been fired any number of times.
@@ -200,7 +212,7 @@ FROM attempts WHERE run = ? ORDER BY task, element, attempt;
 
 -- name: events_of
 SELECT run, task, element, attempt, before, after, at, actor, reason
-FROM run_events WHERE run = ? ORDER BY position;
+FROM run_events WHERE run = ? ORDER BY revision, number;
 
 -- name: fired_slots
 SELECT slot FROM fires
@@ -255,10 +267,20 @@ SELECT spec, seen_at FROM workflow_versions WHERE tenant = ? AND workflow = ? AN
 SELECT workflow, version, spec, seen_at FROM workflow_versions WHERE tenant = ? ORDER BY workflow, seen_at, version;
 
 -- name: cursor_of
-SELECT tenant, workflow, key, rule, last, dropped FROM schedules WHERE tenant = ? AND workflow = ? AND key = ?;
+SELECT tenant, workflow, key, rule, last, dropped, armed FROM schedules WHERE tenant = ? AND workflow = ? AND key = ?;
+
+-- name: add_cursor
+INSERT INTO schedules (tenant, workflow, key, rule, last, dropped, armed) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (tenant, workflow, key) DO NOTHING;
+
+-- name: arm_schedule
+UPDATE schedules SET armed = 1 WHERE tenant = ? AND workflow = ? AND key = ?;
+
+-- name: delete_schedule
+DELETE FROM schedules WHERE tenant = ? AND workflow = ? AND key = ?;
 
 -- name: move_cursor
-INSERT INTO schedules (tenant, workflow, key, rule, last, dropped) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO schedules (tenant, workflow, key, rule, last, dropped, armed) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tenant, workflow, key) DO UPDATE SET
     last = CASE WHEN rule = excluded.rule THEN max(last, excluded.last) ELSE excluded.last END,
     rule = excluded.rule,

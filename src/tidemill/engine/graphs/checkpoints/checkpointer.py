@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from tidemill.annotations.codec import UnstorableError
 from tidemill.engine.graphs.checkpoints.capture import Capture, Circle, capture, circles
-from tidemill.engine.graphs.checkpoints.journal import Journal, Ledger
+from tidemill.engine.graphs.checkpoints.journal import Journal, Witness
 from tidemill.engine.graphs.checkpoints.letters import LetterArchive, LetterOwner, Notes
 from tidemill.engine.graphs.dead_letters import Archive
 from tidemill.engine.graphs.environment import Environment
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 PATIENCE = 0.75  # seconds without a successful write, while one is wanted, that degrade a reactor
 
 
-class Checkpointer(Keeper, Ledger):
+class Checkpointer(Keeper, Witness):
     """Keeps what one node's reactors need for their next life."""
 
     def __init__(self, store: Store, environment: Environment) -> None:

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 Appended = tuple[Stepping, Step, bytes, "asyncio.Future[Receipt]"]
 
 
-class Ledger(Protocol):
+class Witness(Protocol):
     """Who wants to know whether the store takes what it is given."""
 
     def began(self, stepping: Iterable[Stepping]) -> None:
@@ -40,9 +40,9 @@ class Ledger(Protocol):
 class Journal:
     """The journals of one node's accumulators, in one order."""
 
-    def __init__(self, checkpoints: Checkpoints, ledger: Ledger) -> None:
+    def __init__(self, checkpoints: Checkpoints, witness: Witness) -> None:
         self._checkpoints = checkpoints
-        self._ledger = ledger
+        self._witness = witness
         self._appended: list[Appended] = []
         self._news = asyncio.Event()
         self._committing: list[Appended] = []
@@ -98,15 +98,15 @@ class Journal:
     async def _commit(self, steps: list[Appended]) -> None:
         entries = [self._entry(stepping, payload) for stepping, _, payload, _ in steps]
         those = {stepping for stepping, *_ in steps}
-        self._ledger.began(those)
+        self._witness.began(those)
         try:
-            await self._ledger.write_notes()
+            await self._witness.write_notes()
             await self._checkpoints.append(entries)
         except StoreError as error:
             behind, self._appended = self._appended, []
             self._refuse(steps + behind, str(error))
         else:
-            self._ledger.kept(those)
+            self._witness.kept(those)
             for (stepping, step, _, future), entry in zip(steps, entries, strict=True):
                 receipt = stepping.complete(step, entry.position)
                 if not future.done():
@@ -121,4 +121,4 @@ class Journal:
             receipt = stepping.refuse(step, reason)
             if not future.done():
                 future.set_result(receipt)
-        self._ledger.refused({stepping for stepping, *_ in steps}, reason)
+        self._witness.refused({stepping for stepping, *_ in steps}, reason)

@@ -4,6 +4,7 @@ import traceback
 from pathlib import Path
 
 from tidemill.kernel.author_errors import describe
+from tidemill.kernel.namespaces import plain_text
 from tidemill.workflows.records import TaskError
 
 TRACEBACK_LIMIT = 64 * 1024
@@ -14,7 +15,7 @@ _OURS = str(Path(__file__).parents[3])
 
 def task_error(error: BaseException) -> TaskError:
     """Return an error as it is kept."""
-    kind, _, message = describe(error).partition(": ")
+    kind, _, message = plain_text(describe(error)).partition(": ")
     return TaskError(kind, shorten(message, MESSAGE_LIMIT), shorten(_traceback(error), TRACEBACK_LIMIT))
 
 
@@ -33,7 +34,7 @@ def _traceback(error: BaseException) -> str:
     try:
         told = traceback.TracebackException.from_exception(error)
         _forget_ours(told, set())
-        return "".join(told.format())
+        return plain_text("".join(told.format()))
     except (Exception, RecursionError):  # author code: an error may refuse to be shown in any way
         return describe(error)
 

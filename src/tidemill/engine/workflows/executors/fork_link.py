@@ -30,6 +30,7 @@ class ForkLink:
         self.versions: dict[str, str] = {}
         self.is_alive = False
         self._ends: dict[int, Callable[[int | str], None]] = {}
+        self._groups: dict[int, int] = {}
         self._emptied = asyncio.Event()
         self._numbers = 0
         self._verdict = ""
@@ -104,7 +105,7 @@ class ForkLink:
     def spawn(self, workflow: str, task: str, descriptors: list[int], ended: Callable[[int | str], None]) -> int:
         """Fork for a task, and return the child's number. The descriptors, which are the child's, are closed here.
 
-        `ended` is called once, with its exit status, or with a reason if there is no telling.
+        `ended` is called once, later, with its exit status, or with a reason if there is no telling.
         """
         if not self.is_alive:
             for descriptor in descriptors:
@@ -160,13 +161,16 @@ class ForkLink:
                 case framing.Prepared() as prepared:
                     if not self._ready.done():
                         self._ready.set_result(prepared)
+                case framing.Spawned(number, group):
+                    self._groups[number] = group
                 case framing.Exited(number, status):
                     self._tell(number, status)
                 case framing.NotSpawned(number, reason):
                     self._tell(number, f"no process could be started: {reason}")
 
     def _tell(self, number: int, how: int | str) -> None:
-        self._ends.pop(number)(how)
+        self._groups.pop(number, None)
+        self._loop.call_soon(self._ends.pop(number), how)
         if not self._ends:
             self._emptied.set()
 
@@ -185,7 +189,11 @@ class ForkLink:
         self._unsent.clear()
         if not self._ready.done():
             self._ready.set_result(framing.Prepared(error=reason))
+        for group in self._groups.values():
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)  # nobody else may be left to do it
+        self._groups.clear()
         ends, self._ends = self._ends, {}
         self._emptied.set()
         for ended in ends.values():
-            ended(reason)
+            self._loop.call_soon(ended, reason)

@@ -22,7 +22,7 @@ class ForkPool:
 
     def __init__(self, lookup: Lookup, clock: Clock) -> None:
         self._clock = clock
-        self._sources: Memory[Source] = Memory(lambda *key: source_of(lookup(*key)))
+        self._sources: Memory[Source] = Memory(lookup, source_of)
         self._links: dict[tuple[str, str], list[ForkLink]] = {}
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
         self._retired: set[ForkLink] = set()
@@ -84,10 +84,25 @@ class ForkPool:
         links = self._links.setdefault(place, [])
         links.append(link)
         for old in [one for one in links if not one.is_alive] + [one for one in links if one.is_alive][:-KEPT]:
-            links.remove(old)
-            self._retired.add(old)
-            self._tasks.start(f"retire: {source.module}", self._retire(old))
+            self._let_go(place, old)
+        self._let_packages_go()
         return link
+
+    def _let_packages_go(self) -> None:
+        """Let go of what was forked for packages that were unloaded since: every load of one is another place."""
+        loaded = {one.tree for one in self._sources.things()}
+        for place, links in tuple(self._links.items()):
+            for link in tuple(links):
+                if link.source.tree is not None and link.source.tree not in loaded:
+                    self._let_go(place, link)
+            if not self._links[place]:
+                del self._links[place]
+                self._locks.pop(place, None)
+
+    def _let_go(self, place: tuple[str, str], link: ForkLink) -> None:
+        self._links[place].remove(link)
+        self._retired.add(link)
+        self._tasks.start(f"retire: {link.source.module}", self._retire(link))
 
     async def _give_up(self, link: ForkLink) -> None:
         await self._clock.sleep(PATIENCE)

@@ -3,10 +3,10 @@
     node          fork server      child
      | --- Prepare --> |
      | <-- Prepared -- |
-     | --- Spawn ----> | -- fork --> |       with three descriptors: its control socket, stdout and stderr
-     | <------------- Hello -------- |       over the control socket, as all that follows
-     | -------------- Order -------> |       the go; until then it does nothing
-     | <---------- Said ... -------- |
+     | -------------- Order ------->         into the control socket, where the child will find it
+     | --- Spawn ----> | -- fork --> |       with three descriptors: the control socket, stdout and stderr
+     | <-- Spawned --- |             |
+     | <---------- Said ... -------- |       over the control socket, as is what follows
      | <------------- Told --------- |
      | <-- Exited ---- |
      | --- Signal ---> |                     at any time
@@ -14,7 +14,7 @@
 Who is cut off ends: a fork server whose socket to the node is closed kills its children, and so does a child itself.
 """
 
-import socket
+import os
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -30,7 +30,13 @@ LIMIT = 64 * 1024 * 1024
 A text that author code wrote into the socket announces more than that with its first letters, and is found out by it.
 """
 
+LONGEST = 2**32 - 1
+"""The longest message that can be announced at all: an order may be as long as that."""
+
 _HEADER = 4
+_FIRST = 4096
+"""How much is read at first: most messages are shorter, and a child should touch no more memory than it must."""
+_CHUNK = 256 * 1024
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
@@ -61,6 +67,13 @@ class Signal(msgspec.Struct, frozen=True, tag=True):
     signal: int
 
 
+class Spawned(msgspec.Struct, frozen=True, tag=True):
+    """From a fork server: there is a child, and this is its process group."""
+
+    number: int
+    group: int
+
+
 class Exited(msgspec.Struct, frozen=True, tag=True):
     """From a fork server: a child has ended, and all that it left behind was killed."""
 
@@ -74,12 +87,6 @@ class NotSpawned(msgspec.Struct, frozen=True, tag=True):
 
     number: int
     reason: str
-
-
-class Hello(msgspec.Struct, frozen=True, tag=True):
-    """From a child: here I am."""
-
-    pid: int
 
 
 class Said(msgspec.Struct, frozen=True, tag=True):
@@ -125,8 +132,8 @@ class Told(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 ToServer = Prepare | Spawn | Signal
-FromServer = Prepared | Exited | NotSpawned
-FromChild = Hello | Said | Told
+FromServer = Prepared | Spawned | Exited | NotSpawned
+FromChild = Said | Told
 
 _ENCODER = msgspec.msgpack.Encoder()
 TO_SERVER = msgspec.msgpack.Decoder(ToServer)
@@ -138,11 +145,12 @@ class TooLongError(ValueError):
     """A message is longer than any may be."""
 
 
-def framed(message: msgspec.Struct) -> bytes:
-    """Return a message as it is sent."""
+def framed(message: msgspec.Struct, limit: int | None = None) -> bytes:
+    """Return a message as it is sent; no longer than LIMIT, if nothing else is said."""
     body = _ENCODER.encode(message)
-    if len(body) > LIMIT:
-        raise TooLongError(f"a message of {len(body)} bytes is longer than {LIMIT}")
+    longest = LIMIT if limit is None else limit
+    if len(body) > longest:
+        raise TooLongError(f"a message of {len(body)} bytes is longer than {longest}")
     return len(body).to_bytes(_HEADER, "big") + body
 
 
@@ -166,17 +174,30 @@ class Frames:
             yield body
 
 
-def receive(connection: socket.socket) -> bytes | None:
-    """Return the next message on a socket that blocks, None if the other side has gone."""
-    header = _read(connection, _HEADER)
-    return _read(connection, int.from_bytes(header, "big")) if header is not None else None
+def send(descriptor: int, data: bytes) -> None:
+    """Write all of it to a descriptor that blocks."""
+    sent = os.write(descriptor, data)
+    while sent < len(data):
+        sent += os.write(descriptor, memoryview(data)[sent:])
 
 
-def _read(connection: socket.socket, length: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < length:
-        part = connection.recv(length - len(data))
+def receive(descriptor: int) -> bytes | None:
+    """Return the only message on a descriptor that blocks, None if the other side goes before it is whole."""
+    data = os.read(descriptor, _FIRST)
+    if len(data) < _HEADER or len(data) < _length(data):
+        return _receive_rest(descriptor, bytearray(data))
+    return data[_HEADER:]
+
+
+def _receive_rest(descriptor: int, data: bytearray) -> bytes | None:
+    while len(data) < _HEADER or len(data) < _length(data):
+        part = os.read(descriptor, _CHUNK)
         if not part:
             return None
         data += part
-    return bytes(data)
+    return bytes(data[_HEADER:])
+
+
+def _length(data: bytes | bytearray) -> int:
+    """Return how long a message is, its header included."""
+    return _HEADER + int.from_bytes(data[:_HEADER], "big")

@@ -58,7 +58,7 @@ class InProcess(Executor):
         push: Push | None = None,
         grace: float = GRACE,
     ) -> None:
-        self._runners: Memory[Runner] = Memory(lambda *key: Runner(lookup(*key)))
+        self._runners: Memory[Runner] = Memory(lookup, Runner)
         self._reports = reports
         self._clock = clock
         self._concurrency = concurrency
@@ -111,6 +111,9 @@ class InProcess(Executor):
         return set(self._attempts)
 
     async def submit(self, order: Order) -> None:
+        self.take(order)
+
+    def take(self, order: Order) -> None:
         if order.key in self._attempts or order.key in self._past:
             return
         runner = self._runners.get(order.tenant, order.workflow, order.version)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from tidemill.kernel.errors import OperationError
 from tidemill.workflows.endings import Ending
 from tidemill.workflows.records import AttemptKey
 
@@ -92,7 +93,7 @@ class Executor(Protocol):
 
     name: str
     is_immediate: bool
-    """Whether `submit` only hands over, so that nobody needs to wait for it."""
+    """Whether it takes an order at once, by `take`, so that nobody needs to wait for it."""
 
     async def open(self) -> None:
         """Get ready."""
@@ -111,6 +112,10 @@ class Executor(Protocol):
 
         What cannot be run raises OperationError; then nothing is begun.
         """
+
+    def take(self, order: Order) -> None:
+        """Take an order as `submit` does, but at once; only who is immediate can."""
+        raise OperationError(f"{self.name} takes its time: submit {order.key}")
 
     def living(self) -> set[AttemptKey]:
         """Return the attempts that are here and may still report."""

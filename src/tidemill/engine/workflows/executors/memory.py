@@ -3,23 +3,48 @@
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from tidemill.engine.workflows.executors.source import Lookup
+from tidemill.kernel.errors import OperationError
+from tidemill.workflows.workflow import Workflow
+
 Thing = TypeVar("Thing")
+
+Key = tuple[str, str, str]
 
 
 class Memory(Generic[Thing]):
-    """Things by tenant, workflow and version: made when first asked for, the oldest forgotten when there are many."""
+    """Things by tenant, workflow and version: made when first asked for, and kept while that very code is loaded.
 
-    def __init__(self, make: Callable[[str, str, str], Thing], size: int = 1024) -> None:
+    The same version may be loaded again, from another place: then what was made of the code before is of no use.
+    """
+
+    def __init__(self, lookup: Lookup, make: Callable[[Workflow], Thing]) -> None:
+        self._lookup = lookup
         self._make = make
-        self._size = size
-        self._things: dict[tuple[str, str, str], Thing] = {}
+        self._things: dict[Key, tuple[Workflow, Thing]] = {}
 
     def get(self, tenant: str, workflow: str, version: str) -> Thing:
-        """Return the thing, made if need be."""
+        """Return the thing, made if need be; OperationError for what is not loaded here."""
         key = tenant, workflow, version
+        code = self._lookup(*key)
         found = self._things.get(key)
-        if found is None:
-            if len(self._things) >= self._size:
-                del self._things[next(iter(self._things))]
-            found = self._things[key] = self._make(*key)
-        return found
+        if found is None or found[0] is not code:
+            self._forget_unloaded()  # here, as this does not happen often
+            found = self._things[key] = code, self._make(code)
+        return found[1]
+
+    def things(self) -> list[Thing]:
+        """Return what is kept for code that is still loaded."""
+        self._forget_unloaded()
+        return [thing for _, thing in self._things.values()]
+
+    def _forget_unloaded(self) -> None:
+        for key, (code, _) in tuple(self._things.items()):
+            if not self._is_loaded(key, code):
+                del self._things[key]
+
+    def _is_loaded(self, key: Key, code: Workflow) -> bool:
+        try:
+            return self._lookup(*key) is code
+        except OperationError:
+            return False

@@ -230,6 +230,7 @@ class _Values:
         self._task = task
         self._returns = returns
         self._variants = variants(returns)
+        self._labels = {one.cls: one.label for one in reversed(self._variants or ())}
         self._split: tuple[bytes, list[bytes]] = b"", []
         try:
             self._codec: Codec | None = codec_of(returns)
@@ -269,9 +270,8 @@ class _Values:
     def _variant_of(self, value: Any) -> str | None:
         if self._variants is None:
             return None
-        for one in self._variants:
-            if value.__class__ is one.cls:
-                return one.label
+        if (found := self._labels.get(value.__class__)) is not None:
+            return found
         for one in self._variants:
             if _is_one(value, one):
                 return one.label

@@ -12,7 +12,10 @@ from typing import Any
 
 import msgspec
 
+from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import OperationError
+from tidemill.kernel.namespaces import Namespace, Tree, namespace_of
+from tidemill.workflows.settings import TaskSettings
 from tidemill.workflows.workflow import Workflow
 
 Lookup = Callable[[str, str, str], Workflow]
@@ -28,11 +31,17 @@ _imported: list[str] = []
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A module: its name, its file, and where Python looks for what it imports."""
+    """A module, or a package of several: its name, its file, and where Python looks for what it imports."""
 
     module: str
     file: str
     path: tuple[str, ...]
+    tree: Tree | None = None
+    """Where a package lies, all of which is imported; its copy stays as long as a run may need it."""
+    modules: tuple[str, ...] = ()
+    """The modules of a package that are imported here, in that order."""
+    settings: dict[str, TaskSettings] = {}
+    """What its manifest sets for tasks."""
 
     def stamp(self) -> int:
         """Return what changes when the file does."""
@@ -44,6 +53,9 @@ class Source(msgspec.Struct, frozen=True):
 
 def source_of(workflow: Workflow) -> Source:
     """Return where a workflow can be found again: at the top level of a module that has a file."""
+    for namespace in _packages():
+        if any(value is workflow.declared for one in namespace.modules().values() for value in vars(one).values()):
+            return _source_in(namespace, workflow)
     for names in _namespaces(workflow):
         file = names.get("__file__")
         if file and any(isinstance(value, Workflow) and value.name == workflow.name for value in names.values()):
@@ -52,6 +64,24 @@ def source_of(workflow: Workflow) -> Source:
         f"workflow '{workflow.name}' ({workflow.location}) cannot run outside this process: another one could not find "
         "it again. Define it at the top level of a module that is a file, not inside a function or a session"
     )
+
+
+def _packages() -> list[Namespace]:
+    """Return the namespaces of the packages that are loaded in this process."""
+    found = [namespace for name in tuple(sys.modules) if (namespace := namespace_of(name)) is not None]
+    return list(dict.fromkeys(found))
+
+
+def _source_in(namespace: Namespace, workflow: Workflow) -> Source:
+    held = [value for one in namespace.modules().values() for value in vars(one).values()]
+    for declared, task in zip(workflow.declared.tasks, workflow.tasks, strict=True):
+        if isinstance(declared.graph, str) and not any(value is task.graph for value in held):
+            raise OperationError(
+                f"workflow '{workflow.name}' cannot run outside this process: task '{task.name}' calls graph "
+                f"'{declared.graph}' of another package, which would not be there"
+            )
+    tree, modules = namespace.tree, tuple(namespace.modules())
+    return Source(modules[0], tree.folder, tuple(sys.path), tree, modules, dict(workflow.settings))
 
 
 def _namespaces(workflow: Workflow) -> Iterator[dict[str, Any]]:
@@ -73,17 +103,31 @@ def refuse_while_importing() -> None:
         )
 
 
-def load(source: Source) -> ModuleType:
-    """Import a module from where it came from; it may run no node while that lasts."""
+def load(source: Source) -> dict[str, Workflow]:
+    """Import a module, or a package, from where it came from, and return its workflows by name, as they are run.
+
+    It may run no node while that lasts.
+    """
     _imported.append(source.file)
+    sys.path[:] = [*source.path, *(one for one in sys.path if one not in source.path)]
     try:
-        return _load(source)
+        found = [value for module in _load(source) for value in vars(module).values()]
     finally:
         _imported.pop()
+    graphs = {value.name: value for value in found if isinstance(value, Graph)}
+    workflows = [one.configured(source.settings).bound(graphs.get) for one in found if isinstance(one, Workflow)]
+    # Those that call graphs of other packages can be run only where these are loaded.
+    return {one.name: one for one in workflows if not any(isinstance(task.graph, str) for task in one.tasks)}
 
 
-def _load(source: Source) -> ModuleType:
-    sys.path[:] = [*source.path, *(one for one in sys.path if one not in source.path)]
+def _load(source: Source) -> list[ModuleType]:
+    if source.tree is None:
+        return [_load_module(source)]
+    namespace = Namespace(source.tree)  # for as long as this process lives
+    return [namespace.import_module(name) for name in source.modules]
+
+
+def _load_module(source: Source) -> ModuleType:
     name = MAIN_AGAIN if source.module == MAIN else source.module
     if source.module != MAIN and _finds(name, source.file):
         return importlib.import_module(name)
@@ -103,8 +147,3 @@ def _finds(name: str, file: str) -> bool:
     except (ImportError, ValueError):
         return False
     return spec is not None and spec.origin is not None and Path(spec.origin) == Path(file)
-
-
-def workflows_in(module: ModuleType) -> dict[str, Workflow]:
-    """Return the workflows at the top level of a module, by name."""
-    return {value.name: value for value in vars(module).values() if isinstance(value, Workflow)}

@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 
 from tidemill.engine.service import Tasks
 from tidemill.engine.workflows.executors import framing
-from tidemill.engine.workflows.executors.fork_link import GONE, ForkLink
+from tidemill.engine.workflows.executors.fork_link import ForkLink
 from tidemill.engine.workflows.executors.fork_pool import ForkPool
 from tidemill.engine.workflows.executors.interface import Executor, LogRecord, Order, Reports
 from tidemill.engine.workflows.executors.memory import Memory
@@ -33,7 +34,7 @@ from tidemill.workflows.records import AttemptKey, TaskError
 
 CHUNK = 64 * 1024
 
-_ENCODER = msgspec.msgpack.Encoder()
+NEVER = "it has not begun"
 
 
 class _Attempt:
@@ -44,7 +45,7 @@ class _Attempt:
         self.output = output
         self.link: ForkLink | None = None
         self.number = 0
-        self.pid: int | None = None
+        """Of its process, once there is one."""
         self.watch: asyncio.Task[Any] | None = None
         self.told: Ending | None = None
         """How it says that it ended."""
@@ -52,49 +53,59 @@ class _Attempt:
         """How it ends because somebody wants it to."""
         self.is_wanted = True
         """Whether anybody is to hear how it ends."""
-        self.has_begun = False
-        self.greeted: asyncio.Future[None] = loop.create_future()
-        self.exited: asyncio.Future[int | str] = loop.create_future()
         self._loop = loop
         self._frames = framing.Frames()
         self._control: socket.socket | None = None
         self._pipes: dict[str, int] = {}
+        self._theirs: list[int] = []
+        self._unsent = memoryview(b"")
 
-    def connect(self) -> list[int]:
-        """Open what leads to the process, and return the descriptors at its end."""
+    def connect(self) -> None:
+        """Open what will lead to the process."""
         self._control, theirs = socket.socketpair()
         self._control.setblocking(False)
-        descriptors = [theirs.detach()]
-        try:
-            for stream in ("stdout", "stderr"):
-                self._pipes[stream], end = os.pipe()
-                os.set_blocking(self._pipes[stream], False)
-                descriptors.append(end)
-                self._loop.add_reader(self._pipes[stream], self._read, stream)
-            self._loop.add_reader(self._control, self._hear)
-        except OSError:  # there are no more descriptors to be had
-            for descriptor in descriptors:
-                os.close(descriptor)
-            raise
-        return descriptors
+        self._theirs.append(theirs.detach())
+        for stream in ("stdout", "stderr"):
+            self._pipes[stream], end = os.pipe()
+            os.set_blocking(self._pipes[stream], False)
+            self._theirs.append(end)
 
-    async def send_order(self) -> None:
-        """Give it the go; if it has died, its end says so."""
-        body = _ENCODER.encode(self.order)
-        self.has_begun = True
-        if self._control is not None:
-            with suppress(OSError):
-                await self._loop.sock_sendall(self._control, len(body).to_bytes(4, "big") + body)
+    def begin(self) -> list[int]:
+        """Write the order to where the process will find it, listen, and return the descriptors at its end."""
+        assert self._control is not None
+        self._unsent = memoryview(framing.framed(self.order, limit=framing.LONGEST))
+        self._loop.add_reader(self._control, self._hear)
+        for stream, pipe in self._pipes.items():
+            self._loop.add_reader(pipe, self._read, stream)
+        if not self._send():
+            self._loop.add_writer(self._control, self._send_on)
+        theirs, self._theirs = self._theirs, []
+        return theirs
+
+    def _send(self) -> bool:
+        """Send as much of the order as the socket takes now; whether that was all."""
+        assert self._control is not None
+        try:
+            self._unsent = self._unsent[self._control.send(self._unsent) :]
+        except BlockingIOError:
+            return False
+        except OSError:
+            self._unsent = self._unsent[:0]  # it has died, and its end says so
+        return not self._unsent
+
+    def _send_on(self) -> None:
+        if self._send():
+            assert self._control is not None
+            self._loop.remove_writer(self._control)
 
     def cut_off(self) -> None:
         """Close the control socket: a process that waits, or runs, sees that and ends."""
         if self._control is not None:
             self._loop.remove_reader(self._control)
-            self._loop.remove_writer(self._control)
+            if self._unsent:
+                self._loop.remove_writer(self._control)
             self._control.close()
             self._control = None
-        if not self.greeted.done():
-            self.greeted.set_result(None)
 
     def disconnect(self) -> None:
         """Take what is left to be read, and close everything."""
@@ -105,6 +116,9 @@ class _Attempt:
             while stream in self._pipes and self._read(stream):
                 pass
             self._close_pipe(stream)
+        for descriptor in self._theirs:
+            os.close(descriptor)
+        self._theirs.clear()
         self.output.end()
 
     def _hear(self) -> bool:
@@ -133,10 +147,6 @@ class _Attempt:
 
     def _take(self, message: framing.FromChild) -> None:
         match message:
-            case framing.Hello(pid):
-                self.pid = pid
-                if not self.greeted.done():
-                    self.greeted.set_result(None)
             case framing.Said(record):
                 echo(self.order.key, record)
                 self.output.add(record)
@@ -176,10 +186,11 @@ class Subprocess(Executor):
         self._concurrency = concurrency
         self._grace = grace
         self._pool = ForkPool(lookup, clock)
-        self._runners: Memory[Runner] = Memory(lambda *key: Runner(lookup(*key)))
+        self._runners: Memory[Runner] = Memory(lookup, Runner)
         self._tasks = Tasks()
         self._attempts: dict[AttemptKey, _Attempt] = {}
         self._past = Past()
+        self._emptied = asyncio.Event()
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -187,13 +198,14 @@ class Subprocess(Executor):
         self._pool.open(self._tasks)
 
     async def close(self, patience: float) -> None:
-        attempts = list(self._attempts.values())
-        for attempt in attempts:
+        for attempt in self._attempts.values():
             attempt.is_wanted = False
             self._signal(attempt, signal.SIGTERM)
-        exits = [attempt.exited for attempt in attempts]
-        if exits:
-            await asyncio.wait(exits, timeout=patience)
+        if self._attempts:
+            self._emptied.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._emptied.wait()
         self.abandon()
         await self._pool.close()
         await self._tasks.close()
@@ -220,25 +232,16 @@ class Subprocess(Executor):
         self._attempts[order.key] = attempt
         try:
             attempt.link = await self._pool.link_for(order.tenant, order.workflow, order.version)
-            if self._attempts.get(order.key) is attempt:
-                self._spawn(attempt, attempt.link)
+            if self._attempts.get(order.key) is not attempt:
+                return  # abandoned meanwhile
+            attempt.connect()
         except BaseException as error:
             self._attempts.pop(order.key, None)
             attempt.disconnect()
             if isinstance(error, OSError):
                 raise OperationError(f"no process could be started: {error}") from error
             raise
-
-    def _spawn(self, attempt: _Attempt, link: ForkLink) -> None:
-        def exited(status: int | str) -> None:
-            if not attempt.exited.done():
-                attempt.exited.set_result(status)
-            if not attempt.greeted.done():
-                attempt.greeted.set_result(None)
-
-        order = attempt.order
-        attempt.number = link.spawn(order.workflow, order.key.task, attempt.connect(), exited)
-        self._tasks.start(str(order.key), self._attend(attempt))
+        self._tasks.start(str(order.key), self._begin(attempt, attempt.link))
 
     def _logger(self, key: AttemptKey) -> Callable[[list[LogRecord]], None]:
         def log(records: list[LogRecord]) -> None:
@@ -250,40 +253,41 @@ class Subprocess(Executor):
 
     # -- one attempt, from its first word to its end
 
-    async def _attend(self, attempt: _Attempt) -> None:
-        status: int | str = GONE
+    async def _begin(self, attempt: _Attempt, link: ForkLink) -> None:
+        """Let it run if it may. It ends when the link says so, at once if it has gone."""
         try:
-            await attempt.greeted
-            if not attempt.exited.done() and await self._may_begin(attempt):
-                self._watch_time(attempt)
-                await attempt.send_order()
-            else:
-                attempt.cut_off()
-            status = await attempt.exited
-        finally:
-            if attempt.watch is not None:
-                attempt.watch.cancel()
-            attempt.disconnect()
-            self._end(attempt, status)
+            if not await self._may_begin(attempt):
+                self._end(attempt, NEVER)
+                return
+            self._watch_time(attempt)
+            order, ended = attempt.order, partial(self._end, attempt)
+            attempt.number = link.spawn(order.workflow, order.key.task, attempt.begin(), ended)
+        except OperationError as error:
+            self._end(attempt, str(error))
+        except BaseException:
+            self._end(attempt, NEVER)
+            raise
 
     async def _may_begin(self, attempt: _Attempt) -> bool:
-        if attempt.order.has_begun or attempt.stop is not None:
-            return attempt.stop is None
-        try:
-            attempt.is_wanted = await self._reports.begins(attempt.order.key) and attempt.is_wanted
-        except TidemillError as error:
-            attempt.stop = Returned(f"it could not be recorded that it begins: {error}")
+        if not attempt.order.has_begun and attempt.stop is None:
+            try:
+                attempt.is_wanted = await self._reports.begins(attempt.order.key) and attempt.is_wanted
+            except TidemillError as error:
+                attempt.stop = Returned(f"it could not be recorded that it begins: {error}")
         return attempt.is_wanted and attempt.stop is None
 
     def _end(self, attempt: _Attempt, status: int | str) -> None:
+        """Take note of the end of its process, or of why there is none."""
+        if attempt.watch is not None:
+            attempt.watch.cancel()
+        attempt.disconnect()
         key = attempt.order.key
-        if isinstance(status, str) and attempt.pid is not None and attempt.link is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(attempt.pid, signal.SIGKILL)  # nobody else is left to do it
         if self._attempts.get(key) is not attempt:
             return
         del self._attempts[key]
         self._past.add(key)
+        if not self._attempts:
+            self._emptied.set()
         if attempt.is_wanted:
             self._reports.ended(key, _ending(attempt, status))
 
@@ -332,10 +336,8 @@ def _ending(attempt: _Attempt, status: int | str) -> Ending:
         return attempt.told
     if isinstance(status, str):
         return Lost(status)
-    said = _description(status)
-    if not attempt.has_begun:
-        return Lost(f"the process {said} before it began")
-    return Failed(error=TaskError("ProcessExit", f"the process {said} before it returned"), exit=status)
+    message = f"the process {_description(status)} before it returned"
+    return Failed(error=TaskError("ProcessExit", message), exit=status)
 
 
 def _description(status: int) -> str:

@@ -94,8 +94,9 @@ CREATE TABLE outputs (
 ) STRICT;
 
 CREATE TABLE run_events (
-    position INTEGER PRIMARY KEY, -- what was written later has a higher one
     run TEXT NOT NULL,
+    revision INTEGER NOT NULL, -- the run's, after the change that it is part of
+    number INTEGER NOT NULL, -- its place in that change
     task TEXT,
     element INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
@@ -103,10 +104,9 @@ CREATE TABLE run_events (
     after TEXT NOT NULL,
     at INTEGER NOT NULL,
     actor TEXT NOT NULL,
-    reason TEXT NOT NULL
-) STRICT;
-
-CREATE INDEX run_events_by_run ON run_events (run);
+    reason TEXT NOT NULL,
+    PRIMARY KEY (run, revision, number)
+) STRICT, WITHOUT ROWID;
 
 -- They outlive their runs: no slot is fired twice.
 CREATE TABLE fires (

@@ -1,0 +1,124 @@
+"""`tidemill dev`: the packages of a folder, loaded as they are saved."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidemill.cli.dev_activity import Activity
+from tidemill.cli.dev_log import listening
+from tidemill.cli.dev_view import DevView
+from tidemill.cli.exits import refusing
+from tidemill.cli.interrupts import Interrupts
+from tidemill.cli.output import complain
+from tidemill.kernel.clock import SystemClock
+from tidemill.kernel.errors import RequestError
+from tidemill.kernel.settings import Settings
+from tidemill.node import Node
+from tidemill.packages.archive import SUFFIX
+from tidemill.packages.reconciler import Reconciler
+
+FOLDER = ".tidemill"
+"""Where the store is unless another one is named; hidden, so that it is no part of any package."""
+
+PATIENCE = 5.0
+"""Seconds to wait for packages that take long before those are shown that are there."""
+
+
+def dev(
+    path: Annotated[Path, typer.Argument(help="A folder with packages or Python files, or one of them.")] = Path("."),
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help=f"Another store than {FOLDER}/dev.db in the folder.", show_default=False),
+    ] = None,
+    executor: Annotated[str, typer.Option(help="Where tasks run: in_process or subprocess.")] = "in_process",
+    concurrency: Annotated[int, typer.Option(min=1, help="How many tasks may run at a time.")] = 8,
+    pool: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=N", help="How many tasks of a pool may run at a time; as often as needed."),
+    ] = None,
+) -> None:
+    """Run everything in a folder, and load it anew whenever something is saved.
+
+    What cannot be loaded is told with file and line, and the last good version goes on. Ctrl-C ends it; what was
+    running goes on with the next start.
+    """
+    interrupts = Interrupts(last_words=lambda: complain("stopped: what was running is not waited for"))
+    with refusing():
+        root = _root(path)
+        settings = Settings.read({"packages": None})  # this folder, and no other
+        node = Node(
+            store or _store_in(root),
+            settings=settings,
+            executor=executor,
+            concurrency=concurrency,
+            pools=_pools(pool or ()),
+        )
+        with interrupts.heeded():
+            asyncio.run(_carry_on(node, root, interrupts))
+    raise typer.Exit(interrupts.exit_code or 0)
+
+
+def _root(path: Path) -> Path:
+    root = path.absolute()
+    if not root.exists():
+        raise RequestError(f"there is no folder {path}", code="no_folder", status=404)
+    if not root.is_dir() and root.suffix not in (".py", SUFFIX):
+        message = f"{path} is neither a folder, nor a Python file, nor an archive ({SUFFIX})"
+        raise RequestError(message, code="no_folder", status=404)
+    return root
+
+
+def _store_in(root: Path) -> str:
+    """Return the address of the folder's own store, in a folder that is made here and that Git leaves alone."""
+    home = (root if root.is_dir() else root.parent) / FOLDER
+    try:
+        home.mkdir(exist_ok=True)
+        (home / ".gitignore").write_text("*\n", encoding="utf-8")
+    except OSError as error:
+        message = f"{home} cannot be made ({error.strerror}): name a store with --store sqlite:///FILE"
+        raise RequestError(message, code="no_folder") from error
+    return f"sqlite:///{home / 'dev.db'}"
+
+
+def _pools(pairs: Sequence[str]) -> dict[str, int]:
+    found = {}
+    for pair in pairs:
+        name, _, number = pair.partition("=")
+        if not name or not number.isdecimal():
+            raise RequestError(f"--pool takes NAME=N, such as warehouse=2, not {pair!r}", code="invalid_pool")
+        found[name] = int(number)
+    return found
+
+
+async def _carry_on(node: Node, root: Path, interrupts: Interrupts) -> None:
+    """Run the node until somebody asks for an end. An API and a UI would be served here, beside the activity."""
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    interrupts.tell = lambda: loop.call_soon_threadsafe(asked.set)
+    view = DevView(node, root, SystemClock(), lost=asked.set)
+    activity = Activity(node, view, SystemClock())
+    with listening(loop, activity.hear):
+        async with node:
+            view.greet()
+            reconciler = await node.depot.watch_folder(root, node.tenant, view.hear, allow_downgrade=True)
+            async with asyncio.TaskGroup() as group:
+                going = [
+                    group.create_task(_show_first(reconciler, view), name="dev: packages"),
+                    group.create_task(activity.run(), name="dev: activity"),
+                ]
+                if interrupts.exit_code is None:  # else it came while the node opened
+                    await asked.wait()
+                for one in going:
+                    one.cancel()
+            view.say("stopping")
+
+
+async def _show_first(reconciler: Reconciler, view: DevView) -> None:
+    """Show the packages when all of them have been tried; what takes too long for that is told when it is there."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            await reconciler.settled()
+    view.show_packages(reconciler.status())

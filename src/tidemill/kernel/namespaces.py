@@ -1,0 +1,311 @@
+"""Modules in a namespace of their own: what a package imports from itself, nobody else meets.
+
+Python keeps one module per name and process, in `sys.modules`. That is not enough for packages: two versions of one are
+loaded at once while the older still has work to do, two tenants may have packages of one name, two nodes may live in
+one process, and what is unloaded has to be gone. So each load has a number, and the first part of a module's name is
+marked with it:
+
+    market@7          market@7.model         the names that Python knows: in sys.modules, `__name__`, `__module__`
+    market            market.model           the names that the author writes, and `plain_name` gives back
+
+An `@` is in no name that can be written in Python, so these meet nobody else's. Three parts make it work.
+
+* Each module gets its own `__builtins__`, in which `__import__` adds the mark to names of the package itself. Whatever
+  runs with the module's globals, now or years later in a thread, finds it there: `import market.model as m`, `from
+  market import model`, `exec("import market")`. All else is imported as ever. A relative import needs no help, as
+  `__package__` has the mark already. What is called like a module that is installed hides that one inside the package
+  only.
+* One finder, first on `sys.meta_path` as long as any namespace is open, finds marked names in the namespace's own
+  folder and nowhere else.
+* Its loader compiles from the source every time: bytecode is neither read nor written, so a folder that changes twice
+  in a second is never mistaken for what it was. Code objects are given the place where the author has the file, so that
+  it is `shown` in tracebacks and locations; `__file__` is that of the copy, next to which its data lies.
+
+As a marked name is an ordinary name, all that finds a class again by its module works while the namespace is open:
+pickle in this process, `get_type_hints`, dataclasses and structs with annotations as text, `inspect.getsource`.
+
+`importlib.import_module("market.model")` works inside the package, as `importlib` is seen there through a veil. Other
+functions that take the name of a module as a text (`importlib.util.find_spec`, `importlib.resources.files`, `runpy`)
+need `__package__` or `__name__` in it: `files(__package__)`. So does `sys.modules[...]`. A name that is added to
+Python's builtins later is not seen. A logger is named with the mark too, as `getLogger(__name__)` says.
+
+Modules are a matter of the whole process, so the namespaces that are open are too: that is the only state here.
+"""
+
+import builtins
+import importlib
+import inspect
+import io
+import itertools
+import linecache
+import logging
+import os
+import re
+import sys
+import threading
+import typing
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import decode_source, spec_from_file_location
+from types import CodeType, ModuleType
+from typing import Any
+
+import msgspec
+
+_MARK = "@"
+_MARKED = re.compile(rf"\b(\w+){_MARK}(\d+)\b")
+
+_numbers = itertools.count(1)
+_open: "dict[str, Namespace]" = {}
+_changing = threading.Lock()
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """Where the modules of a package lie."""
+
+    folder: str
+    """The copy that is imported, which nobody changes."""
+
+    shown: str
+    """Where the author has it: what tracebacks and locations say."""
+
+    tops: tuple[str, ...]
+    """The first parts of its modules' names."""
+
+
+def plain_name(module: str) -> str:
+    """Return the name of a module as its author writes it."""
+    top, dot, rest = module.partition(".")
+    return f"{top.partition(_MARK)[0]}{dot}{rest}"
+
+
+def plain_text(text: str) -> str:
+    """Return a text, such as a traceback, with the names of modules as their authors write them."""
+    for number, namespace in tuple(_open.items()) if _MARK in text else ():
+        if f"{_MARK}{number}" in text:
+            text = namespace.plain(text)
+    return text
+
+
+def namespace_of(module: str) -> "Namespace | None":
+    """Return the namespace of a module by its marked name; None for an ordinary one, and for one that was unloaded."""
+    return _open.get(_number_of(module))
+
+
+def _number_of(module: str) -> str:
+    return module.partition(".")[0].partition(_MARK)[2]
+
+
+class Namespace:
+    """The modules of one load of a package. Any thread may import from it."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self._number = str(next(_numbers))
+        self._is_open = True
+        self._lines: dict[str, tuple[int, None, list[str], str]] = {}
+        self._importlib = _Importlib(self._import_by_name)
+        self.builtins = {**vars(builtins), "__import__": self._import}
+        """What its modules find behind their own names; a plain dict, so that looking there is as fast as ever."""
+        with _changing:
+            _open[self._number] = self
+            if _FINDER not in sys.meta_path:
+                sys.meta_path.insert(0, _FINDER)
+
+    def import_module(self, name: str) -> ModuleType:
+        """Import a module of the package by the name that its author gave it; raises whatever its code raises."""
+        return self._import_by_name(name)
+
+    def modules(self) -> dict[str, ModuleType]:
+        """Return its modules by their plain names, in the order in which their import began."""
+        return {plain_name(name): module for name, module in tuple(sys.modules.items()) if self._owns(name)}
+
+    def close(self) -> None:
+        """Take its modules, and all that Python knows because of them, out of this process; again is no error.
+
+        Functions and classes that somebody still holds go on, but import nothing of the package any more.
+        """
+        with _changing:
+            if not self._is_open:
+                return
+            self._is_open = False  # first: a module whose import begins now finds that out, and goes by itself
+            del _open[self._number]
+            if not _open:
+                with suppress(ValueError):  # somebody has put away what is not theirs
+                    sys.meta_path.remove(_FINDER)
+        self._forget()
+
+    def plain(self, text: str) -> str:
+        """Return a text with names and files as the author knows them."""
+        return _MARKED.sub(self._unmarked, text).replace(self.tree.folder, self.tree.shown)
+
+    def _unmarked(self, found: re.Match[str]) -> str:
+        return found[1] if found[1] in self.tree.tops and found[2] == self._number else found[0]
+
+    # -- importing
+
+    def _marked(self, name: str) -> str:
+        top, dot, rest = name.partition(".")
+        if top not in self.tree.tops:
+            return name
+        self._check_open()
+        return f"{top}{_MARK}{self._number}{dot}{rest}"
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ImportError(f"nothing can be imported from {self.tree.shown} any more: it was unloaded")
+
+    def _import(
+        self,
+        name: str,
+        globals: MutableMapping[str, Any] | None = None,
+        locals: MutableMapping[str, Any] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        """Stand in for `__import__` in the modules of the namespace."""
+        try:
+            found = builtins.__import__(
+                self._marked(name) if level == 0 else name, globals, locals, fromlist or (), level
+            )
+        except ImportError as error:
+            self._tidy(error)
+            raise
+        return self._importlib if found is importlib else found
+
+    def _import_by_name(self, name: str, package: str | None = None) -> ModuleType:
+        """Stand in for `importlib.import_module`."""
+        try:
+            return importlib.import_module(self._marked(name), None if package is None else self._marked(package))
+        except ImportError as error:
+            self._tidy(error)
+            raise
+
+    def _tidy(self, error: ImportError) -> None:
+        if error.name is not None:
+            error.name = plain_name(error.name)
+        if isinstance(error.msg, str):
+            error.msg = self.plain(error.msg)
+            error.args = (error.msg,)
+
+    # -- finding and loading, for Python's import system
+
+    def find(self, name: str) -> ModuleSpec | None:
+        """Return what is known of a module by its marked name before it is imported; None if it is not here."""
+        parts = plain_name(name).split(".")
+        if parts[0] not in self.tree.tops:
+            return None
+        path = os.path.join(self.tree.folder, *parts)
+        inside = os.path.join(path, "__init__.py")
+        if os.path.isfile(inside):
+            loader = _Loader(self, name, inside)
+            return spec_from_file_location(name, inside, loader=loader, submodule_search_locations=[path])
+        if os.path.isfile(f"{path}.py"):
+            return spec_from_file_location(name, f"{path}.py", loader=_Loader(self, name, f"{path}.py"))
+        if os.path.isdir(path):  # a folder of modules that has no code of its own
+            spec = ModuleSpec(name, None, is_package=True)
+            spec.submodule_search_locations = [path]
+            return spec
+        return None
+
+    def code_of(self, path: str) -> CodeType:
+        """Return the code of a file, as if it were where the author has it."""
+        self._check_open()  # the module is in sys.modules already: so either `close` finds it there, or this fails
+        with open(path, "rb") as file:
+            content = file.read()
+        shown = os.path.join(self.tree.shown, os.path.relpath(path, self.tree.folder))
+        code: CodeType = compile(content, shown, "exec", dont_inherit=True)
+        lines = io.StringIO(decode_source(content)).readlines()
+        # Not left to linecache: it would read the author's file, which by then may be another. None is "do not check".
+        self._lines[shown] = linecache.cache[shown] = len(content), None, lines, shown
+        return code
+
+    # -- going
+
+    def _owns(self, name: object) -> bool:
+        return isinstance(name, str) and _number_of(name) == self._number
+
+    def _forget(self) -> None:
+        names = [name for name in tuple(sys.modules) if self._owns(name)]
+        for name in names:
+            sys.modules.pop(name, None)
+        loggers = logging.root.manager.loggerDict
+        for name in tuple(loggers):
+            if self._owns(name):
+                loggers.pop(name, None)
+        for file, entry in self._lines.items():
+            if linecache.cache.get(file) is entry:  # else it is that of another load
+                del linecache.cache[file]
+        self._lines.clear()
+        for places in (sys.path_importer_cache, linecache.cache):
+            for place in tuple(places):
+                if _is_below(place, self.tree.folder):
+                    places.pop(place, None)
+        _forget_classes(names)
+
+
+def _is_below(place: str, folder: str) -> bool:
+    return place == folder or place.startswith(f"{folder}{os.sep}")
+
+
+def _forget_classes(modules: Iterable[str]) -> None:
+    """Empty what the standard library keeps of modules and classes that it once saw; it is made again when needed.
+
+    All of this is private there, so that each part is asked for only if it exists.
+    """
+    files: dict[str, str] = getattr(inspect, "_filesbymodname", {})
+    found: dict[str, str] = getattr(inspect, "modulesbyfile", {})
+    for name in modules:
+        file = files.pop(name, None)
+        for place in {file, os.path.realpath(file)} if file is not None else ():
+            found.pop(place, None)
+    clearings: list[Callable[[], None]] = getattr(typing, "_cleanups", [])
+    for clear in clearings:  # `Optional[Book]` would keep Book, and with it everything beside it
+        clear()
+
+
+class _Importlib(ModuleType):
+    """`importlib` as a package sees it: importing a module by its name finds the package's own."""
+
+    def __init__(self, import_module: Callable[..., ModuleType]) -> None:
+        super().__init__("importlib")
+        self.import_module = import_module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib, name)
+
+
+class _Loader(SourceFileLoader):
+    """Loads one module of a namespace."""
+
+    def __init__(self, namespace: Namespace, name: str, path: str) -> None:
+        super().__init__(name, path)
+        self._namespace = namespace
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return an empty module that imports as its namespace does."""
+        module = ModuleType(spec.name)
+        vars(module)["__builtins__"] = self._namespace.builtins
+        return module
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the loader is of one module
+        """Return its code, compiled from the source."""
+        return self._namespace.code_of(os.fspath(self.path))
+
+
+class _Finder:
+    """Finds the modules of all namespaces that are open."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002 - where a module lies follows from its name
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """Return what is known of a module; None, at once, for those that are not marked."""
+        namespace = namespace_of(fullname)
+        return None if namespace is None else namespace.find(fullname)
+
+
+_FINDER = _Finder()

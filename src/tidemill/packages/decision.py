@@ -1,0 +1,117 @@
+"""What is to be done with a package: decided from what is wanted and what there is, never from what has happened."""
+
+from enum import StrEnum, auto
+from math import inf
+
+import msgspec
+
+from tidemill.kernel.errors import DefinitionError, Problem, RequestError
+
+_OF_OTHERS = frozenset(["graph_in_use", "name_taken", "not_shared", "reactor_in_use", "trigger_in_use"])
+"""Refusals that another package can lift."""
+
+_OUTSIDE = frozenset(["no_file", "unknown_key"])
+"""Refusals that end without another package or a new version: a file that is just being saved, a key trusted later."""
+
+
+class Step(StrEnum):
+    """What may be done next."""
+
+    FORGET = auto()
+    """Nothing is wanted, and nothing is loaded."""
+
+    REST = auto()
+    """What is loaded is what is wanted."""
+
+    PREPARE = auto()
+    """Another version is wanted than the one that is loaded or lies ready."""
+
+    INSTALL = auto()
+    """What lies ready can be put in place."""
+
+    REMOVE = auto()
+    """What is loaded is no longer wanted."""
+
+    WAIT = auto()
+    """What lies ready needs something that others bring."""
+
+    BACK_OFF = auto()
+    """The last try failed, and it is not time for the next."""
+
+    YIELD = auto()
+    """A package of this name is loaded that is not from this source: whoever loaded it keeps it."""
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the last try failed, and what must happen before the next."""
+
+    digest: str | None
+    """The version that was to be loaded; None if one was to be removed."""
+
+    reason: str
+    problems: tuple[Problem, ...] = ()
+    failures: int = 1
+    """Tries in a row that failed so."""
+
+    again_at: float = inf
+    """By the monotonic clock."""
+
+    heeds_others: bool = False
+    """Whether it is worth another try when another package was loaded or removed."""
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a package at one moment. Versions are told by their digests."""
+
+    wanted: str | None = None
+    loaded: str | None = None
+    """What this source has brought, as long as that is what is loaded."""
+
+    is_held: bool = False
+    """Whether something is loaded that this source has not brought."""
+
+    ready: str | None = None
+    """What was prepared and not yet installed."""
+
+    missing: tuple[str, ...] = ()
+    """What must be there before that can be installed."""
+
+    trouble: Trouble | None = None
+
+
+def decide(view: View, now: float) -> Step:
+    """Return the next step for a package; `now` is by the monotonic clock."""
+    if view.wanted is None and view.loaded is None:
+        return Step.FORGET
+    if view.is_held:
+        return Step.YIELD
+    if view.loaded == view.wanted:
+        return Step.REST
+    if view.trouble is not None and view.trouble.digest == view.wanted and now < view.trouble.again_at:
+        return Step.BACK_OFF
+    if view.wanted is None:
+        return Step.REMOVE
+    if view.ready != view.wanted:
+        return Step.PREPARE
+    return Step.WAIT if view.missing else Step.INSTALL
+
+
+class Hope(msgspec.Struct, frozen=True, kw_only=True):
+    """What may make a step succeed that has failed, apart from a new version."""
+
+    time: bool
+    others: bool
+
+
+def hope_after(error: Exception, step: Step) -> Hope:
+    """Return what may help after this error of a step.
+
+    What is refused while it is prepared is wrong in itself. What is refused later is wrong beside its neighbours, who
+    may change; what it declares is not judged anew before they do. Everything else is the machine's or the store's.
+    """
+    if not isinstance(error, DefinitionError | RequestError):
+        return Hope(time=True, others=False)
+    code = error.code if isinstance(error, RequestError) else None
+    if step is Step.PREPARE:
+        return Hope(time=code in _OF_OTHERS | _OUTSIDE, others=code in _OF_OTHERS)
+    return Hope(time=code is not None or step is Step.REMOVE, others=True)

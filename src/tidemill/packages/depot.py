@@ -1,0 +1,221 @@
+"""The depot of one node: packages that lie in folders, archives and registries, on their way to being loaded.
+
+What is loaded on demand, by its path, raises what is wrong with it. What a source wants is seen to by a reconciler:
+that never raises, waits for others if it has to, and tells in the status how things stand.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from tidemill.engine.registry import Registry
+from tidemill.engine.service import Tasks, stop
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.concurrency import in_thread
+from tidemill.kernel.errors import RequestError, TidemillError
+from tidemill.kernel.settings import Settings
+from tidemill.packages.archive import Contents, read_package_at
+from tidemill.packages.ledger import origin_of
+from tidemill.packages.metadata import Metadata
+from tidemill.packages.ports import Installed, Site
+from tidemill.packages.preparing import Prepared, Workshop
+from tidemill.packages.reconciler import Reconciler
+from tidemill.packages.service import PackageService
+from tidemill.packages.signature import load_public_keys
+from tidemill.packages.sources.database import RegistrySource
+from tidemill.packages.sources.folder import FolderSource
+from tidemill.packages.sources.plain import contents_of_file
+from tidemill.packages.status import PackageStatus
+from tidemill.packages.trust import Trust
+from tidemill.packages.versions import Version
+from tidemill.packages.wanted import PackageKey, Source
+from tidemill.storage.ports import Store
+from tidemill.telemetry.metrics import Sample
+
+Told = Callable[[PackageStatus], None]
+
+
+class Depot:
+    """Prepares packages and hands them to the service, on demand or because a source wants them."""
+
+    def __init__(
+        self,
+        service: PackageService,
+        store: Store,
+        registry: Registry,
+        *,
+        settings: Settings,
+        tasks: Tasks,
+        clock: Clock,
+    ) -> None:
+        file_keys = [] if settings.trusted_keys is None else load_public_keys(Path(settings.trusted_keys))
+        trust = Trust(store.trusted_keys, file_keys, settings.require_signatures)
+        self._workshop = Workshop(None, trust, clock)
+        self._service = service
+        self._store = store
+        self._registry = registry
+        self._settings = settings
+        self._tasks = tasks
+        self._clock = clock
+        self._watching: list[tuple[Reconciler, asyncio.Task[Any]]] = []
+        service.changed = self._changed
+
+    # -- on demand
+
+    async def load(self, path: Path, tenant: str, *, allow_downgrade: bool = False) -> str:
+        """Load the package in a folder, an archive or a Python file; return its name."""
+        contents = await in_thread(_contents, path)
+        return await self.install(await self.prepare(contents, tenant, allow_downgrade=allow_downgrade), tenant)
+
+    async def load_all(self, paths: Sequence[Path], tenant: str) -> dict[Path, str]:
+        """Load several packages, each after those that bring what it names; return their names."""
+        names: dict[Path, str] = {}
+        waiting: dict[Path, Prepared] = {}
+        try:
+            for path in paths:
+                waiting[path] = await self.prepare(await in_thread(_contents, path), tenant)
+            while waiting:
+                ready = [path for path, one in waiting.items() if not self.missing(tenant, one.metadata)]
+                path = next(iter(ready or waiting))  # one that misses something says so itself
+                names[path] = await self.install(waiting.pop(path), tenant)
+        finally:
+            for one in waiting.values():
+                one.discard()
+        return names
+
+    async def prepare(self, contents: Contents, tenant: str, *, allow_downgrade: bool = False) -> Prepared:
+        """Make a package ready beside what runs; refused below a version that was recorded, unless that is allowed."""
+        manifest = contents.manifest
+        recorded = await self._store.packages.recorded(tenant, manifest.name)
+        if recorded is not None and not allow_downgrade and manifest.version < Version.parse(recorded):
+            message = (
+                f"package '{manifest.name}' {manifest.version} is older than {recorded}, which was there before; "
+                "allow_downgrade=True, or --allow-downgrade, goes back to it"
+            )
+            raise RequestError(message, code="downgrade", status=409, version=str(manifest.version), recorded=recorded)
+        return await self._workshop.prepare(contents, tenant)
+
+    async def install(self, prepared: Prepared, tenant: str, origin: str = "") -> str:
+        """Load what was prepared."""
+        return await self._service.install(replace(prepared.package, origin=origin), tenant, prepared)
+
+    def missing(self, tenant: str, metadata: Metadata) -> list[str]:
+        """Return what other packages must bring before this one can be loaded, in words."""
+        reactors = {one.name for one in metadata.reactors} | set(self._registry.reactors(tenant))
+        reactors |= {f"{tenant}/{name}" for name in reactors}
+        graphs = {one.name for one in metadata.graphs} | set(self._registry.graphs(tenant))
+        triggers = {one.name for one in metadata.triggers} | set(self._registry.triggers(tenant))
+        bound = [one.reactor for one in metadata.graphs if one.reactor is not None]
+        called = [name for one in metadata.workflows for name in one.graphs]
+        polled = [name for one in metadata.workflows for name in one.triggers]
+        return sorted(
+            {f"reactor '{name}'" for name in bound if name not in reactors and not self._is_shared(name)}
+            | {f"graph '{name}'" for name in called if name not in graphs}
+            | {f"trigger '{name}'" for name in polled if name not in triggers}
+        )
+
+    def _is_shared(self, reactor: str) -> bool:
+        owner, _, name = reactor.rpartition("/")
+        return self._registry.is_shared(owner, name)
+
+    # -- because a source wants it
+
+    async def watch_folder(self, path: Path, tenant: str, told: Told | None = None, **options: bool) -> Reconciler:
+        """Load what lies in a folder, as it is saved there."""
+        return await self._watch(FolderSource(path, tenant), f"folder {path}", told, **options)
+
+    async def watch_registry(self) -> Reconciler:
+        """Load what was published in the store's registry."""
+        source = RegistrySource(
+            self._store.packages,
+            self._clock,
+            self._settings.package_poll_interval,
+            lambda heard: self._store.listen(heard, "packages"),
+        )
+        return await self._watch(source, "registry")
+
+    async def _watch(self, source: Source, origin: str, told: Told | None = None, **options: bool) -> Reconciler:
+        site = _OriginSite(self, self._service, origin, **options)
+        reconciler = Reconciler(source, site, self._clock, self._tasks, self._settings, told=told)
+        await self._clear_up(source, origin)
+        task = self._tasks.start(f"packages of {origin}", reconciler.run())
+        self._watching.append((reconciler, task))
+        return reconciler
+
+    async def _clear_up(self, source: Source, origin: str) -> None:
+        """Take away what earlier lives have left in the store of packages that their source wants no more."""
+        pages = [page for page in await self._service.ledger.left_by_the_dead() if origin_of(page) == origin]
+        if pages:
+            try:
+                wanted = await source.wanted()
+            except TidemillError:
+                return  # it cannot be told now what is wanted, and rows that stay harm nobody
+            for page in pages:
+                if (page.tenant, page.name) not in wanted:
+                    await self._service.ledger.take_away(page)
+
+    def _changed(self) -> None:
+        for reconciler, _ in self._watching:
+            reconciler.changed()
+
+    # -- looking, and the end
+
+    @property
+    def reconcilers(self) -> list[Reconciler]:
+        """Those that see to what sources want."""
+        return [reconciler for reconciler, _ in self._watching]
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield what all sources together come to."""
+        counts: Counter[str] = Counter()
+        for one in self.reconcilers:
+            counts.update({sample.name: int(sample.value) for sample in one.samples()})
+        return (Sample(name, count) for name, count in counts.items())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being loaded or unloaded, or is to be now."""
+        return all(one.is_idle for one in self.reconcilers)
+
+    async def stop(self) -> None:
+        """Load and unload nothing any more."""
+        for _, task in self._watching:
+            await stop(task)
+
+    async def close(self) -> None:
+        """Remove every copy."""
+        await self._workshop.close()
+
+
+class _OriginSite(Site):
+    """A node as the reconciler of one source sees it."""
+
+    def __init__(self, depot: Depot, service: PackageService, origin: str, *, allow_downgrade: bool = False) -> None:
+        self._depot = depot
+        self._service = service
+        self._origin = origin
+        self._allow_downgrade = allow_downgrade
+
+    async def prepare(self, key: PackageKey, contents: Contents) -> Prepared:
+        return await self._depot.prepare(contents, key.tenant, allow_downgrade=self._allow_downgrade)
+
+    def missing(self, tenant: str, metadata: Metadata) -> list[str]:
+        return self._depot.missing(tenant, metadata)
+
+    async def install(self, key: PackageKey, prepared: Prepared) -> None:
+        await self._depot.install(prepared, key.tenant, self._origin)
+
+    async def remove(self, key: PackageKey) -> None:
+        await self._service.unload(key.name, key.tenant)
+
+    def installed(self) -> Mapping[PackageKey, Installed]:
+        held = self._service.installer.holdings
+        return {PackageKey(*key): Installed(one.version, one.digest) for key, one in held.items()}
+
+
+def _contents(path: Path) -> Contents:
+    return contents_of_file(path) if path.suffix == ".py" and not path.is_dir() else read_package_at(path)

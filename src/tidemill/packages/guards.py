@@ -1,0 +1,179 @@
+"""Guards: whatever stands against a change is found before anything has changed."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from tidemill.annotations.variants import label
+from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.engine.graphs.staging import Offer, in_use, said_of_subscribers
+from tidemill.engine.registry import Registry
+from tidemill.graphs.definition import Accumulator, Reactor
+from tidemill.graphs.graph import Graph
+from tidemill.kernel.errors import DefinitionError, Problem, RequestError
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.packages.exchange import Exchange
+from tidemill.packages.steps.workflows import WorkflowLoader
+from tidemill.telemetry import events
+from tidemill.workflows.definition import OnFiring, Trigger
+from tidemill.workflows.workflow import Workflow
+
+logger = logging.getLogger(__name__)
+
+
+class Guards:
+    """What must hold before a package is loaded, swapped or unloaded on this node."""
+
+    def __init__(self, scheduler: GraphScheduler, registry: Registry, loader: WorkflowLoader) -> None:
+        self._scheduler = scheduler
+        self._registry = registry
+        self._loader = loader
+
+    def check_load(self, exchange: Exchange) -> None:
+        """Raise unless the package can take its place, and make its reactors and graphs ready beside what runs."""
+        for reactor in exchange.after.reactors:
+            _check_accumulators(reactor)
+        self._check_names(exchange)
+        self._check_workflows(exchange)
+        self._check_leaving(exchange)
+        self._check_sharing(exchange)
+        before = exchange.before.state()
+        exchange.staged = self._scheduler.stage(
+            Offer(
+                tenant=exchange.tenant,
+                reactors=exchange.after.reactors,
+                graphs=exchange.after.graphs,
+                before=before,
+                shared=exchange.after.shared,
+            )
+        )
+        for graph in exchange.after.triggerless:
+            graph.check()
+
+    def check_unload(self, exchange: Exchange) -> None:
+        """Raise unless nobody else needs what the package has."""
+        self._check_leaving(exchange)
+        mine = frozenset(one.name for one in exchange.before.graphs)
+        for reactor in exchange.before.reactors:
+            self._scheduler.guard_unload(exchange.tenant, reactor.name, mine)
+
+    # -- names
+
+    def _check_names(self, exchange: Exchange) -> None:
+        tenant, before, after = exchange.tenant, exchange.before, exchange.after
+        kinds: list[tuple[str, Iterable[Graph | Workflow | Trigger], Collection[str]]] = [
+            ("graph", (*after.triggerless, *after.graphs), _names((*before.triggerless, *before.graphs))),
+            ("workflow", after.workflows, _names(before.workflows)),
+            ("trigger", after.triggers, _names(before.triggers)),
+        ]
+        for what, arriving, owned in kinds:
+            find = getattr(self._registry, what)
+            for one in arriving:
+                held = find(tenant, one.name)
+                if held is not None and one.name not in owned:
+                    message = f"{what} '{one.name}' is already defined at {held.location}; rename one of them"
+                    raise RequestError(message, code="name_taken", status=409, name=one.name)
+
+    # -- workflows
+
+    def _check_workflows(self, exchange: Exchange) -> None:
+        """Raise everything that is wrong with the workflows, and every trigger and graph that they miss, at once."""
+        found = {one.name: list(self._problems(exchange, one)) for one in exchange.workflows}
+        problems = {name: said for name, said in found.items() if said}
+        if problems:
+            subject = f"package '{exchange.name}'" if len(problems) > 1 else f"workflow '{next(iter(problems))}'"
+            raise DefinitionError([one for said in problems.values() for one in said], subject)
+        for workflow in exchange.workflows:
+            self._look_for_reactors(exchange, workflow)
+
+    def _problems(self, exchange: Exchange, workflow: Workflow) -> Iterator[Problem]:
+        for check in (workflow.check, lambda: self._loader.check(exchange.tenant, workflow)):
+            try:
+                check()
+            except DefinitionError as error:
+                yield from error.problems
+        yield from self._unknown_triggers(exchange, workflow)
+
+    def _unknown_triggers(self, exchange: Exchange, workflow: Workflow) -> Iterator[Problem]:
+        known = {*self._registry.triggers(exchange.tenant), *_names(exchange.after.triggers)}
+        known -= set(exchange.gone_triggers)
+        for name in workflow.triggers:
+            if isinstance(name, str) and name not in known:
+                message = f"there is no trigger '{name}'{did_you_mean(name, known)}: load it first, or pass it"
+                yield Problem(message=message, location=workflow.location)
+
+    def _look_for_reactors(self, exchange: Exchange, workflow: Workflow) -> None:
+        """Say which reactors a workflow waits for: they may be loaded later, or be misspelt."""
+        known = {*self._registry.reactors(exchange.tenant), *_names(exchange.after.reactors)}
+        for one in workflow.triggers:
+            if isinstance(one, OnFiring) and one.reactor not in known:
+                said = f"reactor '{one.reactor}' not loaded{did_you_mean(one.reactor, known)}"
+                logger.warning(events.SUBSCRIPTION_WAITS, extra={"workflow": workflow.name, "reason": said})
+
+    # -- what others need
+
+    def _check_leaving(self, exchange: Exchange) -> None:
+        """Refuse to let a trigger or a graph go that workflows of other packages name, or a graph change for them."""
+        for name in sorted(exchange.gone_triggers):
+            if others := self._naming(exchange, name, _trigger_names):
+                message = said_of_subscribers(f"trigger '{name}'", others)
+                raise RequestError(message, code="trigger_in_use", status=409, subscribers=others)
+        for name in sorted(exchange.gone_graphs):
+            if others := self._naming(exchange, name, _graph_names):
+                message = said_of_subscribers(f"graph '{name}'", others)
+                raise RequestError(message, code="graph_in_use", status=409, subscribers=others)
+        for workflow in exchange.rebound:
+            self._check_rebound(exchange, workflow)
+
+    def _naming(self, exchange: Exchange, name: str, names: Callable[[Workflow], Collection[str]]) -> list[str]:
+        """Return the workflows of other packages that name something."""
+        others = (workflow for holdings in exchange.others for workflow in holdings.workflows)
+        return sorted(one.name for one in others if name in names(one))
+
+    def _check_rebound(self, exchange: Exchange, workflow: Workflow) -> None:
+        try:
+            workflow.check()
+        except DefinitionError as error:
+            newer = {one.name for one in exchange.after.triggerless}
+            name = next(one for one in _graph_names(workflow) if one in newer)
+            message = said_of_subscribers(f"graph '{name}'", [workflow.name], [error])
+            raise RequestError(message, code="graph_in_use", status=409, subscribers=[workflow.name]) from error
+
+    def _check_sharing(self, exchange: Exchange) -> None:
+        """Refuse to share a reactor no more while graphs of other tenants are bound to it."""
+        for reactor in exchange.after.reactors:
+            if reactor.name in exchange.before.shared - exchange.after.shared:
+                bound = self._scheduler.subscribers(exchange.tenant, reactor.name)
+                if others := [name for name in bound if "/" in name]:
+                    raise in_use(reactor.name, others)
+
+
+def _names(definitions: Iterable[Reactor | Graph | Workflow | Trigger]) -> set[str]:
+    return {one.name for one in definitions}
+
+
+def _trigger_names(workflow: Workflow) -> set[str]:
+    """Return the names of the triggers that start a workflow; those of reactors are no triggers."""
+    return {one if isinstance(one, str) else one.name for one in workflow.triggers if not isinstance(one, OnFiring)}
+
+
+def _graph_names(workflow: Workflow) -> list[str]:
+    """Return the names of the graphs that a workflow calls."""
+    graphs = [task.graph for task in workflow.tasks if task.graph is not None]
+    return [one if isinstance(one, str) else one.name for one in graphs]
+
+
+def _check_accumulators(reactor: Reactor) -> None:
+    """Refuse accumulators whose events could not be checked, or whose state cannot begin."""
+    problems = [problem for one in reactor.accumulators for problem in (*one.signature.problems, *_state_problems(one))]
+    if problems:
+        raise DefinitionError(problems, f"reactor '{reactor.name}'")
+
+
+def _state_problems(accumulator: Accumulator) -> Iterator[Problem]:
+    if accumulator.state is None:
+        return
+    try:
+        accumulator.state()
+    except Exception as error:  # author code: whatever it raises, the state cannot begin
+        message = f"state= of accumulator '{accumulator.name}' begins as {label(accumulator.state)}(): {error}"
+        yield Problem(message=f"{message}; give its fields defaults", location=accumulator.location)

@@ -1,0 +1,163 @@
+"""Packages made ready to be loaded, beside what runs: nothing that is loaded is touched, and nobody sees them yet.
+
+    requirements, signature        can it run here, and may it?
+    a copy of its files            so that the author may change them meanwhile, and old versions stay as they were
+    the probe                      a child process imports the copy: what goes wrong there harms nobody
+    the import                     in this process, in a namespace of its own, and on a thread
+    what it declares               once more, and it has to be what the probe has seen
+
+If one of these fails, nothing of it is left. What comes of it owns the copy and the namespace until it is discarded:
+tasks that are still running may import, and read their data, at any time.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import DefinitionError, Problem
+from tidemill.kernel.namespaces import Namespace, Tree
+from tidemill.packages.archive import Contents
+from tidemill.packages.examination import Examination
+from tidemill.packages.loader import Package
+from tidemill.packages.manifest import Manifest
+from tidemill.packages.metadata import Metadata
+from tidemill.packages.places import Places
+from tidemill.packages.probe import STANDARD, ProbeLimits, probe
+from tidemill.packages.snapshots import Snapshots
+from tidemill.packages.trust import Trust
+
+_AT_ONCE = 8
+"""How many are prepared at a time: more would only take one another's time, of which a probe has little."""
+
+
+class Prepared:
+    """A package that can be loaded: its definitions, with the manifest's settings, and what is known of them."""
+
+    def __init__(
+        self, package: Package, metadata: Metadata, manifest: Manifest, namespace: Namespace, remove: Callable[[], None]
+    ) -> None:
+        self.package = package
+        self.metadata = metadata
+        self.manifest = manifest
+        self.digest = package.digest
+        self._namespace = namespace
+        self._remove = remove
+
+    def discard(self) -> None:
+        """Let go of its modules and of its copy: nobody needs them any more. Again is no error; it takes a moment."""
+        self._namespace.close()
+        self._remove()
+
+
+class Workshop:
+    """Where the packages of a node are made ready."""
+
+    def __init__(self, folder: Path | None, trust: Trust, clock: Clock, limits: ProbeLimits = STANDARD) -> None:
+        """Copies lie in a new folder inside `folder`, or among the system's temporary ones."""
+        self._snapshots = Snapshots(folder)
+        self._trust = trust
+        self._clock = clock
+        self._limits = limits
+        self._places = Places(_AT_ONCE, clock)
+
+    async def prepare(self, contents: Contents, tenant: str) -> Prepared:
+        """Make a package ready; raises a TidemillError if it is not fit for that, and leaves nothing behind."""
+        manifest = contents.manifest
+        manifest.check_requirements()
+        await self._trust.check(contents, tenant, self._clock.now())
+        async with self._places.one():
+            folder = await asyncio.to_thread(self._snapshots.reserve, manifest.name)
+            try:
+                await _finished(lambda: self._snapshots.write(folder, contents.files))
+                metadata = await probe(folder, manifest, limits=self._limits, clock=self._clock)
+                return await _abandonable(lambda: self._load(contents, folder, metadata))
+            except BaseException:
+                await _finished(lambda: self._snapshots.remove(folder))
+                raise
+
+    def _load(self, contents: Contents, folder: Path, metadata: Metadata) -> Prepared:
+        """Import a package that was tried; blocks for as long as that takes."""
+        manifest = contents.manifest
+        namespace = Namespace(Tree(str(folder), _shown(contents), manifest.tops))
+        try:
+            examination = Examination(namespace, manifest)
+            answer = examination.answer()
+            problems = answer.problems or tuple(_differences(metadata, answer.metadata))
+            if problems or examination.package is None:
+                raise DefinitionError(problems, f"package '{manifest.name}'")
+            package = replace(
+                examination.package,
+                version=str(manifest.version),
+                digest=contents.digest,
+                shared=frozenset(name for name, one in manifest.reactors.items() if one.shared),
+                workflows=tuple(one.configured(manifest.tasks) for one in examination.package.workflows),
+            )
+        except BaseException:
+            namespace.close()
+            raise
+        return Prepared(package, metadata, manifest, namespace, lambda: self._snapshots.remove(folder))
+
+    async def close(self) -> None:
+        """Remove all copies: what was prepared is discarded by then, or is of no use any more."""
+        await _finished(self._snapshots.close)
+
+
+def _shown(contents: Contents) -> str:
+    """Return where the author has the files, for tracebacks; what is no place on this machine stays as it is named."""
+    place = os.path.abspath(contents.title) if os.path.exists(contents.title) else contents.title
+    return os.path.dirname(place) if place.endswith(".py") else place  # a file may be a package by itself
+
+
+def _differences(tried: Metadata, loaded: Metadata | None) -> Iterator[Problem]:
+    """Yield what a package declares otherwise than before: it asks its surroundings, or chance."""
+    for kind in ("reactors", "graphs", "triggers", "workflows"):
+        before = {one.name: one for one in getattr(tried, kind)}
+        after = {one.name: one for one in getattr(loaded, kind, ())}
+        names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+        if names:
+            message = (
+                f"its {kind} are others than when it was tried a moment ago: {', '.join(map(repr, names))}; "
+                "declare the same always, whatever the environment, the time or the machine"
+            )
+            yield Problem(message=message)
+
+
+async def _finished(work: Callable[[], None]) -> None:
+    """Do something on a thread, and be cancelled only when it is done."""
+    task = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+async def _abandonable(load: Callable[[], Prepared]) -> Prepared:
+    """Load on a thread that nobody has to wait for: an import may never end. What is no longer wanted is discarded."""
+    work: Future[Prepared] = Future()
+    work.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            work.set_result(load())
+        except BaseException as error:  # it is raised where it is waited for
+            work.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="tidemill import").start()
+    try:
+        return await asyncio.wrap_future(work)
+    except asyncio.CancelledError:
+        work.add_done_callback(_discard)
+        raise
+
+
+def _discard(work: "Future[Prepared]") -> None:
+    with suppress(BaseException):  # it has failed, and so left nothing
+        work.result().discard()

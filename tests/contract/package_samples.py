@@ -1,0 +1,37 @@
+"""Packages for the contract suite, with everything filled in that a test does not care about."""
+
+from typing import Any
+
+from tests.contract.samples import NOON
+from tidemill.storage.package_ports import LoadedPackage, Published, TrustedKey
+from tidemill.storage.ports import Store
+
+
+def package(name: str = "market", version: str = "1.0.0", **values: Any) -> Published:
+    """Return a package that is about to be published; its digest follows from its version unless told."""
+    given = {"tenant": "public", "digest": f"digest of {version}", "size": 7, "at": NOON}
+    return Published(name=name, version=version, **(given | values))
+
+
+def trusted(id: str = "k1", **values: Any) -> TrustedKey:
+    """Return a key that may sign."""
+    return TrustedKey(id=id, **({"tenant": "public", "text": "ed25519:AAAA", "at": NOON} | values))
+
+
+def loaded(name: str = "market", **values: Any) -> LoadedPackage:
+    """Return what a node has loaded."""
+    given = {
+        "tenant": "public",
+        "owner": "node-1",
+        "phase": "loaded",
+        "version": "1.0.0",
+        "digest": "digest of 1.0.0",
+        "state": b"\x00state\xff",
+        "at": NOON,
+    }
+    return LoadedPackage(name=name, **(given | values))
+
+
+async def names(store: Store) -> list[str]:
+    """Return the names of all packages that are wanted."""
+    return [one.name for one in await store.packages.published()]

@@ -1,0 +1,423 @@
+"""The reconciler between a source and a site: what is loaded becomes what is wanted."""
+
+import asyncio
+import logging
+from datetime import timedelta
+
+import pytest
+
+from tests.service.sites import BROKEN, MARKET, Bench, Parcel, bench, key, states, version
+from tidemill.kernel.errors import OperationError, RequestError, StoreError
+from tidemill.packages.reconciler import PLACES
+from tidemill.packages.status import PackageStatus
+from tidemill.telemetry import events
+from tidemill.telemetry.metrics import PACKAGE_METRICS
+
+# -- load, reload, remove
+
+
+async def test_what_is_wanted_is_loaded_and_what_is_not_is_removed() -> None:
+    """P-12."""
+    async with bench({"a": version(1), "b": version(1)}) as it:
+        assert it.site.versions() == {"a": "1", "b": "1"}
+        await it.want("a", None)
+        assert it.site.versions() == {"b": "1"}
+        assert [one.name for one in it.reconciler.status()] == ["b"]
+        assert states(it, "a") == ["preparing", "loaded", "unloading", "unloaded"]
+
+
+async def test_a_changed_package_is_swapped_without_being_removed() -> None:
+    """P-6, P-12."""
+    async with bench({"a": version(1)}) as it:
+        await it.want("a", version(2))
+        assert it.site.versions() == {"a": "2"}
+        assert not it.site.count("remove", "a")
+        assert it.status("a").version == it.status("a").wanted == "2.0.0"
+
+
+async def test_news_without_a_change_do_nothing() -> None:
+    """P-12: a hint too many does no harm."""
+    async with bench({"a": version(1)}) as it:
+        told = len(it.told)
+        for _ in range(10):
+            it.source.ring()
+            it.reconciler.look()
+            it.reconciler.changed()
+            await it.calm_down()
+        assert it.site.trace == [("prepare", "a"), ("install", "a")]
+        assert len(it.told) == told
+
+
+async def test_a_package_that_somebody_unloaded_is_loaded_again() -> None:
+    """P-12: actual state counts, not what was done once."""
+    async with bench({"a": version(1)}) as it:
+        it.site.unload("a")
+        it.reconciler.changed()
+        await it.calm_down()
+        assert it.site.versions() == {"a": "1"}
+
+
+async def test_a_wish_that_is_gone_before_it_is_fulfilled_leaves_nothing() -> None:
+    """P-12: what was prepared for nobody is thrown away."""
+    async with bench({"a": version(1, hangs=True)}) as it:
+        await it.want("a", None)
+        it.site.released.set()
+        await it.calm_down()
+        assert not it.site.loaded
+        assert not it.site.prepared
+        assert it.reconciler.status() == []
+
+
+async def test_an_error_of_a_version_that_is_out_of_date_is_nobodys_concern() -> None:
+    """P-12."""
+    async with bench({"a": version(1, hangs=True, unfit=BROKEN)}) as it:
+        await it.want("a", version(2))
+        it.site.released.set()
+        await it.calm_down()
+        assert states(it, "a") == ["preparing", "loaded"]
+        assert it.status("a").failures == 0
+
+
+# -- one never delays another
+
+
+async def test_a_package_that_hangs_delays_no_other() -> None:
+    """P-12."""
+    async with bench({"a": version(1, hangs=True), "b": version(1)}) as it:
+        assert it.site.versions() == {"b": "1"}
+        await it.want("b", version(2))
+        await it.want("c", version(1))
+        assert it.site.versions() == {"b": "2", "c": "1"}
+        assert it.status("a").state == "preparing"
+        assert not it.reconciler.is_idle
+        it.site.released.set()
+
+
+async def test_only_so_many_are_prepared_at_once() -> None:
+    """Each takes a process: twenty packages do not take twenty."""
+    async with bench({f"p{number:02}": version(1) for number in range(20)}) as it:
+        assert len(it.site.loaded) == 20
+        assert it.site.most == PLACES == 4
+
+
+async def test_a_wish_that_is_gone_before_its_turn_is_not_prepared() -> None:
+    """P-12: one that waits for a place looks again when it has it."""
+    async with bench({f"h{number}": version(1, hangs=True) for number in range(PLACES)}) as it:
+        await it.want("z", version(1))
+        await it.want("z", None)
+        it.site.released.set()
+        await it.calm_down()
+        assert not it.site.count("prepare", "z")
+        assert "z" not in it.site.versions()
+
+
+async def test_what_waits_for_a_place_is_prepared_as_it_is_wanted_then() -> None:
+    """P-12: once, in the newest version, whether that is fit or not; and not at all if that is loaded already."""
+    async with bench({"y": version(1), "z": version(1)}) as it:
+        for number in range(PLACES):
+            await it.want(f"h{number}", version(1, hangs=True))
+        for number in (2, 3):
+            await it.want("z", version(number, unfit=BROKEN))
+        await it.want("y", version(2))
+        await it.want("y", version(1))
+        it.site.released.set()
+        await it.calm_down()
+        assert it.site.count("prepare", "z") == 2
+        assert (it.status("z").state, it.status("z").wanted) == ("failed", "3.0.0")
+        assert it.site.count("prepare", "y") == 1
+
+
+# -- failures
+
+
+async def test_what_is_wrong_in_itself_is_told_and_not_tried_again() -> None:
+    """P-10, P-12: with file and line, and the last good version stays."""
+    async with bench({"a": version(1)}) as it:
+        await it.want("a", version(2, unfit=BROKEN))
+        status = it.status("a")
+        assert (status.state, status.version, status.wanted) == ("failed", "1.0.0", "2.0.0")
+        assert status.problems == BROKEN.problems
+        assert "market.py:3" in status.reason
+        assert status.again_at is None
+        await it.advance(86_400)
+        assert it.site.versions() == {"a": "1"}
+        assert it.site.count("prepare", "a") == 2
+
+
+async def test_a_new_save_is_tried_at_once() -> None:
+    """P-12: back-off is about one version."""
+    away = StoreError("away")
+    async with bench({"a": version(1, unfit=away)}) as it:
+        await it.advance(20)
+        assert it.status("a").failures == 5
+        await it.want("a", version(2, unfit=away))
+        assert it.status("a").failures == 1
+        await it.want("a", version(3))
+        assert it.site.versions() == {"a": "3"}
+        assert it.status("a").failures == 0
+        assert it.status("a").reason == ""
+
+
+async def test_back_to_the_loaded_version_is_no_failure() -> None:
+    """P-10: whoever takes a bad change back sees the package as loaded."""
+    async with bench({"a": version(1)}) as it:
+        await it.want("a", version(2, unfit=BROKEN))
+        await it.want("a", version(1))
+        assert it.status("a").state == "loaded"
+        assert it.site.count("install", "a") == 1
+        await it.want("a", version(2, unfit=BROKEN))
+        assert it.status("a").failures == 1
+        assert it.site.count("prepare", "a") == 3
+
+
+@pytest.mark.parametrize("error", [OperationError("no process"), StoreError("away"), OSError("disk full"), KeyError(1)])
+async def test_other_failures_are_tried_again_after_growing_delays(error: Exception) -> None:
+    """P-12: 1, 2, 4 ... 60 seconds."""
+    async with bench({"a": version(1, unfit=error), "b": version(1)}) as it:
+        tries = [it.clock.monotonic()]
+        for _ in range(8):
+            again_at = it.status("a").again_at
+            assert again_at is not None
+            await it.advance((again_at - it.clock.now()) / timedelta(seconds=1))
+            tries.append(it.clock.monotonic())
+        assert tries == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+        assert it.site.count("prepare", "a") == it.status("a").failures == 9
+        assert it.site.versions() == {"b": "1"}
+
+
+async def test_a_store_that_comes_back_is_enough() -> None:
+    """P-12: what was prepared belongs to the site, so it is prepared anew."""
+    async with bench() as it:
+        it.site.store_failures = 3
+        await it.want("a", version(1))
+        await it.advance(7)
+        assert it.site.versions() == {"a": "1"}
+        assert it.site.count("install", "a") == 4
+        assert len(it.site.prepared) == 1
+
+
+async def test_a_package_that_cannot_be_read_is_told_of() -> None:
+    """P-10: a manifest that is damaged; and P-12: a file that is missing for a moment comes again by itself."""
+    gone = RequestError("there is no file", code="no_file", status=404)
+    async with bench({"a": Parcel(version="", digest="1", unreadable=BROKEN), "b": version(1, unreadable=gone)}) as it:
+        assert it.status("a").state == it.status("b").state == "failed"
+        assert it.status("a").again_at is None
+        assert it.status("b").again_at is not None
+
+
+async def test_a_retry_forgets_what_was_wrong() -> None:
+    """An operator may know better: a key is trusted now, a requirement is installed."""
+    async with bench({"a": version(1, unfit=BROKEN)}) as it:
+        it.source.parcels[key("a")] = version(1)
+        it.source.ring()
+        await it.calm_down()
+        assert it.status("a").state == "failed"
+        it.reconciler.retry(key("a"))
+        await it.calm_down()
+        assert it.site.versions() == {"a": "1"}
+
+
+async def test_a_retry_of_an_unknown_package_is_refused() -> None:
+    """With the name that was meant."""
+    async with bench({"market": version(1)}) as it:
+        with pytest.raises(RequestError, match="did you mean 'market'") as caught:
+            it.reconciler.retry(key("markt"))
+        assert caught.value.code == "unknown_package"
+
+
+async def test_a_listener_that_fails_keeps_nothing_from_its_place(caplog: pytest.LogCaptureFixture) -> None:
+    """What prints is not what loads."""
+
+    def listener(_: PackageStatus) -> None:
+        raise BrokenPipeError
+
+    made = Bench(told=listener)
+    made.source.want("a", version(1))
+    await made.start()
+    assert made.site.versions() == {"a": "1"}
+    await made.stop()
+    assert "a listener failed" in caplog.text
+
+
+# -- the source
+
+
+async def test_a_source_that_fails_takes_nothing_away(caplog: pytest.LogCaptureFixture) -> None:
+    """P-12: told once, asked less and less often, and everything loaded stays."""
+    async with bench({"a": version(1)}) as it:
+        it.source.error = OSError("no such folder")
+        await it.want("a", None)
+        assert "no such folder" in it.reconciler.trouble
+        looks = it.source.looks
+        await it.advance(31)
+        assert it.source.looks == looks + 5
+        assert it.site.versions() == {"a": "1"}
+        assert it.status("a").state == "loaded"
+        it.source.error = None
+        await it.advance(32)
+        assert not it.site.loaded
+        assert it.reconciler.trouble == ""
+        looks = it.source.looks
+        it.source.error = OSError("no such folder")
+        it.source.ring()
+        await it.advance(1)
+        assert it.source.looks == looks + 2, "the delays begin anew"
+    told = [one.getMessage() for one in caplog.records if one.getMessage() == events.PACKAGE_SOURCE_FAILED]
+    assert len(told) == 2
+    assert events.PACKAGE_SOURCE_RECOVERED in caplog.text
+
+
+async def test_packages_are_cared_for_while_the_source_is_away() -> None:
+    """P-12: what was wanted last is still tried."""
+    async with bench({"a": version(1, unfit=BROKEN)}) as it:
+        it.site.store_failures = 2
+        await it.want("b", version(1))
+        it.source.error = StoreError("away")
+        it.source.ring()
+        await it.advance(5)
+        assert it.site.versions() == {"b": "1"}
+
+
+async def test_a_source_that_cannot_tell_of_changes_is_asked_all_the_same() -> None:
+    """P-12."""
+    made = Bench()
+
+    async def changed() -> None:
+        raise OSError("too many watches")
+
+    made.source.changed = changed  # type: ignore[method-assign]
+    await made.start()
+    made.source.want("a", version(1))
+    made.source._news.clear()
+    await made.advance(60)
+    assert made.site.versions() == {"a": "1"}
+    assert made.source.looks < 20
+    await made.stop()
+
+
+async def test_a_look_asks_the_source_now() -> None:
+    """For whoever knows that something has changed."""
+    async with bench() as it:
+        it.source.parcels[key("a")] = version(1)
+        it.reconciler.look()
+        await it.calm_down()
+        assert it.site.versions() == {"a": "1"}
+
+
+# -- beginning and end
+
+
+async def test_settled_means_that_everything_was_tried() -> None:
+    """For `tidemill dev`, which sums up then: also what failed, what waits, and what others made possible."""
+    made = Bench()
+    made.site.lag.update(a=5, b=5)
+    made.source.want("a", version(1, needs=MARKET))
+    made.source.want("b", version(1, brings=MARKET, hangs=True))
+    made.source.want("c", version(1, unfit=BROKEN))
+    made.source.want("d", version(1, needs=frozenset(["other"])))
+    async with asyncio.TaskGroup() as group:
+        summary = group.create_task(sum_up(made), name="test: sum up")
+        await made.start()
+        assert not summary.done()
+        made.site.released.set()
+    assert summary.result() == {"a": "loaded", "b": "loaded", "c": "failed", "d": "waiting"}
+    await made.stop()
+
+
+async def sum_up(bench: Bench) -> dict[str, str]:
+    """Return the states at the moment when everything is settled."""
+    await bench.reconciler.settled()
+    return {one.name: one.state for one in bench.reconciler.status()}
+
+
+async def test_nothing_wanted_is_settled_at_once() -> None:
+    """And idle; before the first look it is neither."""
+    made = Bench()
+    assert not made.reconciler.is_idle
+    await made.start()
+    async with asyncio.timeout(1):
+        await made.reconciler.settled()
+    assert made.reconciler.is_idle
+    await made.stop()
+
+
+async def test_the_end_leaves_what_is_loaded_and_nothing_else() -> None:
+    """P-12: what hangs is given up, what waits is thrown away, no task is left."""
+    async with bench({"a": version(1), "b": version(1, needs=MARKET), "c": version(1, hangs=True)}) as it:
+        pass
+    assert it.site.versions() == {"a": "1"}
+    assert len(it.site.prepared) == 1
+    assert it.reconciler.is_idle
+
+
+async def test_time_stands_in_the_status() -> None:
+    """Since when, and when again."""
+    async with bench({"a": version(1, unfit=StoreError("away"))}) as it:
+        await it.advance(2)
+        status = it.status("a")
+        start = it.clock.now() - timedelta(seconds=2)
+        assert status.since == start + timedelta(seconds=1)
+        assert status.again_at == start + timedelta(seconds=3)
+        assert (status.failures, status.reason) == (2, "away")
+
+
+async def test_settings_without_delays_do_not_make_it_spin() -> None:
+    """A failing package is tried ten times a second at most."""
+    async with bench(backoff=0.0) as it:
+        await it.want("a", version(1, unfit=StoreError("away")))
+        await it.advance(1)
+        assert 2 <= it.site.count("prepare", "a") <= 11
+
+
+# -- what is written down
+
+
+async def test_what_happens_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Tenant, package, version and reason; a failure again and again is told once."""
+    caplog.set_level(logging.INFO, "tidemill")
+    async with bench({"a": version(1), "b": version(1, needs=MARKET)}) as it:
+        await it.want("a", version(2))
+        await it.want("a", version(3, unfit=StoreError("away")))
+        await it.advance(300)
+        await it.want("a", None)
+    told = [(one.getMessage(), one.package, one.version) for one in caplog.records]  # type: ignore[attr-defined]
+    assert told == [
+        (events.PACKAGE_WAITS, "b", "1.0.0"),
+        (events.PACKAGE_LOADED, "a", "1.0.0"),
+        (events.PACKAGE_RELOADED, "a", "2.0.0"),
+        (events.PACKAGE_FAILED, "a", "3.0.0"),
+        (events.PACKAGE_REMOVED, "a", "2.0.0"),
+    ]
+    assert {one.tenant for one in caplog.records} == {"public"}  # type: ignore[attr-defined]
+    assert [one.reason for one in caplog.records if hasattr(one, "reason")] == ["reactor 'market'", "away"]
+
+
+async def test_a_failure_after_a_success_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A streak ends with what goes well; an error that nobody foresaw is told with its lines."""
+    bug = KeyError("nobody foresaw it")
+    async with bench({"a": version(1, unfit=bug)}) as it:
+        await it.want("a", version(2))
+        await it.want("a", version(3, unfit=bug))
+        await it.advance(10)
+    assert [one.getMessage() for one in caplog.records] == [events.PACKAGE_FAILED] * 2
+    assert caplog.text.count("Traceback") == 2
+
+
+async def test_metrics_count_what_happens() -> None:
+    """Every one of them, and no others."""
+    async with bench({"a": version(1), "b": version(1, needs=MARKET), "c": version(1, unfit=BROKEN)}) as it:
+        await it.want("a", version(2))
+        await it.want("d", version(1))
+        await it.want("d", None)
+        it.source.error = StoreError("away")
+        it.source.ring()
+        await it.calm_down()
+        assert it.figures() == {
+            "packages_waiting": 1,
+            "packages_failed": 1,
+            "package_loads_total": 3,
+            "package_removals_total": 1,
+            "package_failures_total": 1,
+            "package_source_errors_total": 1,
+        }
+        assert {*it.figures(), "packages_loaded"} == set(PACKAGE_METRICS)  # what is loaded others count too

@@ -1,0 +1,217 @@
+"""Any story of wishes, breakages, failures of the store, guards and interventions ends as it was wanted."""
+
+import asyncio
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.service.sites import Bench, Parcel, key
+from tidemill.kernel.errors import DefinitionError, OperationError, RequestError, StoreError
+
+NAMES = ["a", "b", "c", "d", "e"]
+ERRORS = [
+    DefinitionError.of("package", "broken"),
+    RequestError("refused", code="unmet_requirement", status=409),
+    RequestError("refused", code="unknown_key", status=403),
+    OperationError("no process"),
+    StoreError("away"),
+    OSError("disk full"),
+    ZeroDivisionError("a bug"),
+]
+DAY = 86_400.0
+
+names = st.sampled_from(NAMES)
+errors = st.none() | st.sampled_from(ERRORS)
+
+
+class Packages(RuleBasedStateMachine):
+    """A reconciler in a world that changes under its hands.
+
+    A package may bring a reactor with its own name, which others may need, and one that any may bring and only one can.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.saves = 0
+        self.held: set[str] = set()
+
+    @initialize(wanted=st.dictionaries(names, st.booleans(), max_size=3))
+    def begin(self, wanted: dict[str, bool]) -> None:
+        self.runner.run(self._begin(wanted))
+
+    async def _begin(self, wanted: dict[str, bool]) -> None:
+        self.bench = Bench()
+        for name, brings in wanted.items():
+            self.bench.source.want(name, self._parcel(brings=frozenset([name] if brings else [])))
+        await self.bench.start()
+
+    def _parcel(self, **what: object) -> Parcel:
+        self.saves += 1
+        return Parcel(version=f"{self.saves}.0.0", digest=str(self.saves), **what)  # type: ignore[arg-type]
+
+    # -- the source
+
+    @rule(
+        name=names,
+        is_public=st.booleans(),
+        is_greedy=st.booleans(),
+        needs=st.frozensets(names, max_size=2),
+        place=st.sampled_from(["unreadable", "unfit", "misfit"]),
+        error=errors,
+    )
+    def save(
+        self, name: str, is_public: bool, is_greedy: bool, needs: frozenset[str], place: str, error: Exception | None
+    ) -> None:
+        brings = frozenset([name] * is_public + ["shared"] * is_greedy)
+        parcel = self._parcel(brings=brings, needs=needs - {name}, **({place: error} if error else {}))
+        self.bench.source.want(name, parcel)
+
+    @rule(name=names)
+    def save_what_hangs(self, name: str) -> None:
+        self.bench.source.want(name, self._parcel(hangs=True))
+
+    @rule(name=names)
+    def withdraw(self, name: str) -> None:
+        self.bench.source.want(name, None)
+
+    @rule(error=errors)
+    def lose_or_regain_the_source(self, error: Exception | None) -> None:
+        self.bench.source.error = error
+        self.bench.source.ring()
+
+    # -- the site
+
+    @rule(times=st.integers(0, 5))
+    def fail_the_store(self, times: int) -> None:
+        self.bench.site.store_failures = times
+
+    @rule()
+    def let_go_what_hangs(self) -> None:
+        self.bench.site.released.set()
+
+    @rule()
+    def let_it_hang_again(self) -> None:
+        self.bench.site.released.clear()
+
+    @rule(name=names)
+    def load_by_code(self, name: str) -> None:
+        if not self._is_touched(name):
+            self.bench.site.load(name)
+            self.held.add(name)
+            self.bench.reconciler.changed()
+
+    @rule(name=names)
+    def unload_by_code(self, name: str) -> None:
+        """Unload what code has loaded, or what it has not."""
+        if not self._is_touched(name) and not self._users(name):
+            self.bench.site.unload(name)
+            self.held.discard(name)
+            self.bench.reconciler.changed()
+
+    def _is_touched(self, name: str) -> bool:
+        """Whether code would have to wait for its turn, or would break a guard."""
+        return key(name) in self.bench.site.in_work or bool(self._users(name))
+
+    def _users(self, name: str) -> list[str]:
+        return [one.name for one, held in self.bench.site.loaded.items() if name in held.parcel.needs]
+
+    # -- whoever looks on
+
+    @rule(name=names)
+    def retry(self, name: str) -> None:
+        if any(one.name == name for one in self.bench.reconciler.status()):
+            self.bench.reconciler.retry(key(name))
+
+    @rule()
+    def look(self) -> None:
+        self.bench.reconciler.look()
+
+    @rule(turns=st.integers(1, 12))
+    def give_turns(self, turns: int) -> None:
+        async def give() -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+        self.runner.run(give())
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 10.0, 300.0]))
+    def wait(self, seconds: float) -> None:
+        self.runner.run(self.bench.advance(seconds))
+
+    # -- what always holds
+
+    @invariant()
+    def no_key_is_worked_on_twice_at_once(self) -> None:
+        assert not self.bench.site.violations
+
+    @invariant()
+    def nothing_prepared_is_leaked(self) -> None:
+        """At most one per key beside what is loaded: it waits, or is just being installed."""
+        assert len(self.bench.site.prepared) <= len(self.bench.site.loaded) + len(NAMES)
+
+    @invariant()
+    def what_code_holds_is_left_alone(self) -> None:
+        for name in self.held:
+            assert self.bench.site.loaded[key(name)].parcel.digest == ""
+
+    @invariant()
+    def everything_loaded_has_what_it_needs(self) -> None:
+        for held in self.bench.site.loaded.values():
+            assert not self.bench.site.missing("public", held.parcel)
+
+    # -- what holds now and then
+
+    @precondition(lambda self: self.bench.source.error is None)
+    @rule(name=names)
+    def a_good_save_is_loaded_whatever_hangs(self, name: str) -> None:
+        """P-12: unless all places are taken by what hangs, or it is that package itself that hangs."""
+        self.runner.run(self._save_well(name))
+
+    async def _save_well(self, name: str) -> None:
+        site = self.bench.site
+        site.store_failures = 0
+        await self.bench.calm_down()
+        if site.preparing >= 3 or key(name) in site.in_work or name in self.held:
+            return
+        parcel = self._parcel(brings=frozenset([name]) | self._kept(name))
+        await self.bench.want(name, parcel)
+        assert site.versions()[name] == parcel.digest
+
+    def _kept(self, name: str) -> frozenset[str]:
+        held = self.bench.site.loaded.get(key(name))
+        return frozenset() if held is None else held.parcel.brings
+
+    # -- what holds in the end
+
+    def teardown(self) -> None:
+        if hasattr(self, "bench"):
+            self.runner.run(self._make_good())
+        self.runner.close()
+
+    async def _make_good(self) -> None:
+        """P-12: when everything is mended and time passes, what is loaded is what is wanted, and nothing else is."""
+        source, site = self.bench.source, self.bench.site
+        source.error = None
+        site.store_failures = 0
+        site.released.set()
+        for name in self.held:
+            site.unload(name)
+        self.bench.reconciler.changed()
+        before: list[str] = []
+        for name in [one.name for one in sorted(source.parcels)]:
+            source.want(name, self._parcel(brings=frozenset([name]), needs=frozenset(before)))
+            before.append(name)
+        source.ring()
+        await self.bench.advance(DAY)
+        assert site.versions() == {one.name: parcel.digest for one, parcel in sorted(source.parcels.items())}
+        assert site.prepared == set(site.loaded.values())
+        assert {one.state for one in self.bench.reconciler.status()} <= {"loaded"}
+        assert self.bench.reconciler.is_idle
+        await self.bench.stop()
+        assert site.prepared == set(site.loaded.values())
+
+
+TestPackages = Packages.TestCase
+TestPackages.settings = settings(stateful_step_count=40)

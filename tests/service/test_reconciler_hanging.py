@@ -1,0 +1,86 @@
+"""Packages whose preparation does not end: given up when they are saved again, and no burden to others."""
+
+import asyncio
+from datetime import timedelta
+
+from tests.service.sites import bench, states, version
+from tidemill.packages.places import MOMENT
+from tidemill.packages.reconciler import PLACES
+
+
+async def test_a_version_that_is_replaced_while_it_is_prepared_is_given_up_at_once() -> None:
+    """P-12: only the newest wish counts, and nobody waits for the end of an older one, which may never come."""
+    async with bench({"a": version(1, hangs=True)}) as it:
+        since = it.status("a").since
+        await it.advance(3)
+        await it.want("a", version(2, hangs=True))
+        assert it.status("a").since == since + timedelta(seconds=3)
+        await it.want("a", version(3))
+        assert it.site.versions() == {"a": "3"}
+        assert it.site.count("prepare", "a") == 3
+        assert it.site.count("install", "a") == 1
+        assert len(it.site.prepared) == 1
+        assert states(it, "a") == ["preparing", "loaded"]
+        assert "package_failures_total" not in it.figures()
+
+
+async def test_a_version_that_is_given_up_and_wanted_again_is_prepared_again() -> None:
+    """P-12: also if all that happens before what was begun has ended; giving up is no failure."""
+    async with bench({"a": version(1, hangs=True)}) as it:
+        it.site.lag["a"] = 20
+        for number in (2, 1, 2, 1):
+            it.source.want("a", version(number, hangs=True))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await it.want("a", version(1))
+        it.site.released.set()
+        await it.calm_down()
+        assert it.site.versions() == {"a": "1"}
+        assert it.status("a").failures == 0
+        assert len(it.site.prepared) == 1
+
+
+async def test_a_version_that_was_ready_a_moment_before_it_was_replaced_leaves_nothing() -> None:
+    """P-12: whatever the moment."""
+    for turns in range(12):
+        async with bench({"a": version(1, hangs=True)}) as it:
+            it.site.released.set()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await it.want("a", version(2))
+            assert it.site.versions() == {"a": "2"}
+            assert len(it.site.prepared) == 1
+
+
+async def test_a_preparation_that_times_out_by_itself_has_failed() -> None:
+    """Its own timeout is not taken for one that was given up."""
+    async with bench({"a": version(1, unfit=TimeoutError("no answer"))}) as it:
+        assert it.status("a").state == "failed"
+        assert "no answer" in it.status("a").reason
+
+
+async def test_however_many_hang_the_next_is_prepared_a_moment_later() -> None:
+    """P-12: places are for short work; what takes longer than a moment counts no more."""
+    async with bench({f"h{number}": version(1, hangs=True) for number in range(PLACES)}) as it:
+        await it.want("z", version(1))
+        await it.advance(MOMENT - 0.1)
+        assert not it.site.versions()
+        await it.advance(0.1)
+        assert it.site.versions() == {"z": "1"}
+        await it.want("z", version(2))
+        assert it.site.versions() == {"z": "2"}
+
+
+async def test_what_hangs_and_leaves_gives_no_place_twice() -> None:
+    """A place that counts no more is not given back to those that do."""
+    async with bench({f"h{number}": version(1, hangs=True) for number in range(PLACES)}) as it:
+        await it.advance(MOMENT)
+        for number in range(PLACES):
+            await it.want(f"h{number}", version(2))
+        it.site.most = 0
+        for number in range(3 * PLACES):
+            it.source.want(f"p{number:02}", version(1))
+        await it.calm_down()
+        assert len(it.site.loaded) == 4 * PLACES
+        assert it.site.most == PLACES

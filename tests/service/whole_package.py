@@ -1,0 +1,261 @@
+"""A package with something in each of the six steps, what a node has of it, and steps that fail when told to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import Any, Literal, NamedTuple
+
+import tidemill as tm
+from tidemill.kernel.errors import StoreError
+from tidemill.packages.exchange import Exchange
+from tidemill.packages.steps.step import Step
+from tidemill.storage.run_ports import Cursor, RunFilter
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+SCHEDULES = [(flow, key) for flow in ("daily", "older", "newer") for key in ("hourly", "other")]
+PUT_ORDER = (
+    "schedules",
+    "triggers",
+    "reactors",
+    "graphs without a reactor",
+    "graphs of reactors",
+    "workflows",
+)
+
+Verb = Literal["put", "take_back", "retire"]
+Moment = Literal["before", "after"]
+Node = tm.testing.TestNode
+
+# -- the package
+
+
+class Whole(NamedTuple):
+    """A version of the package, and what its code has seen and is to answer."""
+
+    module: ModuleType
+    seen: list[Any]
+    """By the graph of reactor `market`: its version and its inputs."""
+    fires: list[tm.Fire]
+    """What trigger `new_files` is to answer, one at a time."""
+
+
+def whole(version: int = 1, *, rule: str = "1h", sources: tuple[str, ...] = ("a", "b"), name: str = "whole") -> Whole:
+    """Return version 1 or 2 of the package: each has what the other has not, and most they share."""
+    seen: list[Any] = []
+    fires: list[tm.Fire] = []
+    own = "older" if version == 1 else "newer"
+    market = tm.Reactor("market", [source(one) for one in sources])
+    leaves = tm.Reactor(own, [source(f"{own}_source")])
+    shared = [
+        market,
+        spread(market, version, seen),
+        scoring("scoring", version),
+        trigger("new_files", fires),
+        flow("daily", version, ["new_files"], [tm.Every(rule, key="hourly")]),
+    ]
+    only = [
+        leaves,
+        scoring(f"{own}_scoring", version),
+        trigger(f"{own}_files", []),
+        empty(f"{own}_graph", leaves),
+        flow(own, version, [f"{own}_files"], [tm.Every("1h", key="hourly"), tm.Every("2h", key="other")]),
+    ]
+    return Whole(module(name, *shared, *only), seen, fires)
+
+
+def module(name: str, *definitions: Any) -> ModuleType:
+    """Return a module that holds these."""
+    made = ModuleType(name)
+    for number, one in enumerate(definitions):
+        setattr(made, f"definition_{number}", one)
+    return made
+
+
+def source(name: str) -> tm.Accumulator:
+    """Return an accumulator that passes numbers on."""
+
+    def take(event: int) -> int:
+        return event
+
+    take.__name__ = name
+    return tm.passthrough(take)
+
+
+def spread(reactor: tm.Reactor | str, version: int, seen: list[Any], name: str = "spread") -> tm.Graph:
+    """Return a graph of reactor `market` that notes what it sees."""
+    graph = tm.Graph(name, reactor=reactor)
+
+    @graph.node
+    def out(a: int | None, b: int | None) -> None:
+        seen.append((version, a, b))
+
+    return graph
+
+
+def empty(name: str, reactor: tm.Reactor) -> tm.Graph:
+    """Return a graph that looks at nothing."""
+    graph = tm.Graph(name, reactor=reactor)
+
+    @graph.node
+    def out() -> None:
+        return None
+
+    return graph
+
+
+def scoring(name: str, version: int) -> tm.Graph:
+    """Return a graph without a reactor: what workflows call."""
+    graph = tm.Graph(name)
+
+    @graph.node
+    def score(work: int) -> int:
+        return work * 100 + version
+
+    return graph
+
+
+def trigger(name: str, fires: list[tm.Fire]) -> tm.Trigger:
+    """Return a trigger that answers what it finds in a list."""
+
+    async def ask() -> tm.Fire | None:
+        return fires.pop() if fires else None
+
+    ask.__name__ = name
+    return tm.trigger(every="20m")(ask)
+
+
+def flow(name: str, version: int, triggers: list[str], schedules: list[tm.Every]) -> tm.Workflow:
+    """Return a workflow whose first task tells its version, and whose second calls graph `scoring` with that."""
+    made = tm.Workflow(name, schedule=schedules, triggers=triggers)
+
+    @made.task
+    def work() -> int:
+        return version
+
+    made.call("scoring", name="scored")
+    return made
+
+
+# -- what a node has of it
+
+
+async def rows(node: Node) -> dict[tuple[str, str], Cursor]:
+    """Return the rows of the schedules that any version of the package has."""
+    found = {key: await node._run_store.schedules.cursor("public", *key) for key in SCHEDULES}
+    return {key: row for key, row in found.items() if row is not None}
+
+
+async def traces(node: Node) -> dict[str, Any]:
+    """Return everything that a package may leave on a node and in its store."""
+    registry, service = node.registry, node._workflows
+    office = service.office
+    assert office is not None
+    installer = node._packages.installer
+    return {
+        "reactors": {name: registry.reactor("public", name) for name in registry.reactors()},
+        "graphs": {name: registry.graph("public", name) for name in registry.graphs()},
+        "workflows": {name: registry.workflow("public", name) for name in registry.workflows()},
+        "triggers": {name: registry.trigger("public", name) for name in registry.triggers()},
+        "packages": {name: registry.package("public", name) for name in registry.packages()},
+        "accumulators": registry.accumulators(),
+        "endpoints": registry.endpoints(),
+        "running": node._scheduler.names(),
+        "bound": {name: node._scheduler.subscribers("public", name) for name in registry.reactors()},
+        "tasks": tasks_of(node),
+        "workflow tasks": sorted(task.get_name() for task in service._tasks._running),
+        "current": sorted(service.library._current),
+        "watched": sorted(office.scheduler._schedules._watched),
+        "polled": sorted(office.scheduler._pollers._polled),
+        "held": sorted(installer.holdings),
+        "owed": sorted(node._packages.pipeline._debts),
+        "schedules": await rows(node),
+        "paused": await node._run_store.schedules.paused(),
+        "pages": [(one.name, one.phase, one.state) for one in await node._run_store.package_states.all()],
+    }
+
+
+def tasks_of(node: Node) -> list[str]:
+    """Return the names of the tasks that run, but for those that keep checkpoints, whoever needed them first."""
+    running = sorted(task.get_name() for task in node._environment.tasks._running)
+    return [name for name in running if not name.startswith("checkpoints")]
+
+
+async def check_it_works(node: Node, package: Whole, version: int) -> None:
+    """Let everything of a package happen once: a firing, a run by hand, one of the trigger, one of the schedule."""
+    package.seen.clear()
+    await node.push("b", 7)
+    await node.settle()
+    assert [(one, b) for one, _, b in package.seen] == [(version, 7)]
+    run = await node.start("daily")
+    await node.settle()
+    result = await run.state()
+    assert result.outputs == {"work": version, "scored": {"score": 101 * version}}
+    for origin, seconds, fires in (("trigger", 1200, [tm.Fire()]), ("schedule", 3600, [])):
+        before = await runs_of(node, origin)
+        package.fires.extend(fires)
+        await node.advance(seconds)
+        assert await runs_of(node, origin) == before + 1, origin
+
+
+async def runs_of(node: Node, origin: str, workflow: str = "daily") -> int:
+    """Return how many runs of a workflow came of something."""
+    found = await node._run_store.runs.find(RunFilter(tenant="public", workflow=workflow))
+    return sum(run.origin == origin for run in found)
+
+
+# -- steps that fail
+
+
+class Faulty(Step):
+    """A step that does as it is told, or fails: before it has an effect, or after that."""
+
+    def __init__(self, step: Step, walked: list[tuple[str, str]]) -> None:
+        self.title = step.title
+        self.takes_time = step.takes_time
+        self._step = step
+        self._walked = walked
+        self.faults: dict[str, list[Moment]] = {"put": [], "take_back": [], "retire": []}
+        """When to fail, the next times."""
+
+    async def put(self, exchange: Exchange) -> None:
+        await self._go("put", exchange)
+
+    async def take_back(self, exchange: Exchange) -> None:
+        await self._go("take_back", exchange)
+
+    async def retire(self, exchange: Exchange) -> None:
+        await self._go("retire", exchange)
+
+    async def _go(self, verb: str, exchange: Exchange) -> None:
+        fault = self.faults[verb].pop(0) if self.faults[verb] else None
+        if fault != "before":
+            await getattr(self._step, verb)(exchange)
+            self._walked.append((verb, self.title))
+        if fault is not None:
+            raise StoreError(f"{verb} of {self.title} fails on purpose, {fault} its effect")
+
+
+class Walks:
+    """The steps of a node, in their order, and what they did, oldest first."""
+
+    def __init__(self, node: Node) -> None:
+        self.done: list[tuple[str, str]] = []
+        pipeline = node._packages.pipeline
+        self.steps = [Faulty(step, self.done) for step in pipeline.steps]
+        pipeline.steps = tuple(self.steps)
+
+    def fail(self, verb: Verb, step: int, *moments: Moment) -> None:
+        """Let a step, counted from 1, fail the next times."""
+        self.steps[step - 1].faults[verb] = list(moments)
+
+    @contextmanager
+    def over(self) -> Iterator[None]:
+        """See that every fault that was ordered has happened."""
+        yield
+        assert not [one.faults for one in self.steps if any(one.faults.values())]
+
+    def titles(self, verb: Verb) -> list[str]:
+        """Return which steps were taken in a direction, and forget all."""
+        found = [title for one, title in self.done if one == verb]
+        return found

@@ -1,0 +1,174 @@
+"""`tidemill package` and the registry of a store: upload, list, unload, and the keys that count."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.command_line import run
+from tidemill.packages.signature import PublicKey
+
+STORE = "sqlite:///tidemill.db"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A folder with a store, a package and a key."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TIDEMILL_STORE", STORE)
+    assert run(monkeypatch, "db", "upgrade") == 0
+    for command in (["new", "market"], ["key", "alice"]):
+        assert package(monkeypatch, *command) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def package(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run a verb of `tidemill package`."""
+    return run(monkeypatch, "package", *arguments)
+
+
+def set_version(here: Path, version: str) -> None:
+    """Give the package another version."""
+    manifest = here / "market" / "package.toml"
+    lines = [f'version = "{version}"' if one.startswith("version") else one for one in manifest.read_text().split("\n")]
+    manifest.write_text("\n".join(lines))
+
+
+def test_a_package_is_published_listed_and_taken_back(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For people, and for programs; a folder and its archive are the same package."""
+    assert package(monkeypatch, "list") == 0
+    assert capsys.readouterr().out == "no packages; publish one with `tidemill package upload`\n"
+    assert package(monkeypatch, "upload", "market") == 0
+    assert capsys.readouterr().out.startswith("market 0.1.0 is published for tenant 'public', 1,")
+    assert package(monkeypatch, "build", "market") == 0
+    assert package(monkeypatch, "upload", "market-0.1.0.tidemill", "--tenant", "acme", "--store", STORE) == 0
+    capsys.readouterr()
+    for tenant in ("public", "acme"):
+        assert package(monkeypatch, "list", "-o", "json", "--tenant", tenant) == 0
+        (listed,) = json.loads(capsys.readouterr().out)
+        assert (listed["package"], listed["version"]) == ("market", "0.1.0")
+        assert listed["size"] == (here / "market-0.1.0.tidemill").stat().st_size
+        assert len(listed["digest"]) == 64
+    assert package(monkeypatch, "list") == 0
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("package", "market", "0.1.0", listed["digest"][:16]))
+    assert package(monkeypatch, "unload", "market") == 0
+    assert capsys.readouterr().out == "package 'market' is no longer published for tenant 'public'\n"
+    assert package(monkeypatch, "list", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert package(monkeypatch, "list", "-o", "json", "--tenant", "acme") == 0
+    assert len(json.loads(capsys.readouterr().out)) == 1
+
+
+def test_versions_go_forward(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """P-9: no rollback without --allow-downgrade, and a version is one set of files."""
+    assert package(monkeypatch, "upload", "market") == 0
+    assert package(monkeypatch, "upload", "market") == 0
+    with (here / "market" / "market.py").open("a") as file:
+        file.write("# more\n")
+    capsys.readouterr()
+    assert package(monkeypatch, "upload", "market") == 2
+    said = "package 'market' 0.1.0 is published already, with other files; give the new one a new version\n"
+    assert capsys.readouterr().err == said
+    set_version(here, "0.2.0")
+    assert package(monkeypatch, "upload", "market") == 0
+    set_version(here, "0.1.1")
+    capsys.readouterr()
+    assert package(monkeypatch, "upload", "market") == 2
+    assert "0.1.1 is older than 0.2.0, which was published before; --allow-downgrade" in capsys.readouterr().err
+    assert package(monkeypatch, "upload", "market", "--allow-downgrade") == 0
+    assert capsys.readouterr().out.startswith("market 0.1.1 is published")
+
+
+def test_keys_are_trusted_and_no_longer(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """P-9: by tenant; where signatures are required, nothing else is let in."""
+    known = PublicKey.parse((here / "alice.pub").read_text()).id
+    assert package(monkeypatch, "keys") == 0
+    said = "no keys are trusted; trust one with `tidemill package trust`\nsignatures are not required"
+    assert capsys.readouterr().out.startswith(said)
+    monkeypatch.setenv("TIDEMILL_REQUIRE_SIGNATURES", "true")
+    assert package(monkeypatch, "upload", "market") == 1
+    assert capsys.readouterr().err == "market is not signed\n"
+    assert package(monkeypatch, "sign", "market", "--key", "alice.pem") == 0
+    assert package(monkeypatch, "upload", "market") == 1
+    assert "which is not trusted; trusted: none" in capsys.readouterr().err
+    assert package(monkeypatch, "trust", "alice.pub") == 0
+    assert capsys.readouterr().out == f"key 'alice' ({known}) is trusted for tenant 'public'\n"
+    assert package(monkeypatch, "upload", "market") == 0
+    assert package(monkeypatch, "upload", "market", "--tenant", "acme") == 1
+    capsys.readouterr()
+    assert package(monkeypatch, "keys", "-o", "json") == 0
+    (key,) = json.loads(capsys.readouterr().out)
+    assert (key["id"], key["name"], key["for"]) == (known, "alice", "public")
+    assert package(monkeypatch, "untrust", known[:6]) == 0
+    assert capsys.readouterr().out == f"key 'alice' ({known}) is no longer trusted for tenant 'public'\n"
+    assert package(monkeypatch, "untrust", known) == 2
+    assert f"tenant 'public' trusts no key '{known}'" in capsys.readouterr().err
+
+
+def test_keys_of_a_file_count_for_every_tenant(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file that the settings name."""
+    monkeypatch.setenv("TIDEMILL_REQUIRE_SIGNATURES", "yes")
+    monkeypatch.setenv("TIDEMILL_TRUSTED_KEYS", "alice.pub")
+    assert package(monkeypatch, "sign", "market", "--key", "alice.pem") == 0
+    assert package(monkeypatch, "upload", "market", "--tenant", "acme") == 0
+    capsys.readouterr()
+    assert package(monkeypatch, "keys", "--tenant", "acme") == 0
+    printed = capsys.readouterr().out
+    assert "every tenant" in printed
+    assert printed.endswith("signatures are required (TIDEMILL_REQUIRE_SIGNATURES)\n")
+    monkeypatch.setenv("TIDEMILL_TRUSTED_KEYS", "nowhere.pub")
+    assert package(monkeypatch, "upload", "market") == 2
+    assert capsys.readouterr().err == "there is no file nowhere.pub\n"
+
+
+def test_a_signature_of_other_files_is_told(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where signatures are not required: its nodes would refuse it as soon as they trust the key."""
+    assert package(monkeypatch, "sign", "market", "--key", "alice.pem") == 0
+    set_version(here, "0.2.0")
+    assert package(monkeypatch, "upload", "market") == 1
+    assert "'package.toml' changed since it was signed: sign it again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["upload", "nowhere"], 2, "there is no file nowhere"),
+        (["upload", "market", "--store", "sqlite:///none.db"], 2, "there is no file none.db"),
+        (["upload", "market", "--store", "memory:"], 2, "a store in memory ends with its process"),
+        (["upload", "bad.tidemill"], 1, "bad.tidemill: it is not a zip file"),
+        (["list", "--store", "sqlite:///none.db"], 2, "there is no file none.db"),
+        (["unload", "markt"], 2, "no package 'markt' is published for tenant 'public' (did you mean 'market'?)"),
+        (["trust", "none.pub"], 2, "there is no file none.pub"),
+        (["trust", "bad.tidemill"], 2, "is not a public key: it is one line"),
+        (["trust", "empty.pub"], 2, "empty.pub holds no public key"),
+        (["untrust", ""], 2, "tenant 'public' trusts no key ''"),
+    ],
+)
+def test_a_mistake_ends_with_one_clear_line(
+    here: Path,
+    arguments: list[str],
+    code: int,
+    complaint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """1 for a package that is bad, 2 if nothing was done for another reason."""
+    (here / "bad.tidemill").write_text("no archive")
+    (here / "empty.pub").write_text("# nothing\n")
+    assert package(monkeypatch, "upload", "market") == 0
+    capsys.readouterr()
+    assert package(monkeypatch, *arguments) == code
+    out, err = capsys.readouterr()
+    assert complaint in err
+    assert "Traceback" not in err
+    assert out == ""

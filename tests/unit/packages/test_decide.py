@@ -1,0 +1,113 @@
+"""What is to be done with a package, for everything that can be known of it."""
+
+from itertools import product
+from math import inf
+
+import pytest
+
+from tidemill.kernel.errors import DefinitionError, OperationError, RequestError, StoreError
+from tidemill.packages.decision import Hope, Step, Trouble, View, decide, hope_after
+
+NOW = 100.0
+
+
+def trouble(digest: str | None, again_at: float) -> Trouble:
+    return Trouble(digest=digest, reason="broken", again_at=again_at)
+
+
+@pytest.mark.parametrize(
+    ("view", "step"),
+    [
+        (View(), Step.FORGET),
+        (View(is_held=True), Step.FORGET),
+        (View(trouble=trouble(None, inf)), Step.FORGET),
+        (View(wanted="1"), Step.PREPARE),
+        (View(wanted="1", is_held=True), Step.YIELD),
+        (View(wanted="1", ready="1", is_held=True), Step.YIELD),
+        (View(wanted="1", loaded="1"), Step.REST),
+        (View(wanted="1", loaded="1", trouble=trouble("1", inf)), Step.REST),
+        (View(wanted="2", loaded="1"), Step.PREPARE),
+        (View(wanted="2", loaded="1", ready="1"), Step.PREPARE),
+        (View(wanted="2", ready="2"), Step.INSTALL),
+        (View(wanted="2", loaded="1", ready="2"), Step.INSTALL),
+        (View(wanted="2", loaded="1", ready="2", missing=("reactor 'market'",)), Step.WAIT),
+        (View(loaded="1"), Step.REMOVE),
+    ],
+)
+def test_wanted_and_loaded_decide(view: View, step: Step) -> None:
+    """P-12: the step follows from what is wanted and what there is."""
+    assert decide(view, NOW) is step
+
+
+@pytest.mark.parametrize("again_at", [NOW + 1, inf])
+def test_what_has_failed_is_left_alone_until_its_time(again_at: float) -> None:
+    """P-12: back-off, of loading and of removing alike."""
+    assert decide(View(wanted="2", loaded="1", trouble=trouble("2", again_at)), NOW) is Step.BACK_OFF
+    assert decide(View(loaded="1", trouble=trouble(None, again_at)), NOW) is Step.BACK_OFF
+
+
+def test_what_has_failed_is_tried_again_when_its_time_has_come() -> None:
+    """P-12: the moment itself is in time."""
+    assert decide(View(wanted="2", trouble=trouble("2", NOW)), NOW) is Step.PREPARE
+    assert decide(View(wanted="2", ready="2", trouble=trouble("2", NOW)), NOW) is Step.INSTALL
+    assert decide(View(loaded="1", trouble=trouble(None, NOW)), NOW) is Step.REMOVE
+
+
+def test_a_failure_says_nothing_about_another_wish() -> None:
+    """P-12: a new save is tried at once, and so is a removal, and a wish after a removal that failed."""
+    assert decide(View(wanted="3", loaded="1", trouble=trouble("2", inf)), NOW) is Step.PREPARE
+    assert decide(View(loaded="1", trouble=trouble("2", inf)), NOW) is Step.REMOVE
+    assert decide(View(wanted="2", loaded="1", trouble=trouble(None, inf)), NOW) is Step.PREPARE
+
+
+def test_whatever_is_known_a_step_is_possible() -> None:
+    """P-4, P-12: nothing of others is touched, only what is ready is installed, only what is loaded is removed."""
+    digests = (None, "1", "2")
+    troubles = (None, *(trouble(digest, at) for digest in digests for at in (NOW, inf)))
+    missing: tuple[tuple[str, ...], ...] = ((), ("reactor 'market'",))
+    for wanted, loaded, ready, lack, held, known in product(digests, digests, digests, missing, (0, 1), troubles):
+        if held and loaded is not None:
+            continue  # a key is held by one
+        view = View(
+            wanted=wanted, loaded=loaded, ready=ready, missing=lack if ready else (), is_held=bool(held), trouble=known
+        )
+        step = decide(view, NOW)
+        if step in (Step.PREPARE, Step.INSTALL, Step.REMOVE):
+            assert not held
+            assert wanted != loaded
+        assert (step is Step.REMOVE) <= (wanted is None and loaded is not None)
+        assert (step is Step.INSTALL) <= (ready == wanted is not None and not view.missing)
+        assert (step is Step.WAIT) <= bool(view.missing)
+        assert (step is Step.FORGET) == (wanted is None and loaded is None)
+        assert (step is Step.REST) == (wanted is not None and wanted == loaded)
+        assert (step is Step.BACK_OFF) <= (known is not None and known.again_at > NOW and known.digest == wanted)
+
+
+def refusal(code: str) -> RequestError:
+    return RequestError("refused", code=code, status=409)
+
+
+@pytest.mark.parametrize(
+    ("error", "step", "time", "others"),
+    [
+        (DefinitionError.of("package", "no such task"), Step.PREPARE, False, False),
+        (refusal("unmet_requirement"), Step.PREPARE, False, False),
+        (refusal("invalid_signature"), Step.PREPARE, False, False),
+        (refusal("unknown_key"), Step.PREPARE, True, False),
+        (refusal("no_file"), Step.PREPARE, True, False),
+        (refusal("name_taken"), Step.PREPARE, True, True),
+        (refusal("name_taken"), Step.INSTALL, True, True),
+        (refusal("reactor_in_use"), Step.INSTALL, True, True),
+        (refusal("reactor_in_use"), Step.REMOVE, True, True),
+        (DefinitionError.of("graph", "no accumulator 'mid'"), Step.INSTALL, False, True),
+        (DefinitionError.of("graph", "anything"), Step.REMOVE, True, True),
+        (OperationError("no more processes"), Step.PREPARE, True, False),
+        (StoreError("away"), Step.INSTALL, True, False),
+        (StoreError("away"), Step.REMOVE, True, False),
+        (OSError("disk full"), Step.PREPARE, True, False),
+        (ZeroDivisionError(), Step.INSTALL, True, False),
+    ],
+)
+def test_what_may_help_follows_from_the_error(error: Exception, step: Step, *, time: bool, others: bool) -> None:
+    """P-12: what is wrong in itself is not tried again; everything else is, by time or by its neighbours."""
+    assert hope_after(error, step) == Hope(time=time, others=others)

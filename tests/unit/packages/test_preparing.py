@@ -1,0 +1,388 @@
+"""Packages made ready beside what runs: whole, or not at all (P-2, P-6, P-7, P-9, W-19)."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.contract.executor_bench import Bench, bench_of, until
+from tests.unit.packages.parcels import folder_of, listing
+from tidemill.kernel.clock import SystemClock
+from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
+from tidemill.packages.archive import Contents, parse_archive, read_folder
+from tidemill.packages.container import pack
+from tidemill.packages.preparing import Prepared, Workshop
+from tidemill.packages.probe import ProbeError, ProbeLimits
+from tidemill.packages.signature import generate_key, sign
+from tidemill.packages.snapshots import LOCK, PREFIX, Snapshots, sweep
+from tidemill.packages.trust import Trust
+from tidemill.workflows.endings import Failed
+from tidemill.workflows.settings import TaskSettings
+from tidemill.workflows.workflow import Workflow
+
+MANIFEST = """\
+[package]
+name = "shop"
+version = "1.2.0"
+modules = ["shop", "shop.flows"]
+
+[reactors.till]
+shared = true
+"""
+SETTINGS = """
+[tasks."daily.count"]
+retries = 5
+timeout = "10m"
+queue = "big"
+executor = "subprocess"
+"""
+SHOP = """\
+import tidemill as tm
+from shop.model import Order
+
+@tm.passthrough
+def orders(event: Order) -> Order:
+    return event
+
+till = tm.Reactor("till", [orders])
+totals = tm.Graph("totals")
+
+@totals.node
+def total(count: int) -> int:
+    return count * 2
+"""
+FLOWS = """\
+from pathlib import Path
+import tidemill as tm
+from shop.model import Order
+
+daily = tm.Workflow("daily")
+
+@daily.task(retry=tm.Retry(1, delay="7s", on=(KeyError,)))
+def count() -> int:
+    from shop import late
+    return late.number() + len((Path(__file__).parent / "data" / "prices.csv").read_text())
+
+daily.call("totals")
+
+@daily.task
+def fail() -> list[Order] | int:
+    raise LookupError(Order.__module__)
+"""
+FILES = {
+    "package.toml": MANIFEST,
+    "shop/__init__.py": SHOP,
+    "shop/flows.py": FLOWS,
+    "shop/model.py": "import tidemill as tm\nclass Order(tm.Boundary):\n    pence: int\n",
+    "shop/late.py": "def number() -> int:\n    return 1\n",
+    "shop/data/prices.csv": "a,b\n",
+}
+
+
+def encoded(files: Mapping[str, str]) -> dict[str, bytes]:
+    """Return files as they are stored."""
+    return {name: text.encode() for name, text in files.items()}
+
+
+def archive_of(files: Mapping[str, str]) -> Contents:
+    """Return a package as it comes from a registry."""
+    return parse_archive(pack(encoded(files)), "shop-1.2.0.tidemill")
+
+
+def small(code: str, manifest: str = "") -> Contents:
+    """Return a package of one module."""
+    return archive_of({"package.toml": f'[package]\nname = "shop"\nversion = "1.0.0"\n{manifest}', "shop.py": code})
+
+
+@pytest.fixture
+async def workshop(tmp_path: Path) -> AsyncIterator[Workshop]:
+    """A workshop with a place of its own, which leaves nothing when it is closed."""
+    before = set(sys.modules)
+    made = Workshop(tmp_path / "copies", Trust(), SystemClock(), ProbeLimits(wall=30.0))
+    yield made
+    await made.close()
+    assert listing(tmp_path / "copies") == []
+    assert [name for name in set(sys.modules) - before if "@" in name] == []
+
+
+def copies(tmp_path: Path) -> list[str]:
+    """Return the copies that there are, by the names of their folders."""
+    return sorted(one.name for one in (tmp_path / "copies").glob(f"{PREFIX}*/*") if one.name != LOCK)
+
+
+async def test_a_package_is_made_ready_as_its_manifest_says(workshop: Workshop, tmp_path: Path) -> None:
+    """P-1, P-6: its definitions, the settings of its tasks, what it shares, and what the probe has seen."""
+    folder = folder_of(tmp_path / "author", encoded({**FILES, "package.toml": MANIFEST + SETTINGS}))
+    contents = read_folder(folder)
+    prepared = await workshop.prepare(contents, "acme")
+    package = prepared.package
+    assert (package.name, package.version, package.digest) == ("shop", "1.2.0", contents.digest)
+    assert (prepared.digest, prepared.manifest) == (contents.digest, contents.manifest)
+    assert contents.digest == parse_archive(contents.packed(), "elsewhere").digest
+    assert package.shared == {"till"}
+    assert [one.name for one in (*package.reactors, *package.graphs, *package.workflows)] == ["till", "totals", "daily"]
+    assert [one.name for one in prepared.metadata.workflows[0].tasks] == ["count", "totals", "fail"]
+    task = package.workflows[0].tasks[0]
+    assert (task.timeout, task.queue, task.executor) == (600.0, "big", "subprocess")
+    assert task.retry is not None
+    assert (task.retry.times, task.retry.delay, task.retry.on) == (5, 7.0, (KeyError,))
+    assert package.workflows[0].location.file == str(folder / "shop" / "flows.py")
+    for path in folder.rglob("*.*"):
+        path.unlink()  # the author's files may go, and the copy stays
+    assert task.function.call() == 1 + 4
+    assert copies(tmp_path) == ["shop-1"]
+    prepared.discard()
+    prepared.discard()
+    assert copies(tmp_path) == []
+    with pytest.raises(ImportError, match="it was unloaded"):
+        task.function.call()
+
+
+def versions_of(prepared: Prepared) -> dict[str, str]:
+    """Return the versions of its workflows, as they will be run."""
+    graphs = {one.name: one for one in prepared.package.graphs}
+    return {one.name: one.bound(graphs.get).wired().spec.version for one in prepared.package.workflows}
+
+
+async def test_the_same_code_has_the_same_version_wherever_it_is_loaded(workshop: Workshop, tmp_path: Path) -> None:
+    """W-19: in another namespace, from a folder or an archive; other settings or other code make another version."""
+    changed = {**FILES, "shop/flows.py": FLOWS.replace("late.number() +", "late.number() -")}
+    wanted = [
+        archive_of(FILES),
+        read_folder(folder_of(tmp_path / "author", encoded(FILES))),
+        archive_of({**FILES, "package.toml": MANIFEST + SETTINGS}),
+        archive_of({**FILES, "package.toml": MANIFEST + SETTINGS.replace("5", "6")}),
+        archive_of(changed),
+    ]
+    prepared = await asyncio.gather(*(workshop.prepare(one, "acme") for one in wanted))
+    first, again, *others = (versions_of(one)["daily"] for one in prepared)
+    assert first == again
+    assert len({first, *others}) == 4
+    assert len(copies(tmp_path)) == 5
+    assert prepared[0].package.workflows[0] is not prepared[1].package.workflows[0]
+    for one in prepared:
+        one.discard()
+
+
+def test_settings_leave_what_was_declared_as_it_is() -> None:
+    """A copy is configured; what is not set stays; settings of other workflows are no error, unknown tasks are."""
+    flow = Workflow("a.flow")
+
+    @flow.task(pool="db", priority=3)
+    def one() -> int:
+        return 1
+
+    changed = flow.configured({"a.flow.one": TaskSettings(retries=2, pool="big"), "other.two": TaskSettings(retries=1)})
+    assert (changed.tasks[0].pool, changed.tasks[0].priority, flow.tasks[0].pool) == ("big", 3, "db")
+    assert (changed.wired().spec.tasks[0].tries, flow.wired().spec.tasks[0].tries) == (3, 1)
+    assert changed.declared is flow
+    assert flow.configured({}) is flow
+    with pytest.raises(DefinitionError, match=r"no such task \(did you mean 'one'\?\)"):
+        flow.configured({"a.flow.on": TaskSettings(retries=2)})
+
+
+# -- what is refused
+
+
+async def refused(workshop: Workshop, contents: Contents, tmp_path: Path) -> Exception:
+    """Return why a package was not made ready, and see that nothing of it is left."""
+    threads = threading.active_count()
+    with pytest.raises((DefinitionError, RequestError, OperationError)) as raised:
+        await workshop.prepare(contents, "acme")
+    assert copies(tmp_path) == []
+    assert [name for name in sys.modules if name.startswith("shop@")] == []
+    assert threading.active_count() <= threads + 2  # those of the loop's pool
+    return raised.value
+
+
+async def test_what_is_not_fit_leaves_nothing(workshop: Workshop, tmp_path: Path) -> None:
+    """P-2, P-7, P-10: problems are told with file and line of the package."""
+    error = await refused(workshop, small("import tidemill as tm\n1 / 0\n"), tmp_path)
+    assert isinstance(error, ProbeError)
+    assert str(error.problems[0]) == "shop.py:2: importing 'shop' failed: ZeroDivisionError: division by zero"
+    error = await refused(workshop, small("", 'requires-python = ">=4"\n'), tmp_path)
+    assert isinstance(error, RequestError)
+    assert error.code == "unmet_requirement"
+    code = "import tidemill as tm\nflow = tm.Workflow('flow')\n@flow.task\ndef one(): ...\n"
+    error = await refused(workshop, small(code, '[tasks."flow.on"]\nretries = 1\n'), tmp_path)
+    assert isinstance(error, ProbeError)
+    assert "did you mean 'flow.one'?" in str(error)
+
+
+async def test_what_differs_the_second_time_is_refused(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-7: the steps of loading go by what the probe has seen."""
+    monkeypatch.setenv("SHOP_FLOW", "other")
+    code = (
+        "import os\nimport tidemill as tm\nflow = tm.Workflow(os.environ.get('SHOP_FLOW', 'flow'))\n"
+        "@flow.task\ndef one(): ...\n"
+    )
+    error = await refused(workshop, small(code), tmp_path)
+    assert "its workflows are others than when it was tried a moment ago: 'flow', 'other'" in str(error)
+    code = "import os, sys\nimport tidemill as tm\nif 'SHOP_FLOW' in os.environ: sys.exit(3)\ng = tm.Graph('g')\n"
+    code += "@g.node\ndef n(x: int): return x\n"
+    error = await refused(workshop, small(code), tmp_path)
+    assert str(error).startswith("package 'shop': shop.py:3: importing 'shop' failed: it ended the program, with")
+
+
+async def test_signatures_are_checked_before_anything_is_run(tmp_path: Path) -> None:
+    """P-9: nothing is even copied."""
+    key = generate_key("alice")
+    workshop = Workshop(tmp_path / "copies", Trust(file_keys=[key.public], required=True), SystemClock())
+    with pytest.raises(RequestError, match="not signed"):
+        await workshop.prepare(archive_of(FILES), "acme")
+    assert not (tmp_path / "copies").exists()
+    (await workshop.prepare(sign(archive_of(FILES), key), "acme")).discard()
+    await workshop.close()
+
+
+class Gate(ModuleType):
+    """Where an import waits until it is let go; there is none in the process of the probe."""
+
+    def __init__(self) -> None:
+        super().__init__("tidemill_test_gate")
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def stand(self) -> None:
+        """Wait."""
+        self.reached.set()
+        self.opened.wait()
+
+
+@pytest.mark.parametrize("place", ["probe", "import"])
+async def test_whoever_gives_up_leaves_nothing(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """P-2: in the probe, and in the import that follows, which nobody can stop: it clears up when it ends."""
+    gate = Gate()
+    waiting = "while gate is None: pass" if place == "probe" else "gate and gate.stand()"
+    code = f"import sys\ngate = sys.modules.get('tidemill_test_gate')\n{waiting}\n"
+    code += "import tidemill as tm\nflow = tm.Workflow('flow')\n@flow.task\ndef one(): ...\n"
+    monkeypatch.setitem(sys.modules, "tidemill_test_gate", gate)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(workshop.prepare(small(code), "acme"), name="prepare")
+        await until(lambda: gate.reached.is_set() if place == "import" else copies(tmp_path))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    gate.opened.set()
+    await until(lambda: not copies(tmp_path) and not any(name.startswith("shop@") for name in tuple(sys.modules)))
+
+
+# -- in a process of its own
+
+
+async def test_a_task_of_a_package_runs_in_a_process_of_its_own(workshop: Workshop, tmp_path: Path) -> None:
+    """W-19: from the copy, with all settings, whatever became of the author's folder; old versions too."""
+    folder = folder_of(tmp_path / "author", encoded({**FILES, "package.toml": MANIFEST + SETTINGS}))
+    first = await workshop.prepare(read_folder(folder), "acme")
+    (folder / "shop" / "late.py").write_text("def number() -> int:\n    return 10\n", encoding="utf-8")
+    second = await workshop.prepare(read_folder(folder), "acme")
+    assert versions_of(first) == versions_of(second)  # only what is called by the task has changed
+    for path in folder.rglob("*.*"):
+        path.unlink()
+    async with bench_of("subprocess", tmp_path) as bench:
+        for prepared, found in ((first, 5), (second, 14), (first, 5)):
+            put(bench, prepared)
+            assert await bench.value("count", workflow="daily", params={}) == found
+        failure = await bench.run("fail", workflow="daily", params={})
+        assert isinstance(failure, Failed)
+        assert failure.error.message == "shop.model"
+        assert f'File "{folder}/shop/flows.py", line 16, in fail' in failure.error.traceback
+        assert "raise LookupError(Order.__module__)" in failure.error.traceback
+        second.discard()
+        third = await workshop.prepare(archive_of(FILES), "acme")
+        put(bench, third)
+        assert await bench.value("count", workflow="daily", params={}) == 5
+        await until(lambda: len(servers()) == 1)  # those of what is loaded no more go
+    first.discard()
+    third.discard()
+
+
+async def test_a_graph_of_another_package_is_not_there_in_another_process(workshop: Workshop, tmp_path: Path) -> None:
+    prepared = await workshop.prepare(small(FLOWS.replace("from shop.model import Order", "Order = int")), "acme")
+    other = await workshop.prepare(archive_of(FILES), "acme")
+    async with bench_of("subprocess", tmp_path) as bench:
+        put(bench, prepared, other)
+        with pytest.raises(OperationError, match="task 'totals' calls graph 'totals' of another package"):
+            await bench.executor.submit(bench.order("count", workflow="daily", params={}))
+    prepared.discard()
+    other.discard()
+
+
+def put(bench: Bench, prepared: Prepared, other: Prepared | None = None) -> None:
+    """Let an executor run the workflow of a package, which may call graphs of another."""
+    graphs = {one.name: one for one in (other or prepared).package.graphs}
+    (daily,) = prepared.package.workflows
+    bench.workflows["daily"] = daily.bound(graphs.get)
+
+
+def servers() -> list[int]:
+    """Return the fork servers of this process."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                parent = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1]
+                if (
+                    int(parent) == os.getpid()
+                    and b"executors.forkserver" in Path("/proc", name, "cmdline").read_bytes()
+                ):
+                    found.append(int(name))
+            except OSError:
+                continue
+    return found
+
+
+# -- copies
+
+
+HOLDER = """\
+import sys
+from pathlib import Path
+from tidemill.packages.snapshots import Snapshots
+held = Snapshots(Path(sys.argv[1]))
+held.write(held.reserve("shop"), {"shop.py": b""})
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_copies_of_a_process_that_was_killed_are_swept(tmp_path: Path) -> None:
+    """P-2: by the next that comes by; what belongs to one that lives, and what is no folder of ours, stays."""
+    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path)
+    (tmp_path / f"{PREFIX}file").write_text("x", encoding="utf-8")
+    (tmp_path / f"{PREFIX}new").mkdir()  # somebody is about to lock it
+    arguments = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        mine = Snapshots(tmp_path)
+        mine.write(mine.reserve("shop"), {"shop.py": b"x"})
+        assert len(list(tmp_path.glob(f"{PREFIX}*/shop-1/shop.py"))) == 2
+        sweep(tmp_path)
+        assert len(list(tmp_path.glob(f"{PREFIX}*/shop-1/shop.py"))) == 2
+        process.kill()
+    sweep(tmp_path)
+    assert [one.read_bytes() for one in tmp_path.glob(f"{PREFIX}*/shop-1/shop.py")] == [b"x"]
+    mine.close()
+    assert listing(tmp_path) == [f"{PREFIX}file", f"{PREFIX}link", f"{PREFIX}new"]
+
+
+def test_copies_that_cannot_be_written_are_the_operators_business(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(OperationError, match="packages cannot be copied into"):
+        Snapshots(tmp_path / "file").reserve("shop")
+    held = Snapshots(tmp_path)
+    folder = held.reserve("shop")
+    folder.write_text("in the way", encoding="utf-8")
+    with pytest.raises(OperationError, match="a package cannot be copied into"):
+        held.write(folder, {"shop.py": b""})
+    held.close()

@@ -1,0 +1,148 @@
+"""The registry in the database as a source: what is wanted, read when asked for, and heard of at once or soon."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from tests.unit.packages.parcels import FILES, zipped
+from tidemill.kernel.clock import EPOCH, VirtualClock
+from tidemill.kernel.errors import OperationError, RequestError, StoreError
+from tidemill.packages.container import pack
+from tidemill.packages.sources.database import RegistrySource, archive_digest
+from tidemill.packages.wanted import PackageKey
+from tidemill.storage.memory.store import MemoryStore
+from tidemill.storage.package_ports import Published
+
+ARCHIVE = pack(FILES)
+KEY = PackageKey("acme", "market")
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryStore]:
+    """A store that is open."""
+    store = MemoryStore()
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    """Time that moves when it is told to."""
+    return VirtualClock()
+
+
+async def publish(
+    store: MemoryStore, archive: bytes = ARCHIVE, *, version: str = "1.2.0", tenant: str = "acme", digest: str = ""
+) -> None:
+    """Put an archive into the registry, whatever is there."""
+    found = {(one.tenant, one.name): one.revision for one in await store.packages.published()}
+    package = Published(
+        tenant=tenant,
+        name="market",
+        version=version,
+        digest=digest or archive_digest(archive),
+        size=len(archive),
+        at=EPOCH,
+    )
+    assert await store.packages.publish(package, archive, found.get((tenant, "market"), 0))
+
+
+async def test_what_is_published_is_wanted_for_every_tenant(store: MemoryStore, clock: VirtualClock) -> None:
+    """With the digest and the version that the store knows; nothing is read for that."""
+    source = RegistrySource(store.packages, clock, 5.0)
+    assert await source.wanted() == {}
+    await publish(store)
+    await publish(store, b"no archive", tenant="other", version="2.0.0")
+    found = await source.wanted()
+    assert {key: (one.version, one.digest) for key, one in found.items()} == {
+        KEY: ("1.2.0", archive_digest(ARCHIVE)),
+        PackageKey("other", "market"): ("2.0.0", archive_digest(b"no archive")),
+    }
+    contents = await found[KEY].read()
+    assert contents.raw == ARCHIVE
+    assert dict(contents.files) == dict(sorted(FILES.items()))
+    assert contents.title == found[KEY].title == "market 1.2.0 in the registry of 'acme'"
+    assert await store.packages.withdraw("acme", "market")
+    assert list(await source.wanted()) == [PackageKey("other", "market")]
+
+
+async def test_a_damaged_archive_is_the_error_of_that_package(store: MemoryStore, clock: VirtualClock) -> None:
+    """One that is no archive, that is another than was published, or that holds another version."""
+    damaged = {
+        "none": (b"no archive", ""),
+        "changed": (zipped(FILES | {"market/graphs.py": b"x"}), archive_digest(ARCHIVE)),
+        "other": (pack(FILES | {"package.toml": FILES["package.toml"].replace(b"1.2.0", b"1.3.0")}), ""),
+    }
+    for tenant, (archive, digest) in damaged.items():
+        await publish(store, archive, tenant=tenant, digest=digest)
+    await publish(store)
+    found = await RegistrySource(store.packages, clock, 5.0).wanted()
+    words = {"none": "it is not a zip file", "changed": "is not the one that was published", "other": "market 1.3.0"}
+    for tenant, said in words.items():
+        with pytest.raises(RequestError, match=said) as caught:
+            await found[PackageKey(tenant, "market")].read()
+        assert caught.value.code == "invalid_package"
+    assert (await found[KEY].read()).manifest.name == "market"
+
+
+async def test_what_was_replaced_meanwhile_is_not_read(store: MemoryStore, clock: VirtualClock) -> None:
+    """The new one has another digest: it is read under that."""
+    await publish(store)
+    found = (await RegistrySource(store.packages, clock, 5.0).wanted())[KEY]
+    newer = pack(FILES | {"package.toml": FILES["package.toml"].replace(b"1.2.0", b"1.3.0")})
+    await publish(store, newer, version="1.3.0")
+    with pytest.raises(OperationError, match="was replaced or withdrawn before it was read"):
+        await found.read()
+
+
+class Ears:
+    """A store's `listen`, which fails as often as it is told to."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.heard: list[Callable[[], None]] = []
+
+    async def __call__(self, heard: Callable[[], None]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise StoreError("cannot listen")
+        self.heard.append(heard)
+
+
+async def turns(number: int = 10) -> None:
+    """Let everybody have their turn."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def test_news_are_heard_and_looked_for(store: MemoryStore, clock: VirtualClock) -> None:
+    """A wake-up is only a hint: without one it is looked after the interval."""
+    ears = Ears()
+    source = RegistrySource(store.packages, clock, 5.0, ears)
+    async with asyncio.TaskGroup() as group:
+        for wake in (lambda: ears.heard[0](), source.wake, lambda: clock.move_to(clock.monotonic() + 5.0)):
+            task = group.create_task(source.changed())
+            await turns()
+            clock.move_to(clock.monotonic() + 4.9)
+            await turns()
+            assert not task.done()
+            wake()
+            await turns()
+            assert task.done()
+    assert len(ears.heard) == 1
+    ears.heard[0]()
+    async with asyncio.timeout(10):
+        await source.changed()  # told before anybody waited: not lost
+
+
+async def test_a_store_that_cannot_be_listened_to_is_asked_again(store: MemoryStore, clock: VirtualClock) -> None:
+    """Whoever waits is told what is wrong, and tries again."""
+    ears = Ears(failures=1)
+    source = RegistrySource(store.packages, clock, 5.0, ears)
+    with pytest.raises(StoreError):
+        await source.changed()
+    source.wake()
+    await source.changed()
+    assert len(ears.heard) == 1
