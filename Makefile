@@ -43,9 +43,9 @@ soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 bench: $(READY) ## Run every benchmark
 	@set -e; for file in benchmarks/bench_*.py; do $(PYTHON) -m benchmarks.$$(basename $$file .py) $(ARGS); done
 
-demo: $(READY) ## Run the market maker example; it goes on where the last run stopped
+demo: $(READY) ## Run the examples, reloaded as you save them; they go on where they last stopped
 	@mkdir -p build
-	@$(PYTHON) examples/market_maker.py --store sqlite:///build/demo.db $(ARGS)
+	@$(VENV)/bin/tidemill dev examples --store sqlite:///build/demo.db $(ARGS)
 
 lock: $(READY) ## Pin the requirements of pyproject.toml; newest versions with ARGS=--upgrade
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \

@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -72,7 +72,6 @@ class Node:
         self.tenant = _checked_tenant(tenant)
         self.registry = Registry(tenant)
         self._to_load = [load] if isinstance(load, Reactor | Graph | Workflow | ModuleType | str | Path) else list(load)
-        self._loaded: dict[tuple[str, str], Any] = {}
         self._metrics = Metrics(GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS)
         self._environment = environment = Environment(clock=self._make_clock(), settings=self.settings, tasks=Tasks())
         self._supervisor = environment.supervisor = Supervisor(environment)
@@ -196,8 +195,11 @@ class Node:
                 await self._load(thing, tenant)
         for tenant in dict.fromkeys(tenant for _, tenant in loads):
             paths = [Path(thing) for thing, owner in loads if owner == tenant and isinstance(thing, str | Path)]
-            for path, name in (await self.depot.load_all(paths, tenant) if paths else {}).items():
-                self._loaded[tenant, name] = path
+            if paths:
+                await self._load_paths(paths, tenant)
+
+    async def _load_paths(self, paths: Sequence[Path], tenant: str) -> Mapping[Path, str]:
+        return await self.depot.load_all(paths, tenant, allow_downgrade=self.settings.allow_downgrade)
 
     def _first_loads(self) -> Iterable[tuple[Any, str]]:
         """Return what to load at the start, and for which tenant."""
@@ -244,22 +246,21 @@ class Node:
             self._metrics.register(Collector(self._depot, kind.samples))
         return self._depot
 
-    async def load(self, thing: Any, *, tenant: str | None = None, allow_downgrade: bool = False) -> str:
+    async def load(self, thing: Any, *, tenant: str | None = None, allow_downgrade: bool | None = None) -> str:
         """Load a module, a definition, or the path of a package folder or archive; return the package's name.
 
-        Loaded again, it is swapped hot. A version below one that was there before needs `allow_downgrade`.
+        Loaded again, it is swapped hot. A version below one that was there before needs `allow_downgrade`, here or in
+        the settings.
         """
         work = self._load(thing, self._tenant(tenant), allow_downgrade=allow_downgrade)
         return await self._environment.tasks.see_through("node: load", work)
 
-    async def _load(self, thing: Any, tenant: str, *, allow_downgrade: bool = False) -> str:
+    async def _load(self, thing: Any, tenant: str, *, allow_downgrade: bool | None = None) -> str:
         await self._remember(tenant)
-        if isinstance(thing, str | Path):
-            name = await self.depot.load(Path(thing), tenant, allow_downgrade=allow_downgrade)
-        else:
-            name = await self._packages.load(thing, tenant)
-        self._loaded[tenant, name] = thing
-        return name
+        if not isinstance(thing, str | Path):
+            return await self._packages.load(thing, tenant)
+        is_allowed = self.settings.allow_downgrade if allow_downgrade is None else allow_downgrade
+        return await self.depot.load(Path(thing), tenant, allow_downgrade=is_allowed)
 
     async def _remember(self, tenant: str) -> None:
         """Read once what earlier lives recorded of a tenant's recoveries."""
@@ -269,13 +270,14 @@ class Node:
             self._supervisor.remember(tenant, [recovery_of(row) for row in stored])
 
     async def unload(self, name: str, *, tenant: str | None = None) -> None:
-        """Unload a package by the name that `load` returned."""
+        """Unload a package by the name that `load` returned; refused if a source has loaded it, and still wants it."""
         work = self._unload(name, self._tenant(tenant))
         await self._environment.tasks.see_through("node: unload", work)
 
     async def _unload(self, name: str, tenant: str) -> None:
+        if self._depot is not None:
+            self._depot.refuse_wanted(name, tenant)
         await self._packages.unload(name, tenant)
-        self._loaded.pop((tenant, name), None)  # what a source wanted was never loaded here
 
     # -- events
 
@@ -373,8 +375,7 @@ class Node:
 
     def packages(self) -> list[PackageStatus]:
         """Return how things stand with every package that is loaded or that a source wants, of every tenant."""
-        wanted = [] if self._depot is None else [one for each in self._depot.reconcilers for one in each.status()]
-        return self._packages.status(wanted)
+        return self._packages.status([] if self._depot is None else self._depot.status())
 
     def metrics(self) -> dict[str, float]:
         """Return every metric by name as a plain number, labels summed; 0 for one that never rose."""

@@ -12,7 +12,8 @@ from tidemill.engine.service import Tasks
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError, StoreError
 from tidemill.kernel.settings import Settings
-from tidemill.packages.reconciler import Installed, Reconciler
+from tidemill.packages.ports import Installed
+from tidemill.packages.reconciler import Reconciler
 from tidemill.packages.status import PackageStatus
 from tidemill.packages.wanted import PackageKey, Wanted
 
@@ -54,11 +55,24 @@ class FakePrepared:
     def __init__(self, parcel: Parcel, living: "set[FakePrepared]") -> None:
         self.metadata = self.parcel = parcel
         self.digest = f"of {parcel}"
+        self.is_loaded = False
+        self._is_kept = True
         self._living = living
         living.add(self)
 
     def discard(self) -> None:
-        self._living.discard(self)
+        self._is_kept = False
+        self._tidy()
+
+    def put(self, *, is_loaded: bool) -> None:
+        """Put it in place, or take it away."""
+        assert self in self._living, "it was discarded"
+        self.is_loaded = is_loaded
+        self._tidy()
+
+    def _tidy(self) -> None:
+        if not self._is_kept and not self.is_loaded:
+            self._living.discard(self)
 
 
 class FakeSource:
@@ -66,6 +80,7 @@ class FakeSource:
 
     def __init__(self) -> None:
         self.parcels: dict[PackageKey, Parcel] = {}
+        self.titles: dict[str, str] = {}
         self.error: Exception | None = None
         self.looks = 0
         self._news = asyncio.Event()
@@ -88,7 +103,13 @@ class FakeSource:
         if self.error is not None:
             raise self.error
         return {
-            one: Wanted(key=one, digest=parcel.digest, title=one.name, version=parcel.version, read=_reader(parcel))
+            one: Wanted(
+                key=one,
+                digest=parcel.digest,
+                title=self.titles.get(one.name, one.name),
+                version=parcel.version,
+                read=_reader(parcel),
+            )
             for one, parcel in self.parcels.items()
         }
 
@@ -146,14 +167,10 @@ class FakeSite:
 
     async def install(self, key: PackageKey, prepared: Any) -> None:
         async with self._work("install", key):
-            try:
-                async with self._turn:
-                    await asyncio.sleep(0)
-                    self._check(key, prepared.parcel)
-                    self._write()
-            except BaseException:
-                prepared.discard()
-                raise
+            async with self._turn:
+                await asyncio.sleep(0)
+                self._check(key, prepared.parcel)
+                self._write()
             self._replace(key, prepared)
 
     async def remove(self, key: PackageKey) -> None:
@@ -172,8 +189,10 @@ class FakeSite:
 
     def load(self, name: str, *brings: str) -> None:
         """Load something under a name, as code does that has a node at hand."""
-        parcel = Parcel(version="", digest="", brings=frozenset(brings))
-        self._replace(key(name), FakePrepared(parcel, self.prepared))
+        parcel = Parcel(version="0.9.0", digest="", brings=frozenset(brings))
+        prepared = FakePrepared(parcel, self.prepared)
+        self._replace(key(name), prepared)
+        prepared.discard()
 
     def unload(self, name: str) -> None:
         """Unload it again."""
@@ -227,8 +246,9 @@ class FakeSite:
     def _replace(self, key: PackageKey, prepared: FakePrepared | None) -> None:
         before = self.loaded.pop(key, None)
         if before is not None:
-            before.discard()
+            before.put(is_loaded=False)
         if prepared is not None:
+            prepared.put(is_loaded=True)
             self.loaded[key] = prepared
 
 

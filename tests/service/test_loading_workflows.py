@@ -37,10 +37,13 @@ class Engine:
     async def tidy(self, forgotten: Any) -> None:
         forgotten()
 
-    def needs(self, tenant: str, workflow: Workflow) -> bool:
-        return self.running.get((tenant, workflow.name)) is workflow
+    def need_for(self, tenant: str, workflow: Workflow) -> Any:
+        return lambda: self.running.get((tenant, workflow.name)) is workflow
 
-    def look_at_schedules(self) -> None:
+    def hold_schedules(self, tenant: str, workflows: Any) -> None:
+        """There are none here."""
+
+    def free_schedules(self, tenant: str, workflows: Any) -> None:
         """There are none here."""
 
     def names(self, tenant: str = "public") -> list[str]:
@@ -269,7 +272,7 @@ async def test_what_cannot_be_put_back_is_owed_and_does_not_hide_the_first_error
             await node.load(module("m", flow("a"), flow("c")))
         assert "could not be put back as it was yet: the store is down" in caught.value.__notes__[0]
         assert engine.running["public", "a"] is not old
-        with pytest.raises(tm.OperationError, match="still being taken away"):
+        with pytest.raises(tm.OperationError, match="still being put back as it was"):
             await node.unload("m")
         engine.fails = set()
         await node.advance("1m")

@@ -5,32 +5,39 @@ import itertools
 import pytest
 
 import tidemill as tm
-from tests.service.whole_package import START, Moment, Walks, check_it_works, traces, whole
-from tidemill.kernel.errors import StoreError
+from tests.service.whole_package import (
+    PUT_ORDER,
+    START,
+    Moment,
+    Walks,
+    check_it_works,
+    spread,
+    traces,
+    whole,
+)
+from tidemill.kernel.errors import OperationError, StoreError
 
 STEPS = range(1, 7)
 PAIRS = list(itertools.product(STEPS, STEPS))
-UNDO: list[Moment] = ["before", "after", "before"]
+MOMENTS: tuple[Moment, ...] = ("before", "after")
+UNDO: tuple[Moment, ...] = ("before", "after", "before")
 """How a step fails on the way back, one try after the other."""
-
-pytestmark = pytest.mark.parametrize("moment", ["before", "after"])
 
 
 @pytest.mark.parametrize(("load", "undo"), PAIRS)
-async def test_a_first_load_that_fails_leaves_nothing(store: str, moment: Moment, load: int, undo: int) -> None:
+async def test_a_first_load_that_fails_leaves_nothing(store: str, load: int, undo: int) -> None:
     """P-2, all 36 pairs: what could not be put back is owed and tried again, and then the same package loads."""
     package = whole()
     async with tm.testing.node(store, start=START) as node:
         walks = Walks(node)
         clean = await traces(node)
-        walks.fail("put", load, moment)
-        if undo <= load:
-            walks.fail("take_back", undo, *UNDO)
-        with walks.over():
-            with pytest.raises(StoreError, match="put of .* fails on purpose"):
-                await node.load(package.module)
-            await node.advance("1m")
-        assert await traces(node) == clean
+        for moment in MOMENTS:
+            walks.fail("put", load, moment)
+            with walks.over(take_back=undo if undo <= load else None, moments=UNDO):
+                with pytest.raises(StoreError, match=f"put of {PUT_ORDER[load - 1]} fails on purpose"):
+                    await node.load(package.module)
+                await node.advance("1m")
+            assert await traces(node) == clean
         await node.load(package.module)
         await check_it_works(node, package, 1)
         await node.unload("whole")
@@ -39,8 +46,8 @@ async def test_a_first_load_that_fails_leaves_nothing(store: str, moment: Moment
 
 
 @pytest.mark.parametrize(("load", "undo"), PAIRS)
-async def test_a_reload_that_fails_leaves_the_older_version(store: str, moment: Moment, load: int, undo: int) -> None:
-    """P-2, P-3, P-6: cache, cursor and pause are kept, and everything works as before."""
+async def test_a_reload_that_fails_leaves_the_older_version(store: str, load: int, undo: int) -> None:
+    """P-2, P-3, P-6: cache, cursor and pause are kept, and everything works as before; then the newer one loads."""
     older, newer = whole(1), whole(2)
     async with tm.testing.node(store, load=[older.module], start=START) as node:
         walks = Walks(node)
@@ -48,14 +55,13 @@ async def test_a_reload_that_fails_leaves_the_older_version(store: str, moment: 
         await node.pause("older")
         await node.advance("90m")
         before = await traces(node)
-        walks.fail("put", load, moment)
-        if undo <= load:
-            walks.fail("take_back", undo, *UNDO)
-        with walks.over():
-            with pytest.raises(StoreError, match="put of .* fails on purpose"):
-                await node.load(newer.module)
-            await node.advance("10s")
-        assert await traces(node) == before
+        for moment in MOMENTS:
+            walks.fail("put", load, moment)
+            with walks.over(take_back=undo if undo <= load else None, moments=UNDO):
+                with pytest.raises(StoreError, match=f"put of {PUT_ORDER[load - 1]} fails on purpose"):
+                    await node.load(newer.module)
+                await node.advance("10s")
+            assert await traces(node) == before
         await node.push("b", 4)
         await node.settle()
         assert older.seen[-1] == (1, 3, 4)
@@ -63,3 +69,90 @@ async def test_a_reload_that_fails_leaves_the_older_version(store: str, moment: 
         await node.load(newer.module)
         assert node.registry.workflows() == ["daily", "newer"]
         await check_it_works(node, newer, 2)
+
+
+@pytest.mark.parametrize("load", STEPS)
+async def test_a_contract_that_did_not_come_to_be_leaves_the_older_one(store: str, load: int) -> None:
+    """P-2: the older reactor had to leave before the newer one came; it is back with what the store has of it."""
+    older, newer = whole(1), whole(2, sources=("a", "b", "c"))
+    async with tm.testing.node(store, load=[older.module], start=START) as node:
+        walks = Walks(node)
+        await node.push("a", 3)
+        await node.settle()
+        before = await traces(node)
+        walks.fail("put", load, "after")
+        with walks.over(take_back=min(load, 3), moments=UNDO):
+            with pytest.raises(StoreError):
+                await node.load(newer.module)
+            await node.advance("10s")
+        assert await traces(node) == before
+        await node.push("b", 4)
+        await node.settle()
+        assert older.seen[-1] == (1, 3, 4)
+        await node.load(newer.module)
+        await check_it_works(node, newer, 2)
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_retirement_that_fails_is_owed_and_the_newer_version_works(store: str, step: int) -> None:
+    """P-2, P-6: the newer version is in place by then; what the older one had more goes as soon as it can."""
+    older, newer = whole(1), whole(2)
+    async with tm.testing.node(store, load=[newer.module], start=START) as node:
+        wanted = {key: list(found) for key, found in (await traces(node)).items()}
+        await node.load(older.module)
+        walks = Walks(node)
+        with walks.over(retire=step, moments=UNDO):
+            await node.load(newer.module)
+            await node.advance("1m")
+        assert {key: list(found) for key, found in (await traces(node)).items()} == wanted
+        await check_it_works(node, newer, 2)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("then", ["wait", "unload", "load"])
+async def test_an_unload_that_fails_is_owed(store: str, step: int, then: str) -> None:
+    """P-2: it is tried again until nothing is left, by itself, or because somebody wants to change the package."""
+    package = whole()
+    async with tm.testing.node(store, start=START) as node:
+        clean = await traces(node)
+        await node.load(package.module)
+        walks = Walks(node)
+        with walks.over(retire=step, moments=UNDO):
+            with pytest.raises(OperationError, match=r"is not unloaded yet: .* it is tried again"):
+                await node.unload("whole")
+            for act in (node.unload, node.load) if then != "wait" else ():
+                with pytest.raises(OperationError, match=r"'whole' is still being taken away: .* that is tried again"):
+                    await act("whole" if act == node.unload else package.module)
+            if then == "wait":
+                await node.advance("1m")
+        if then == "unload":
+            await node.unload("whole")
+        if then == "load":
+            await node.load(package.module)
+            await check_it_works(node, package, 1)
+            await node.unload("whole")
+        await node.settle()
+        assert await traces(node) == clean
+
+
+async def test_others_do_not_rely_on_what_is_about_to_go() -> None:
+    """P-1, P-4: what a package whose unload is owed still has is not there for others any more."""
+    called, polled = tm.Workflow("called"), tm.Workflow("polled", triggers=["new_files"])
+    called.call("scoring")
+    async with tm.testing.node(load=[whole().module], start=START) as node:
+        walks = Walks(node)
+        with (
+            walks.over(retire=6, moments=["before"]),
+            pytest.raises(OperationError, match="not unloaded yet"),
+        ):
+            await node.unload("whole")
+        for what, user in (
+            ("reactor 'market'", spread("market", 1, [], "user")),
+            ("graph 'scoring'", called),
+            ("trigger 'new_files'", polled),
+        ):
+            with pytest.raises(tm.RequestError, match=f"{what} is being unloaded with its package") as caught:
+                await node.load(user)
+            assert (caught.value.code, caught.value.status) == ("being_unloaded", 409)
+        await node.advance("1m")
+        assert node.registry.packages() == []

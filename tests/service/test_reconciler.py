@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.service.sites import BROKEN, MARKET, Bench, Parcel, bench, key, states, version
+from tests.service.sites import BROKEN, MARKET, Bench, Parcel, bench, states, version
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
 from tidemill.packages.reconciler import PLACES
 from tidemill.packages.status import PackageStatus
@@ -41,7 +41,6 @@ async def test_news_without_a_change_do_nothing() -> None:
         told = len(it.told)
         for _ in range(10):
             it.source.ring()
-            it.reconciler.look()
             it.reconciler.changed()
             await it.calm_down()
         assert it.site.trace == [("prepare", "a"), ("install", "a")]
@@ -205,26 +204,6 @@ async def test_a_package_that_cannot_be_read_is_told_of() -> None:
         assert it.status("b").again_at is not None
 
 
-async def test_a_retry_forgets_what_was_wrong() -> None:
-    """An operator may know better: a key is trusted now, a requirement is installed."""
-    async with bench({"a": version(1, unfit=BROKEN)}) as it:
-        it.source.parcels[key("a")] = version(1)
-        it.source.ring()
-        await it.calm_down()
-        assert it.status("a").state == "failed"
-        it.reconciler.retry(key("a"))
-        await it.calm_down()
-        assert it.site.versions() == {"a": "1"}
-
-
-async def test_a_retry_of_an_unknown_package_is_refused() -> None:
-    """With the name that was meant."""
-    async with bench({"market": version(1)}) as it:
-        with pytest.raises(RequestError, match="did you mean 'market'") as caught:
-            it.reconciler.retry(key("markt"))
-        assert caught.value.code == "unknown_package"
-
-
 async def test_a_listener_that_fails_keeps_nothing_from_its_place(caplog: pytest.LogCaptureFixture) -> None:
     """What prints is not what loads."""
 
@@ -293,15 +272,6 @@ async def test_a_source_that_cannot_tell_of_changes_is_asked_all_the_same() -> N
     assert made.site.versions() == {"a": "1"}
     assert made.source.looks < 20
     await made.stop()
-
-
-async def test_a_look_asks_the_source_now() -> None:
-    """For whoever knows that something has changed."""
-    async with bench() as it:
-        it.source.parcels[key("a")] = version(1)
-        it.reconciler.look()
-        await it.calm_down()
-        assert it.site.versions() == {"a": "1"}
 
 
 # -- beginning and end

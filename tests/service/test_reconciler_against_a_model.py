@@ -119,14 +119,9 @@ class Packages(RuleBasedStateMachine):
 
     # -- whoever looks on
 
-    @rule(name=names)
-    def retry(self, name: str) -> None:
-        if any(one.name == name for one in self.bench.reconciler.status()):
-            self.bench.reconciler.retry(key(name))
-
     @rule()
-    def look(self) -> None:
-        self.bench.reconciler.look()
+    def ring(self) -> None:
+        self.bench.source.ring()
 
     @rule(turns=st.integers(1, 12))
     def give_turns(self, turns: int) -> None:

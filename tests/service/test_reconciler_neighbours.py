@@ -1,8 +1,6 @@
 """The reconciler among packages that need one another, and beside those that code has loaded itself."""
 
-import asyncio
-
-from tests.service.sites import BROKEN, MARKET, Bench, Parcel, bench, key, states, version
+from tests.service.sites import BROKEN, MARKET, Bench, bench, states, version
 from tidemill.kernel.errors import StoreError
 
 # -- neighbours
@@ -149,13 +147,32 @@ async def test_what_does_not_fit_beside_others_is_judged_anew_when_they_change()
     """P-12: and not before, since nothing else can help."""
     async with bench({"a": version(1, misfit=BROKEN)}) as it:
         await it.advance(3600)
-        assert it.site.count("prepare", "a") == 1
+        assert it.site.count("install", "a") == 1
         await it.want("b", version(1))
-        assert it.site.count("prepare", "a") == 2
+        assert it.site.count("install", "a") == 2
         assert it.status("a").failures == 2
-        it.reconciler.look()
+        it.source.ring()
         await it.advance(3600)
-        assert it.site.count("prepare", "a") == 2
+        assert it.site.count("install", "a") == 2
+
+
+async def test_what_was_refused_is_not_prepared_again() -> None:
+    """P-12: it lies ready, however often it is tried, and goes when something else is wanted."""
+    async with bench({"a": version(1, brings=MARKET), "b": version(1, brings=MARKET)}) as it:
+        [refused] = [name for name in ("a", "b") if it.status(name).state == "failed"]
+        [loaded] = {"a", "b"} - {refused}
+        await it.advance(600)
+        assert it.status(refused).failures > 3
+        assert it.site.count("prepare", refused) == 1
+        it.site.store_failures = 1
+        await it.want(loaded, None)
+        await it.advance(60)
+        assert it.site.versions() == {refused: "1"}
+        assert it.site.count("prepare", refused) == 1
+        await it.want(loaded, version(1, brings=MARKET))
+        assert len(it.site.prepared) == 2
+        await it.want(loaded, None)
+        assert it.site.prepared == set(it.site.loaded.values())
 
 
 # -- what code holds
@@ -196,9 +213,39 @@ async def test_code_that_takes_a_name_over_keeps_it() -> None:
         it.site.load("a")
         it.reconciler.changed()
         await it.calm_down()
-        assert it.status("a").state == "failed"
+        assert (it.status("a").state, it.status("a").version, it.status("a").wanted) == ("failed", "0.9.0", "1.0.0")
         await it.want("a", None)
         assert it.site.versions() == {"a": ""}
+
+
+async def test_what_somebody_unloads_at_once_is_loaded_again() -> None:
+    """P-12: no error comes of it, only another try."""
+    async with bench() as it:
+        replace = it.site._replace
+
+        def unload_at_once(*change: object) -> None:
+            replace(*change)  # type: ignore[arg-type]
+            it.site._replace = replace
+            it.site.unload("a")
+
+        it.site._replace = unload_at_once  # type: ignore[method-assign]
+        await it.want("a", version(1))
+        assert it.site.versions() == {"a": "1"}
+        assert it.clock.monotonic() == 0
+        assert states(it, "a") == ["preparing", "loaded"]
+        assert "package_failures_total" not in it.figures()
+
+
+async def test_what_lies_somewhere_else_now_says_so() -> None:
+    """Told, and nothing is loaded anew."""
+    async with bench({"a": version(1), "b": version(1, needs=MARKET)}) as it:
+        it.source.titles = {"a": "elsewhere", "b": "there"}
+        it.source.ring()
+        await it.calm_down()
+        assert (it.status("a").title, it.status("a").state) == ("elsewhere", "loaded")
+        assert (it.status("b").title, it.status("b").state) == ("there", "waiting")
+        assert it.told[-2:] == [it.status("a"), it.status("b")]
+        assert it.site.count("prepare", "a") == it.site.count("prepare", "b") == 1
 
 
 async def test_a_conflict_takes_the_place_of_what_was_wrong_and_of_what_was_ready() -> None:
@@ -212,35 +259,6 @@ async def test_a_conflict_takes_the_place_of_what_was_wrong_and_of_what_was_read
             assert "from elsewhere" in it.status(name).reason
             assert (it.status(name).failures, it.status(name).problems) == (0, ())
         assert it.site.prepared == set(it.site.loaded.values())
-
-
-async def test_adopted_packages_belong_to_the_source() -> None:
-    """Those that it loaded in an earlier life are kept if they are wanted, and removed if not."""
-    made = Bench(adopted=[key("a"), key("b"), key("c")])
-    for name in ("a", "b"):
-        made.site.load(name)
-    digest = made.site.loaded[key("a")].digest
-    made.source.want("a", Parcel(version="", digest=digest))
-    await made.start()
-    assert made.site.versions() == {"a": ""}
-    assert made.site.trace == [("remove", "b")]
-    assert [(one.name, one.state) for one in made.reconciler.status()] == [("a", "loaded")]
-    made.site.load("b")
-    made.source.ring()
-    await made.calm_down()
-    assert made.site.versions() == {"a": "", "b": ""}, "it was adopted once"
-    await made.stop()
-
-
-async def test_it_is_settled_too_when_everything_adopted_is_gone() -> None:
-    """Nothing is wanted, and nothing is left."""
-    made = Bench(adopted=[key("a")])
-    made.site.load("a")
-    await made.start()
-    async with asyncio.timeout(1):
-        await made.reconciler.settled()
-    assert not made.site.loaded
-    await made.stop()
 
 
 async def test_what_is_loaded_although_it_was_said_to_fail_is_our_own() -> None:

@@ -1,6 +1,6 @@
 """A package with something in each of the six steps, what a node has of it, and steps that fail when told to."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import ModuleType
@@ -148,6 +148,7 @@ async def rows(node: Node) -> dict[tuple[str, str], Cursor]:
 
 async def traces(node: Node) -> dict[str, Any]:
     """Return everything that a package may leave on a node and in its store."""
+    await node.settle()
     registry, service = node.registry, node._workflows
     office = service.office
     assert office is not None
@@ -210,11 +211,11 @@ async def runs_of(node: Node, origin: str, workflow: str = "daily") -> int:
 class Faulty(Step):
     """A step that does as it is told, or fails: before it has an effect, or after that."""
 
-    def __init__(self, step: Step, walked: list[tuple[str, str]]) -> None:
+    def __init__(self, step: Step, done: Callable[[str, str], Awaitable[None]]) -> None:
         self.title = step.title
         self.takes_time = step.takes_time
         self._step = step
-        self._walked = walked
+        self._done = done
         self.faults: dict[str, list[Moment]] = {"put": [], "take_back": [], "retire": []}
         """When to fail, the next times."""
 
@@ -231,31 +232,45 @@ class Faulty(Step):
         fault = self.faults[verb].pop(0) if self.faults[verb] else None
         if fault != "before":
             await getattr(self._step, verb)(exchange)
-            self._walked.append((verb, self.title))
+            await self._done(verb, self.title)
         if fault is not None:
             raise StoreError(f"{verb} of {self.title} fails on purpose, {fault} its effect")
 
 
 class Walks:
-    """The steps of a node, in their order, and what they did, oldest first."""
+    """The steps of a node, in their order, and what they did."""
 
     def __init__(self, node: Node) -> None:
-        self.done: list[tuple[str, str]] = []
+        self._taken: list[tuple[str, str]] = []
+        self.between: Callable[[str], Awaitable[None]] | None = None
+        """Called after each step with its title."""
         pipeline = node._packages.pipeline
-        self.steps = [Faulty(step, self.done) for step in pipeline.steps]
+        self.steps = [Faulty(step, self._note) for step in pipeline.steps]
         pipeline.steps = tuple(self.steps)
+
+    async def _note(self, verb: str, title: str) -> None:
+        self._taken.append((verb, title))
+        if self.between is not None:
+            await self.between(title)
+
+    def taken(self) -> dict[str, list[str]]:
+        """Return which steps had their effect since the last time, in which direction, oldest first."""
+        found = {way: [title for verb, title in self._taken if verb == way] for way in ("put", "take_back", "retire")}
+        self._taken.clear()
+        return found
 
     def fail(self, verb: Verb, step: int, *moments: Moment) -> None:
         """Let a step, counted from 1, fail the next times."""
         self.steps[step - 1].faults[verb] = list(moments)
 
     @contextmanager
-    def over(self) -> Iterator[None]:
-        """See that every fault that was ordered has happened."""
+    def over(
+        self, *, take_back: int | None = None, retire: int | None = None, moments: Sequence[Moment] = ()
+    ) -> Iterator[None]:
+        """Let a step fail on the way back too, and see that every fault that was ordered has happened."""
+        if take_back is not None:
+            self.fail("take_back", take_back, *moments)
+        if retire is not None:
+            self.fail("retire", retire, *moments)
         yield
-        assert not [one.faults for one in self.steps if any(one.faults.values())]
-
-    def titles(self, verb: Verb) -> list[str]:
-        """Return which steps were taken in a direction, and forget all."""
-        found = [title for one, title in self.done if one == verb]
-        return found
+        assert not [(one.title, one.faults) for one in self.steps if any(one.faults.values())]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import tidemill as tm
 from tests.simulation.flows import Recipe, World
 from tidemill.kernel.errors import StoreError, TidemillError
+from tidemill.storage.answers import Answer
 from tidemill.workflows.records import RunRecord
 from tidemill.workflows.states import RunState
 
@@ -178,16 +179,16 @@ class Fault:
         setattr(port, name, instead if iscoroutinefunction(call) else partial(self._begin, call))
         self._replaced.append((port, name))
 
-    def _begin(self, call: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
-        """Do the same with a call that gives a future."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    def _begin(self, call: Callable[..., Any], *args: Any) -> Answer[Any]:
+        """Do the same with a call that gives its answer later."""
+        answer: Answer[Any] = Answer()
         is_struck = self._left == 0 and not self.has_struck
         if not self.is_dead and not is_struck:
             self._left -= 1
             return call(*args)  # type: ignore[no-any-return]
         self.has_struck = True
         if is_struck and self._kind == "fails":
-            answer.set_exception(StoreError("failed on purpose"))
+            asyncio.get_running_loop().call_soon(answer.refuse, StoreError("failed on purpose"))
         elif is_struck and self._kind == "dies after":
             call(*args).add_done_callback(lambda _: self._die())
         elif is_struck:

@@ -7,10 +7,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+import tidemill as tm
+from tests.contract.executor_bench import until
 from tests.unit.packages.parcels import folder_of
 from tidemill.kernel.clock import SystemClock, VirtualClock
 from tidemill.packages.examination import Answer
@@ -85,6 +88,10 @@ def _nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         if thread.name.startswith("tidemill probe"):
             thread.join(5)
             assert not thread.is_alive()
+    for _ in range(200):  # whoever watched a folder closes its descriptors a moment later, on a thread of its own
+        if descriptors() == before:
+            break
+        select.select([], [], [], 0.01)
     assert descriptors() == before
     assert children() <= had
     assert not alive_with(str(scratch).encode())
@@ -279,3 +286,69 @@ async def test_fifty_probes_leave_nothing_and_take_no_time(tmp_path: Path) -> No
         taken.append(clock.monotonic() - begun)
     assert min(taken) < 0.5
     assert threading.active_count() <= threads + 1
+
+
+# -- seen from a node
+
+HOSTILE = {
+    "hangs": "while True: pass",
+    "exits": "import os\nos._exit(0)",
+    "crashes": "import ctypes\nctypes.string_at(0)",
+    "prints": "while True: print('x' * 1000)",
+}
+SAID = {
+    "hangs": "took longer than",
+    "exits": "ended the process, with exit code 0",
+    "crashes": "crashed with SIGSEGV",
+    "prints": "took longer than",
+}
+
+
+def hostile(folder: Path, name: str, code: str) -> Path:
+    """Write a package that consists of one module."""
+    manifest = f'[package]\nname = "{name}"\nversion = "1.0.0"\n'.encode()
+    return folder_of(folder / name, {"package.toml": manifest, f"{name}.py": code.encode()})
+
+
+def impatient(**options: Any) -> tm.Node:
+    """Return a node that gives packages little time."""
+    node = tm.Node(**options)
+    node.depot._workshop._limits = ProbeLimits(wall=3.0)
+    return node
+
+
+async def ran(node: tm.Node) -> bool:
+    """Return whether the sound package does what it should."""
+    run = await node.start("flow")
+    return (await run.wait(10)).outputs == {"one": 1}
+
+
+async def test_a_hostile_package_is_its_own_problem(tmp_path: Path) -> None:
+    """P-7, cloacina.md 98: `node.load` says what is wrong with it, and everything else goes on."""
+    paths = {name: hostile(tmp_path, name, code) for name, code in HOSTILE.items()}
+    async with impatient() as node:
+        await node.load(hostile(tmp_path, "sound", SOUND))
+        loads = [node.load(path) for path in paths.values()]
+        refused = dict(zip(paths, await asyncio.gather(*loads, return_exceptions=True), strict=True))
+        for name, error in refused.items():
+            assert isinstance(error, tm.DefinitionError), error
+            assert SAID[name] in str(error)
+        assert node.registry.packages() == ["sound"]
+        assert await ran(node)
+
+
+async def test_hostile_packages_in_a_folder_harm_no_other(tmp_path: Path) -> None:
+    """P-7, P-10, P-12: each is told in the status, what is sound is loaded meanwhile, and mending it is enough."""
+    folder = tmp_path / "packages"
+    for name, code in {**HOSTILE, "sound": SOUND}.items():
+        hostile(folder, name, code)
+    async with impatient(settings={"packages": str(folder)}) as node:
+        await until(lambda: sorted(one.state for one in node.packages()) == [*["failed"] * 4, "loaded"])
+        found = {one.name: one for one in node.packages()}
+        assert found["sound"].state == "loaded"
+        assert await ran(node)
+        for name, said in SAID.items():
+            assert any(said in str(problem) for problem in found[name].problems), found[name]
+        hostile(folder, "hangs", SOUND.replace("'flow'", "'mended'"))
+        await until(lambda: "hangs" in node.registry.packages())
+        assert node.registry.workflows() == ["flow", "mended"]

@@ -48,6 +48,11 @@ class Activity:
         self._told: Counter[tuple[str, str]] = Counter()
         """How often each trouble has come up since it was told."""
         self._fires: dict[str, tuple[int, int]] = {}
+        self._loudness = logging.WARNING
+
+    def end(self) -> None:
+        """Tell only of errors from now on: the node ends, and what is cut off by that is nobody's fault."""
+        self._loudness = logging.ERROR
 
     async def run(self) -> None:
         """Tell until cancelled."""
@@ -73,7 +78,7 @@ class Activity:
         elif record.msg == events.RUN_ENDED:
             self._workflows.setdefault(facts["run"], facts["workflow"])
             self._ended.append(facts["run"])
-        elif record.levelno >= logging.WARNING and record.msg not in TOLD_ELSEWHERE:
+        elif record.levelno >= self._loudness and record.msg not in TOLD_ELSEWHERE:
             self._tell_trouble(record)
 
     def _tell_task(self, record: logging.LogRecord) -> None:

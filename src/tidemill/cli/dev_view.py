@@ -52,7 +52,7 @@ class DevView:
     def _print(self, *things: Text | Table) -> None:
         try:
             show(*things)
-        except BrokenPipeError:
+        except SystemExit:  # what Rich makes of a pipe that nobody reads any more
             self._lost()
 
     def greet(self) -> None:
@@ -94,13 +94,15 @@ class DevView:
                 self.say("unloaded", status.name, "yellow")
 
     def _tell_loaded(self, status: PackageStatus) -> None:
-        self._failures.pop(status.name, None)
+        had_failed = self._failures.pop(status.name, None) is not None
+        noticed = self._noticed.pop(status.name, None)
         state = self._state(status.name)
         before, self._digests[status.name] = self._digests.get(status.name), state.digest
         if before == state.digest:
-            self.say("is again what is loaded", status.name, STYLES["loaded"])
+            if had_failed or noticed:  # else it only lies somewhere else now
+                self.say("is again what is loaded", status.name, STYLES["loaded"])
             return
-        since = self._noticed.get(status.name, status.since)
+        since = noticed or status.since
         took = (self._clock.now() - since).total_seconds() * 1000
         done = " ".join(filter(None, ["reloaded" if before else "loaded", _named(status.version)]))
         self.say(f"{done} in {took:,.0f} ms: {_contents(state)}", status.name, STYLES["loaded"])

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tidemill.graphs.emission import Draft, write
 from tidemill.graphs.result import SKIPPED, GraphResult, NodeError
@@ -80,6 +81,10 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def function(self) -> Callable[..., Any]:
         """The generated function."""
         return self.routine.function
+
+    def called(self, name: str) -> "Compiled":
+        """Return the same graph under the name by which its reactor knows it."""
+        return self if name == self.name else replace(self, wiring=replace(self.wiring, name=name))
 
     def has_all(self, inputs: list[Any]) -> bool:
         """Return whether every required input is there."""

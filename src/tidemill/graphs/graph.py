@@ -32,8 +32,8 @@ class Graph:
         self._compiled: Compiled | None = None
         self._direct: Callable[..., Any] | None = None
         self.__call__ = self._first_call
-        if not isinstance(name, str) or not name:
-            raise DefinitionError.of("graph", "a graph needs a name", self.location)
+        if not isinstance(name, str) or not name or "/" in name:
+            raise DefinitionError.of("graph", f"a graph needs a name, without '/', not {name!r}", self.location)
         if reactor is not None and not isinstance(reactor, Reactor | str):
             message = f"reactor is a tm.Reactor, its name, or left out, not {reactor!r}"
             raise DefinitionError.of(f"graph '{name}'", message, self.location)

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -81,6 +82,10 @@ async def in_thread(function: Callable[..., Any], /, *values: Any, **named: Any)
     return await asyncio.to_thread(call)
 
 
+Told = Callable[[Any, BaseException | None], None]
+"""Is told the result of a call, or its error."""
+
+
 class WorkerThread:
     """One thread for calls that must not overlap, such as those of a client that is not thread-safe.
 
@@ -94,14 +99,17 @@ class WorkerThread:
 
     async def call(self, function: Callable[..., Any], *values: Any) -> Any:
         """Call a function on the thread, after all calls before it, also those nobody waits for any more."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.post(partial(_answer, answer), function, *values)
+        return await answer
+
+    def post(self, told: Told, function: Callable[..., Any], *values: Any) -> None:
+        """Have the same called; `told` is called on the loop as soon as there is a result, or an error."""
         if self._is_closed:
             raise RuntimeError("the thread has been closed")
         if self._thread.ident is None:
             self._thread.start()
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
-        self._calls.put(_Call(function, values, loop, answer))
-        return await answer
+        self._calls.put(_Call(function, values, asyncio.get_running_loop(), told))
 
     def close(self) -> None:
         """Let the thread end when its last call has."""
@@ -115,7 +123,7 @@ class _Call(NamedTuple):
     function: Callable[..., Any]
     values: tuple[Any, ...]
     loop: asyncio.AbstractEventLoop
-    answer: "asyncio.Future[Any]"
+    told: Told
 
     def make(self) -> None:
         """Make the call, on the thread."""
@@ -124,15 +132,16 @@ class _Call(NamedTuple):
         except BaseException as raised:  # whatever it is, it belongs to whoever asked
             result, error = None, raised
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self.loop.call_soon_threadsafe(self._tell, result, error)
+            self.loop.call_soon_threadsafe(self.told, result, error)
 
-    def _tell(self, result: Any, error: BaseException | None) -> None:
-        if self.answer.done():
-            return
-        if error is None:
-            self.answer.set_result(result)
-        else:
-            self.answer.set_exception(error)
+
+def _answer(answer: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(result)
+    else:
+        answer.set_exception(error)
 
 
 def _work(calls: "SimpleQueue[_Call | None]") -> None:

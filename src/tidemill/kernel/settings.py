@@ -71,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     packages: str | None = None
     load_published: bool = False
     package_poll_interval: float = 5.0
+    allow_downgrade: bool = False
     require_signatures: bool = False
     trusted_keys: str | None = None
 

@@ -97,9 +97,9 @@ class Caretaker:
         """The digest that the status is about."""
 
     @property
-    def is_loaded(self) -> bool:
-        """Whether a version of the package is loaded that came from this source."""
-        return self._own is not None
+    def is_wanted(self) -> bool:
+        """Whether the package is to be there."""
+        return self._wish is not None
 
     @property
     def is_resting(self) -> bool:
@@ -107,11 +107,6 @@ class Caretaker:
         return self._alarm.is_asleep
 
     # -- what it is told
-
-    def adopt(self) -> None:
-        """Take what is loaded under this name for something that came from this source."""
-        if (installed := self._around.site.installed().get(self.key)) is not None:
-            self._own = _Own(installed, installed.digest)
 
     def want(self, wish: Wanted | None) -> None:
         """Take the newest wish; if it is for something else, look again, and give up what is being prepared."""
@@ -121,6 +116,8 @@ class Caretaker:
                 self._preparing.reschedule(0.0)  # its time is over, and has been for long
                 self._preparing = None
             self.ring()
+        elif _title(before) != _title(wish):
+            self.ring()  # it lies somewhere else now, and says so
 
     def ring(self) -> None:
         """Look again now; a try that failed keeps its time."""
@@ -132,11 +129,6 @@ class Caretaker:
         self._have_others_changed = True
         if self.is_busy or self._last in _HEEDING:
             self.ring()
-
-    def retry(self) -> None:
-        """Forget what went wrong, and look again."""
-        self._trouble = None
-        self.ring()
 
     # -- what it does
 
@@ -231,24 +223,26 @@ class Caretaker:
                 self._preparing = None
 
     async def _install(self) -> None:
-        ready, self._ready = self._ready, None
+        ready = self._ready
         assert ready is not None, "what is installed was prepared"
         before = self._own
         self._tell("preparing")
         try:
             await self._around.site.install(self.key, ready.prepared)
-        except BaseException:
-            self._take_stock(ready)
-            raise
-        self._own = _Own(self._around.site.installed()[self.key], ready.digest)
+        finally:
+            is_ours = self._take_stock(ready)
         self._recover()
-        self._note("package_loads_total", events.PACKAGE_LOADED if before is None else events.PACKAGE_RELOADED)
+        if is_ours:  # else somebody has unloaded it at once
+            self._note("package_loads_total", events.PACKAGE_LOADED if before is None else events.PACKAGE_RELOADED)
 
-    def _take_stock(self, ready: _Ready) -> None:
-        """Recognise as our own what is loaded although it was said to have failed."""
+    def _take_stock(self, ready: _Ready) -> bool:
+        """Recognise as our own what is loaded, also if that was said to fail; what is not is kept for the next try."""
         installed = self._around.site.installed().get(self.key)
-        if installed is not None and installed.digest == ready.prepared.digest:
-            self._own = _Own(installed, ready.digest)
+        if installed is None or installed.digest != ready.prepared.digest:
+            return False
+        self._own = _Own(installed, ready.digest)
+        self._discard()
+        return True
 
     async def _remove(self) -> None:
         self._tell("unloading")
@@ -344,6 +338,12 @@ class Caretaker:
         return self._own.installed.version if self._own is not None else ""
 
     @property
+    def _running(self) -> str:
+        """What is loaded under the name, whoever loaded it."""
+        installed = self._around.site.installed().get(self.key)
+        return installed.version if installed is not None else ""
+
+    @property
     def _wanted(self) -> str | None:
         return self._wish.version if self._wish is not None else None
 
@@ -359,8 +359,8 @@ class Caretaker:
         status = PackageStatus(
             tenant=self.key.tenant,
             name=self.key.name,
-            title=self._wish.title if self._wish is not None else "",
-            version=self._loaded,
+            title=_title(self._wish),
+            version=self._running,
             wanted=self._wanted,
             state=state,
             reason=trouble.reason if trouble is not None else reason,
@@ -378,3 +378,7 @@ class Caretaker:
 
 def _digest(wish: Wanted | None) -> str | None:
     return None if wish is None else wish.digest
+
+
+def _title(wish: Wanted | None) -> str:
+    return "" if wish is None else wish.title

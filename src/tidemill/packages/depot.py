@@ -6,9 +6,10 @@ that never raises, waits for others if it has to, and tells in the status how th
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -31,7 +32,6 @@ from tidemill.packages.sources.folder import FolderSource
 from tidemill.packages.sources.plain import contents_of_file
 from tidemill.packages.status import PackageStatus
 from tidemill.packages.trust import Trust
-from tidemill.packages.versions import Version
 from tidemill.packages.wanted import PackageKey, Source
 from tidemill.storage.ports import Store
 from tidemill.telemetry.metrics import Sample
@@ -61,7 +61,7 @@ class Depot:
         self._settings = settings
         self._tasks = tasks
         self._clock = clock
-        self._watching: list[tuple[Reconciler, asyncio.Task[Any]]] = []
+        self._watching: list[_Watch] = []
         service.changed = self._changed
 
     # -- on demand
@@ -69,39 +69,64 @@ class Depot:
     async def load(self, path: Path, tenant: str, *, allow_downgrade: bool = False) -> str:
         """Load the package in a folder, an archive or a Python file; return its name."""
         contents = await in_thread(_contents, path)
-        return await self.install(await self.prepare(contents, tenant, allow_downgrade=allow_downgrade), tenant)
+        prepared = await self.prepare(contents, tenant, allow_downgrade=allow_downgrade)
+        try:
+            return await self.install(prepared, tenant, allow_downgrade=allow_downgrade)
+        finally:
+            prepared.discard()
 
-    async def load_all(self, paths: Sequence[Path], tenant: str) -> dict[Path, str]:
+    async def load_all(self, paths: Sequence[Path], tenant: str, *, allow_downgrade: bool = False) -> dict[Path, str]:
         """Load several packages, each after those that bring what it names; return their names."""
         names: dict[Path, str] = {}
-        waiting: dict[Path, Prepared] = {}
-        try:
-            for path in paths:
-                waiting[path] = await self.prepare(await in_thread(_contents, path), tenant)
+        read = {path: await in_thread(_contents, path) for path in paths}
+        _refuse_namesakes(read)
+        async with self._all_prepared(read, tenant, allow_downgrade=allow_downgrade) as prepared:
+            waiting = {path: prepared[path] for path in read}
             while waiting:
                 ready = [path for path, one in waiting.items() if not self.missing(tenant, one.metadata)]
                 path = next(iter(ready or waiting))  # one that misses something says so itself
-                names[path] = await self.install(waiting.pop(path), tenant)
-        finally:
-            for one in waiting.values():
-                one.discard()
+                names[path] = await self.install(waiting.pop(path), tenant, allow_downgrade=allow_downgrade)
         return names
+
+    @asynccontextmanager
+    async def _all_prepared(
+        self, packages: Mapping[Path, Contents], tenant: str, **options: bool
+    ) -> AsyncIterator[Mapping[Path, Prepared]]:
+        """Make several packages ready at once; raises the first error, in the order in which they were given."""
+        prepared: dict[Path, Prepared] = {}
+        errors: dict[Path, Exception] = {}
+
+        async def prepare(path: Path, contents: Contents) -> None:
+            try:
+                prepared[path] = await self.prepare(contents, tenant, **options)
+            except Exception as error:  # it is raised below: which one does not hang on who was faster
+                errors[path] = error
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for path, contents in packages.items():
+                    group.create_task(prepare(path, contents), name=f"prepare {contents.manifest.name}")
+            for path in packages:
+                if path in errors:
+                    raise errors[path]
+            yield prepared
+        finally:
+            for one in prepared.values():
+                one.discard()
 
     async def prepare(self, contents: Contents, tenant: str, *, allow_downgrade: bool = False) -> Prepared:
         """Make a package ready beside what runs; refused below a version that was recorded, unless that is allowed."""
-        manifest = contents.manifest
-        recorded = await self._store.packages.recorded(tenant, manifest.name)
-        if recorded is not None and not allow_downgrade and manifest.version < Version.parse(recorded):
-            message = (
-                f"package '{manifest.name}' {manifest.version} is older than {recorded}, which was there before; "
-                "allow_downgrade=True, or --allow-downgrade, goes back to it"
-            )
-            raise RequestError(message, code="downgrade", status=409, version=str(manifest.version), recorded=recorded)
+        if not allow_downgrade:
+            manifest = contents.manifest
+            await self._service.ledger.check_version(tenant, manifest.name, str(manifest.version))
         return await self._workshop.prepare(contents, tenant)
 
-    async def install(self, prepared: Prepared, tenant: str, origin: str = "") -> str:
-        """Load what was prepared."""
-        return await self._service.install(replace(prepared.package, origin=origin), tenant, prepared)
+    async def install(
+        self, prepared: Prepared, tenant: str, origin: str = "", *, allow_downgrade: bool = False
+    ) -> str:
+        """Load what was prepared, which is only borrowed."""
+        package = replace(prepared.package, origin=origin, allow_downgrade=allow_downgrade)
+        return await self._service.install(package, tenant, prepared.lend())
 
     def missing(self, tenant: str, metadata: Metadata) -> list[str]:
         """Return what other packages must bring before this one can be loaded, in words."""
@@ -124,27 +149,43 @@ class Depot:
 
     # -- because a source wants it
 
-    async def watch_folder(self, path: Path, tenant: str, told: Told | None = None, **options: bool) -> Reconciler:
-        """Load what lies in a folder, as it is saved there."""
-        return await self._watch(FolderSource(path, tenant), f"folder {path}", told, **options)
+    async def watch_folder(self, path: Path, tenant: str, told: Told | None = None) -> Reconciler:
+        """Load what lies in a folder, as it is saved there.
+
+        An older version is what its owner wants, unless signatures are required: then who may write to the folder may
+        still not bring back what was signed once.
+        """
+        allow_downgrade = self._settings.allow_downgrade or not self._settings.require_signatures
+        return await self._watch(FolderSource(path, tenant), f"folder {path}", told, allow_downgrade=allow_downgrade)
 
     async def watch_registry(self) -> Reconciler:
-        """Load what was published in the store's registry."""
+        """Load what was published in the store's registry; whether it may be older was asked when it was published."""
         source = RegistrySource(
             self._store.packages,
             self._clock,
             self._settings.package_poll_interval,
             lambda heard: self._store.listen(heard, "packages"),
         )
-        return await self._watch(source, "registry")
+        return await self._watch(source, "registry", allow_downgrade=True)
 
-    async def _watch(self, source: Source, origin: str, told: Told | None = None, **options: bool) -> Reconciler:
-        site = _OriginSite(self, self._service, origin, **options)
+    async def _watch(
+        self, source: Source, origin: str, told: Told | None = None, *, allow_downgrade: bool
+    ) -> Reconciler:
+        site = _OriginSite(self, self._service, origin, allow_downgrade=allow_downgrade)
         reconciler = Reconciler(source, site, self._clock, self._tasks, self._settings, told=told)
         await self._clear_up(source, origin)
         task = self._tasks.start(f"packages of {origin}", reconciler.run())
-        self._watching.append((reconciler, task))
+        self._watching.append(_Watch(origin, reconciler, task))
         return reconciler
+
+    def refuse_wanted(self, name: str, tenant: str) -> None:
+        """Refuse to unload what the source wants that has brought it: it would only come back."""
+        key = PackageKey(tenant, name)
+        held = self._service.installer.holdings.get(key)
+        for one in self._watching:
+            if held is not None and held.origin == one.origin and one.reconciler.wants(key):
+                message = f"package '{name}' is wanted by the {one.origin}, and would be back at once: remove it there"
+                raise RequestError(message, code="wanted", status=409, package=name)
 
     async def _clear_up(self, source: Source, origin: str) -> None:
         """Take away what earlier lives have left in the store of packages that their source wants no more."""
@@ -159,15 +200,19 @@ class Depot:
                     await self._service.ledger.take_away(page)
 
     def _changed(self) -> None:
-        for reconciler, _ in self._watching:
-            reconciler.changed()
+        for one in self._watching:
+            one.reconciler.changed()
 
     # -- looking, and the end
 
     @property
     def reconcilers(self) -> list[Reconciler]:
         """Those that see to what sources want."""
-        return [reconciler for reconciler, _ in self._watching]
+        return [one.reconciler for one in self._watching]
+
+    def status(self) -> list[tuple[str, PackageStatus]]:
+        """Return how things stand with what sources want, each with the origin that its source gives to packages."""
+        return [(one.origin, status) for one in self._watching for status in one.reconciler.status()]
 
     def samples(self) -> Iterator[Sample]:
         """Yield what all sources together come to."""
@@ -183,18 +228,26 @@ class Depot:
 
     async def stop(self) -> None:
         """Load and unload nothing any more."""
-        for _, task in self._watching:
-            await stop(task)
+        for one in self._watching:
+            await stop(one.task)
 
     async def close(self) -> None:
         """Remove every copy."""
         await self._workshop.close()
 
 
+class _Watch(NamedTuple):
+    """A source that is seen to."""
+
+    origin: str
+    reconciler: Reconciler
+    task: asyncio.Task[Any]
+
+
 class _OriginSite(Site):
     """A node as the reconciler of one source sees it."""
 
-    def __init__(self, depot: Depot, service: PackageService, origin: str, *, allow_downgrade: bool = False) -> None:
+    def __init__(self, depot: Depot, service: PackageService, origin: str, *, allow_downgrade: bool) -> None:
         self._depot = depot
         self._service = service
         self._origin = origin
@@ -207,7 +260,7 @@ class _OriginSite(Site):
         return self._depot.missing(tenant, metadata)
 
     async def install(self, key: PackageKey, prepared: Prepared) -> None:
-        await self._depot.install(prepared, key.tenant, self._origin)
+        await self._depot.install(prepared, key.tenant, self._origin, allow_downgrade=self._allow_downgrade)
 
     async def remove(self, key: PackageKey) -> None:
         await self._service.unload(key.name, key.tenant)
@@ -215,6 +268,16 @@ class _OriginSite(Site):
     def installed(self) -> Mapping[PackageKey, Installed]:
         held = self._service.installer.holdings
         return {PackageKey(*key): Installed(one.version, one.digest) for key, one in held.items()}
+
+
+def _refuse_namesakes(packages: Mapping[Path, Contents]) -> None:
+    """Refuse two packages of one name: later, the second swaps the first, but nobody means that at once."""
+    first: dict[str, Path] = {}
+    for path, contents in packages.items():
+        name = contents.manifest.name
+        if first.setdefault(name, path) != path:
+            message = f"package '{name}' is to be loaded twice, from {first[name]} and from {path}; leave one out"
+            raise RequestError(message, code="name_taken", status=409, name=name)
 
 
 def _contents(path: Path) -> Contents:

@@ -27,6 +27,7 @@ from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.namespaces import Namespace, Tree
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.packages.beginnings import beginning_problems
 from tidemill.packages.loader import Package, read_package
 from tidemill.packages.manifest import MANIFEST, Manifest
 from tidemill.packages.metadata import DeclaredGraph, Metadata, of_graph, of_reactor, of_trigger, of_workflow
@@ -174,7 +175,7 @@ class Examination:
         for workflow in workflows:
             self._tried(workflow.check, workflow.location)
         for reactor in package.reactors:
-            self._problems += (problem for one in reactor.accumulators for problem in one.signature.problems)
+            self._problems += beginning_problems(reactor)
         found_graphs = [self._read_graph(one, reactors) for one in package.graphs]
         if not self._failed:
             self._problems += self._misnamed(package)

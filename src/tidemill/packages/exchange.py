@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from tidemill.engine.graphs.staging import Staged
-from tidemill.engine.registry import Registry
+from tidemill.engine.graphs.staging import Offer, Staged
+from tidemill.engine.registry import Key, Registry
 from tidemill.graphs.graph import Graph
 from tidemill.packages.holdings import Holdings
 from tidemill.storage.run_ports import ScheduleKey
@@ -18,7 +18,13 @@ class Exchange:
     """
 
     def __init__(
-        self, registry: Registry, tenant: str, name: str, before: Holdings, after: Holdings, others: Iterable[Holdings]
+        self,
+        registry: Registry,
+        tenant: str,
+        name: str,
+        before: Holdings,
+        after: Holdings,
+        others: Iterable[Holdings],
     ) -> None:
         self._registry = registry
         self.tenant = tenant
@@ -38,14 +44,37 @@ class Exchange:
         self.held_graphs = {
             one.name: registry.graph(tenant, one.name) for one in (*before.triggerless, *after.triggerless)
         }
+        self.may_downgrade = False
+        """Whether the version may be below the one that is recorded."""
+        self.recorded: str | None = None
+        """The version that was recorded when this began."""
         self.staged: Staged | None = None
         """The reactors and graphs, ready beside what runs."""
         self.inserted: list[ScheduleKey] = []
         """Rows of schedules that are there only because of this."""
+        self.doubtful: list[ScheduleKey] = []
+        """Rows that may be there because of this: the store was asked for them, and has not answered."""
+
+    def offer(self) -> Offer:
+        """Return the reactors and graphs that are to be there, as the scheduler takes them."""
+        after = self.after
+        return Offer(
+            tenant=self.tenant,
+            reactors=after.reactors,
+            graphs=after.graphs,
+            before=self.before.state(),
+            shared=after.shared,
+        )
+
+    def is_shared(self, reactor: Key) -> bool:
+        """Return whether packages of other tenants may bind to a reactor."""
+        return self._registry.is_shared(*reactor)
 
     def find_graph(self, name: str) -> Graph | None:
-        """Return the graph of a name as it will be."""
-        return self._arriving.get(name) or self._registry.graph(self.tenant, name)
+        """Return the graph of a name as it will be; None for one that goes, too."""
+        if name in self._arriving or any(name == one.name for one in (*self.before.triggerless, *self.before.graphs)):
+            return self._arriving.get(name)
+        return self._registry.graph(self.tenant, name)
 
     def _callers(self) -> Iterable[Workflow]:
         """Return the workflows of other packages that call, by name, a graph that has a newer version here."""
@@ -68,8 +97,8 @@ class Exchange:
 
     @property
     def gone_graphs(self) -> list[str]:
-        """The graphs, bound ones and others, that the package has no more."""
-        return _gone([one.name for one in (*self.before.triggerless, *self.before.graphs)], self._arriving)
+        """The graphs that could be called, and that the package has no more; one that is bound cannot be."""
+        return _gone([one.name for one in self.before.triggerless], {one.name: one for one in self.after.triggerless})
 
     @property
     def gone_schedules(self) -> list[ScheduleKey]:

@@ -3,14 +3,15 @@
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from tidemill.annotations.variants import label
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.graphs.staging import Offer, in_use, said_of_subscribers
+from tidemill.engine.graphs.staging import in_use, said_of_subscribers
 from tidemill.engine.registry import Registry
-from tidemill.graphs.definition import Accumulator, Reactor
+from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import DefinitionError, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.packages.beginnings import beginning_problems
+from tidemill.packages.claims import Claim, graph_names, named_by, trigger_names
 from tidemill.packages.exchange import Exchange
 from tidemill.packages.steps.workflows import WorkflowLoader
 from tidemill.telemetry import events
@@ -18,6 +19,9 @@ from tidemill.workflows.definition import OnFiring, Trigger
 from tidemill.workflows.workflow import Workflow
 
 logger = logging.getLogger(__name__)
+
+Find = Callable[[str, str], Graph | Workflow | Trigger | None]
+"""Returns what is registered under a tenant and a name."""
 
 
 class Guards:
@@ -28,24 +32,19 @@ class Guards:
         self._registry = registry
         self._loader = loader
 
-    def check_load(self, exchange: Exchange) -> None:
-        """Raise unless the package can take its place, and make its reactors and graphs ready beside what runs."""
+    def check_load(self, exchange: Exchange, leaving: Collection[Claim]) -> None:
+        """Raise unless the package can take its place, as far as that can be told before it is staged.
+
+        What is `leaving` is there still, but nobody can rely on it any more.
+        """
         for reactor in exchange.after.reactors:
-            _check_accumulators(reactor)
+            if problems := list(beginning_problems(reactor)):
+                raise DefinitionError(problems, f"reactor '{reactor.name}'")
         self._check_names(exchange)
+        self._check_neighbours(exchange, leaving)
         self._check_workflows(exchange)
         self._check_leaving(exchange)
         self._check_sharing(exchange)
-        before = exchange.before.state()
-        exchange.staged = self._scheduler.stage(
-            Offer(
-                tenant=exchange.tenant,
-                reactors=exchange.after.reactors,
-                graphs=exchange.after.graphs,
-                before=before,
-                shared=exchange.after.shared,
-            )
-        )
         for graph in exchange.after.triggerless:
             graph.check()
 
@@ -60,18 +59,25 @@ class Guards:
 
     def _check_names(self, exchange: Exchange) -> None:
         tenant, before, after = exchange.tenant, exchange.before, exchange.after
-        kinds: list[tuple[str, Iterable[Graph | Workflow | Trigger], Collection[str]]] = [
-            ("graph", (*after.triggerless, *after.graphs), _names((*before.triggerless, *before.graphs))),
-            ("workflow", after.workflows, _names(before.workflows)),
-            ("trigger", after.triggers, _names(before.triggers)),
+        registry = self._registry
+        graphs, owned_graphs = (*after.triggerless, *after.graphs), _names((*before.triggerless, *before.graphs))
+        kinds: list[tuple[str, Find, Iterable[Graph | Workflow | Trigger], Collection[str]]] = [
+            ("graph", registry.graph, graphs, owned_graphs),
+            ("workflow", registry.workflow, after.workflows, _names(before.workflows)),
+            ("trigger", registry.trigger, after.triggers, _names(before.triggers)),
         ]
-        for what, arriving, owned in kinds:
-            find = getattr(self._registry, what)
+        for what, find, arriving, owned in kinds:
             for one in arriving:
                 held = find(tenant, one.name)
                 if held is not None and one.name not in owned:
                     message = f"{what} '{one.name}' is already defined at {held.location}; rename one of them"
                     raise RequestError(message, code="name_taken", status=409, name=one.name)
+
+    def _check_neighbours(self, exchange: Exchange, leaving: Collection[Claim]) -> None:
+        """Refuse to rely on what another package still has, although that is to be gone."""
+        if going := sorted(named_by(exchange).intersection(leaving)):
+            message = f"{going[0]} is being unloaded with its package; load this when that is done"
+            raise RequestError(message, code="being_unloaded", status=409, name=going[0].name)
 
     # -- workflows
 
@@ -114,11 +120,11 @@ class Guards:
     def _check_leaving(self, exchange: Exchange) -> None:
         """Refuse to let a trigger or a graph go that workflows of other packages name, or a graph change for them."""
         for name in sorted(exchange.gone_triggers):
-            if others := self._naming(exchange, name, _trigger_names):
+            if others := self._naming(exchange, name, trigger_names):
                 message = said_of_subscribers(f"trigger '{name}'", others)
                 raise RequestError(message, code="trigger_in_use", status=409, subscribers=others)
         for name in sorted(exchange.gone_graphs):
-            if others := self._naming(exchange, name, _graph_names):
+            if others := self._naming(exchange, name, graph_names):
                 message = said_of_subscribers(f"graph '{name}'", others)
                 raise RequestError(message, code="graph_in_use", status=409, subscribers=others)
         for workflow in exchange.rebound:
@@ -134,7 +140,7 @@ class Guards:
             workflow.check()
         except DefinitionError as error:
             newer = {one.name for one in exchange.after.triggerless}
-            name = next(one for one in _graph_names(workflow) if one in newer)
+            name = next(one for one in graph_names(workflow) if one in newer)
             message = said_of_subscribers(f"graph '{name}'", [workflow.name], [error])
             raise RequestError(message, code="graph_in_use", status=409, subscribers=[workflow.name]) from error
 
@@ -149,31 +155,3 @@ class Guards:
 
 def _names(definitions: Iterable[Reactor | Graph | Workflow | Trigger]) -> set[str]:
     return {one.name for one in definitions}
-
-
-def _trigger_names(workflow: Workflow) -> set[str]:
-    """Return the names of the triggers that start a workflow; those of reactors are no triggers."""
-    return {one if isinstance(one, str) else one.name for one in workflow.triggers if not isinstance(one, OnFiring)}
-
-
-def _graph_names(workflow: Workflow) -> list[str]:
-    """Return the names of the graphs that a workflow calls."""
-    graphs = [task.graph for task in workflow.tasks if task.graph is not None]
-    return [one if isinstance(one, str) else one.name for one in graphs]
-
-
-def _check_accumulators(reactor: Reactor) -> None:
-    """Refuse accumulators whose events could not be checked, or whose state cannot begin."""
-    problems = [problem for one in reactor.accumulators for problem in (*one.signature.problems, *_state_problems(one))]
-    if problems:
-        raise DefinitionError(problems, f"reactor '{reactor.name}'")
-
-
-def _state_problems(accumulator: Accumulator) -> Iterator[Problem]:
-    if accumulator.state is None:
-        return
-    try:
-        accumulator.state()
-    except Exception as error:  # author code: whatever it raises, the state cannot begin
-        message = f"state= of accumulator '{accumulator.name}' begins as {label(accumulator.state)}(): {error}"
-        yield Problem(message=f"{message}; give its fields defaults", location=accumulator.location)

@@ -29,6 +29,9 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     origin: str = ""
     """Who wants it, if that is not the program itself: a folder, or a registry."""
 
+    allow_downgrade: bool = False
+    """Whether it may be loaded in place of a newer version."""
+
     shared: frozenset[str] = frozenset()
     """Reactors that packages of other tenants may bind to."""
 

@@ -1,7 +1,7 @@
 """What a package declares, as one frozen value without code.
 
-The child process that tries a package writes it, and the steps of loading read it: they need nothing else to know what
-to register, and neither does whoever shows a package to people.
+The child process that tries a package writes it. Whoever decides about a package without importing it reads it: what it
+waits for, what people are shown; and whether the import in the node declares the same.
 """
 
 from collections.abc import Callable

@@ -11,7 +11,11 @@ everything is in place.
     unload    retire 6..1 with nothing to come
 
 A step may fail on the way back too, when the store is away, say. What is left to do is then owed: it is tried again, in
-the same order, with growing delays, until it is done, and the package can be neither loaded nor unloaded meanwhile.
+the same order, with growing delays, until it is done. Until then its names are its own: whoever wants to change one of
+them, or relies on one, settles that first.
+
+Loads have turns. An unload needs one only to begin: from then on it is owed, so that nobody else touches its names, and
+what takes its time to end keeps nobody waiting.
 """
 
 import asyncio
@@ -22,8 +26,10 @@ from typing import Literal
 from tidemill.engine.service import Tasks
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import OperationError
+from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.packages.claims import Claim, held_by, named_by
 from tidemill.packages.exchange import Exchange
+from tidemill.packages.holdings import NOTHING
 from tidemill.packages.ledger import Ledger
 from tidemill.packages.steps.step import Step
 from tidemill.telemetry import events
@@ -31,6 +37,7 @@ from tidemill.telemetry import events
 logger = logging.getLogger(__name__)
 
 Way = Literal["put", "take_back", "retire"]
+Verb = Callable[[Exchange], Awaitable[None]]
 Key = tuple[str, str]
 
 
@@ -38,26 +45,36 @@ class Walk:
     """Calls steps, and knows whether something is on its way to the store meanwhile, or from it."""
 
     def __init__(self) -> None:
-        self.is_in_touch = False
-        self.is_busy = False
+        self._writing = 0
+        self._walking = 0
+
+    @property
+    def is_in_touch(self) -> bool:
+        """Whether something is on its way to the store, or from it."""
+        return self._writing > 0
+
+    @property
+    def is_busy(self) -> bool:
         """Whether a step is being taken, whatever it waits for."""
+        return self._walking > 0
 
     async def go(self, way: Way, step: Step, exchange: Exchange) -> None:
         """Take a step, this way."""
-        work: Awaitable[None] = getattr(step, way)(exchange)
-        self.is_busy = True
+        verbs: dict[Way, Verb] = {"put": step.put, "take_back": step.take_back, "retire": step.retire}
+        work = verbs[way](exchange)
+        self._walking += 1
         try:
             await (work if step.takes_time else self.write(work))
         finally:
-            self.is_busy = False
+            self._walking -= 1
 
     async def write(self, work: Awaitable[None]) -> None:
         """Do what takes no time but the store's."""
-        self.is_in_touch = True
+        self._writing += 1
         try:
             await work
         finally:
-            self.is_in_touch = False
+            self._writing -= 1
 
 
 class Debt:
@@ -65,25 +82,42 @@ class Debt:
 
     def __init__(self, exchange: Exchange, way: Way, steps: Sequence[Step], end: Callable[[], Awaitable[None]]) -> None:
         self.exchange = exchange
+        self.key = exchange.tenant, exchange.name
         self.steps = list(steps)
-        self._way = way
+        self.way = way
+        self.claims = held_by(exchange)
+        """The names that nobody else touches until it is paid."""
+        self.is_leaving = way == "retire" and exchange.after is NOTHING
+        """Whether the package is to be gone."""
         self._end = end
+        self._is_paid = False
+        self._paying = asyncio.Lock()
         self.failures = 0
         self.error: Exception | None = None
+        self.collector: asyncio.Task[None] | None = None
+        """What tries again, later and later."""
 
-    async def pay(self, walk: "Walk") -> bool:
-        """Go on where it stopped; return whether everything is done."""
-        try:
-            while self.steps:
-                await walk.go(self._way, self.steps[0], self.exchange)
-                del self.steps[0]
-            await walk.write(self._end())
-        except Exception as error:  # whatever a step meets, the others are still owed
-            self.failures += 1
-            self.error = error
-            logger.exception(events.PACKAGE_OWED, extra=self.facts)
-            return False
-        return True
+    async def pay(self, walk: Walk) -> bool:
+        """Go on where it stopped, one at a time; return whether everything is done."""
+        async with self._paying:
+            try:
+                while self.steps:
+                    await walk.go(self.way, self.steps[0], self.exchange)
+                    del self.steps[0]
+                if not self._is_paid:
+                    await walk.write(self._end())
+                    self._is_paid = True
+            except Exception as error:  # whatever a step meets, the others are still owed
+                self.failures += 1
+                self.error = error
+                logger.exception(events.PACKAGE_OWED, extra=self.facts)
+                return False
+            return True
+
+    async def rest(self) -> None:
+        """Return when nobody is paying it."""
+        async with self._paying:
+            pass
 
     @property
     def facts(self) -> dict[str, str | int]:
@@ -102,9 +136,9 @@ class Pipeline:
         tasks: Tasks,
         clock: Clock,
         backoff: Backoff,
-        paid: Callable[[], None] = lambda: None,
+        paid: Callable[[], Awaitable[None]],
     ) -> None:
-        """`paid` is called when something is done that was owed."""
+        """`paid` is called when something is done at last that was owed, and nobody asked for it."""
         self.steps = tuple(steps)
         self._ledger = ledger
         self._tasks = tasks
@@ -113,6 +147,8 @@ class Pipeline:
         self._paid = paid
         self._debts: dict[Key, Debt] = {}
         self._walk = Walk()
+        self._is_abandoned = False
+        self._is_closed = False
         self.turn = asyncio.Lock()
         """Whoever changes packages holds it: what was checked still holds when it is done."""
 
@@ -126,13 +162,15 @@ class Pipeline:
         """Whether a step is being taken."""
         return self._walk.is_busy
 
-    def owes(self, tenant: str, name: str) -> bool:
-        """Return whether something of a package is still to be put back, or to be taken away."""
-        return (tenant, name) in self._debts
+    def check_open(self) -> None:
+        """Refuse to change anything on a node that is about to end; whoever waits for a turn asks when it has come."""
+        if self._is_closed:
+            raise RequestError("the node is not running any more", code="not_running", status=409)
+
+    # -- there and back
 
     async def load(self, exchange: Exchange) -> None:
-        """Put a package in place, or leave everything as it was."""
-        await self._settle(exchange)
+        """Put a package in place, or leave everything as it was; nothing is owed about it."""
         begun: list[Step] = []
         await self._walk.write(self._ledger.loading(exchange))
         try:
@@ -143,16 +181,17 @@ class Pipeline:
         except BaseException as error:
             await self._go_back(exchange, begun, error)
             raise
-        await self._pay(Debt(exchange, "retire", self.steps[::-1], _nothing))
+        await self._pay(Debt(exchange, "retire", self.steps[::-1], lambda: self._ledger.settled(exchange)))
 
     async def _go_back(self, exchange: Exchange, begun: Sequence[Step], error: BaseException) -> None:
+        if self._is_abandoned:
+            return
         debt = Debt(exchange, "take_back", begun, lambda: self._ledger.kept(exchange))
         if not await self._pay(debt):
             error.add_note(f"and it could not be put back as it was yet: {debt.error}; that is tried again")
 
-    async def unload(self, exchange: Exchange, end: Callable[[], None]) -> None:
-        """Take a package away, and call `end` when nothing is left of it; what fails is owed."""
-        await self._settle(exchange)
+    async def begin_unload(self, exchange: Exchange, end: Callable[[], None]) -> Debt:
+        """Begin to take a package away; `end` is called when nothing is left of it. From now on that is owed."""
         await self._walk.write(self._ledger.unloading(exchange))
 
         async def done() -> None:
@@ -160,36 +199,77 @@ class Pipeline:
             end()
 
         debt = Debt(exchange, "retire", self.steps[::-1], done)
+        self._debts[debt.key] = debt
+        return debt
+
+    async def unload(self, debt: Debt) -> None:
+        """Take a package away that is to be gone, without a turn; what fails is tried again."""
         if not await self._pay(debt):
-            raise OperationError(f"package '{exchange.name}' is not unloaded yet: {debt.error}; it is tried again")
+            raise OperationError(f"package '{debt.exchange.name}' is not unloaded yet: {debt.error}; it is tried again")
+
+    def abandon(self) -> None:
+        """Put nothing back from now on: leave everything as the death of the process would."""
+        self._is_abandoned = True
+
+    def close(self) -> None:
+        """Let nobody begin anything any more: who has a turn ends it."""
+        self._is_closed = True
+
+    async def rest(self) -> None:
+        """Return when nothing is being taken away; whoever calls has the turn."""
+        for debt in tuple(self._debts.values()):
+            await debt.rest()
 
     # -- what is owed
 
-    async def _settle(self, exchange: Exchange) -> None:
-        """See to it that nothing is owed about a package before it changes again."""
-        debt = self._debts.get((exchange.tenant, exchange.name))
-        if debt is not None and not await self._pay(debt):
-            raise OperationError(f"package '{exchange.name}' is still being taken away: {debt.error}")
+    def owed(self, tenant: str, name: str) -> Debt | None:
+        """Return what is owed about a package."""
+        return self._debts.get((tenant, name))
+
+    def leaving(self) -> frozenset[Claim]:
+        """Return the names of packages that are to be gone, but are not yet."""
+        return frozenset(claim for debt in self._debts.values() if debt.is_leaving for claim in debt.claims)
+
+    def in_the_way(self, exchange: Exchange) -> Debt | None:
+        """Return what is owed about names that this is about, or that it relies on; see Guards about what leaves."""
+        held, named = held_by(exchange), named_by(exchange)
+        found = (one for one in self._debts.values() if one.claims & (held if one.is_leaving else held | named))
+        return next(found, None)
+
+    async def settle(self, debt: Debt) -> None:
+        """See to it that something is no longer owed; whoever calls has no turn, and asks again when it has one."""
+        if not await self._settled(debt):
+            what = "put back as it was" if debt.way == "take_back" else "taken away"
+            name = debt.exchange.name
+            raise OperationError(f"package '{name}' is still being {what}: {debt.error}; that is tried again")
+
+    async def _settled(self, debt: Debt) -> bool:
+        if debt.is_leaving:
+            return not self._is_closed and await self._pay(debt)
+        async with self.turn:  # what is put back comes up, and must not let go of what others hold still
+            return not self._is_closed and await self._pay(debt)
 
     async def _pay(self, debt: Debt) -> bool:
-        key = debt.exchange.tenant, debt.exchange.name
-        if await debt.pay(self._walk):
-            self._debts.pop(key, None)
-            return True
-        if key not in self._debts:
-            self._debts[key] = debt
-            self._tasks.start(f"package {debt.exchange.name}: owed", self._pay_off(debt))
-        return False
+        is_paid = False
+        try:
+            is_paid = await debt.pay(self._walk)
+        finally:
+            if not is_paid:  # also if this was cut off
+                self._owe(debt)
+        if is_paid and self._debts.get(debt.key) is debt:
+            del self._debts[debt.key]
+        if is_paid and debt.collector is not None and debt.collector is not asyncio.current_task():
+            debt.collector.cancel()
+        return is_paid
+
+    def _owe(self, debt: Debt) -> None:
+        self._debts[debt.key] = debt
+        if debt.collector is None and not self._tasks.is_closed:
+            debt.collector = self._tasks.start(f"package {debt.exchange.name}: owed", self._pay_off(debt))
 
     async def _pay_off(self, debt: Debt) -> None:
-        """Try again until it is done, by this or by whoever wants to change the package."""
-        key = debt.exchange.tenant, debt.exchange.name
-        while self._debts.get(key) is debt:
+        """Try again until it is done; whoever wants to change the package before that does it instead."""
+        while self._debts.get(debt.key) is debt:
             await self._clock.sleep(self._backoff.delay(debt.failures))
-            async with self.turn:
-                if self._debts.get(key) is debt and await self._pay(debt):
-                    self._paid()
-
-
-async def _nothing() -> None:
-    """Nothing follows."""
+            await self._settled(debt)
+        await self._paid()

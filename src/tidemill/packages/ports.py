@@ -30,7 +30,7 @@ class Site(Protocol):
     async def install(self, key: PackageKey, prepared: Prepared) -> None:
         """Load a package, or swap it for the one that is loaded; if that fails, nothing has changed.
 
-        What was prepared belongs to the site from here on, also if this fails.
+        What was prepared is only borrowed: whoever had it made discards it, also when it is loaded.
         """
 
     async def remove(self, key: PackageKey) -> None:

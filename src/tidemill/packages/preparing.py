@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -37,8 +38,22 @@ _AT_ONCE = 8
 """How many are prepared at a time: more would only take one another's time, of which a probe has little."""
 
 
+class Loan:
+    """A share in what was prepared, for as long as something that runs needs it."""
+
+    def __init__(self, let_go: Callable[[object], None]) -> None:
+        self._let_go = let_go
+
+    def discard(self) -> None:
+        """Give it back; again is no error."""
+        self._let_go(self)
+
+
 class Prepared:
-    """A package that can be loaded: its definitions, with the manifest's settings, and what is known of them."""
+    """A package that can be loaded: its definitions, with the manifest's settings, and what is known of them.
+
+    Its modules and its copy stay until it is discarded, and all that was lent of it too.
+    """
 
     def __init__(
         self, package: Package, metadata: Metadata, manifest: Manifest, namespace: Namespace, remove: Callable[[], None]
@@ -49,11 +64,24 @@ class Prepared:
         self.digest = package.digest
         self._namespace = namespace
         self._remove = remove
+        self._holders: set[object] = {self}
+
+    def lend(self) -> Loan:
+        """Return a share in it, which keeps it when it is discarded itself."""
+        loan = Loan(self._let_go)
+        self._holders.add(loan)
+        return loan
 
     def discard(self) -> None:
-        """Let go of its modules and of its copy: nobody needs them any more. Again is no error; it takes a moment."""
-        self._namespace.close()
-        self._remove()
+        """Let go of it: whoever had it made does not need it any more. Again is no error."""
+        self._let_go(self)
+
+    def _let_go(self, holder: object) -> None:
+        if holder in self._holders:
+            self._holders.discard(holder)
+            if not self._holders:
+                self._namespace.close()
+                self._remove()
 
 
 class Workshop:
@@ -77,7 +105,7 @@ class Workshop:
             try:
                 await _finished(lambda: self._snapshots.write(folder, contents.files))
                 metadata = await probe(folder, manifest, limits=self._limits, clock=self._clock)
-                return await _abandonable(lambda: self._load(contents, folder, metadata))
+                return await self._abandonable(lambda: self._load(contents, folder, metadata), manifest.name)
             except BaseException:
                 await _finished(lambda: self._snapshots.remove(folder))
                 raise
@@ -102,7 +130,28 @@ class Workshop:
         except BaseException:
             namespace.close()
             raise
-        return Prepared(package, metadata, manifest, namespace, lambda: self._snapshots.remove(folder))
+        return Prepared(package, metadata, manifest, namespace, lambda: self._snapshots.remove_soon(folder))
+
+    async def _abandonable(self, load: Callable[[], Prepared], name: str) -> Prepared:
+        """Load on a thread that nobody has to wait for: an import may never end. What comes too late is discarded."""
+        work = _begun(load)
+        try:
+            async with asyncio.TaskGroup() as group:
+                timer = group.create_task(self._clock.sleep(self._limits.wall), name=f"import limit of {name}")
+                either: list[asyncio.Future[Any]] = [asyncio.wrap_future(work), timer]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                timer.cancel()
+        except asyncio.CancelledError:
+            work.add_done_callback(_discard)
+            raise
+        if not work.done():
+            work.add_done_callback(_discard)
+            message = (
+                f"importing it in the node took longer than {self._limits.wall:g} s, though not when it was tried: "
+                "do no work at import, whatever the environment, the time or the machine"
+            )
+            raise DefinitionError.of(f"package '{name}'", message)
+        return work.result()
 
     async def close(self) -> None:
         """Remove all copies: what was prepared is discarded by then, or is of no use any more."""
@@ -139,8 +188,8 @@ async def _finished(work: Callable[[], None]) -> None:
         raise
 
 
-async def _abandonable(load: Callable[[], Prepared]) -> Prepared:
-    """Load on a thread that nobody has to wait for: an import may never end. What is no longer wanted is discarded."""
+def _begun(load: Callable[[], Prepared]) -> "Future[Prepared]":
+    """Begin to load on a thread of its own, which keeps no process from ending."""
     work: Future[Prepared] = Future()
     work.set_running_or_notify_cancel()
 
@@ -151,11 +200,7 @@ async def _abandonable(load: Callable[[], Prepared]) -> Prepared:
             work.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="tidemill import").start()
-    try:
-        return await asyncio.wrap_future(work)
-    except asyncio.CancelledError:
-        work.add_done_callback(_discard)
-        raise
+    return work
 
 
 def _discard(work: "Future[Prepared]") -> None:

@@ -9,26 +9,23 @@ keeps from going, is looked at again whenever something was loaded or removed.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tidemill.engine.service import Tasks, stop
 from tidemill.engine.wakeups import Alarm
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import RequestError, TidemillError
+from tidemill.kernel.errors import TidemillError
 from tidemill.kernel.settings import Settings
-from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.caretaker import FOR_GOOD, Caretaker, Surroundings
 from tidemill.packages.places import Places
-from tidemill.packages.ports import Installed, Site
+from tidemill.packages.ports import Site
 from tidemill.packages.status import PackageStatus
 from tidemill.packages.wanted import PackageKey, Source, Wanted
 from tidemill.telemetry import events
 from tidemill.telemetry.metrics import Sample
 from tidemill.telemetry.streaks import Streaks
-
-__all__ = ["Installed", "Reconciler", "Site"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +36,7 @@ _LEAST = 0.1  # seconds before a failed step is taken again, however short the s
 class Reconciler:
     """Loads, reloads and removes the packages of one source on one node.
 
-    What it has not loaded itself it leaves alone, save `adopted` packages, which came from this source before.
-    `told` hears of every change of a package's status.
+    What it has not loaded itself it leaves alone. `told` hears of every change of a package's status.
     """
 
     def __init__(
@@ -52,13 +48,11 @@ class Reconciler:
         settings: Settings,
         *,
         told: Callable[[PackageStatus], None] | None = None,
-        adopted: Iterable[PackageKey] = (),
     ) -> None:
         self._source = source
         self._clock = clock
         self._tasks = tasks
         self._told = told
-        self._adopted = set(adopted)
         self._backoff = Backoff(max(settings.backoff_base, _LEAST), max(settings.backoff_max, _LEAST))
         self._around = Surroundings(
             site=site,
@@ -94,25 +88,15 @@ class Reconciler:
         """Return when everything that was wanted at the start has been tried, and what follows from that."""
         await self._settled.wait()
 
-    def look(self) -> None:
-        """Ask the source, and look at every package, now. A try that failed keeps its time."""
-        self._alarm.ring()
-        for one in self._caretakers.values():
-            one.ring()
-
     def changed(self) -> None:
         """Look at every package, because somebody has loaded or unloaded one."""
         for one in self._caretakers.values():
             one.hear_of_others()
             one.ring()
 
-    def retry(self, key: PackageKey) -> None:
-        """Try a package again now, whatever was wrong with it."""
-        if key not in self._caretakers:
-            known = [one.name for one in self._caretakers if one.tenant == key.tenant]
-            message = f"package '{key.name}' is neither wanted nor loaded{did_you_mean(key.name, known)}"
-            raise RequestError(message, code="unknown_package", status=404, package=key.name)
-        self._caretakers[key].retry()
+    def wants(self, key: PackageKey) -> bool:
+        """Return whether a package is to be there, in whatever version."""
+        return key in self._caretakers and self._caretakers[key].is_wanted
 
     def samples(self) -> Iterator[Sample]:
         """Yield what is counted; see PACKAGE_METRICS."""
@@ -172,18 +156,15 @@ class Reconciler:
             logger.warning(events.PACKAGE_SOURCE_FAILED, exc_info=error if is_bug else None, extra=facts)
 
     def _accept(self, wanted: Mapping[PackageKey, Wanted]) -> None:
-        adopted, self._adopted = self._adopted, set()
-        for key in sorted(wanted.keys() | self._caretakers.keys() | adopted):
-            caretaker = self._caretakers.get(key) or self._employ(key, is_adopted=key in adopted)
+        for key in sorted(wanted.keys() | self._caretakers.keys()):
+            caretaker = self._caretakers.get(key) or self._employ(key)
             caretaker.want(wanted.get(key))
         self._see_whether_settled()
 
     # -- the caretakers
 
-    def _employ(self, key: PackageKey, *, is_adopted: bool) -> Caretaker:
+    def _employ(self, key: PackageKey) -> Caretaker:
         caretaker = self._caretakers[key] = Caretaker(key, self._around)
-        if is_adopted:
-            caretaker.adopt()
         self._at_work[key] = self._tasks.start(f"package: {key.tenant}/{key.name}", self._care(caretaker))
         return caretaker
 

@@ -30,6 +30,7 @@ class Snapshots:
         self._home: _Home | None = None
         self._numbers = itertools.count(1)
         self._opening = threading.Lock()
+        self._leaving: set[threading.Thread] = set()
 
     def reserve(self, name: str) -> Path:
         """Return a folder for one copy, which is not there yet."""
@@ -54,10 +55,20 @@ class Snapshots:
         """Take a copy away; one that is not there is no error."""
         shutil.rmtree(folder, ignore_errors=True)
 
+    def remove_soon(self, folder: Path) -> None:
+        """Take a copy away without keeping the caller: it may have thousands of files."""
+        thread = threading.Thread(target=self.remove, args=[folder], name="tidemill copies")
+        with self._opening:
+            thread.start()
+            self._leaving = {thread, *(one for one in self._leaving if one.is_alive())}
+
     def close(self) -> None:
         """Take all copies away, and the folder."""
         with self._opening:
             home, self._home = self._home, None
+            leaving, self._leaving = self._leaving, set()
+        for one in leaving:
+            one.join()
         if home is not None:
             home.close()
 

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from tidemill.kernel.errors import Problem
 
@@ -48,3 +49,9 @@ class PackageStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     again_at: datetime | None = None
     """When a failed step is tried again; None if that takes a change of this package, or of others."""
+
+
+def merged(first: PackageStatus, *others: PackageStatus) -> PackageStatus:
+    """Return the first status, with what the others have to say besides; each of those says where it comes from."""
+    reasons = [f"{one.title}: {one.reason}" for one in others if one.reason]
+    return replace(first, reason="; ".join(filter(None, [first.reason, *reasons]))) if reasons else first

@@ -2,6 +2,7 @@
 
 A commit costs a disk's patience, whether it holds one row or a thousand. So units of work gather while a transaction
 is on its way, and the next one takes all of them. Each caller gets the result of its own unit, after the commit.
+What comes alone goes at once; where many come together, the next group is kept open for a moment for as many.
 
 Three things can come of a transaction, and they are told apart:
 
@@ -14,12 +15,14 @@ Three things can come of a transaction, and they are told apart:
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.answers import Answer
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
@@ -27,7 +30,15 @@ logger = logging.getLogger(__name__)
 Unit = TypeVar("Unit", contravariant=True)
 Write = TypeVar("Write")
 
+Told = Callable[[list[Any] | None, BaseException | None], None]
+"""Is called on the loop with the results of some units, or with what stood against them."""
+Express = Callable[[Sequence[Write], Told], None]
+"""Runs units in one transaction, like `Transactor.transact`."""
+_Asked = tuple[Write, Answer[Any]]
+
 RESOLVE_EVERY = 0.1  # seconds between questions after an ambiguous commit
+PATIENCE = 3  # turns of the loop for which a group waits until it is as big as the last ones were
+COMPANY = 16  # units; no group waits for more
 GROUP_LIMIT = 1000  # units in one transaction
 
 
@@ -62,31 +73,41 @@ class GroupCommitter(Generic[Write]):
         self,
         transactor: Transactor[Write],
         explain: Callable[[Exception], Exception] = lambda error: error,
+        express: "Express[Write] | None" = None,
     ) -> None:
-        """Write to a database; `explain` says of a unit's own error how whoever asked is told of it."""
+        """Write to a database; `explain` says of a unit's own error how whoever asked is told of it.
+
+        `express` is a shorter way than `transact`, for a database in which no commit is ever ambiguous.
+        """
         self._transactor = transactor
         self._explain = explain
-        self._group = asyncio.TaskGroup()
-        self._waiting: list[tuple[Write, asyncio.Future[Any]]] = []
-        self._news = asyncio.Event()
+        self._express = express
+        self._tasks = asyncio.TaskGroup()
+        self._waiting: list[_Asked[Write]] = []
+        self._writing: list[_Asked[Write]] = []
         self._task: asyncio.Task[None] | None = None
+        self._is_open = self._is_busy = False
+        self._usual = 0
+        """How many units the last groups had: as many are waited for, for a few turns of the loop."""
         self._failures_to_come = 0
 
     async def open(self) -> None:
         """Begin to take units; also again after `close`, and then on another loop if need be."""
-        self._group, self._news = asyncio.TaskGroup(), asyncio.Event()
-        await self._group.__aenter__()
-        self._task = self._group.create_task(self._work(), name="store: group committer")
+        self._tasks = asyncio.TaskGroup()
+        await self._tasks.__aenter__()
+        self._is_open, self._is_busy = True, False
 
     async def close(self) -> None:
         """Take no more units; those that wait are refused."""
-        if self._task is None:
+        if not self._is_open:
             return
-        task, self._task = self._task, None
-        task.cancel()
-        await self._group.__aexit__(None, None, None)
-        _refuse(self._waiting, StoreError("the store is closed"))
-        self._waiting = []
+        self._is_open = False
+        if self._task is not None:
+            self._task.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        writing, self._writing, waiting, self._waiting = self._writing, [], self._waiting, []
+        _refuse(writing, StoreError("the store was closed before it answered"))
+        _refuse(waiting, StoreError("the store is closed"))
 
     def fail_next(self, times: int) -> None:
         """Let the next transactions fail before they begin."""
@@ -98,48 +119,103 @@ class GroupCommitter(Generic[Write]):
             self._failures_to_come -= 1
             raise StoreError("the transaction failed on purpose")
 
-    def submit(self, unit: Write) -> "asyncio.Future[Any]":
+    def submit(self, unit: Write) -> Answer[Any]:
         """Run a unit in the next transaction; its result comes when it is committed."""
-        if self._task is None:
+        if not self._is_open:
             raise StoreError("the store is not open")
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        self._waiting.append((unit, future))
-        if len(self._waiting) == 1:
-            loop.call_soon(self._news.set)  # not at once: whoever is about to write in this turn of the loop joins
-        return future
+        answer: Answer[Any] = Answer()
+        self._waiting.append((unit, answer))
+        if not self._is_busy:
+            self._is_busy = True
+            self._go_on()
+        return answer
 
     async def commit(self, unit: Write) -> Any:
         """Run a unit in the next transaction; return its result when it is committed."""
         return await self.submit(unit)
 
-    async def _work(self) -> None:
-        while True:
-            await self._news.wait()
-            group, self._waiting = self._waiting[:GROUP_LIMIT], self._waiting[GROUP_LIMIT:]
-            if not self._waiting:
-                self._news.clear()
-            try:
-                await self._commit(group)
-            except BaseException:
-                _refuse(group, StoreError("the store was closed before it answered"))
-                raise
+    # -- one group after the other
 
-    async def _commit(self, group: list[tuple[Write, "asyncio.Future[Any]"]]) -> None:
+    def _go_on(self) -> None:
+        """Begin the next group, once whoever is about to write in this turn of the loop has joined it."""
+        if not self._waiting:
+            self._is_busy = False
+        elif self._express is None:
+            self._start(self._work())
+        else:
+            self._gather(self._express, PATIENCE)
+
+    def _gather(self, express: "Express[Write]", patience: int) -> None:
+        """Send the next group once it is as big as the last one was, or nobody has joined it for long enough."""
+        if not patience or len(self._waiting) >= self._usual:
+            self._send(express)
+        else:
+            asyncio.get_running_loop().call_soon(self._gather, express, patience - 1)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = self._tasks.create_task(work, name="store: group committer")
+
+    def _take(self) -> "list[_Asked[Write]]":
+        self._writing, self._waiting = self._waiting[:GROUP_LIMIT], self._waiting[GROUP_LIMIT:]
+        self._usual = max(len(self._writing), min(self._usual, COMPANY) - 1)
+        return self._writing
+
+    def _send(self, express: "Express[Write]") -> None:
+        """Have a group written without a task."""
+        if not self._is_open:
+            return
+        group = self._take()
+        try:
+            self.fail_if_told()
+        except StoreError as error:
+            asyncio.get_running_loop().call_soon(self._told, group, None, error)
+        else:
+            express([unit for unit, _ in group], partial(self._told, group))
+
+    def _told(self, group: "list[_Asked[Write]]", results: list[Any] | None, error: BaseException | None) -> None:
+        """Take what came of a group that was sent."""
+        if group is not self._writing:
+            return  # the store was closed meanwhile
+        if error is None:
+            _tell(group, results or [])
+        elif _is_of_one(error, group):
+            self._start(self._commit_each(group))
+            return
+        else:
+            _refuse(group, self._explained(error))
+        self._writing = []
+        self._go_on()
+
+    async def _commit_each(self, group: "list[_Asked[Write]]") -> None:
+        for one in group:
+            await self._commit([one])
+        self._writing = []
+        self._go_on()
+
+    async def _work(self) -> None:
+        while self._waiting:
+            await self._commit(self._take())
+            self._writing = []
+            await asyncio.sleep(0)  # whoever is about to write in this turn of the loop joins
+        self._is_busy = False
+
+    async def _commit(self, group: "list[_Asked[Write]]") -> None:
         try:
             results = await self._transact([unit for unit, _ in group])
-        except StoreError as error:
-            _refuse(group, error)
-        except Exception as error:  # a unit's own: told only to whom it belongs
-            if len(group) == 1:
-                _refuse(group, self._explain(error))
-            else:
+        except Exception as error:
+            if _is_of_one(error, group):
                 for one in group:
                     await self._commit([one])
+            else:
+                _refuse(group, self._explained(error))
         else:
-            for (_, future), result in zip(group, results, strict=True):
-                if not future.done():
-                    future.set_result(result)
+            _tell(group, results)
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """Return how an error is told: that of the database as it is, a unit's own as it is explained."""
+        if isinstance(error, StoreError) or not isinstance(error, Exception):
+            return error
+        return self._explain(error)
 
     async def _transact(self, units: list[Write]) -> list[Any]:
         self.fail_if_told()
@@ -161,13 +237,22 @@ class GroupCommitter(Generic[Write]):
                 return was_committed
 
 
-def _refuse(group: Sequence[tuple[Any, "asyncio.Future[Any]"]], error: Exception) -> None:
-    for _, future in group:
-        if not future.done():
-            future.set_exception(_own(error))
+def _is_of_one(error: BaseException, group: Sequence[Any]) -> bool:
+    """Return whether an error belongs to one unit of a group, nobody knows to which."""
+    return len(group) > 1 and isinstance(error, Exception) and not isinstance(error, StoreError)
 
 
-def _own(error: Exception) -> Exception:
+def _tell(group: Sequence[tuple[Any, Answer[Any]]], results: Sequence[Any]) -> None:
+    for (_, answer), result in zip(group, results, strict=True):
+        answer.tell(result)
+
+
+def _refuse(group: Sequence[tuple[Any, Answer[Any]]], error: BaseException) -> None:
+    for _, answer in group:
+        answer.refuse(_own(error))
+
+
+def _own(error: BaseException) -> BaseException:
     """Return an error of the caller's own: one that many raise would gather the tracebacks of all."""
     if not isinstance(error, StoreError):
         return error

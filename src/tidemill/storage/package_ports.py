@@ -86,7 +86,7 @@ class LoadedPackage(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     digest: str
     state: bytes
-    """The side effects, which only the engine understands: in phase "loading" those that are new."""
+    """The side effects, which only the engine understands; while versions change, the rows of both."""
     at: datetime
 
 

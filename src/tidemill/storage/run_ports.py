@@ -5,13 +5,13 @@ Everything that changes a run goes through `Runs.apply`, one change at a time, a
 clock counts: PostgreSQL's, or the one it was given.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from tidemill.storage.answers import Answer
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
     AttemptKey,
@@ -76,7 +76,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 class Runs(Protocol):
     """Runs with everything that belongs to them."""
 
-    def apply(self, change: Change) -> "asyncio.Future[Applied | Refused]":
+    def apply(self, change: Change) -> Answer[Applied | Refused]:
         """Write a change of one run, or nothing at all; the answer comes when that is committed.
 
         As a future, so that whoever has many on their way needs no task for each.

@@ -1,8 +1,9 @@
 """The node for tests: virtual time, no brokers, and ways to break things."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from tidemill.engine.workflows.executors.interface import Executor, Reports
@@ -53,6 +54,8 @@ class TestNode(Node):
         self._predecessor = predecessor
         self._successor: TestNode | None = None
         self._waited_for: set[AttemptKey] = set()
+        self._loaded: dict[tuple[str, str], Any] = {}
+        """What a successor loads again, by tenant and package."""
         super().__init__(load=load, **self._arguments)
         self._environment.connects = False
         self._scheduler.severed_at_start = frozenset(disconnected)
@@ -86,6 +89,20 @@ class TestNode(Node):
         if self._predecessor is None:
             return super()._first_loads()
         return [(thing, tenant) for (tenant, _), thing in self._predecessor._loaded.items()]
+
+    async def _load(self, thing: Any, tenant: str, *, allow_downgrade: bool | None = None) -> str:
+        name = await super()._load(thing, tenant, allow_downgrade=allow_downgrade)
+        self._loaded[tenant, name] = thing
+        return name
+
+    async def _load_paths(self, paths: Sequence[Path], tenant: str) -> Mapping[Path, str]:
+        names = await super()._load_paths(paths, tenant)
+        self._loaded |= {(tenant, name): path for path, name in names.items()}
+        return names
+
+    async def _unload(self, name: str, tenant: str) -> None:
+        await super()._unload(name, tenant)
+        self._loaded.pop((tenant, name), None)  # what a source wanted was never loaded here
 
     async def _close(self) -> None:
         if self._successor is not None:
@@ -203,6 +220,7 @@ class TestNode(Node):
         The `async with` block that opened the first node closes its successors too.
         """
         self._is_open = False
+        self._packages.abandon()
         self._scheduler.abandon()
         await self._environment.tasks.close(self.settings.unload_timeout)  # first: no firing gets another turn
         await self._workflows.abandon(self.settings.unload_timeout)

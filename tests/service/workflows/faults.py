@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 import tidemill as tm
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.answers import Answer
 from tidemill.storage.run_ports import WorkflowStore
 from tidemill.workflows.change import Applied, Change, TaskChange
 from tidemill.workflows.draft import Draft
@@ -76,12 +77,12 @@ def breaking(port: Any, name: str, error: Exception | None = None, times: int = 
             raise error or StoreError("failed on purpose")
         return await method(*args, **options)
 
-    def begun(*args: Any, **options: Any) -> "asyncio.Future[Any]":
+    def begun(*args: Any, **options: Any) -> Answer[Any]:
         seen.append(args)
         if len(seen) > times:
             return method(*args, **options)  # type: ignore[no-any-return]
-        failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        failed.set_exception(error or StoreError("failed on purpose"))
+        failed: Answer[Any] = Answer()
+        asyncio.get_running_loop().call_soon(failed.refuse, error or StoreError("failed on purpose"))
         return failed
 
     setattr(port, name, instead if iscoroutinefunction(method) else begun)

@@ -4,7 +4,9 @@ import asyncio
 from datetime import UTC, datetime
 
 import tidemill as tm
+from tests.service.workflows.faults import QUICK, blocked_flow, overwrite
 from tidemill.workflows.endings import Lost, Terms
+from tidemill.workflows.plan import WHOLE
 from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import RunState, TaskState
 
@@ -210,3 +212,22 @@ async def test_many_runs_are_taken_over_a_few_at_a_time() -> None:
         await node.advance("1h")
         await node.settle()
         assert len(await node.runs("flow", "success")) == 620
+
+
+async def test_what_others_have_done_is_planned_although_only_a_place_was_given(store: str | None) -> None:
+    """W-4: a run that must be read again before a claim is planned as it was read, whatever becomes of the claim."""
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
+        run = await node.start("flow")
+        await node.advance("0s")
+        assert len(blocked.begun) == 1
+        node._workflows.crew.held.clear()  # as if another node had it, and reports
+        await overwrite(node, run.id, state=TaskState.SUCCESS, claimed_by=None)
+        desk = node._workflows.desk
+        assert desk is not None
+        active = desk.board[run.id]
+        active.is_stale = True
+        active.grants.append(("work", WHOLE))
+        desk.allotment.places._reserved["in_process"] += 1
+        desk._work_on(active)
+        assert (await run.wait(5)).state is RunState.SUCCESS

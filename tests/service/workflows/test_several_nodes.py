@@ -7,6 +7,7 @@ from typing import Any
 from tests.service.workflows.pairs import PATIENCE, Gates, Pair, until
 from tidemill.engine.workflows.leadership import OFFICE
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.answers import Answer
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import RunRecord
 from tidemill.workflows.states import TaskState
@@ -40,14 +41,18 @@ async def test_what_another_node_reports_during_a_write_is_noticed(make_pair: Ca
     await until(is_up_to_date)
     apply = runs.apply
 
-    async def apply_after_the_other(change: Change) -> Applied | Refused:
+    async def apply_after_the_other(change: Change, answer: Answer[Applied | Refused]) -> None:
         runs.apply = apply  # type: ignore[method-assign]
         gates.opened[other].set()
         await until(has_ended)
-        return await apply(change)
+        answer.tell(await apply(change))
 
-    start = leader._workflows._tasks.start
-    runs.apply = lambda change: start("apply later", apply_after_the_other(change))  # type: ignore[method-assign]
+    def apply_later(change: Change) -> Answer[Applied | Refused]:
+        answer: Answer[Applied | Refused] = Answer()
+        leader._workflows._tasks.start("apply later", apply_after_the_other(change, answer))
+        return answer
+
+    runs.apply = apply_later  # type: ignore[method-assign]
     gates.opened[mine].set()
     result = await run.wait(PATIENCE)
     assert (result.state, result.outputs["both"]) == ("success", "ab")

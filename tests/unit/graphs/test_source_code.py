@@ -96,7 +96,7 @@ async def test_an_async_node_may_have_any_name(name: str) -> None:
     assert (await graph(x=0)).outputs == {"other": "other"}
 
 
-@pytest.mark.parametrize("name", ["a graph", "2nd", "class", "x²", "été", "list", "a-b/c", "!", "first"])
+@pytest.mark.parametrize("name", ["a graph", "2nd", "class", "x²", "été", "list", "a-b.c", "!", "first"])
 def test_a_graph_may_have_any_name(name: str) -> None:
     """A graph's name is a text for people; the function is named as nearly as Python allows."""
     graph = tm.Graph(name)

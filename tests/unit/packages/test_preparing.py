@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.executor_bench import Bench, bench_of, until
 from tests.unit.packages.parcels import folder_of, listing
-from tidemill.kernel.clock import SystemClock
+from tidemill.kernel.clock import SystemClock, VirtualClock
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
 from tidemill.packages.archive import Contents, parse_archive, read_folder
 from tidemill.packages.container import pack
@@ -137,9 +137,13 @@ async def test_a_package_is_made_ready_as_its_manifest_says(workshop: Workshop, 
         path.unlink()  # the author's files may go, and the copy stays
     assert task.function.call() == 1 + 4
     assert copies(tmp_path) == ["shop-1"]
+    loan = prepared.lend()
     prepared.discard()
-    prepared.discard()
-    assert copies(tmp_path) == []
+    assert task.function.call() == 1 + 4, "somebody needs it"
+    loan.discard()
+    for one in (loan, prepared):
+        one.discard()
+    await until(lambda: copies(tmp_path) == [])
     with pytest.raises(ImportError, match="it was unloaded"):
         task.function.call()
 
@@ -274,6 +278,52 @@ async def test_whoever_gives_up_leaves_nothing(
             await task
     gate.opened.set()
     await until(lambda: not copies(tmp_path) and not any(name.startswith("shop@") for name in tuple(sys.modules)))
+
+
+async def test_an_import_that_does_not_end_in_the_node_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-7, P-12: although the probe came to an end; whenever it does here, nothing of it is left."""
+    gate = Gate()
+    monkeypatch.setitem(sys.modules, "tidemill_test_gate", gate)
+    code = "import sys\ngate = sys.modules.get('tidemill_test_gate')\ngate and gate.stand()\n"
+    code += "import tidemill as tm\nflow = tm.Workflow('flow')\n@flow.task\ndef one(): ...\n"
+    clock = VirtualClock()
+    workshop = Workshop(tmp_path / "copies", Trust(), clock, ProbeLimits(wall=7.0))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(workshop.prepare(small(code), "acme"), name="prepare")
+        await until(gate.reached.is_set)
+        clock.move_to(7.0)
+        with pytest.raises(DefinitionError, match="importing it in the node took longer than 7 s, though not when"):
+            await task
+    assert copies(tmp_path) == []
+    gate.opened.set()
+    await until(lambda: not any(name.startswith("shop@") for name in tuple(sys.modules)))
+    await workshop.close()
+    assert listing(tmp_path / "copies") == []
+
+
+async def test_removing_a_copy_keeps_nobody(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-6: it may have thousands of files; the workshop does not close before they are gone."""
+    prepared = await workshop.prepare(archive_of(FILES), "acme")
+    opened, remove = threading.Event(), workshop._snapshots.remove
+
+    def slowly(folder: Path) -> None:
+        opened.wait()
+        remove(folder)
+
+    monkeypatch.setattr(workshop._snapshots, "remove", slowly)
+    prepared.discard()
+    assert not any(name.startswith("shop@") for name in sys.modules)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(workshop.close(), name="close")
+        await asyncio.sleep(0)
+        assert copies(tmp_path) == ["shop-1"]
+        assert not task.done()
+        opened.set()
+    assert listing(tmp_path / "copies") == []
 
 
 # -- in a process of its own

@@ -15,7 +15,7 @@ from tidemill.cli.exits import refusing
 from tidemill.cli.interrupts import Interrupts
 from tidemill.cli.output import complain
 from tidemill.kernel.clock import SystemClock
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.node import Node
 from tidemill.packages.archive import SUFFIX
@@ -48,14 +48,14 @@ def dev(
     """
     interrupts = Interrupts(last_words=lambda: complain("stopped: what was running is not waited for"))
     with refusing():
-        root = _root(path)
+        root, pools = _root(path), _pools(pool or ())
         settings = Settings.read({"packages": None})  # this folder, and no other
         node = Node(
             store or _store_in(root),
             settings=settings,
             executor=executor,
             concurrency=concurrency,
-            pools=_pools(pool or ()),
+            pools=pools,
         )
         with interrupts.heeded():
             asyncio.run(_carry_on(node, root, interrupts))
@@ -65,10 +65,10 @@ def dev(
 def _root(path: Path) -> Path:
     root = path.absolute()
     if not root.exists():
-        raise RequestError(f"there is no folder {path}", code="no_folder", status=404)
+        raise RequestError(f"there is no folder {path}", code="no_file", status=404)
     if not root.is_dir() and root.suffix not in (".py", SUFFIX):
         message = f"{path} is neither a folder, nor a Python file, nor an archive ({SUFFIX})"
-        raise RequestError(message, code="no_folder", status=404)
+        raise RequestError(message, code="no_file", status=404)
     return root
 
 
@@ -80,7 +80,7 @@ def _store_in(root: Path) -> str:
         (home / ".gitignore").write_text("*\n", encoding="utf-8")
     except OSError as error:
         message = f"{home} cannot be made ({error.strerror}): name a store with --store sqlite:///FILE"
-        raise RequestError(message, code="no_folder") from error
+        raise OperationError(message) from error
     return f"sqlite:///{home / 'dev.db'}"
 
 
@@ -89,7 +89,7 @@ def _pools(pairs: Sequence[str]) -> dict[str, int]:
     for pair in pairs:
         name, _, number = pair.partition("=")
         if not name or not number.isdecimal():
-            raise RequestError(f"--pool takes NAME=N, such as warehouse=2, not {pair!r}", code="invalid_pool")
+            raise typer.BadParameter(f"--pool takes NAME=N, such as warehouse=2, not {pair!r}")
         found[name] = int(number)
     return found
 
@@ -103,7 +103,7 @@ async def _carry_on(node: Node, root: Path, interrupts: Interrupts) -> None:
     with listening(loop, activity.hear):
         async with node:
             view.greet()
-            reconciler = await node.depot.watch_folder(root, node.tenant, view.hear, allow_downgrade=True)
+            reconciler = await node.depot.watch_folder(root, node.tenant, view.hear)
             async with asyncio.TaskGroup() as group:
                 going = [
                     group.create_task(_show_first(reconciler, view), name="dev: packages"),
@@ -113,7 +113,8 @@ async def _carry_on(node: Node, root: Path, interrupts: Interrupts) -> None:
                     await asked.wait()
                 for one in going:
                     one.cancel()
-            view.say("stopping")
+            view.say("stopping; Ctrl-C again does so at once")
+            activity.end()
 
 
 async def _show_first(reconciler: Reconciler, view: DevView) -> None:

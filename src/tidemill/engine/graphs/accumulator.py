@@ -56,6 +56,11 @@ class RunningAccumulator(Intake):
             self.dropped["migration"] += len(before) - len(fitting)
         return fitting
 
+    @property
+    def in_flight(self) -> object | None:
+        """What stands for the event that is in the author's hands just now."""
+        return self._in_flight
+
     # -- around firings
 
     def after_firing(self) -> None:

@@ -6,7 +6,7 @@ are registered last, all or none, and after an unload nothing of the reactor is 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -106,10 +106,22 @@ class GraphScheduler:
         managed = self._managed.get((tenant, name))
         return [] if managed is None else sorted(managed.subscribers)
 
-    def is_firing(self, tenant: str, name: str) -> bool:
-        """Return whether a reactor is loaded, and a firing of it is on its way."""
+    def need_for(self, tenant: str, name: str) -> Callable[[], bool]:
+        """Return how to ask later whether what a reactor's graphs and accumulators do just now has not ended yet.
+
+        What begins from now on is of no concern.
+        """
         managed = self._managed.get((tenant, name))
-        return managed is not None and not managed.reactor.wheel.is_idle
+        if managed is None:
+            return lambda: False
+        wheel, firing = managed.reactor.wheel, managed.reactor.wheel.awaited
+        calls = [(one, one.in_flight) for one in managed.accumulators if one.in_flight is not None]
+
+        def is_needed() -> bool:
+            is_firing = firing is not None and wheel.awaited is firing
+            return is_firing or any(one.in_flight is call for one, call in calls)
+
+        return is_needed
 
     def is_same(self, tenant: str, reactor: Reactor) -> bool:
         """Return whether this very declaration is loaded."""

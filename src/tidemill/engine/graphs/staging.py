@@ -124,7 +124,8 @@ class Stage:
             key = reactor_key(graph, self._tenant)
             compiled = graph.compiled() if key is None else graph.compile_for(self._reactor(key))
             if key is not None:
-                subscribers.setdefault(key, {})[subscriber(key, self._tenant, graph.name)] = compiled
+                name = subscriber(key, self._tenant, graph.name)
+                subscribers.setdefault(key, {})[name] = compiled.called(name)
         return Staged(
             offer=self._offer,
             leaving=self._leaving,
@@ -190,7 +191,7 @@ class Stage:
         problems: list[DefinitionError] = []
         for name in others:
             try:
-                compiled[name] = self._subscribed(name).compile_for(reactor)
+                compiled[name] = self._subscribed(name).compile_for(reactor).called(name)
             except DefinitionError as error:
                 problems.append(error)
         if problems:

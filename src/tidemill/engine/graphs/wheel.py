@@ -71,6 +71,7 @@ class Wheel:
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
         self._worker: asyncio.Task[Any] | None = None  # awaits graphs just now
+        self.awaited: object | None = None  # stands for the firing whose graphs are awaited just now
         self._driver: asyncio.Task[Any] | None = None
 
     # -- deciding
@@ -315,14 +316,14 @@ class Wheel:
     @contextmanager
     def _working(self) -> Iterator[None]:
         """Keep other firings out while graphs are awaited."""
-        self._busy, self._worker = True, asyncio.current_task()
+        self._busy, self._worker, self.awaited = True, asyncio.current_task(), object()
         self.lane.close()
         outer = _around.set(self)
         try:
             yield
         finally:
             _around.reset(outer)
-            self._busy, self._worker = False, None
+            self._busy, self._worker, self.awaited = False, None, None
 
     # -- firing again, or by hand
 

@@ -28,8 +28,10 @@ class Admissions:
 
     def may_begin(self, run: RunRow) -> bool:
         """Return whether a queued run may begin now."""
+        if run.state is not RunState.QUEUED:
+            return False
         key = run.tenant, run.workflow
-        if run.state is not RunState.QUEUED or key in self.paused or self._running[key] >= run.max_active:
+        if key in self.paused or self._running[key] >= run.max_active:
             return False
         return run.backfill is None or self._filling[run.backfill] < self.limits.get(run.backfill, 1)
 

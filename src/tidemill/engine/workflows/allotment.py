@@ -34,7 +34,7 @@ class Allotment:
         crew: Crew,
         *,
         nudge: Callable[[str], None],
-        work_on: Callable[[ActiveRun], None],
+        have_claimed: Callable[[ActiveRun], None],
     ) -> None:
         self.admissions = Admissions()
         self.places = Places(crew)
@@ -43,7 +43,7 @@ class Allotment:
         self._library = library
         self._crew = crew
         self._nudge = nudge
-        self._work_on = work_on
+        self._have_claimed = have_claimed
         self._is_giving = False
         self._used: Counter[tuple[str, str]] = Counter()
         """How many places of each tenant's pools are taken, as far as the board tells."""
@@ -79,7 +79,8 @@ class Allotment:
         for run, place in self.places.grant(self._is_wanted):
             active = self._board[run]
             active.grants.append(place)
-            self._work_on(active)
+            if not active.is_working:
+                self._have_claimed(active)
         if self.places.has_crowd() and self._crew.dispatcher.room <= 0:
             self._environment.figures.count("dispatch_at_capacity")
 
@@ -105,7 +106,8 @@ class Allotment:
 
     def _take_turn(self, active: ActiveRun) -> None:
         """Give a run that is being worked on what is free, as long as it is its turn."""
-        active.grants += [place for _, place in self.places.grant(self._is_wanted, only=active.run.id)]
+        if self.places.has_queue():
+            active.grants += [place for _, place in self.places.grant(self._is_wanted, only=active.run.id)]
 
     def _claim(self, active: ActiveRun, draft: Draft, place: Place, room: dict[str, int]) -> TaskRow | None:
         row = draft.rows.get(place)

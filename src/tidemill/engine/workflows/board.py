@@ -33,6 +33,8 @@ class Ask(NamedTuple):
     """What the step reports, if it does: that must be written even if the run cannot be planned."""
     once: bool = False
     """Whether it is not asked again when the store fails: whoever asked is told."""
+    is_claim: bool = False
+    """Whether nothing is to be done but to claim what was given a place."""
 
 
 class Outcome(NamedTuple):
@@ -123,7 +125,8 @@ class ActiveRun:
 
     def changed_by(self, asks: Collection[Ask]) -> set[str] | None:
         """Return the tasks to which something happens with some asks; None if that cannot be told without a plan."""
-        if not self.is_planned or self.run.state is not RunState.RUNNING or any(ask.report is None for ask in asks):
+        is_known = self.is_planned and self.run.state is RunState.RUNNING
+        if not is_known or any(ask.report is None and not ask.is_claim for ask in asks):
             return None
         return {ask.report[0].task for ask in asks if ask.report is not None}
 
@@ -189,6 +192,10 @@ class Writing(NamedTuple):
     def reported(self) -> list[tuple[AttemptKey, Ending]]:
         """The reports that it holds: not those that came too late."""
         return [ask.report for ask, holds in zip(self.asks, self.answers, strict=True) if ask.report and holds]
+
+
+def do_nothing(_: Draft) -> None:
+    """Have a run looked at: that it is planned, and that what was given a place is claimed, is all that is asked."""
 
 
 def refuse(asks: Collection[Ask], error: Exception) -> None:

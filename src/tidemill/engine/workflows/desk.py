@@ -18,25 +18,27 @@ What can go wrong with a change, and what the desk does:
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from tidemill.engine.workflows.allotment import Allotment
-from tidemill.engine.workflows.board import ActiveRun, Ask, Birth, Outcome, Step, Writing, answer, refuse
+from tidemill.engine.workflows.board import ActiveRun, Ask, Birth, Outcome, Step, Writing, answer, do_nothing, refuse
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.handover import Handover
 from tidemill.engine.workflows.library import Library
 from tidemill.engine.workflows.polls import Polls
+from tidemill.engine.workflows.reading import Reading
 from tidemill.engine.workflows.timers import Timers
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
-from tidemill.workflows.change import Applied, Change, Fence, Refused
-from tidemill.workflows.draft import Draft, Place
+from tidemill.workflows.change import Applied, Fence, Refused
+from tidemill.workflows.draft import Draft
 from tidemill.workflows.endings import Deferred, Ending, Succeeded
-from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow, TaskRow
+from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState
 
@@ -45,17 +47,13 @@ logger = logging.getLogger(__name__)
 _AGAIN = Backoff(0.05, 1.0)
 _ASIDE = Backoff(1.0, 60.0)
 
-PAGE = 100  # runs that are read at a time
-PAGES = 5  # that are read before others have their turn
+GONE = "its run is no longer planned here"
 
 Report = tuple[AttemptKey, Ending]
 
 
 class DeposedError(StoreError):
     """Somebody else is in office."""
-
-    def __init__(self) -> None:
-        super().__init__("its run is no longer planned here")
 
 
 class Desk:
@@ -75,28 +73,35 @@ class Desk:
     ) -> None:
         self.term = term
         self.board: dict[str, ActiveRun] = {}
-        self.allotment = Allotment(environment, self.board, library, crew, nudge=self.nudge, work_on=self._work_on)
+        self.allotment = Allotment(environment, self.board, library, crew, nudge=self.nudge, have_claimed=self._claim)
         self.timers = Timers(timed)
         self.polls = Polls(environment.clock, environment.tasks, self._polled)
         self._handover = Handover(environment, crew, self.allotment)
+        self._reading = Reading(
+            environment,
+            self.board,
+            library,
+            crew,
+            self.allotment,
+            self.timers,
+            nudge=self.nudge,
+            look_again=self.look_again,
+        )
         self.broken: set[str] = set()
         """Runs with which everything fails, on purpose: for tests."""
         self.working = 0
         self.backing_off = 0
         """How many of those that work wait for a while, because the store failed."""
-        self.is_closed = False
-        self._is_abandoned = False
+        self.is_closed = self._is_abandoned = False
         self._due: list[ActiveRun] = []
         self._environment = environment
         self._store = environment.store
         self._clock = environment.clock
         self._tasks = environment.tasks
         self._figures = environment.figures
-        self._library = library
         self._crew = crew
         self._deposed = deposed
-        self._told = changed
-        self._told_end = ended
+        self._told, self._told_end = changed, ended
 
     # -- what may be asked
 
@@ -107,7 +112,7 @@ class Desk:
         """
         await self.allotment.learn_limit(run)
         if self.is_closed:
-            raise DeposedError
+            raise DeposedError(GONE)
         active = self.board[run.id] = ActiveRun(RunRecord(run, []), spec, Birth(fire))
         self.allotment.admissions.note(None, run)
         return bool(await self._ask(active, Ask(lambda draft: True, once=True)))  # noqa: ARG005
@@ -142,7 +147,11 @@ class Desk:
 
     def nudge(self, run: str) -> None:
         """Plan a run: something about it may have changed, if only the time."""
-        self.ask(run, lambda draft: None)  # noqa: ARG005
+        self.ask(run, do_nothing)
+
+    def _claim(self, active: ActiveRun) -> None:
+        active.asks.append(Ask(do_nothing, is_claim=True))
+        self._work_on(active)
 
     def look_again(self, run: str) -> None:
         """Read a run again: somebody else has changed it."""
@@ -152,48 +161,8 @@ class Desk:
             self.nudge(run)
 
     async def refresh(self) -> bool:
-        """Make the board hold exactly the runs that are active, reading those that are new or have changed.
-
-        Return whether it does: many new ones are read a few at a time, so that others have their turns in between.
-        """
-        known = set(self.board)  # what is made while the store answers is not in its answer, and yet there
-        revisions = dict(await self._store.runs.active())
-        for run in known - revisions.keys():
-            if run in self.board and not self.board[run].is_working:
-                self.look_again(run)  # it has ended elsewhere: what of it runs here is stopped
-        fresh = [run for run in revisions if run not in self.board]
-        for first in range(0, min(len(fresh), PAGES * PAGE), PAGE):
-            for record in await self._store.runs.load(fresh[first : first + PAGE]):
-                await self._put_on(record.run, {(row.task, row.index): row for row in record.tasks})
-        for run, revision in revisions.items():
-            active = self.board.get(run)
-            if active is not None and active.run.revision < revision and not active.is_working:
-                self.look_again(run)
-        return len(fresh) <= PAGES * PAGE
-
-    async def _put_on(self, run: RunRow, rows: dict[Place, TaskRow]) -> None:
-        if run.id in self.board or run.state.is_terminal:
-            return
-        spec = await self._spec_or_nothing(run)
-        await self.allotment.learn_limit(run)
-        active = ActiveRun(RunRecord(run, list(rows.values())), spec)
-        self.board[run.id] = active
-        self.allotment.admissions.note(None, run)
-        self.allotment.count_pools(active, {}, active.rows)
-        if not spec.tasks:
-            active.set_aside = "its version cannot be read"
-        self.allotment.offer(active, active.waiting())
-        self.timers.remember(run.id, active.rows.values())
-        self.nudge(run.id)
-
-    async def _spec_or_nothing(self, run: RunRow) -> WorkflowSpec:
-        try:
-            return await self._library.spec(run.version_key)
-        except StoreError:
-            raise
-        except Exception as error:  # a spec that cannot be read is the problem of its runs alone
-            logger.error(events.RUN_SET_ASIDE, extra={"run": run.id, "reason": str(error)})
-            return WorkflowSpec(name=run.workflow, tasks=())
+        """Make the board hold exactly the runs that are active; False if some are yet to be read."""
+        return await self._reading.refresh()
 
     def wake_due(self) -> None:
         """Plan the runs in which a retry or a deferral is over."""
@@ -263,11 +232,12 @@ class Desk:
             self._answer(writing)
             return False
         try:
-            answer = self._store.runs.apply(self._change(draft))
+            lease, pools = self._environment.settings.heartbeat_timeout, self._environment.pools
+            answer = self._store.runs.apply(draft.change(fence=self.term, lease=lease, pools=pools))
         except Exception:
             self._take_back(writing)
             raise
-        answer.add_done_callback(lambda told: self._written(writing, told))
+        answer.then = partial(self._written, writing)
         return True
 
     def _plan(self, active: ActiveRun, draft: Draft, asks: Collection[Ask]) -> None:
@@ -276,11 +246,6 @@ class Desk:
         if active.may_follow(draft, asks):
             draft.plan(held=self.polls.places(active.run.id, draft.rows), changed=active.changed_by(asks))
         self.allotment.admissions.note(active.run, draft.run)
-
-    def _change(self, draft: Draft) -> Change:
-        return draft.change(
-            fence=self.term, lease=self._environment.settings.heartbeat_timeout, pools=self._environment.pools
-        )
 
     def _written(self, writing: Writing, told: "asyncio.Future[Applied | Refused]") -> None:
         """Go on after a change: it was written or refused, or the store failed."""
@@ -312,7 +277,10 @@ class Desk:
             await self._handover.read_and_take_on(active)
             if active.is_stale and self._has_work(active):
                 await self._back_off(active)
-                if not await self._reread(active):
+                if await self._reading.read_again(active):
+                    self.nudge(active.run.id)  # whatever others have done to it is to be planned
+                else:
+                    self._leave(active)
                     asks, active.asks = active.asks, []
                     answer(asks, [None] * len(asks))
                     self._hand_back(asks)
@@ -331,28 +299,6 @@ class Desk:
                 await self._clock.sleep(_AGAIN.delay(active.failures))
             finally:
                 self.backing_off -= 1
-
-    async def _reread(self, active: ActiveRun) -> bool:
-        self.allotment.take_back(active)
-        record = next(iter(await self._store.runs.load([active.run.id])), None)
-        if record is None:
-            self._leave(active)
-            return False
-        self.allotment.admissions.note(active.run, record.run)
-        if record.run.state.is_terminal:
-            active.run = record.run
-            self._leave(active)
-            return False
-        before = active.rows
-        active.adopt(record)
-        self._crew.stop_unwanted(active.run.id, active.rows)
-        self.allotment.count_pools(active, before, active.rows)
-        active.outputs.clear()
-        if not active.spec.tasks:
-            active.spec = await self._library.spec(active.version)
-        self.allotment.offer(active, active.waiting())
-        self.timers.remember(active.run.id, active.rows.values())
-        return True
 
     def _leave(self, active: ActiveRun) -> None:
         """Take leave of a run that somebody else has ended, or deleted."""
@@ -373,15 +319,16 @@ class Desk:
         active.settle()
         if not is_alone:  # what somebody else did meanwhile is in the revision, but not in these rows
             self.look_again(active.run.id)
-        self.timers.remember(active.run.id, draft.put_off)
+        if draft.put_off:
+            self.timers.remember(active.run.id, draft.put_off)
         self._keep(active, writing.reported)
         self.allotment.count_pools(active, before, active.rows)
         for row in writing.claimed:
             self._crew.hold(active.run, row, active.spec)
         if is_new:
             self._crew.stirred()
+        self._handover.take_on(active, writing.claimed)  # before the rest: a thread takes its time to wake
         self._tell(active)
-        self._handover.take_on(active, writing.claimed)
         self._answer(writing)
 
     def _tell(self, active: ActiveRun) -> None:
@@ -486,7 +433,7 @@ class Desk:
     def _drop(self, active: ActiveRun) -> None:
         """Do no more of what was asked about a run: it has left the desk, or the desk is closed."""
         asks, active.asks = active.asks, []
-        refuse(asks, DeposedError())
+        refuse(asks, DeposedError(GONE))
         if not self._is_gone:
             self._hand_back(asks)
 

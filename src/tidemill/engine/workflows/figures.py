@@ -52,7 +52,7 @@ class Figures:
 
     def count(self, name: str, by: float = 1, **labels: str) -> None:
         """Count something up."""
-        self._counts[name, tuple(labels.items())] += by
+        self._counts[name, tuple(labels.items()) if labels else ()] += by
 
     def read(self, name: str, value: float) -> None:
         """Set a reading."""

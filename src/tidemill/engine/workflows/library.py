@@ -13,7 +13,7 @@ from tidemill.workflows.workflow import Workflow
 
 
 class Library:
-    """VersionKey workflows by tenant and name, and older versions of them that are still needed."""
+    """The current version of each workflow, by tenant and name, and older versions that are still needed."""
 
     def __init__(self, versions: Versions, clock: Clock) -> None:
         self._versions = versions
@@ -21,6 +21,8 @@ class Library:
         self._current: dict[tuple[str, str], VersionKey] = {}
         self._loaded: dict[VersionKey, Workflow] = {}
         self._specs: dict[VersionKey, WorkflowSpec] = {}
+        self.held: set[tuple[str, str]] = set()
+        """Workflows that are being exchanged: until it is certain which version stays, no slot is looked at."""
         self.forgotten: Callable[[], None] = lambda: None
         """Called when code was forgotten."""
 
@@ -39,12 +41,17 @@ class Library:
         """Let no new run begin; its versions stay until `forget`."""
         self._current.pop((tenant, name), None)
 
-    def forget(self, needed: set[VersionKey]) -> None:
-        """Forget versions that are not current and that nobody needs."""
-        keep = needed | set(self._current.values())
-        is_less = not self._loaded.keys() <= keep
-        self._loaded = {key: workflow for key, workflow in self._loaded.items() if key in keep}
-        self._specs = {key: spec for key, spec in self._specs.items() if key in keep}
+    def forget(self, versions: set[VersionKey]) -> None:
+        """Forget versions that nobody needs; one that is current by now stays.
+
+        Whoever calls asked for those that were superseded first, and then who needs them: a version that was superseded
+        since may have a run that was not asked about.
+        """
+        gone = versions - set(self._current.values())
+        is_less = not gone.isdisjoint(self._loaded)
+        for key in gone:
+            self._loaded.pop(key, None)
+            self._specs.pop(key, None)
         if is_less:
             self.forgotten()
 

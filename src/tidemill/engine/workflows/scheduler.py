@@ -147,9 +147,11 @@ class Scheduler:
     async def _plan(self) -> None:
         self._has_seen_all = False
         self._desk.allotment.heed_pauses(await self._store.schedules.paused())
-        if not await self._desk.refresh():
+        old = self._library.superseded()
+        if await self._desk.refresh():
+            self._library.forget(old - {active.version for active in self._desk.board.values()})
+        else:
             self.hear()  # there is more to be read
-        self._library.forget({active.version for active in self._desk.board.values()})
         self._figures.read("runs_active", len(self._desk.board))
         self._desk.allotment.places.unpark()
         self._has_seen_all = True

@@ -75,8 +75,8 @@ class Schedules:
         return min((watch.next for watch in self._awake() if watch.next is not None), default=None)
 
     def _awake(self) -> list[_Watch]:
-        paused = self._admissions.paused
-        return [one for one in self._watched.values() if (one.tenant, one.workflow.name) not in paused]
+        asleep = self._admissions.paused | self._library.held
+        return [one for one in self._watched.values() if (one.tenant, one.workflow.name) not in asleep]
 
     async def sync(self) -> None:
         """Watch the schedules of what is loaded now, and no others."""
@@ -88,22 +88,32 @@ class Schedules:
         for key in self._watched.keys() - wanted.keys():
             del self._watched[key]
         for key, (tenant, workflow, schedule) in wanted.items():
+            if (tenant, workflow.name) in self._library.held:
+                continue
             watch = self._watched.get(key)
             if watch is not None and watch.schedule is schedule:
                 watch.workflow = workflow
-            elif (watch := await self._watch(tenant, workflow, schedule)) is not None:
+            elif (watch := await self._rewatch(key, workflow, schedule)) is not None:
                 self._watched[key] = watch
             else:
                 self._watched.pop(key, None)
             if watch is not None and (tenant, workflow.name) in self._admissions.paused:
                 watch.since = self._clock.now()  # what falls due in a pause is nobody's to watch
 
+    async def _rewatch(self, key: Key, workflow: Workflow, schedule: Schedule) -> _Watch | None:
+        """Return a schedule that is to be looked at, as its older version has been until now if it had this rule."""
+        older = self._watched.get(key)
+        watch = await self._watch(key[0], workflow, schedule)
+        if watch is not None and older is not None and str(older.schedule) == str(schedule):
+            watch.since = older.since
+        return watch
+
     async def _watch(self, tenant: str, workflow: Workflow, schedule: Schedule) -> _Watch | None:
-        """Return a schedule that is to be looked at; None while it is not armed."""
+        """Return a schedule that is to be looked at; None while it is not armed, or no longer loaded."""
         now = self._clock.now()
         cursor = await self._store.schedules.cursor(tenant, workflow.name, schedule.key)
-        if cursor is not None and not cursor.armed:
-            return None
+        if (cursor is not None and not cursor.armed) or not self._is_loaded(tenant, workflow.name, schedule):
+            return None  # what was unloaded while the store was asked must not have a row again
         if cursor is None:
             cursor = first_cursor(tenant, workflow.name, schedule, now)
             await self._store.schedules.move(cursor)
@@ -111,6 +121,14 @@ class Schedules:
             cursor = replace(cursor, rule=str(schedule), last=now)
             await self._store.schedules.move(cursor)
         return _Watch(tenant, workflow, schedule, cursor, now)
+
+    def _is_loaded(self, tenant: str, name: str, schedule: Schedule) -> bool:
+        """Return whether a workflow has a schedule of this key and rule at this moment, and is to keep it."""
+        version = None if (tenant, name) in self._library.held else self._library.current(tenant, name)
+        workflow = None if version is None else self._library.workflow(version)
+        return workflow is not None and any(
+            (one.key, str(one)) == (schedule.key, str(schedule)) for one in workflow.schedules
+        )
 
     async def fire_due(self) -> None:
         """Make the runs of all slots that are due; trouble with one schedule does not keep the others."""
@@ -171,7 +189,7 @@ class Schedules:
         """Remember that every slot up to a moment has its run, or gets none."""
         last = watch.cursor
         cursor = replace(last, last=max(until, last.last), dropped=last.dropped + dropped)
-        is_loaded = self._library.current(watch.tenant, watch.workflow.name) is not None
+        is_loaded = self._is_loaded(watch.tenant, watch.workflow.name, watch.schedule)
         if cursor != last and is_loaded:  # else its row has gone, or is about to
             await self._store.schedules.move(cursor)
             watch.cursor = cursor

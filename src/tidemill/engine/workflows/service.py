@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from time import monotonic
 from typing import Any
@@ -279,15 +279,28 @@ class WorkflowService:
         await self._tidying.tidy()
         forgotten()
 
-    def needs(self, tenant: str, workflow: Workflow) -> bool:
-        """Return whether a workflow, this very declaration, is what runs begin with, or go on with."""
-        key = VersionKey(tenant, workflow.name, workflow.wired().spec.version)
-        return self.library.workflow(key) is workflow or any(
-            one.run.version_key == key for one in self.crew.held.values()
-        )
+    def need_for(self, tenant: str, workflow: Workflow) -> Callable[[], bool]:
+        """Return how to ask later whether runs begin or go on with this very declaration, or tasks of now still run.
 
-    def look_at_schedules(self) -> None:
-        """Look which schedules are armed by now."""
+        Tasks that were given up count until they have ended: nobody knows of which version they are.
+        """
+        key = VersionKey(tenant, workflow.name, workflow.wired().spec.version)
+        held = self.crew.held
+        begun = {attempt for attempt, one in held.items() if one.run.version_key == key}
+        begun |= self.crew.living() - held.keys()
+
+        def is_needed() -> bool:
+            return self.library.workflow(key) is workflow or not begun.isdisjoint(held.keys() | self.crew.living())
+
+        return is_needed
+
+    def hold_schedules(self, tenant: str, workflows: Iterable[str]) -> None:
+        """Look at no slot of these workflows: it is not certain which version of them stays."""
+        self.library.held.update((tenant, name) for name in workflows)
+
+    def free_schedules(self, tenant: str, workflows: Iterable[str]) -> None:
+        """Look at the schedules of these workflows again, and which of them are armed by now."""
+        self.library.held.difference_update((tenant, name) for name in workflows)
         self._alarm.ring()
 
     # -- commands

@@ -25,5 +25,4 @@ class Tidying:
             wanted = RunFilter(tenant=tenant, workflow=workflow, states=active_states(), limit=_MANY)
             active = await self._runs.find(wanted)
             needed |= old if len(active) == _MANY else {run.version_key for run in active}
-        if old - needed:
-            self._library.forget(needed)
+        self._library.forget(old - needed)

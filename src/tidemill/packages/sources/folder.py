@@ -25,7 +25,8 @@ SETTLING = 25  # how often that is looked for: one that never comes to rest is t
 POLL = 300  # for the watcher itself, on systems that cannot tell
 GLANCE = 2000  # how often to look unasked: network drives tell nothing, nor does a folder whose parent was moved
 
-Seen = Mapping[PackageKey, str] | str | None
+Seen = Mapping[PackageKey, tuple[str, str]] | str | None
+"""Packages with their digests and their places; or why it cannot be told; None before the first look."""
 
 
 class FolderSource(Source):
@@ -76,7 +77,7 @@ class FolderSource(Source):
             return self._scanner.look()
 
     def _state(self, look: Look) -> Seen:
-        return look.problem or {key: sighting.digest for key, sighting in self._keyed(look).items()}
+        return look.problem or {key: (one.digest, str(one.path)) for key, one in self._keyed(look).items()}
 
     def _wanted(self, look: Look) -> dict[PackageKey, Wanted]:
         return {

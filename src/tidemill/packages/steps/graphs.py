@@ -1,7 +1,7 @@
 """Step 5: graphs that are bound to reactors; with them newer versions of reactors that go on, in one step."""
 
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.graphs.staging import Offer
+from tidemill.engine.graphs.staging import Offer, reactor_key
 from tidemill.engine.registry import PackageState
 from tidemill.packages.exchange import Exchange
 from tidemill.packages.steps.step import Step
@@ -24,7 +24,8 @@ class BoundGraphs(Step):
         """Let what went on go on as it was; the graphs of reactors that left come back with these, in step 3."""
         left = set() if exchange.staged is None else set(exchange.staged.leaving)
         reactors = tuple(one for one in exchange.before.reactors if one.name not in left)
-        graphs = tuple(one for one in exchange.before.graphs if one.reactor_name not in left)
+        gone = {(exchange.tenant, name) for name in left}
+        graphs = tuple(one for one in exchange.before.graphs if reactor_key(one, exchange.tenant) not in gone)
         if reactors or graphs:
             names = dict.fromkeys(one.name for one in (*exchange.before.graphs, *exchange.after.graphs))
             now = PackageState(reactors=tuple(one.name for one in reactors), graphs=tuple(names))

@@ -1,8 +1,8 @@
 """Step 3: reactors with their accumulators. New ones come up and hold still; what goes on is exchanged in step 5."""
 
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.graphs.staging import Offer
-from tidemill.engine.registry import Registry
+from tidemill.engine.graphs.staging import Offer, reactor_key
+from tidemill.engine.registry import PackageState, Registry
 from tidemill.packages.exchange import Exchange
 from tidemill.packages.steps.step import Step
 
@@ -32,17 +32,23 @@ class Reactors(Step):
 
     async def _bring_back(self, exchange: Exchange, left: set[str]) -> None:
         """Let reactors of the version before come up again, with the graphs that were bound to them."""
-        missing = left.difference(self._registry.reactors(exchange.tenant))
-        if missing:
-            reactors = tuple(one for one in exchange.before.reactors if one.name in missing)
-            graphs = tuple(one for one in exchange.before.graphs if one.reactor_name in missing)
-            offer = Offer(
-                tenant=exchange.tenant, reactors=reactors, graphs=graphs, shared=exchange.before.shared & missing
-            )
-            staged = self._scheduler.stage(offer)
-            await self._scheduler.bring_up(staged)
-            await self._scheduler.rebind(staged)
-            self._scheduler.open_up()
+        if not left:
+            return
+        tenant = exchange.tenant
+        back = left.intersection(self._registry.reactors(tenant))  # they never left, or an earlier try came that far
+        keys = {(tenant, name) for name in left}
+        graphs = tuple(one for one in exchange.before.graphs if reactor_key(one, tenant) in keys)
+        offer = Offer(
+            tenant=tenant,
+            reactors=tuple(one for one in exchange.before.reactors if one.name in left),
+            graphs=graphs,
+            before=PackageState(reactors=tuple(sorted(back)), graphs=tuple(one.name for one in graphs)),
+            shared=exchange.before.shared & left,
+        )
+        staged = self._scheduler.stage(offer)
+        await self._scheduler.bring_up(staged)
+        await self._scheduler.rebind(staged)
+        self._scheduler.open_up()
 
     async def retire(self, exchange: Exchange) -> None:
         """A version that comes has let those leave that it does not go on with: only an unload finds any here."""

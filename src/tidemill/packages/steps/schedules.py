@@ -1,10 +1,12 @@
 """Step 1: rows of schedules. They begin disarmed: no slot has a run before the workflow is in place."""
 
+from collections.abc import Awaitable, Callable
+
 from tidemill.engine.workflows.schedules import first_cursor
 from tidemill.kernel.clock import Clock
 from tidemill.packages.exchange import Exchange
 from tidemill.packages.steps.step import Step
-from tidemill.storage.run_ports import Schedules
+from tidemill.storage.run_ports import ScheduleKey, Schedules
 
 
 class ScheduleRows(Step):
@@ -16,9 +18,12 @@ class ScheduleRows(Step):
     title = "schedules"
     takes_time = False
 
-    def __init__(self, schedules: Schedules, clock: Clock) -> None:
+    def __init__(
+        self, schedules: Schedules, clock: Clock, needed_elsewhere: Callable[[], Awaitable[set[ScheduleKey]]]
+    ) -> None:
         self._schedules = schedules
         self._clock = clock
+        self._needed_elsewhere = needed_elsewhere
 
     async def put(self, exchange: Exchange) -> None:
         now = self._clock.now()
@@ -27,13 +32,23 @@ class ScheduleRows(Step):
             for workflow, schedule in exchange.after.schedules()
         ]
         if cursors:
+            exchange.doubtful = [one.schedule for one in cursors]
             exchange.inserted += await self._schedules.insert(cursors)
+            exchange.doubtful = []
 
     async def take_back(self, exchange: Exchange) -> None:
-        if exchange.inserted:
-            await self._schedules.delete(exchange.inserted)
-            exchange.inserted.clear()
+        doubtful = [key for key in exchange.doubtful if await self._is_disarmed(key)]
+        await self._delete({*exchange.inserted, *doubtful})
+        exchange.inserted, exchange.doubtful = [], []
 
     async def retire(self, exchange: Exchange) -> None:
-        if gone := exchange.gone_schedules:
-            await self._schedules.delete(gone)
+        await self._delete(set(exchange.gone_schedules))
+
+    async def _delete(self, keys: set[ScheduleKey]) -> None:
+        """Delete rows, but for those of other nodes: whoever is the last to have a schedule takes its row away."""
+        if keys:
+            await self._schedules.delete(sorted(keys - await self._needed_elsewhere()))
+
+    async def _is_disarmed(self, key: ScheduleKey) -> bool:
+        cursor = await self._schedules.cursor(*key)
+        return cursor is not None and not cursor.armed

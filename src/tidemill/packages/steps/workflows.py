@@ -1,5 +1,6 @@
-"""Step 6: workflows with their tasks. When they are in place, schedules are armed and reactors may fire."""
+"""Step 6: workflows with their tasks. In place, their schedules are armed; then reactors may fire, and slots count."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from tidemill.engine.registry import Registry
@@ -24,8 +25,11 @@ class WorkflowLoader(Protocol):
     async def withdraw(self, tenant: str, name: str) -> None:
         """Start no more runs of a workflow; what runs goes on. One that is not there is no error."""
 
-    def look_at_schedules(self) -> None:
-        """Look which schedules are armed by now."""
+    def hold_schedules(self, tenant: str, workflows: Iterable[str]) -> None:
+        """Look at no slot of these workflows: it is not certain which version of them stays."""
+
+    def free_schedules(self, tenant: str, workflows: Iterable[str]) -> None:
+        """Look at the schedules of these workflows again, and which of them are armed by now."""
 
 
 class Workflows(Step):
@@ -40,13 +44,17 @@ class Workflows(Step):
         self._schedules = schedules
 
     async def put(self, exchange: Exchange) -> None:
+        self._loader.hold_schedules(exchange.tenant, exchange.held_workflows)
         for workflow in (*exchange.workflows, *exchange.rebound):
             await self._put(exchange.tenant, workflow)
         if keys := exchange.after.schedule_keys(exchange.tenant):
             await self._schedules.arm(keys)
-            self._loader.look_at_schedules()
 
     async def take_back(self, exchange: Exchange) -> None:
+        await self._put_back(exchange)
+        self._loader.free_schedules(exchange.tenant, exchange.held_workflows)
+
+    async def _put_back(self, exchange: Exchange) -> None:
         for name, held in exchange.held_workflows.items():
             if self._registry.workflow(exchange.tenant, name) is held:
                 continue
@@ -56,8 +64,10 @@ class Workflows(Step):
                 await self._put(exchange.tenant, held)
 
     async def retire(self, exchange: Exchange) -> None:
+        """The version that came stays from here on, and its slots get their runs."""
         for name in exchange.gone_workflows:
             await self._withdraw(exchange.tenant, name)
+        self._loader.free_schedules(exchange.tenant, exchange.held_workflows)
 
     async def _put(self, tenant: str, workflow: Workflow) -> None:
         await self._loader.put_in_place(tenant, workflow)

@@ -1,11 +1,11 @@
 """Runs in memory."""
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from tidemill.storage.answers import Answer
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.memory.changes import apply
 from tidemill.storage.memory.claims import give
@@ -34,7 +34,7 @@ class MemoryRuns(Runs):
         self._committer = committer
         self._now = now
 
-    def apply(self, change: Change) -> "asyncio.Future[Applied | Refused]":
+    def apply(self, change: Change) -> Answer[Applied | Refused]:
         return self._committer.submit(lambda tables: apply(tables, change, self._now()))
 
     async def claim(self, claim: Claim) -> list[Claimed]:

@@ -1,10 +1,10 @@
 """Runs in PostgreSQL."""
 
-import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
+from tidemill.storage.answers import Answer
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.postgres.applying import Applying, Now
 from tidemill.storage.postgres.claiming import Claiming
@@ -47,7 +47,7 @@ class PostgresRuns:
         self._applying = Applying(queries, sender, now)
         self._claiming = Claiming(queries, sender, now)
 
-    def apply(self, change: Change) -> "asyncio.Future[Applied | Refused]":
+    def apply(self, change: Change) -> Answer[Applied | Refused]:
         """Write a change of one run, or nothing at all; the answer comes when that is committed."""
         check_times(*rows_of(change))
         return self._committer.submit(Share(self._applying, change))

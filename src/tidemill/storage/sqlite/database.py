@@ -1,12 +1,12 @@
 """The database file: one link that writes, one that reads, and the transactions between them."""
 
-import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.committer import Committed, GroupCommitter, Transactor
+from tidemill.storage.answers import Answer
+from tidemill.storage.committer import Committed, GroupCommitter, Told, Transactor
 from tidemill.storage.sqlite.faults import explain
 from tidemill.storage.sqlite.link import Link, OnlookerLink, ReaderLink, WriterLink
 from tidemill.storage.sqlite.transactions import RunAgainError, transaction
@@ -22,7 +22,7 @@ class Database(Transactor[Unit]):
         self._path = path
         self._writer: Link | None = None
         self._reader: Link
-        self._committer: GroupCommitter[Unit] = GroupCommitter(self, self._explain)
+        self._committer: GroupCommitter[Unit] = GroupCommitter(self, self._explain, self._send)
         self._is_open = False
         self.fail_next = self._committer.fail_next
 
@@ -65,7 +65,7 @@ class Database(Transactor[Unit]):
             if self._writer is not None:
                 await self._writer.close()  # last, so that it finds nobody else and clears the log away
 
-    def submit(self, unit: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
+    def submit(self, unit: Callable[[sqlite3.Connection], T]) -> Answer[T]:
         """Run a unit of work in the next transaction; its result comes when it is committed."""
         return self._committer.submit(unit)
 
@@ -105,6 +105,11 @@ class Database(Transactor[Unit]):
     async def transact(self, units: Sequence[Unit]) -> Committed:
         assert self._writer is not None, "the committer is open only while the writer is"
         return Committed(await self._writer.run(lambda connection: _run_all(connection, units)))
+
+    def _send(self, units: Sequence[Unit], told: Told) -> None:
+        """Run units as `transact` does, and call back."""
+        assert self._writer is not None, "as above"
+        self._writer.post(lambda connection: _run_all(connection, units), told)
 
     async def was_committed(self, token: Any) -> bool:
         raise AssertionError(f"a commit to a local file is never ambiguous: {token}")

@@ -13,9 +13,9 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from tidemill.kernel.concurrency import WorkerThread
+from tidemill.kernel.concurrency import Told, WorkerThread
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.sqlite.connections import connect_onlooker, connect_reader, connect_writer
 from tidemill.storage.sqlite.faults import code_of, explain, is_fault, title_of
@@ -49,6 +49,10 @@ class Link(ABC):
         """Run some work on the thread, after all that was asked before."""
         result: T = await self._thread.call(self._run, work)
         return result
+
+    def post(self, work: Work[Any], told: Told) -> None:
+        """Have the same run; `told` is called on the loop with the result, or with what stood against it."""
+        self._thread.post(told, self._run, work)
 
     async def close(self) -> None:
         """Close the connection and let the thread end."""

@@ -1,12 +1,12 @@
 """Runs in SQLite."""
 
-import asyncio
 import json
 import sqlite3
 from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 
+from tidemill.storage.answers import Answer
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_ports import Claim, Claimed, Revision, RunFilter, Runs
 from tidemill.storage.sqlite.changes import PreparedChange
@@ -26,7 +26,7 @@ class SqliteRuns(Runs):
         self._queries = queries
         self._now = now
 
-    def apply(self, change: Change) -> "asyncio.Future[Applied | Refused]":
+    def apply(self, change: Change) -> Answer[Applied | Refused]:
         return self._database.submit(PreparedChange(change, self._queries, self._after(change.lease)))
 
     async def claim(self, claim: Claim) -> list[Claimed]:

@@ -1,0 +1,120 @@
+"""P-4, G-28: what others need neither goes nor changes, and a package that was refused works as before."""
+
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tests.service.whole_package import START, Node, check_it_works, module, scoring, source, spread, traces, whole
+
+
+def user(kind: str, seen: list[Any]) -> Any:
+    """Return a definition of another package that needs a reactor, a trigger, or a graph without a reactor."""
+    if kind == "reactor":
+        return spread("market", 1, seen, "bar")
+    flow = tm.Workflow("bar", triggers=["new_files"] if kind == "trigger" else [])
+
+    @flow.task
+    def work() -> int:
+        return 5
+
+    if kind == "graph":
+        flow.call("scoring", name="scored")
+    return flow
+
+
+NAMES = {"reactor": "market", "trigger": "new_files", "graph": "scoring"}
+
+
+async def refused(node: Node, act: Any, kind: str) -> None:
+    """See that something is refused as G-28 says it, and that nothing has changed."""
+    before = await traces(node)
+    with pytest.raises(tm.RequestError) as caught:
+        await act
+    said = f"{kind} '{NAMES[kind]}' has 1 bound subscriber(s): ['bar']; unbind them first"
+    assert str(caught.value) == said
+    assert (caught.value.code, caught.value.status) == (f"{kind}_in_use", 409)
+    assert caught.value.facts["subscribers"] == ["bar"]
+    assert await traces(node) == before
+
+
+@pytest.mark.parametrize("kind", ["reactor", "trigger", "graph"])
+async def test_what_others_need_stays(store: str, kind: str) -> None:
+    """P-4, P-1: refused before anything has changed, with the subscribers; gone once these are."""
+    package, seen = whole(), []
+    async with tm.testing.node(store, load=[package.module], start=START) as node:
+        name = await node.load(user(kind, seen))
+        await refused(node, node.unload("whole"), kind)
+        await check_it_works(node, package, 1)
+        if kind == "reactor":
+            assert seen[-1] == (1, None, 7)
+        if kind == "graph":
+            run = await node.start("bar")
+            await node.settle()
+            assert (await run.state()).outputs["scored"] == {"score": 501}
+        await node.unload(name)
+        await node.unload("whole")
+        assert node.registry.packages() == []
+
+
+@pytest.mark.parametrize("kind", ["reactor", "trigger", "graph"])
+async def test_a_newer_version_without_it_is_refused_in_the_same_way(store: str, kind: str) -> None:
+    """P-4: never cascades, and the older version stays."""
+    package = whole()
+    lacks = [one for one in vars(whole(2).module).values() if getattr(one, "name", None) not in (NAMES[kind], "spread")]
+    fits = [one for one in lacks if not isinstance(one, tm.Workflow) and getattr(one, "name", None) is not None]
+    async with tm.testing.node(store, load=[package.module, user(kind, [])], start=START) as node:
+        await refused(node, node.load(module("whole", *fits)), kind)
+        await check_it_works(node, package, 1)
+
+
+async def test_a_reactor_with_another_contract_is_refused_while_others_are_bound(store: str) -> None:
+    """P-4: the cache of the older version is kept, and pushes fire."""
+    package, seen = whole(), []
+    async with tm.testing.node(store, load=[package.module, user("reactor", seen)], start=START) as node:
+        await node.push("a", 1)
+        await refused(node, node.load(whole(2, sources=("a", "b", "c")).module), "reactor")
+        await node.push("b", 2)
+        await node.settle()
+        assert (package.seen[-1], seen[-1]) == ((1, 1, 2), (1, 1, 2))
+        await node.unload("graph:bar")
+        newer = whole(2, sources=("a", "b", "c"))
+        await node.load(newer.module)
+        await check_it_works(node, newer, 2)
+
+
+async def test_a_newer_graph_that_fits_is_what_others_call_from_then_on(store: str) -> None:
+    """P-4, P-6: workflows of other packages that call it by name."""
+    async with tm.testing.node(store, load=[whole(1).module, user("graph", [])], start=START) as node:
+        for version in (1, 2):
+            await node.load(whole(version).module)
+            run = await node.start("bar")
+            await node.settle()
+            assert (await run.state()).outputs["scored"] == {"score": 500 + version}
+
+
+async def test_a_newer_graph_that_does_not_fit_others_is_refused(store: str) -> None:
+    """P-4: said with what does not fit, and nothing has changed."""
+    other = tm.Graph("scoring")
+
+    @other.node
+    def score(work: str, more: int) -> int:
+        return more
+
+    async with tm.testing.node(store, load=[module("m", scoring("scoring", 1)), user("graph", [])]) as node:
+        before = await traces(node)
+        with pytest.raises(tm.RequestError, match=r"graph 'scoring' has 1 bound subscriber\(s\): \['bar'\]") as caught:
+            await node.load(module("m", other))
+        assert "the new version does not fit workflow 'bar'" in str(caught.value)
+        assert (caught.value.code, caught.value.status) == ("graph_in_use", 409)
+        assert await traces(node) == before
+
+
+async def test_everybody_who_is_bound_is_named() -> None:
+    """G-28: sorted, of every package."""
+    reactor = tm.Reactor("foo", [source("a"), source("b")])
+    graphs = [spread("foo", 1, [], name) for name in ("one", "two")]
+    async with tm.testing.node(load=[reactor, *graphs]) as node:
+        with pytest.raises(tm.RequestError) as caught:
+            await node.unload("reactor:foo")
+        assert str(caught.value) == "reactor 'foo' has 2 bound subscriber(s): ['one', 'two']; unbind them first"

@@ -1,0 +1,183 @@
+"""Who wants a package, and who has loaded it: a program, a folder that is watched, the registry of the store."""
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tests.contract.executor_bench import until
+from tests.service.package_folders import package, without_child_processes
+from tidemill.kernel.clock import SystemClock
+from tidemill.packages.archive import read_folder
+from tidemill.packages.publishing import Publisher
+from tidemill.packages.signature import generate_key, sign
+from tidemill.packages.status import PackageStatus
+from tidemill.packages.trust import Trust
+
+FLOW = "import tidemill as tm\n\nflow = tm.Workflow('{name}')\n\n\n@flow.task\ndef one() -> int:\n    return 1\n"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_child_processes(monkeypatch)
+
+
+def shop(folder: Path, version: str = "1.0.0", name: str = "flow") -> Path:
+    """Write a version of package `shop`."""
+    return package(folder / "shop", FLOW.format(name=name), version)
+
+
+def the_status(node: tm.Node) -> PackageStatus:
+    """Return how the one package stands."""
+    [status] = node.packages()
+    return status
+
+
+# -- several that want one package
+
+
+async def test_what_a_program_has_loaded_is_loaded_whatever_a_folder_wants(tmp_path: Path) -> None:
+    """P-10: the version is the one that runs; what the folder wants is told beside it."""
+    shop(tmp_path / "folder")
+    async with tm.Node(load=[shop(tmp_path / "own", "3.0.0")]) as node:
+        await (await node.depot.watch_folder(tmp_path / "folder", "public")).settled()
+        status = the_status(node)
+        assert (status.version, status.wanted, status.state, status.title) == ("3.0.0", "3.0.0", "loaded", "")
+        assert status.reason.startswith(f"{tmp_path}/folder/shop: a package 'shop' is loaded already, from elsewhere")
+        await node.unload("shop")
+        await until(lambda: the_status(node).version == "1.0.0")
+        await until(lambda: the_status(node).reason == "")
+
+
+async def test_whoever_has_loaded_a_package_says_how_it_stands(tmp_path: Path) -> None:
+    """P-10: the registry, which wants the same, does not hide that the folder's package is loaded, or why it fails."""
+    folder = shop(tmp_path / "folder")
+    async with tm.Node() as node:
+        await (await node.depot.watch_folder(tmp_path / "folder", "public")).settled()
+        publisher = Publisher(node._run_store.packages, Trust(), SystemClock())
+        await publisher.publish(read_folder(shop(tmp_path / "published", "2.0.0")), "public")
+        await (await node.depot.watch_registry()).settled()
+        status = the_status(node)
+        assert (status.version, status.wanted, status.state, status.title) == ("1.0.0", "1.0.0", "loaded", str(folder))
+        assert "shop 2.0.0 in the registry of 'public': a package 'shop' is loaded already" in status.reason
+        (folder / "shop" / "__init__.py").write_text("import tidemill\n1 / 0\n")
+        await until(lambda: the_status(node).state == "failed")
+        status = the_status(node)
+        assert (status.version, status.title) == ("1.0.0", str(folder))
+        assert "ZeroDivisionError" in status.reason.partition("shop 2.0.0 in the registry")[0]
+
+
+# -- what is wanted stays
+
+
+@pytest.mark.parametrize("place", ["folder", "registry"])
+async def test_what_a_source_wants_is_not_unloaded_elsewhere(tmp_path: Path, place: str) -> None:
+    """P-12: it would be back at once; removed there, it goes."""
+    folder = shop(tmp_path / "folder")
+    async with tm.Node(settings={"package_poll_interval": "50ms"}) as node:
+        publisher = Publisher(node._run_store.packages, Trust(), SystemClock())
+        if place == "folder":
+            reconciler = await node.depot.watch_folder(tmp_path / "folder", "public")
+        else:
+            await publisher.publish(read_folder(folder), "public")
+            reconciler = await node.depot.watch_registry()
+        await reconciler.settled()
+        origin = f"folder {tmp_path}/folder" if place == "folder" else "registry"
+        with pytest.raises(tm.RequestError, match=f"is wanted by the {origin}, .* remove it there") as caught:
+            await node.unload("shop")
+        assert (caught.value.code, caught.value.status) == ("wanted", 409)
+        assert node.registry.workflows() == ["flow"]
+        if place == "folder":
+            shutil.rmtree(folder)
+        else:
+            await publisher.withdraw("shop", "public")
+        await until(lambda: node.packages() == [])
+        with pytest.raises(tm.RequestError) as caught:
+            await node.unload("shop")
+        assert caught.value.code == "unknown_package"
+
+
+# -- back to an older version
+
+
+async def test_a_folder_is_rolled_back(tmp_path: Path) -> None:
+    """P-9: what lies in a watched folder is its owner's own wish."""
+    shop(tmp_path / "folder", "2.0.0")
+    async with tm.Node(settings={"packages": str(tmp_path / "folder")}) as node:
+        await until(lambda: node.registry.packages() == ["shop"])
+        shop(tmp_path / "folder", "1.0.0")
+        await until(lambda: the_status(node).version == "1.0.0")
+
+
+@pytest.mark.parametrize("is_allowed", [False, True])
+async def test_a_folder_whose_packages_are_signed_is_not_rolled_back_by_accident(
+    tmp_path: Path, is_allowed: bool
+) -> None:
+    """P-9: who may write to the folder cannot bring back what was signed once, unless the operator lets them."""
+    key, folder = generate_key("alice"), tmp_path / "folder"
+    (tmp_path / "trusted").write_text(f"{key.public}\n")
+    folder.mkdir()
+
+    def put(version: str) -> None:
+        packed = sign(read_folder(shop(tmp_path / version, version)), key).packed()
+        (tmp_path / "new").write_bytes(packed)
+        os.replace(tmp_path / "new", folder / "shop.tidemill")
+
+    put("2.0.0")
+    settings = {"require_signatures": True, "trusted_keys": str(tmp_path / "trusted"), "allow_downgrade": is_allowed}
+    async with tm.Node(settings=settings) as node:
+        await (await node.depot.watch_folder(folder, "public")).settled()
+        assert the_status(node).version == "2.0.0"
+        put("1.0.0")
+        await until(lambda: the_status(node).state == "failed" or the_status(node).version == "1.0.0")
+        assert the_status(node).version == ("1.0.0" if is_allowed else "2.0.0")
+        assert is_allowed or "1.0.0 is older than 2.0.0" in the_status(node).reason
+
+
+async def test_an_operator_may_allow_older_versions(tmp_path: Path, sqlite: str) -> None:
+    """P-9: for what is loaded at the start, and by `load`, unless that says otherwise."""
+    older, newer = shop(tmp_path / "1", "1.0.0"), shop(tmp_path / "2", "2.0.0")
+    async with tm.Node(sqlite, load=[newer]):
+        pass
+    with pytest.raises(
+        tm.RequestError, match=r"older than 2\.0\.0.*allow_downgrade=True, as an argument or as a setting"
+    ):
+        async with tm.Node(sqlite, load=[older]):
+            pass
+    async with tm.Node(sqlite, load=[older], settings={"allow_downgrade": True}) as node:
+        await node.load(newer)
+        with pytest.raises(tm.RequestError) as caught:
+            await node.load(older, allow_downgrade=False)
+        assert caught.value.code == "downgrade"
+        await node.load(older)
+        assert the_status(node).version == "1.0.0"
+
+
+# -- several at once
+
+
+async def test_packages_that_are_loaded_together_are_prepared_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-12: one does not wait for the other; of several errors the first one's is raised, and nothing is left."""
+    paths = [package(tmp_path / name, FLOW.format(name=name)) for name in ("one", "two", "three")]
+    async with tm.Node() as node:
+        prepare, together = node.depot._workshop.prepare, asyncio.Barrier(3)
+
+        async def meet(*package: object) -> object:
+            await together.wait()
+            return await prepare(*package)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(node.depot._workshop, "prepare", meet)
+        async with asyncio.timeout(20):
+            assert list((await node.depot.load_all(paths, "public")).values()) == ["one", "two", "three"]
+            (tmp_path / "two" / "two" / "__init__.py").write_text("import tidemill\n2 / 0\n")
+            (tmp_path / "three" / "three" / "__init__.py").write_text("import tidemill\n3 / 0\n")
+            with pytest.raises(tm.DefinitionError, match="package 'two'"):
+                await node.depot.load_all(paths, "public")
+        home = node.depot._workshop._snapshots._home
+        assert home is not None
+        await until(lambda: sum(path.is_dir() for path in home.folder.iterdir()) == 3)

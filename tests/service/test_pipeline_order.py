@@ -1,0 +1,84 @@
+"""P-1: the six steps in their order, forwards and backwards; step 6 says everything that is missing at once."""
+
+import pytest
+
+import tidemill as tm
+from tests.service.whole_package import PUT_ORDER, START, Walks, module, whole
+from tidemill.storage.run_ports import ScheduleKey
+
+FORTH = list(PUT_ORDER)
+BACK = FORTH[::-1]
+
+
+async def test_load_reload_and_unload_take_the_steps_in_order() -> None:
+    """P-1: unloading is loading backwards, and so is retiring what a newer version has no more."""
+    async with tm.testing.node(start=START) as node:
+        walks = Walks(node)
+        for act, put in ((node.load(whole(1).module), FORTH), (node.load(whole(2).module), FORTH)):
+            await act
+            assert walks.taken() == {"put": put, "take_back": [], "retire": BACK}
+        await node.unload("whole")
+        assert walks.taken() == {"put": [], "take_back": [], "retire": BACK}
+        walks.fail("put", 4, "after")
+        with pytest.raises(tm.OperationError):
+            await node.load(whole(1).module)
+        assert walks.taken() == {"put": FORTH[:4], "take_back": BACK[2:], "retire": []}
+
+
+async def test_each_step_finds_what_those_before_it_have_done() -> None:
+    """P-1: nothing but this is there between two steps, so that each may rely on those before it."""
+    async with tm.testing.node(start=START) as node:
+        walks, seen = Walks(node), []
+
+        async def look(title: str) -> None:
+            registry, rows = node.registry, node._run_store.schedules
+            cursor = await rows.cursor("public", "daily", "hourly")
+            seen.append(
+                (
+                    title,
+                    cursor is not None and cursor.armed,
+                    *(bool(one) for one in (registry.triggers(), registry.reactors(), registry.graphs())),
+                    bool(node._scheduler.subscribers("public", "market")),
+                    bool(registry.workflows()),
+                )
+            )
+
+        walks.between = look
+        await node.load(whole().module)
+        assert seen[:6] == [
+            ("schedules", False, False, False, False, False, False),
+            ("triggers", False, True, False, False, False, False),
+            ("reactors", False, True, True, False, False, False),
+            ("graphs without a reactor", False, True, True, True, False, False),
+            ("graphs of reactors", False, True, True, True, True, False),
+            ("workflows", True, True, True, True, True, True),
+        ]
+        seen.clear()
+        await node.unload("whole")
+        assert seen == [
+            ("workflows", True, True, True, True, True, False),
+            ("graphs of reactors", True, True, True, True, False, False),
+            ("graphs without a reactor", True, True, True, False, False, False),
+            ("reactors", True, True, False, False, False, False),
+            ("triggers", True, False, False, False, False, False),
+            ("schedules", False, False, False, False, False, False),
+        ]
+
+
+async def test_everything_that_is_missing_is_said_at_once() -> None:
+    """P-1, step 6: every trigger and every graph that a workflow names and that nobody has loaded."""
+    one, other = tm.Workflow("one", triggers=["no_files", "no_mail"]), tm.Workflow("other", triggers=["no_news"])
+    one.call("no_scoring")
+    one.call("no_sorting")
+    other.call("no_scoring")
+    async with tm.testing.node(start=START) as node:
+        with pytest.raises(tm.DefinitionError) as caught:
+            await node.load(module("m", one, other))
+        said = [problem.message for problem in caught.value.problems]
+        missing = ["no_files", "no_mail", "no_scoring", "no_sorting", "no_news", "no_scoring"]
+        assert sorted(name for name in missing) == sorted(
+            name for text in said for name in set(missing) if f"'{name}'" in text
+        )
+        assert len(said) == len(missing)
+        assert str(caught.value).count("\n") >= len(missing) - 1
+        assert await node._run_store.schedules.cursor(*ScheduleKey("public", "one", "")) is None

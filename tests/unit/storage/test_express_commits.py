@@ -1,0 +1,166 @@
+"""The group committer on a database that calls back: nothing waits for a task, and groups are as big as they were."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tidemill.kernel.errors import StoreError
+from tidemill.storage.answers import Answer
+from tidemill.storage.committer import PATIENCE, Ambiguous, Committed, GroupCommitter, Told, Transactor
+
+Unit = Callable[[], Any]
+
+
+class Sent(Transactor[Unit]):
+    """A database that keeps what it is sent until a test has it answered."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Sequence[Unit], Told]] = []
+        self.one_by_one = 0
+
+    def send(self, units: Sequence[Unit], told: Told) -> None:
+        """Take a group."""
+        self.sent.append((units, told))
+
+    def answer(self) -> int:
+        """Commit the oldest group; return how big it was."""
+        units, told = self.sent.pop(0)
+        try:
+            told([unit() for unit in units], None)
+        except Exception as error:  # a unit's own
+            told(None, error)
+        return len(units)
+
+    async def transact(self, units: Sequence[Unit]) -> Committed | Ambiguous:
+        self.one_by_one += len(units)
+        return Committed([unit() for unit in units])
+
+    async def was_committed(self, token: Any) -> bool:
+        raise AssertionError(f"never ambiguous: {token}")
+
+
+@asynccontextmanager
+async def committing(database: Sent) -> AsyncIterator[GroupCommitter[Unit]]:
+    """Run a committer on a database."""
+    committer: GroupCommitter[Unit] = GroupCommitter(database, express=database.send)
+    await committer.open()
+    try:
+        yield committer
+    finally:
+        await committer.close()
+
+
+def one() -> int:
+    """Be a unit with a result."""
+    return 1
+
+
+def fault() -> None:
+    """Be a unit that is at fault."""
+    raise ValueError("mine")
+
+
+async def test_what_comes_alone_goes_at_once_and_is_answered_in_the_same_turn() -> None:
+    database = Sent()
+    async with committing(database) as committer:
+        for _ in range(3):
+            told: list[int] = []
+            answer = committer.submit(one)
+            answer.then = lambda known, told=told: told.append(known.result())  # type: ignore[misc]
+            assert len(database.sent) == 1
+            database.answer()
+            assert told == [1]
+            assert await answer == 1
+
+
+async def test_where_many_came_together_the_next_waits_for_as_many_but_not_for_long() -> None:
+    database = Sent()
+    async with committing(database) as committer:
+        first = committer.submit(one)
+        behind = [committer.submit(one) for _ in range(3)]
+        assert [database.answer(), database.answer()] == [1, 3]
+        committer.submit(one)
+        await asyncio.sleep(0)
+        assert not database.sent
+        committer.submit(one)
+        committer.submit(one)
+        await asyncio.sleep(0)
+        assert database.answer() == 3
+        committer.submit(one)
+        for _ in range(PATIENCE):
+            assert not database.sent
+            await asyncio.sleep(0)
+        assert database.answer() == 1
+        assert await asyncio.gather(first, *behind) == [1] * 4
+
+
+async def test_a_faulty_unit_is_told_alone() -> None:
+    database = Sent()
+    async with committing(database) as committer:
+        committer.submit(one)
+        good, bad, other = committer.submit(one), committer.submit(fault), committer.submit(one)
+        database.answer()
+        database.answer()
+        assert await asyncio.gather(good, other) == [1, 1]
+        with pytest.raises(ValueError, match="mine"):
+            await bad
+        assert database.one_by_one == 3
+        later = committer.submit(one)
+        for _ in range(PATIENCE):
+            await asyncio.sleep(0)
+        database.answer()
+        assert await later == 1
+
+
+async def test_a_fault_of_the_database_is_told_to_all() -> None:
+    database = Sent()
+    async with committing(database) as committer:
+        committer.submit(one)
+        refused = [committer.submit(one) for _ in range(2)]
+        database.answer()
+        database.sent.pop()[1](None, StoreError("the disk is full"))
+        told = await asyncio.gather(*refused, return_exceptions=True)
+        assert [str(error) for error in told] == ["the disk is full"] * 2
+        assert database.one_by_one == 0
+
+
+async def test_transactions_fail_on_purpose_before_they_are_sent() -> None:
+    database = Sent()
+    async with committing(database) as committer:
+        committer.fail_next(1)
+        answer = committer.submit(one)
+        assert not answer.done()
+        with pytest.raises(StoreError, match="on purpose"):
+            await answer
+        assert not database.sent
+
+
+async def test_an_end_refuses_all_who_wait_and_an_answer_that_comes_later_is_nobodys() -> None:
+    database = Sent()
+    async with committing(database) as committer:
+        sent, late = committer.submit(one), committer.submit(one)
+    told = await asyncio.gather(sent, late, return_exceptions=True)
+    assert [str(error) for error in told] == ["the store was closed before it answered", "the store is closed"]
+    database.answer()
+    assert not database.sent
+
+
+async def test_what_follows_from_an_answer_may_fail_and_write(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither keeps the others of its group from being told."""
+    database, later = Sent(), list[Answer[Any]]()
+    async with committing(database) as committer:
+        committer.submit(one)
+        group = [committer.submit(one) for _ in range(3)]
+        group[0].then = lambda _: fault()
+        group[1].then = lambda _: later.append(committer.submit(one))
+        database.answer()
+        database.answer()
+        assert await asyncio.gather(*group) == [1, 1, 1]
+        for _ in range(PATIENCE):
+            await asyncio.sleep(0)
+        assert database.answer() == 1
+        assert await later[0] == 1
+    assert "what follows from an answer failed" in caplog.text
