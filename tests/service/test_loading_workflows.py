@@ -37,6 +37,9 @@ class Engine:
     async def tidy(self, forgotten: Any) -> None:
         forgotten()
 
+    def known(self, tenant: str) -> list[Workflow]:
+        return [one for (owner, _), one in self.running.items() if owner == tenant]
+
     def need_for(self, tenant: str, workflow: Workflow) -> Any:
         return lambda: self.running.get((tenant, workflow.name)) is workflow
 
@@ -332,3 +335,39 @@ async def test_another_package_may_not_take_a_name() -> None:
             with pytest.raises(tm.RequestError, match="is already defined at") as caught:
                 await node.load(taken)
             assert caught.value.code == "name_taken"
+
+
+async def test_a_version_that_is_superseded_while_older_ones_are_forgotten_stays() -> None:
+    """P-6, W-8: who needs it was not asked, so it is not forgotten, and its run goes on."""
+    async with tm.testing.node(load=[numbered("x", 1), numbered("y", 1)]) as node:
+        await node.pause("y")
+        run = await node.start("y")
+        await node.load(numbered("x", 2))
+        library, runs = node._workflows.library, node._run_store.runs
+        needed, find = library.current("public", "y"), runs.find
+
+        async def reload_meanwhile(wanted: Any) -> Any:
+            runs.find = find
+            await node._workflows.put_in_place("public", numbered("y", 2))
+            return [one for one in await find(wanted) if one.workflow == "x"]
+
+        library._current.pop(("public", "x"))  # else there is nothing to be forgotten
+        runs.find = reload_meanwhile
+        await node._workflows.tidy(lambda: None)
+        assert runs.find == find
+        assert library.current("public", "y") != needed
+        assert library.workflow(needed) is not None
+        await node.resume("y")
+        await node.settle()
+        assert (await run.state()).outputs == {"work": 1}
+
+
+def numbered(name: str, number: int) -> tm.Workflow:
+    """Return a version of a workflow."""
+    made = tm.Workflow(name)
+
+    @made.task(priority=number)
+    def work() -> int:
+        return number
+
+    return made

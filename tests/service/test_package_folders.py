@@ -15,7 +15,9 @@ from tidemill.kernel.errors import StoreError
 from tidemill.packages.archive import Contents, parse_archive, read_folder
 from tidemill.packages.container import pack
 from tidemill.packages.entries import SIGNATURE
+from tidemill.packages.publishing import Publisher
 from tidemill.packages.signature import PrivateKey, generate_key, sign
+from tidemill.packages.trust import Trust
 from tidemill.storage.package_ports import TrustedKey
 
 ALICE, BOB = generate_key("alice"), generate_key("bob")
@@ -190,6 +192,56 @@ async def test_no_version_below_one_that_was_there_is_loaded_by_accident(tmp_pat
         await node.load(older)
         assert await node._run_store.packages.recorded("public", "shop") == "1.0.0"
         assert node.registry.package("public", "shop").version == "1.0.0"
+
+
+async def test_a_version_that_was_slow_to_prepare_does_not_replace_a_newer_one(tmp_path: Path, sqlite: str) -> None:
+    """P-9: looked at when it is prepared, and again when it takes its place."""
+    older, newer = shop_in(tmp_path / "1", "1.0.0", 1), shop_in(tmp_path / "2", "2.0.0", 2)
+    async with tm.testing.node(sqlite, start=START) as node:
+        prepared = await node.depot.prepare(read_folder(older), "public")
+        await node.load(newer)
+        with pytest.raises(tm.RequestError, match=r"1\.0\.0 is older than 2\.0\.0") as caught:
+            await node.depot.install(prepared, "public")
+        prepared.discard()
+        assert caught.value.code == "downgrade"
+        await check_it_works(node, 2)
+
+
+async def test_a_load_does_not_undo_a_downgrade_that_was_allowed_meanwhile(tmp_path: Path, sqlite: str) -> None:
+    """P-9: a node that is just through with the newer version has not had the last word about what is recorded."""
+    older, newer = shop_in(tmp_path / "1", "1.0.0", 1), shop_in(tmp_path / "2", "2.0.0", 2)
+    async with tm.testing.node(sqlite, start=START) as node:
+        packages, put = node._run_store.packages, node._run_store.package_states.put
+        publisher = Publisher(packages, Trust(), node.clock)
+        await publisher.publish(read_folder(newer), "public")
+
+        async def publish_the_older(pages: Any) -> None:
+            await put(pages)
+            if pages[0].phase == "loading" and pages[0].version == "2.0.0":
+                await publisher.publish(read_folder(older), "public", allow_downgrade=True)
+
+        node._run_store.package_states.put = publish_the_older
+        reconciler = await node.depot.watch_registry()
+        await reconciler.settled()
+        assert await packages.recorded("public", "shop") == "1.0.0"
+        await node.advance("1m")
+        await until(lambda: node.registry.package("public", "shop").version == "1.0.0")
+        assert await packages.recorded("public", "shop") == "1.0.0"
+        await check_it_works(node, 1)
+
+
+async def test_a_load_does_not_hide_a_newer_version_that_was_recorded_meanwhile(tmp_path: Path, sqlite: str) -> None:
+    """P-9: what is recorded goes down by nobody's accident."""
+    async with tm.testing.node(sqlite, load=[shop_in(tmp_path / "1", "1.0.0", 1)], start=START) as node:
+        packages, put = node._run_store.packages, node._run_store.package_states.put
+
+        async def record_a_newer(pages: Any) -> None:
+            await put(pages)
+            await packages.record("public", "shop", "3.0.0")
+
+        node._run_store.package_states.put = record_a_newer
+        await node.load(shop_in(tmp_path / "2", "2.0.0", 2))
+        assert await packages.recorded("public", "shop") == "3.0.0"
 
 
 def test_the_files_are_a_package() -> None:

@@ -118,3 +118,22 @@ async def test_everybody_who_is_bound_is_named() -> None:
         with pytest.raises(tm.RequestError) as caught:
             await node.unload("reactor:foo")
         assert str(caught.value) == "reactor 'foo' has 2 bound subscriber(s): ['one', 'two']; unbind them first"
+
+
+async def test_a_state_that_ends_the_program_is_refused() -> None:
+    """P-7, G-7: whatever the class of a state does when it begins is that package's error, and nobody's end."""
+
+    class Total(tm.Boundary):
+        value: int = 0
+
+        def __post_init__(self) -> None:
+            raise SystemExit(3)
+
+    @tm.passthrough(state=Total)
+    def totals(event: int, state: Total) -> Total:
+        return state
+
+    async with tm.testing.node(start=START) as node:
+        with pytest.raises(tm.DefinitionError, match=r"state= of accumulator 'totals' begins as .*SystemExit: 3"):
+            await node.load(tm.Reactor("till", [totals]))
+        assert node.registry.reactors() == []

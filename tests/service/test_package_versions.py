@@ -67,6 +67,18 @@ async def total({source}: str) -> int:
 """
 
 
+SCORING = """\
+import tidemill as tm
+
+scoring = tm.Graph("scoring")
+
+@scoring.node
+def score(held: list[int]) -> int:
+    from shop import late
+    return late.VERSION
+"""
+
+
 @pytest.fixture(autouse=True)
 def _nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever happens, nothing of a package is left when its node has ended."""
@@ -76,13 +88,18 @@ def _nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     without_child_processes(monkeypatch)
     yield
     assert not copies()
-    assert not marked_modules("shop")
+    assert not marked_modules("shop", "desk")
 
 
 def shop(folder: Path, code: str, number: int) -> Path:
     """Write a version of package `shop`."""
     version = f"VERSION = {number}\n"
     return package(folder / "shop", code, f"{number}.0.0", early=version, late=version)
+
+
+def desk(folder: Path, code: str, number: int) -> Path:
+    """Write a version of package `desk`."""
+    return package(folder / "desk", code, f"{number}.0.0")
 
 
 def flow(way: str) -> str:
@@ -187,6 +204,21 @@ async def test_an_event_ends_on_the_code_it_began_on(tmp_path: Path) -> None:
         gate.touch()
         assert (await push).accepted
         await until(lambda: copies() == ["shop-2"])
+
+
+async def test_a_run_of_an_older_version_calls_the_graph_that_it_knows(tmp_path: Path) -> None:
+    """P-6: both packages have newer versions when it gets there; the graph imports from its own older one."""
+    gate = tmp_path / "gate"
+    called = flow("async").replace("from shop import early\n", "").replace("    from shop import late\n", "")
+    called = called.replace("[early.VERSION, late.VERSION]", "[1]") + 'flow.call("scoring")\n'
+    async with tm.Node(settings=QUICK, load=[shop(tmp_path, SCORING, 1), desk(tmp_path, called, 1)]) as node:
+        run = await begun(node, gate)
+        await node.load(desk(tmp_path, called.replace("[1]", "[2]"), 2))
+        await node.load(shop(tmp_path, SCORING, 2))
+        assert [one.partition("-")[0] for one in copies()] == ["desk", "desk", "shop", "shop"]
+        gate.touch()
+        assert (await run.wait(20)).raise_for_status().outputs["scoring"] == {"score": 1}
+        await until(lambda: [one.partition("-")[0] for one in copies()] == ["desk", "shop"])
 
 
 async def test_a_load_that_is_refused_leaves_nothing(tmp_path: Path) -> None:

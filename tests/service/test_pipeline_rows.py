@@ -24,10 +24,12 @@ from tests.service.whole_package import (
 from tidemill.engine.registry import PackageState
 from tidemill.kernel.errors import StoreError
 from tidemill.packages.loader import read_package
-from tidemill.storage.run_ports import Cursor
+from tidemill.storage.package_ports import LoadedPackage
+from tidemill.storage.run_ports import Cursor, ScheduleKey
 
 STEPS = range(1, 7)
 OLDER = [("daily", "hourly"), ("older", "hourly"), ("older", "other")]
+STATE = msgspec.json.encode(PackageState(schedules=tuple(OLDER)))
 NEWER = [("daily", "hourly"), ("newer", "hourly"), ("newer", "other")]
 
 
@@ -302,6 +304,27 @@ async def test_nodes_that_fail_or_crash_leave_the_rows_of_others(sqlite: str) ->
             await first.load(whole().module)
         assert list(await rows(second)) == OLDER
         assert all(row.armed for row in (await rows(second)).values())
+
+
+@pytest.mark.parametrize("act", ["unwind", "needed_elsewhere"])
+async def test_a_node_that_comes_while_others_count_the_dead_is_not_one_of_them(sqlite: str, act: str) -> None:
+    """P-3: its page is of a living node, although that was not there when the living were counted."""
+    async with tm.testing.node(sqlite, start=START) as first, tm.testing.node(sqlite, start=START) as second:
+        owners, states = first._run_store.owners, second._run_store.package_states
+        everybody, owner = owners.all, second._workflows.owner.id
+
+        async def without_the_second() -> Any:
+            found = [one for one in await everybody() if one.id != owner]
+            page = LoadedPackage(
+                tenant="public", name="m", owner=owner, phase="loading", version="", digest="", state=STATE, at=START
+            )
+            await states.put([page])
+            return found
+
+        owners.all = without_the_second
+        found = await getattr(first._packages.ledger, act)()
+        assert [page.phase for page in await states.all()] == ["loading"]
+        assert act == "unwind" or found == {ScheduleKey("public", *key) for key in OLDER}
 
 
 async def test_the_last_node_takes_the_row_away(sqlite: str) -> None:

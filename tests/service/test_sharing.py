@@ -195,3 +195,14 @@ async def test_tenants_do_not_meet_unasked(tenants: Tenants) -> None:
     await tenants.node.load(package(tenants.folder / "market", MARKET, manifest=SHARED), tenant="beta")
     assert await tenants.fire(1) == {"maker": "maker 1"}
     assert tenants.node.reactor("market", tenant="beta").firings() == []
+
+
+async def test_nobody_takes_the_name_of_a_guest(tenants: Tenants) -> None:
+    """G-30, P-5: a graph of the owner cannot be called as one of another tenant is among its subscribers."""
+    await tenants.market()
+    await tenants.desk()
+    evil = DESK.replace('"bar"', '"beta/bar"').replace("acme/market", "market").replace("bar {", "evil {")
+    with pytest.raises(tm.DefinitionError, match="a graph needs a name, without '/', not 'beta/bar'"):
+        await tenants.node.load(package(tenants.folder / "evil", evil), tenant="acme")
+    assert await tenants.fire(1) == {"maker": "maker 1", "beta/bar": "bar 1"}
+    assert tenants.node.registry.graphs("acme") == ["maker"]

@@ -112,7 +112,7 @@ report.call(scoring, name="scored")
 
 def write(folder: Path, number: int) -> Path:
     """Write the next version; now and then one whose reactor has another contract."""
-    sources = "[book, trades, ticks]" if number % 10 else "[book, ticks]"
+    sources = "[book, ticks]" if number % 50 == 10 else "[book, trades, ticks]"
     code = MARKET.format(number=number, sources=sources)
     return package(folder / "market", code, f"{number}.0.0", model=MODEL, late=f"NUMBER = {number}\n")
 

@@ -114,7 +114,7 @@ def test_an_endless_loop_that_is_fixed_is_not_waited_for(folder: Path, tmp_path:
         dev.wait_for("other", "loaded")
         file = folder / "loops.py"
         file.write_text("import tidemill\nwhile True:\n    pass\n")
-        until(lambda: list(scratch.glob("tidemill-probe-*")) != [])
+        until(lambda: list(scratch.glob("tidemill-packages-*/loops-*")) != [])
         began = time.monotonic()
         file.write_text(PLAIN.format(value=2).replace('"flow"', '"mended"'))
         at, _ = dev.wait_for("loops  loaded in")
@@ -210,7 +210,7 @@ def test_ctrl_c_on_a_terminal_ends_it_and_leaves_nothing(
     try:
         terminal.wait_for(lambda screen: "flow" in screen and "loaded" in screen)
         (folder / "loops.py").write_text("import tidemill\nwhile True:\n    pass\n")
-        until(lambda: list(scratch.glob("tidemill-probe-*")) != [])
+        until(lambda: list(scratch.glob("tidemill-packages-*/loops-*")) != [])
         terminal.press(CTRL_C)
         assert terminal.end(10) == 130
         assert "stopping" in terminal.screen
@@ -240,3 +240,27 @@ def test_the_examples_live_by_themselves(tmp_path: Path) -> None:
         assert dev.end() == 130
     assert not [line for line in dev.lines if "failed" in line]
     assert not (examples / ".tidemill").exists()
+
+
+@pytest.mark.parametrize("lines", [0, 1, 3])
+def test_an_output_that_nobody_reads_ends_it(folder: Path, tmp_path: Path, lines: int) -> None:
+    """`tidemill dev | head` comes to its end, whenever the pipe is closed, and leaves nothing behind."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (folder / "beat.py").write_text(FLOW.format(file=str(tmp_path / "notes"), value="beat"))
+    with subprocess.Popen(
+        [sys.executable, "-m", "tidemill", "dev", str(folder)],
+        env=os.environ | {"TMPDIR": str(scratch), "PYTHONUTF8": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as program:
+        assert program.stdout is not None
+        try:
+            for _ in range(lines):
+                assert program.stdout.readline()
+            program.stdout.close()
+            program.wait(15)
+        finally:
+            program.kill()
+    assert alive_with(str(scratch).encode()) == []
+    assert os.listdir(scratch) == []

@@ -83,7 +83,7 @@ class Page:
             kept=tuple(asked),
             routed=tuple(sorted(self.routed)),
             terminals=self.wiring.terminals,
-            routes=self.routes,
+            guards=self.routes.guards,
             kind=self.kind,
             strand=self.strand,
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tidemill.graphs.routes import Routes, RouteTest, Test
+from tidemill.graphs.routes import Guard, RouteTest, Test
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +19,9 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     kept: tuple[str, ...]
     routed: tuple[str, ...]
     terminals: frozenset[str]
-    routes: Routes
+    guards: dict[str, Guard]
+    """By node. Nothing here leads to authors' code: results, and so shapes, outlive the versions that they are of."""
+
     kind: str  # how the local names end that hold the class of a routed value
     strand: str  # how the local names end that hold a node's strand
 
@@ -28,7 +30,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         classes = dict(zip(self.routed, values[len(self.kept) :], strict=True))
         ran: dict[str, None] = {}
         for name in self.names:
-            if all(self._holds(test, classes, ran) for test in self.routes.guards[name]):
+            if all(self._holds(test, classes, ran) for test in self.guards[name]):
                 ran[name] = None
         return tuple(ran)
 

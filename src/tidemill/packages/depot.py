@@ -121,9 +121,7 @@ class Depot:
             await self._service.ledger.check_version(tenant, manifest.name, str(manifest.version))
         return await self._workshop.prepare(contents, tenant)
 
-    async def install(
-        self, prepared: Prepared, tenant: str, origin: str = "", *, allow_downgrade: bool = False
-    ) -> str:
+    async def install(self, prepared: Prepared, tenant: str, origin: str = "", *, allow_downgrade: bool = False) -> str:
         """Load what was prepared, which is only borrowed."""
         package = replace(prepared.package, origin=origin, allow_downgrade=allow_downgrade)
         return await self._service.install(package, tenant, prepared.lend())
@@ -155,6 +153,7 @@ class Depot:
         An older version is what its owner wants, unless signatures are required: then who may write to the folder may
         still not bring back what was signed once.
         """
+        self._workshop.keep_spare()
         allow_downgrade = self._settings.allow_downgrade or not self._settings.require_signatures
         return await self._watch(FolderSource(path, tenant), f"folder {path}", told, allow_downgrade=allow_downgrade)
 

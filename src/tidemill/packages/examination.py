@@ -1,8 +1,8 @@
 """The other side of the probe: a process that imports a package, looks at what it declares, and says so.
 
-It is started by `tidemill.packages.probe` as `python -m`, with two descriptors as its only arguments: a file that holds
-the request, and a pipe for the answer. The answer begins with the nonce of the request. A process that ended before it
-was through, whatever its exit code, has not sent one.
+It is started by `tidemill.packages.probe` as `python -m`, with three descriptors as its only arguments: a file that
+will hold the request, a pipe for the answer, and a pipe that tells when there is a request. The answer begins with the
+nonce of the request. A process that ended before it was through, whatever its exit code, has not sent one.
 """
 
 import faulthandler
@@ -277,8 +277,13 @@ def _limit(limits: ProbeLimits) -> None:
 
 def main() -> None:
     """Answer one request, and be gone without another word of the package: nothing of it runs at exit."""
-    asked, answered = int(sys.argv[1]), int(sys.argv[2])
+    asked, answered, waiting = map(int, sys.argv[1:])
+    if not os.read(waiting, 1):  # whoever would have asked has ended, and cannot clear up any more
+        os.rmdir(os.getcwd())
+        os._exit(UNANSWERED)
+    os.close(waiting)
     with open(asked, "rb") as file:
+        file.seek(0)
         request = msgspec.msgpack.decode(file.read(), type=Request)
     owner, sys.argv[1:] = os.getpid(), []
     faulthandler.register(signal.SIGXCPU, chain=True)

@@ -1,6 +1,6 @@
 """Loading and unloading packages whole on one node: guards first, then the six steps."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Protocol
@@ -8,6 +8,7 @@ from typing import Protocol
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.graphs.staging import reactor_key
 from tidemill.engine.registry import Key, PackageState, Registry
+from tidemill.graphs.graph import Graph
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
@@ -23,6 +24,9 @@ from tidemill.workflows.workflow import Workflow
 
 class Engine(WorkflowLoader, Tidier, Protocol):
     """What runs workflows."""
+
+    def known(self, tenant: str) -> Iterable[Workflow]:
+        """Return the workflows whose code is here, also in versions that only runs which have begun still need."""
 
     def need_for(self, tenant: str, workflow: Workflow) -> Need:
         """Return how to ask later whether runs begin or go on with this very declaration, or tasks of now still run."""
@@ -99,7 +103,7 @@ class Installer:
 
     async def _unload(self, key: Key) -> None:
         owed = self._pipeline.owed(*key)
-        if owed is not None and owed.is_leaving:
+        if owed is not None and owed.is_leaving and owed.failures:  # whoever asked before was told that it failed
             await self._pipeline.settle(owed)
             return
         with self._underway():
@@ -218,9 +222,15 @@ class Installer:
             tenant = exchange.tenant
             bound = [reactor_key(one, tenant) for one in holdings.graphs]
             reactors = {*((tenant, one.name) for one in holdings.reactors), *(one for one in bound if one is not None)}
-            runs = [self._engine.need_for(tenant, one) for one in workflows]
+            callers = _callers(self._engine.known(tenant), holdings.triggerless)
+            runs = [self._engine.need_for(tenant, one) for one in (*workflows, *callers)]
             self._superseded.add(keepsake, [*runs, *(self._scheduler.need_for(*key) for key in sorted(reactors))])
 
     async def tidy(self) -> None:
         """Let go of what no run and no firing needs any more, as far as that can be told now."""
         await self._superseded.tidy()
+
+
+def _callers(workflows: Iterable[Workflow], graphs: Sequence[Graph]) -> list[Workflow]:
+    """Return the workflows, of whatever package and version, that call one of these very graphs."""
+    return [one for one in workflows if any(task.graph is graph for task in one.tasks for graph in graphs)]

@@ -30,7 +30,7 @@ from tidemill.packages.loader import Package
 from tidemill.packages.manifest import Manifest
 from tidemill.packages.metadata import Metadata
 from tidemill.packages.places import Places
-from tidemill.packages.probe import STANDARD, ProbeLimits, probe
+from tidemill.packages.probe import STANDARD, ProbeLimits, Spare, probe
 from tidemill.packages.snapshots import Snapshots
 from tidemill.packages.trust import Trust
 
@@ -94,6 +94,11 @@ class Workshop:
         self._clock = clock
         self._limits = limits
         self._places = Places(_AT_ONCE, clock)
+        self._spare: Spare | None = None
+
+    def keep_spare(self) -> None:
+        """Keep a process ready for the next package from the first one on: where packages are saved again and again."""
+        self._spare = self._spare or Spare()
 
     async def prepare(self, contents: Contents, tenant: str) -> Prepared:
         """Make a package ready; raises a TidemillError if it is not fit for that, and leaves nothing behind."""
@@ -104,7 +109,7 @@ class Workshop:
             folder = await asyncio.to_thread(self._snapshots.reserve, manifest.name)
             try:
                 await _finished(lambda: self._snapshots.write(folder, contents.files))
-                metadata = await probe(folder, manifest, limits=self._limits, clock=self._clock)
+                metadata = await probe(folder, manifest, limits=self._limits, clock=self._clock, spare=self._spare)
                 return await self._abandonable(lambda: self._load(contents, folder, metadata), manifest.name)
             except BaseException:
                 await _finished(lambda: self._snapshots.remove(folder))
@@ -138,7 +143,9 @@ class Workshop:
         try:
             async with asyncio.TaskGroup() as group:
                 timer = group.create_task(self._clock.sleep(self._limits.wall), name=f"import limit of {name}")
-                either: list[asyncio.Future[Any]] = [asyncio.wrap_future(work), timer]
+                loaded = asyncio.wrap_future(work)
+                loaded.add_done_callback(lambda one: one.cancelled() or one.exception())  # raised below, or not at all
+                either: list[asyncio.Future[Any]] = [loaded, timer]
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 timer.cancel()
         except asyncio.CancelledError:
@@ -155,6 +162,8 @@ class Workshop:
 
     async def close(self) -> None:
         """Remove all copies: what was prepared is discarded by then, or is of no use any more."""
+        if self._spare is not None:
+            await _finished(self._spare.close)
         await _finished(self._snapshots.close)
 
 

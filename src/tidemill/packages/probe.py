@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -34,7 +35,7 @@ from tidemill.packages.examination import UNANSWERED, Answer, ProbeLimits, Reque
 from tidemill.packages.manifest import Manifest
 from tidemill.packages.metadata import Metadata
 
-__all__ = ["ProbeError", "ProbeLimits", "probe"]
+__all__ = ["ProbeError", "ProbeLimits", "Spare", "probe"]
 
 STANDARD = ProbeLimits()
 
@@ -68,12 +69,15 @@ class ProbeError(DefinitionError):
         return type(self), (self.problems, self.subject, self.output)
 
 
-async def probe(folder: Path, manifest: Manifest, *, limits: ProbeLimits = STANDARD, clock: Clock) -> Metadata:
+async def probe(
+    folder: Path, manifest: Manifest, *, limits: ProbeLimits = STANDARD, clock: Clock, spare: "Spare | None" = None
+) -> Metadata:
     """Import a package in a child process and return what it declares; ProbeError if it is not fit to be loaded.
 
-    The folder holds what belongs to the package and nothing else: nothing is written to it.
+    The folder holds what belongs to the package and nothing else: nothing is written to it. A `spare` saves the time
+    in which a process starts; what is used of it is replaced.
     """
-    trial = _Trial(folder, manifest, limits)
+    trial = _Trial(folder, manifest, limits, spare)
     pool = ThreadPoolExecutor(1, thread_name_prefix="tidemill probe")
     work = asyncio.get_running_loop().run_in_executor(pool, trial.run)
     pool.shutdown(wait=False)
@@ -87,6 +91,8 @@ async def probe(folder: Path, manifest: Manifest, *, limits: ProbeLimits = STAND
             raise
         finally:
             timer.cancel()
+            if spare is not None:
+                spare.renew_soon()
     return _judged(work.result(), manifest, trial.request)
 
 
@@ -143,13 +149,132 @@ class _Kept:
         return f"{self._head.decode(errors='replace')}{gap}{self._tail.decode(errors='replace')}"
 
 
-class _Trial:
-    """One child process, from its start until nothing of it is left. `run` is for a thread, the rest for any."""
+class _Child:
+    """A process that can try one package, and waits for it. It ends by itself with the process that started it."""
 
-    def __init__(self, folder: Path, manifest: Manifest, limits: ProbeLimits) -> None:
+    def __init__(self) -> None:
+        self._mark = secrets.token_hex(16)
+        self._monotonic = SystemClock().monotonic  # of the grace that a real process gets, whatever clock the node has
+        with ExitStack() as stack:
+            home = tempfile.TemporaryDirectory(prefix="tidemill-probe-", ignore_cleanup_errors=True)
+            self._request = stack.enter_context(tempfile.TemporaryFile())  # nobody waits until it is read, as in a pipe
+            self.answers, answering = os.pipe()
+            stack.callback(os.close, self.answers)
+            waiting, self._calling = os.pipe()
+            stack.callback(os.close, self._calling)
+            try:
+                self.process = self._start(stack.enter_context(home), answering, waiting)
+            finally:
+                os.close(answering)
+                os.close(waiting)
+            assert self.process.stdout is not None
+            self.output = stack.enter_context(self.process.stdout).fileno()
+            self._belongings = stack.pop_all()
+
+    def _start(self, home: str, answering: int, waiting: int) -> subprocess.Popen[bytes]:
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        # Isolated, so that only what is installed can be imported; unbuffered, so that the last words are heard.
+        flags = ["-I", "-B", "-u", "-X", "faulthandler"]
+        descriptors = [self._request.fileno(), answering, waiting]
+        return subprocess.Popen(
+            [sys.executable, *flags, "-m", _PROGRAM, *map(str, descriptors)],
+            bufsize=0,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=home,
+            env={**kept, "HOME": home, "TMPDIR": home, _MARK: self._mark},
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+
+    def ask(self, request: Request) -> None:
+        """Let it try a package."""
+        self._request.write(msgspec.msgpack.encode(request))
+        self._request.flush()
+        with suppress(BrokenPipeError):  # it has ended, which is noticed
+            os.write(self._calling, b"!")
+
+    def end(self) -> None:
+        """Kill it and all that it started, and wait until they are gone."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # before it is waited for: its number is nobody else's yet
+        deadline = self._monotonic() + _PATIENCE
+        while (others := list(self.others())) and self._monotonic() < deadline:
+            for pid in others:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            select.select([], [], [], _TICK)
+        self.process.wait()
+
+    def others(self) -> Iterator[int]:
+        """Yield the processes of its group, and those that left it, by the mark in their environment."""
+        mark = f"{_MARK}={self._mark}".encode()
+        for name in os.listdir("/proc") if sys.platform == "linux" else ():
+            if not name.isdigit() or int(name) == self.process.pid:
+                continue
+            with suppress(OSError):  # it has ended, or is somebody else's
+                state, _, group, *_ = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
+                if state in (b"Z", b"X"):
+                    continue
+                if int(group) == self.process.pid or mark in Path("/proc", name, "environ").read_bytes():
+                    yield int(name)
+
+    def close(self) -> None:
+        """Let go of what belongs to it; it has ended."""
+        self._belongings.close()
+
+
+class Spare:
+    """One child that was started before it is needed, for folders in which packages change all the time.
+
+    It is used once, by whoever takes it, and then there is another one. Any thread may call.
+    """
+
+    def __init__(self) -> None:
+        self._child: _Child | None = None
+        self._is_closed = False
+        self._turn = threading.Lock()
+
+    def take(self) -> _Child | None:
+        """Return the child, if there is one; it belongs to the caller."""
+        with self._turn:
+            child, self._child = self._child, None
+        if child is not None and _has_ended(child.process.pid):
+            _see_off(child)
+            return None
+        return child
+
+    def renew_soon(self) -> None:
+        """Start another one if there is none, on a thread: that takes a moment."""
+        threading.Thread(target=self._renew, daemon=True, name="tidemill spare probe").start()
+
+    def _renew(self) -> None:
+        with self._turn, suppress(OSError):  # then the next package does without
+            if self._child is None and not self._is_closed:
+                self._child = _Child()
+
+    def close(self) -> None:
+        """End it; there will be no other."""
+        with self._turn:
+            self._is_closed = True
+            child, self._child = self._child, None
+        if child is not None:
+            _see_off(child)
+
+
+def _see_off(child: _Child) -> None:
+    child.end()
+    child.close()
+
+
+class _Trial:
+    """One package that is tried, until nothing of its child is left. `run` is for a thread, the rest for any."""
+
+    def __init__(self, folder: Path, manifest: Manifest, limits: ProbeLimits, spare: Spare | None) -> None:
         place = os.path.realpath(folder)
         self.request = Request(nonce=secrets.token_bytes(32), folder=place, manifest=manifest, limits=limits)
-        self._mark = secrets.token_hex(16)
+        self._spare = spare
         self._output = _Kept(limits.output, _TAIL)
         self._answer = _Kept(limits.answer)
         self._monotonic = SystemClock().monotonic  # of the grace that a real process gets, whatever clock the node has
@@ -173,50 +298,25 @@ class _Trial:
             raise OperationError(f"package '{self.request.manifest.name}' could not be tried: {error}") from error
 
     def _run(self, stack: ExitStack) -> _Ended:
-        home = stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-probe-", ignore_cleanup_errors=True))
-        answers, answering = os.pipe()
-        stack.callback(os.close, answers)
-        try:
-            process = self._start(home, answering)
-        finally:
-            os.close(answering)
-        assert process.stdout is not None
-        stack.enter_context(process.stdout)
-        sources = {process.stdout.fileno(): self._output, answers: self._answer}
+        child = (self._spare.take() if self._spare is not None else None) or _Child()
+        stack.callback(child.close)
+        sources = {child.output: self._output, child.answers: self._answer}
         left = 0
         try:
-            self._attend(process, sources)
-            left = len(list(self._others(process.pid)))
+            child.ask(self.request)
+            self._attend(child.process, sources)
+            left = len(list(child.others()))
         finally:
-            self._end(process)
+            child.end()
         _drain(sources)
         return _Ended(
-            status=process.returncode,
+            status=child.process.returncode,
             is_late=self._is_late,
             left=left,
             answer=self._answer.first(),
             is_cut=self._answer.left_out > 0,
             output=self._output.text(),
         )
-
-    def _start(self, home: str, answering: int) -> subprocess.Popen[bytes]:
-        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        with tempfile.TemporaryFile() as file:  # not a pipe: nobody has to wait until it is read
-            file.write(msgspec.msgpack.encode(self.request))
-            file.seek(0)
-            # Isolated, so that only what is installed can be imported; unbuffered, so that the last words are heard.
-            flags = ["-I", "-B", "-u", "-X", "faulthandler"]
-            return subprocess.Popen(
-                [sys.executable, *flags, "-m", _PROGRAM, str(file.fileno()), str(answering)],
-                bufsize=0,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                cwd=home,
-                env={**kept, "HOME": home, "TMPDIR": home, _MARK: self._mark},
-                pass_fds=[file.fileno(), answering],
-                start_new_session=True,
-            )
 
     def _attend(self, process: subprocess.Popen[bytes], sources: dict[int, _Kept]) -> None:
         """Take what the child says until it has ended, or has to. Who else holds its descriptors does not matter."""
@@ -235,31 +335,6 @@ class _Trial:
                         key.data.add(data)
                     else:
                         selector.unregister(key.fd)
-
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill the child and all that it started, and wait until they are gone."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # before it is waited for: its number is nobody else's yet
-        deadline = self._monotonic() + _PATIENCE
-        while (others := list(self._others(process.pid))) and self._monotonic() < deadline:
-            for pid in others:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            select.select([], [], [], _TICK)
-        process.wait()
-
-    def _others(self, leader: int) -> Iterator[int]:
-        """Yield the processes of the child's group, and those that left it, by the mark in their environment."""
-        mark = f"{_MARK}={self._mark}".encode()
-        for name in os.listdir("/proc") if sys.platform == "linux" else ():
-            if not name.isdigit() or int(name) == leader:
-                continue
-            with suppress(OSError):  # it has ended, or is somebody else's
-                state, _, group, *_ = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
-                if state in (b"Z", b"X"):
-                    continue
-                if int(group) == leader or mark in Path("/proc", name, "environ").read_bytes():
-                    yield int(name)
 
 
 def _has_ended(pid: int) -> bool:

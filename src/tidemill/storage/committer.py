@@ -2,7 +2,8 @@
 
 A commit costs a disk's patience, whether it holds one row or a thousand. So units of work gather while a transaction
 is on its way, and the next one takes all of them. Each caller gets the result of its own unit, after the commit.
-What comes alone goes at once; where many come together, the next group is kept open for a moment for as many.
+What is written in one turn of the loop shares a transaction; where many come together, the next group is kept open for
+a few turns more, for as many.
 
 Three things can come of a transaction, and they are told apart:
 
@@ -37,7 +38,7 @@ Express = Callable[[Sequence[Write], Told], None]
 _Asked = tuple[Write, Answer[Any]]
 
 RESOLVE_EVERY = 0.1  # seconds between questions after an ambiguous commit
-PATIENCE = 3  # turns of the loop for which a group waits until it is as big as the last ones were
+PATIENCE = 2  # more turns of the loop for which a group waits until it is as big as the last ones were
 COMPANY = 16  # units; no group waits for more
 GROUP_LIMIT = 1000  # units in one transaction
 
@@ -143,10 +144,10 @@ class GroupCommitter(Generic[Write]):
         elif self._express is None:
             self._start(self._work())
         else:
-            self._gather(self._express, PATIENCE)
+            asyncio.get_running_loop().call_soon(self._gather, self._express, PATIENCE)
 
     def _gather(self, express: "Express[Write]", patience: int) -> None:
-        """Send the next group once it is as big as the last one was, or nobody has joined it for long enough."""
+        """Send the next group if it is as big as the last ones were, or was kept open for long enough."""
         if not patience or len(self._waiting) >= self._usual:
             self._send(express)
         else:
@@ -162,8 +163,8 @@ class GroupCommitter(Generic[Write]):
 
     def _send(self, express: "Express[Write]") -> None:
         """Have a group written without a task."""
-        if not self._is_open:
-            return
+        if not self._is_open or not self._waiting or self._writing:
+            return  # it was closed meanwhile, and may have been opened again
         group = self._take()
         try:
             self.fail_if_told()

@@ -196,6 +196,16 @@ async def test_packages_come_and_go(tmp_path: Path, watcher: type[Watcher]) -> N
     assert sorted(await names(source)) == ["shop"]
 
 
+async def test_a_package_that_is_moved_is_told(tmp_path: Path, watcher: type[Watcher]) -> None:
+    """It is the same, and lies somewhere else: whoever shows where it comes from has to know."""
+    market = folder_of(tmp_path / "market")
+    source = FolderSource(tmp_path, "acme")
+    before = await digests(source)
+    await news(source, watcher, lambda: market.rename(tmp_path / "moved"))
+    assert await digests(source) == before
+    assert [one.title for one in (await source.wanted()).values()] == [str(tmp_path / "moved")]
+
+
 async def test_a_module_that_becomes_a_folder_is_watched(tmp_path: Path, watcher: type[Watcher]) -> None:
     """Folders that are new, however deep, and written to later."""
     market = folder_of(tmp_path / "market")

@@ -1,10 +1,15 @@
 """Trying a package in a child process: what it declares, and what is wrong with that."""
 
+import os
 import pickle
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.contract.executor_bench import until
 from tests.unit.packages.parcels import folder_of
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import DefinitionError, Location, Problem
@@ -18,7 +23,7 @@ from tidemill.packages.metadata import (
     DeclaredTrigger,
     Metadata,
 )
-from tidemill.packages.probe import ProbeError, probe
+from tidemill.packages.probe import ProbeError, Spare, probe
 
 SHOP = b"""\
 from datetime import datetime
@@ -192,6 +197,22 @@ again = tm.Workflow("third")
     assert told[4].endswith("no workflow has that task (did you mean 'second.two'?)")
 
 
+async def test_a_state_that_cannot_begin_is_told(tmp_path: Path) -> None:
+    """P-7: its class is the author's code, and is tried here first: it may end the process, or never end itself."""
+    code = """\
+import sys
+import tidemill as tm
+class Total(tm.Boundary):
+    value: int = 0
+    def __post_init__(self): sys.exit(3)
+@tm.passthrough(state=Total)
+def orders(event: int, state: Total) -> Total: return state
+till = tm.Reactor("till", [orders])
+"""
+    (told,) = await problems_of(tmp_path, code)
+    assert told.startswith("shop.py:6: state= of accumulator 'orders' begins as Total(): SystemExit: 3")
+
+
 @pytest.mark.parametrize(
     ("code", "problem"),
     [
@@ -302,3 +323,67 @@ def test_an_error_travels_whole() -> None:
     error = ProbeError([Problem(message="no")], "package 'x'", "printed")
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), again.output) == (ProbeError, str(error), "printed")
+
+
+# -- a process that was started before
+
+
+def spare_of(spare: Spare) -> int | None:
+    """Return the number of the process that waits."""
+    return spare._child.process.pid if spare._child is not None else None
+
+
+def kill(number: int) -> None:
+    """Kill a child, and leave it to be waited for."""
+    os.kill(number, signal.SIGKILL)
+    os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
+
+
+async def test_a_spare_is_used_once_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-7: there is none before the first package; it finds what a fresh one does, also of one that exits."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    spare, seen = Spare(), set()
+    folder, files = tmp_path / "shop", {"package.toml": MANIFEST, "shop/__init__.py": SHOP, "shop/flows.py": FLOWS}
+    fresh = await tried(folder, files)
+    for code in (SHOP, b"import os\nos._exit(0)\n", SHOP):
+        folder_of(folder, {**files, "shop/__init__.py": code})
+        before = spare_of(spare)
+        work = probe(folder, read_manifest(MANIFEST), clock=SystemClock(), spare=spare)
+        if code is SHOP:
+            assert await work == fresh
+        else:
+            with pytest.raises(ProbeError, match="ended the process, with exit code 0, before it was complete"):
+                await work
+        await until(lambda: spare_of(spare) is not None)
+        assert spare_of(spare) not in {before, *seen}
+        seen.add(before)
+    last = spare_of(spare)
+    assert last is not None
+    kill(last)  # one that is dead is no use
+    assert await probe(folder, read_manifest(MANIFEST), clock=SystemClock(), spare=spare) is not None
+    await until(lambda: spare_of(spare) is not None)
+    last = spare_of(spare)
+    spare.close()
+    spare._renew()
+    assert spare_of(spare) is None
+    assert not Path("/proc", str(last)).exists()
+    assert [one.name for one in tmp_path.iterdir()] == ["shop"]
+
+
+def spare_of_one_that_was_killed(folder: Path) -> Path:
+    """Return where the system shows the spare of a process that was killed."""
+    code = "import time\nfrom tidemill.packages.probe import Spare\n"
+    code += "spare = Spare()\nspare._renew()\nprint(spare._child.process.pid, flush=True)\ntime.sleep(60)\n"
+    environment = os.environ | {"TMPDIR": str(folder)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        number = program.stdout.readline().decode().strip()
+        program.kill()
+    return Path("/proc", number)
+
+
+async def test_a_spare_ends_with_the_process_that_has_it(tmp_path: Path) -> None:
+    """P-7: whatever that dies of, nothing is left."""
+    place = spare_of_one_that_was_killed(tmp_path)
+    await until(lambda: not list(tmp_path.iterdir()))
+    await until(lambda: not place.exists() or ") Z " in (place / "stat").read_text())

@@ -63,14 +63,21 @@ def fault() -> None:
     raise ValueError("mine")
 
 
-async def test_what_comes_alone_goes_at_once_and_is_answered_in_the_same_turn() -> None:
+async def turns(count: int = 1) -> None:
+    """Let others have their turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_what_comes_alone_goes_after_one_turn_and_is_answered_in_the_same() -> None:
     database = Sent()
     async with committing(database) as committer:
         for _ in range(3):
             told: list[int] = []
             answer = committer.submit(one)
             answer.then = lambda known, told=told: told.append(known.result())  # type: ignore[misc]
-            assert len(database.sent) == 1
+            assert not database.sent
+            await turns()
             database.answer()
             assert told == [1]
             assert await answer == 1
@@ -79,38 +86,36 @@ async def test_what_comes_alone_goes_at_once_and_is_answered_in_the_same_turn() 
 async def test_where_many_came_together_the_next_waits_for_as_many_but_not_for_long() -> None:
     database = Sent()
     async with committing(database) as committer:
-        first = committer.submit(one)
-        behind = [committer.submit(one) for _ in range(3)]
-        assert [database.answer(), database.answer()] == [1, 3]
+        together = [committer.submit(one) for _ in range(3)]
+        await turns()
+        assert database.answer() == 3
         committer.submit(one)
-        await asyncio.sleep(0)
+        await turns()
         assert not database.sent
         committer.submit(one)
         committer.submit(one)
-        await asyncio.sleep(0)
+        await turns()
         assert database.answer() == 3
         committer.submit(one)
-        for _ in range(PATIENCE):
+        for _ in range(1 + PATIENCE):
             assert not database.sent
-            await asyncio.sleep(0)
+            await turns()
         assert database.answer() == 1
-        assert await asyncio.gather(first, *behind) == [1] * 4
+        assert await asyncio.gather(*together) == [1] * 3
 
 
 async def test_a_faulty_unit_is_told_alone() -> None:
     database = Sent()
     async with committing(database) as committer:
-        committer.submit(one)
         good, bad, other = committer.submit(one), committer.submit(fault), committer.submit(one)
-        database.answer()
+        await turns()
         database.answer()
         assert await asyncio.gather(good, other) == [1, 1]
         with pytest.raises(ValueError, match="mine"):
             await bad
         assert database.one_by_one == 3
         later = committer.submit(one)
-        for _ in range(PATIENCE):
-            await asyncio.sleep(0)
+        await turns(1 + PATIENCE)
         database.answer()
         assert await later == 1
 
@@ -118,9 +123,8 @@ async def test_a_faulty_unit_is_told_alone() -> None:
 async def test_a_fault_of_the_database_is_told_to_all() -> None:
     database = Sent()
     async with committing(database) as committer:
-        committer.submit(one)
         refused = [committer.submit(one) for _ in range(2)]
-        database.answer()
+        await turns()
         database.sent.pop()[1](None, StoreError("the disk is full"))
         told = await asyncio.gather(*refused, return_exceptions=True)
         assert [str(error) for error in told] == ["the disk is full"] * 2
@@ -141,7 +145,9 @@ async def test_transactions_fail_on_purpose_before_they_are_sent() -> None:
 async def test_an_end_refuses_all_who_wait_and_an_answer_that_comes_later_is_nobodys() -> None:
     database = Sent()
     async with committing(database) as committer:
-        sent, late = committer.submit(one), committer.submit(one)
+        sent = committer.submit(one)
+        await turns()
+        late = committer.submit(one)
     told = await asyncio.gather(sent, late, return_exceptions=True)
     assert [str(error) for error in told] == ["the store was closed before it answered", "the store is closed"]
     database.answer()
@@ -152,15 +158,13 @@ async def test_what_follows_from_an_answer_may_fail_and_write(caplog: pytest.Log
     """Neither keeps the others of its group from being told."""
     database, later = Sent(), list[Answer[Any]]()
     async with committing(database) as committer:
-        committer.submit(one)
         group = [committer.submit(one) for _ in range(3)]
+        await turns()
         group[0].then = lambda _: fault()
         group[1].then = lambda _: later.append(committer.submit(one))
         database.answer()
-        database.answer()
         assert await asyncio.gather(*group) == [1, 1, 1]
-        for _ in range(PATIENCE):
-            await asyncio.sleep(0)
+        await turns(1 + PATIENCE)
         assert database.answer() == 1
         assert await later[0] == 1
     assert "what follows from an answer failed" in caplog.text

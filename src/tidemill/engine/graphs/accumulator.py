@@ -33,6 +33,7 @@ class RunningAccumulator(Intake):
         self.supervision = Supervision()
         self.severed = False  # a test cut its connection
         self.is_held = False  # until everything is there that was to be loaded with it
+        self.is_ending = False
         self._loop: asyncio.Task[Any] | None = None
 
     def redefine(self, newer: Self) -> None:
@@ -151,6 +152,7 @@ class RunningAccumulator(Intake):
 
     def close(self, reason: str) -> None:
         """Turn new events away from now on, for good."""
+        self.is_ending = True
         self.down = reason
         self.shut_path()
 

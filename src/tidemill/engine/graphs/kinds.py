@@ -136,7 +136,7 @@ class Stream(RunningAccumulator):
         """
         was_told = False
         while (receipt := await self._offer(event, checkpoint)).outcome == "rejected" and self._holds_on:
-            if not was_told:
+            if not was_told and not self.is_ending:  # else it is no trouble: the next life is offered it again
                 logger.warning(events.SOURCE_HELD, extra={"accumulator": self.name, "reason": receipt.reason})
             was_told = True
             await self.clock.sleep(self.environment.settings.checkpoint_interval)

@@ -77,16 +77,8 @@ class Desk:
         self.timers = Timers(timed)
         self.polls = Polls(environment.clock, environment.tasks, self._polled)
         self._handover = Handover(environment, crew, self.allotment)
-        self._reading = Reading(
-            environment,
-            self.board,
-            library,
-            crew,
-            self.allotment,
-            self.timers,
-            nudge=self.nudge,
-            look_again=self.look_again,
-        )
+        parts = self.board, library, crew, self.allotment, self.timers
+        self._reading = Reading(environment, *parts, nudge=self.nudge, look_again=self.look_again)
         self.broken: set[str] = set()
         """Runs with which everything fails, on purpose: for tests."""
         self.working = 0

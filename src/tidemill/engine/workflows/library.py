@@ -71,6 +71,10 @@ class Library:
         """Return the code of a version, if it is loaded here."""
         return self._loaded.get(key)
 
+    def workflows(self, tenant: str) -> list[Workflow]:
+        """Return the code of a tenant's workflows, in every version that is loaded here."""
+        return [workflow for key, workflow in self._loaded.items() if key.tenant == tenant]
+
     def loaded(self) -> list[VersionKey]:
         """Return every version whose code is loaded here."""
         return list(self._loaded)

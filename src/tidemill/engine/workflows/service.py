@@ -279,6 +279,10 @@ class WorkflowService:
         await self._tidying.tidy()
         forgotten()
 
+    def known(self, tenant: str) -> list[Workflow]:
+        """Return the workflows whose code is here, also in versions that only runs which have begun still need."""
+        return self.library.workflows(tenant)
+
     def need_for(self, tenant: str, workflow: Workflow) -> Callable[[], bool]:
         """Return how to ask later whether runs begin or go on with this very declaration, or tasks of now still run.
 

@@ -82,7 +82,7 @@ CREATE TABLE attempts (
     exit INTEGER,
     error BLOB, -- JSON
     PRIMARY KEY (run, task, element, attempt)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 -- With a rowid, as everything that may hold much: without one, each look at a key would read the value beside it.
 CREATE TABLE outputs (

@@ -1,0 +1,212 @@
+"""P-2, P-5, P-12: what is owed about one package, and what takes its time to end, and the others."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tests.contract.executor_bench import until
+from tests.service.whole_package import START, Node, Walks, flow, module, scoring, source, traces, whole
+from tidemill.kernel.errors import OperationError, StoreError
+
+
+def seller(version: int) -> Any:
+    """Return a package with a graph that others call, and a workflow of its own."""
+    return module("seller", scoring("scoring", version), flow("own", version, [], [tm.Every("1h", key="hourly")]))
+
+
+def buyer(version: int) -> Any:
+    """Return a package whose workflow calls a graph of the other one."""
+    return module("buyer", flow("buys", version, [], []))
+
+
+async def bought(node: Node) -> dict[str, Any]:
+    """Return what a run of the other package's workflow comes to."""
+    run = await node.start("buys")
+    await node.settle()
+    return (await run.state()).outputs
+
+
+async def owe_the_way_back(node: Node, package: Any, *, step: int = 6, times: int = 1) -> Walks:
+    """Let a load fail at its last step, and the way back at one: what is put back then is owed."""
+    walks = Walks(node)
+    walks.fail("put", 6, "after")
+    walks.fail("take_back", step, *["before"] * times)
+    with pytest.raises(StoreError):
+        await node.load(package)
+    return walks
+
+
+async def test_what_is_owed_does_not_overwrite_what_others_have_done_since() -> None:
+    """P-5: a reload that touched their workflow too is put back before they change it, not after that."""
+    async with tm.testing.node(load=[seller(1), buyer(1)], start=START) as node:
+        await owe_the_way_back(node, seller(2))
+        assert node._packages.pipeline.owed("public", "seller") is not None
+        await node.load(buyer(5))
+        assert node._packages.pipeline.owed("public", "seller") is None
+        assert await bought(node) == {"work": 5, "scored": {"score": 501}}
+        await node.advance("5m")
+        assert await bought(node) == {"work": 5, "scored": {"score": 501}}
+
+
+@pytest.mark.parametrize("act", ["load", "unload"])
+async def test_who_needs_names_that_are_owed_is_told_whom_it_waits_for(act: str) -> None:
+    """P-5: if it cannot be settled now, nothing has changed; later it can."""
+    async with tm.testing.node(load=[seller(1), buyer(1)], start=START) as node:
+        await owe_the_way_back(node, seller(2), times=2)
+        with pytest.raises(OperationError, match="package 'seller' is still being put back as it was"):
+            await (node.load(buyer(5)) if act == "load" else node.unload("buyer"))
+        assert node.registry.packages() == ["buyer", "seller"]
+        await node.load(tm.Reactor("elsewhere", [source("z")]))
+        await node.advance("5m")
+        assert await bought(node) == {"work": 1, "scored": {"score": 101}}
+        await (node.load(buyer(5)) if act == "load" else node.unload("buyer"))
+
+
+async def test_who_relies_on_what_is_to_be_put_back_finds_it_put_back() -> None:
+    """P-5: a workflow that comes meanwhile calls the graph that stays, not the one that did not come to be."""
+    async with tm.testing.node(load=[seller(1)], start=START) as node:
+        await owe_the_way_back(node, seller(2))
+        await node.load(buyer(3))
+        await node.advance("5m")
+        assert await bought(node) == {"work": 3, "scored": {"score": 301}}
+
+
+async def test_the_name_of_a_reactor_that_is_to_come_back_is_not_free() -> None:
+    """P-5: it left for a newer version that did not come to be, and could not come back so far."""
+    async with tm.testing.node(load=[whole(1).module], start=START) as node:
+        before = await traces(node)
+        scheduler, tries = node._scheduler, [1, 2]
+        bring_up = scheduler.bring_up
+
+        async def fail(staged: Any) -> None:
+            if not tries:
+                await bring_up(staged)
+                return
+            tries.pop()
+            for name in set(staged.leaving).intersection(node.registry.reactors()):
+                await scheduler.unload_reactor("public", name, frozenset(staged.offer.before.graphs))
+            raise StoreError("away")
+
+        scheduler.bring_up = fail
+        with pytest.raises(StoreError):
+            await node.load(whole(2, sources=("a", "b", "c")).module)
+        assert "market" not in node.registry.reactors()
+        with pytest.raises(tm.RequestError, match="reactor 'market' is already defined"):
+            await node.load(module("thief", tm.Reactor("market", [source("z")])))
+        await node.advance("5m")
+        assert await traces(node) == before
+
+
+# -- cancellations, and the end of the node
+
+
+async def test_a_load_is_seen_through_although_nobody_waits_for_it() -> None:
+    """P-2: whoever stops waiting leaves nothing half done, and no way back that nobody owes."""
+    async with tm.testing.node(start=START) as node:
+        walks, reached, go_on = Walks(node), asyncio.Event(), asyncio.Event()
+
+        async def between(title: str) -> None:
+            if title == "graphs of reactors":
+                reached.set()
+                await go_on.wait()
+
+        walks.between = between
+        async with asyncio.TaskGroup() as group:
+            load = group.create_task(node._packages.load(whole().module, "public"))
+            await reached.wait()
+            load.cancel()
+        go_on.set()
+        await node.settle()
+        assert node.registry.packages() == ["whole"]
+        assert walks.taken()["take_back"] == []
+
+
+async def test_what_is_cut_off_on_the_way_back_is_owed() -> None:
+    """P-2: whatever ends it, it is tried again."""
+    async with tm.testing.node(start=START) as node:
+        clean = await traces(node)
+        walks, cut = Walks(node), [True]
+
+        async def between(title: str) -> None:
+            if title == "reactors" and walks.taken()["take_back"] and cut.pop():
+                raise asyncio.CancelledError
+
+        walks.fail("put", 6, "before")
+        walks.between = between
+        with pytest.raises(OperationError, match="stopped before it was done"):
+            await node._packages.load(whole().module, "public")
+        walks.between = None
+        assert node._packages.pipeline.owed("public", "whole") is not None
+        await node.advance("1m")
+        assert await traces(node) == clean
+
+
+async def test_nothing_is_loaded_into_a_node_that_is_closing() -> None:
+    """P-2: who waits for a turn when the end begins is told so."""
+    async with tm.testing.node(start=START) as node:
+        packages = node._packages
+        async with asyncio.TaskGroup() as group, packages.pipeline.turn:
+            load = group.create_task(refused(packages.load(whole().module, "public")))
+            close = group.create_task(packages.close())
+            for _ in range(5):
+                await asyncio.sleep(0)
+        assert (await load).code == "not_running"
+        await close
+        assert node.registry.packages() == []
+
+
+async def refused(work: Any) -> tm.RequestError:
+    """Return why something was refused."""
+    with pytest.raises(tm.RequestError) as caught:
+        await work
+    return caught.value
+
+
+# -- what takes its time to end
+
+
+def slow() -> tuple[Any, asyncio.Event]:
+    """Return a package whose graph does not end by itself, and what tells that it has begun."""
+    begun = asyncio.Event()
+    reactor = tm.Reactor("slow", [source("ticks")])
+    graph = tm.Graph("endless", reactor=reactor)
+
+    @graph.node
+    async def out(ticks: int) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    return module("slow", reactor, graph), begun
+
+
+def bound_to(reactor: str) -> tm.Graph:
+    """Return a graph of another package."""
+    graph = tm.Graph("user", reactor=reactor)
+
+    @graph.node
+    def out(ticks: int) -> None:
+        return None
+
+    return graph
+
+
+async def test_an_unload_that_takes_its_time_keeps_nobody_waiting() -> None:
+    """P-12, P-4: others load meanwhile; what is going cannot be relied on, and its name is free when it is gone."""
+    package, begun = slow()
+    async with tm.testing.node(load=[package], start=START) as node:
+        await node.push("ticks", 1)
+        await asyncio.wait_for(begun.wait(), 5)
+        async with asyncio.TaskGroup() as group:
+            unload = group.create_task(node.unload("slow"))
+            await until(lambda: node._packages.pipeline.owed("public", "slow") is not None)
+            await node.load(whole().module)
+            assert not unload.done()
+            assert (await refused(node.load(bound_to("slow")))).code == "being_unloaded"
+            again = group.create_task(node.load(package))
+            await node.advance("1m")
+        assert unload.done()
+        assert again.result() == "slow"
+        assert node.registry.packages() == ["slow", "whole"]
+        assert node._scheduler.subscribers("public", "slow") == ["endless"]
