@@ -103,7 +103,8 @@ def test_what_a_package_does_at_import_is_told_as_its_own(folder: Path, tmp_path
             seen = [line for line in dev.lines if all(text in line for text in wanted)]
             assert seen or dev.wait_for(*wanted)
         assert dev.end() == 130
-    assert sum(line.strip() == "again" for line in dev.lines) == 5
+    shown = sum(line.strip() == "again" for line in dev.lines)
+    assert shown in (4, 5)  # the last few of them; where the process was ended, the very last may be half a line
 
 
 def test_an_endless_loop_that_is_fixed_is_not_waited_for(folder: Path, tmp_path: Path) -> None:
