@@ -28,7 +28,7 @@ lint: $(READY) ## Check style, types and layers
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
-	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/lint-imports --no-logo --no-cache
 
 test: $(READY) ## Run the whole suite; narrow it with ARGS="-k reactor"
 	$(PYTHON) -m pytest -n auto $(ARGS)

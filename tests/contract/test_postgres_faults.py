@@ -306,6 +306,7 @@ async def test_who_waits_in_a_circle_is_told_so_and_tries_again(url: str) -> Non
         first, second = (ScheduleKey("public", "flow", key) for key in ("first", "second"))
         await store.schedules.insert([schedule_of(first), schedule_of(second)])
         lock = "UPDATE tidemill.schedules SET dropped = 5 WHERE key = $1"
+        await other.execute("SET deadlock_timeout = '30s'")  # so that it is the store that finds out
         async with asyncio.TaskGroup() as group, other.transaction():
             await other.execute(lock, "second")
             group.create_task(store.schedules.arm([first, second]), name="arm")
