@@ -1,4 +1,4 @@
-"""Publishing: a package is put into the registry of a store, from which every node on it loads it."""
+"""Publishing: a package is put into the registry of a store, from which nodes on it load it."""
 
 from msgspec.structs import replace
 
@@ -24,7 +24,7 @@ class Publisher:
         self._clock = clock
 
     async def publish(self, contents: Contents, tenant: str, *, allow_downgrade: bool = False) -> Published:
-        """Want a package on every node, in place of another version; RequestError says why not.
+        """Want a package on the nodes, in place of another version; RequestError says why not.
 
         The same package again changes nothing. Other files under the version that is wanted are refused, and so is a
         version below the one that was recorded last, unless `allow_downgrade`.
@@ -55,7 +55,7 @@ class Publisher:
         raise OperationError(f"package '{manifest.name}' is being published by others all the time: try again")
 
     async def withdraw(self, tenant: str, name: str) -> None:
-        """Want a package no more: every node unloads it. What was recorded of its versions stays."""
+        """Want a package no more: nodes unload it. What was recorded of its versions stays."""
         if not await self._packages.withdraw(tenant, name):
             known = [one.name for one in await self._packages.published() if one.tenant == tenant]
             message = f"no package '{name}' is published for tenant '{tenant}'{did_you_mean(name, known)}"

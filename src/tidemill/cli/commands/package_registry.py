@@ -1,4 +1,4 @@
-"""`tidemill package` and the registry of a store: what every node on it loads, and whose signatures count there."""
+"""`tidemill package` and the registry of a store: what nodes on it load, and whose signatures count there."""
 
 import asyncio
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def upload(
         bool, typer.Option("--allow-downgrade", help="Also a version below the one that was published last.")
     ] = False,
 ) -> None:
-    """Publish a folder or an archive: every node on the store loads it, in place of another version.
+    """Publish a folder or an archive: nodes on the store with the setting load_published load it, or swap it.
 
     Example: tidemill package upload market-0.1.0.tidemill --store sqlite:///tidemill.db
     """
@@ -81,7 +81,7 @@ def unload(
     store: Address = None,
     tenant: Tenant = "public",
 ) -> None:
-    """Take a package out of a store's registry: every node unloads it, as soon as no other package needs it."""
+    """Take a package out of a store's registry: nodes unload it, as soon as no other package needs it."""
 
     async def work() -> None:
         async with reaching(store) as reached:

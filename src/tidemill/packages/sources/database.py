@@ -1,4 +1,4 @@
-"""The registry in the database: what was published there is wanted on every node, whoever's it is."""
+"""The registry in the database: what was published there is wanted, whoever's it is."""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
