@@ -434,4 +434,4 @@ class Packages(RuleBasedStateMachine):
 
 
 TestPackages = Packages.TestCase
-TestPackages.settings = settings(max_examples=max(1, settings().max_examples // 2), stateful_step_count=20)
+TestPackages.settings = settings(max_examples=max(1, settings().max_examples // 4), stateful_step_count=20)
