@@ -82,13 +82,15 @@ async def test_nothing_of_a_package_is_left_in_the_process(tmp_path: Path, load:
 
 async def test_a_run_that_a_failed_load_has_begun_finds_its_modules(tmp_path: Path) -> None:
     """P-2, P-6: its workflow was in place for a moment; what the run needs stays until its end, and no longer."""
+    gate = tmp_path / "gate"
     package = "\n".join(
         [
-            "import asyncio, tidemill as tm",
+            "import asyncio, pathlib, tidemill as tm",
             'slow = tm.Workflow("slow")',
             "@slow.task",
             "async def work() -> int:",
-            "    await asyncio.sleep(0.05)",
+            f"    while not pathlib.Path({str(gate)!r}).exists():",
+            "        await asyncio.sleep(0.001)",
             "    from shop import number",
             "    return number.NUMBER",
         ]
@@ -107,6 +109,7 @@ async def test_a_run_that_a_failed_load_has_begun_finds_its_modules(tmp_path: Pa
             await node.load(folder)
         assert node.registry.packages() == node.registry.workflows() == []
         assert len(modules()) > len(before)
+        gate.touch()
         await node.settle()
         assert (await runs[0].state()).outputs == {"work": 1}
         await node.advance("1m")
