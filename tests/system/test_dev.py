@@ -230,7 +230,7 @@ def test_what_cannot_be_run_is_refused_in_a_line(tmp_path: Path) -> None:
 
 
 def test_the_examples_live_by_themselves(tmp_path: Path) -> None:
-    """`make demo`: without anybody doing anything, reactors fire."""
+    """`make demo`: without anybody doing anything, reactors fire. An incident may fail: its example throws dice."""
     examples = Path(__file__).parents[2] / "examples"
     store = f"sqlite:///{tmp_path / 'demo.db'}"
     with DevSession(examples, tmp_path / "scratch", "--store", store) as dev:
@@ -239,7 +239,7 @@ def test_the_examples_live_by_themselves(tmp_path: Path) -> None:
         _, line = dev.wait_for("market  ", "firings in 10 s")
         assert int(re.sub(r"\D", "", line.partition("market  ")[2].partition(" firings")[0])) > 100
         assert dev.end() == 130
-    assert not [line for line in dev.lines if "failed" in line]
+    assert not [line for line in dev.lines if "failed" in line and "  incident  run " not in line]
     assert not (examples / ".tidemill").exists()
 
 
