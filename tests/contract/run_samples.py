@@ -71,6 +71,7 @@ def full_task_row(task: str = "a", index: int = WHOLE, zone: Any = None) -> Task
         recoveries=1,
         deferrals=5,
         claimed_by="node-1",
+        claimed_at=at + timedelta(microseconds=3),
         started_at=at + timedelta(microseconds=4),
         ended_at=at + timedelta(microseconds=5),
         reason="naïve 名前 🌊",
@@ -82,7 +83,7 @@ def full_task_row(task: str = "a", index: int = WHOLE, zone: Any = None) -> Task
 
 
 def attempt_row(run: str = "r1", task: str = "a", attempt: int = 1, element: int = WHOLE, **values: Any) -> AttemptRow:
-    """Return a try that has begun."""
+    """Return a try."""
     given = {"number": attempt, "executor": "in_process", "worker": "node-1", "claimed_at": NOON}
     return AttemptRow(key=AttemptKey(run, task, element, attempt), **(given | values))
 

@@ -172,6 +172,7 @@ class RunMachine(RuleBasedStateMachine):
                 attempt=row.attempt + 1,
                 tries=row.tries + 1,
                 claimed_by=owner,
+                claimed_at=now,
                 lease_until=self.lease(),
                 since=now,
             )
@@ -231,6 +232,8 @@ class RunMachine(RuleBasedStateMachine):
                 outputs = {one.key.task: one.value for one in await stored.outputs(run, TASKS)}
                 assert outputs == held.outputs
                 assert len(await stored.events(run)) == held.events
+                begun = [(row.task, row.attempt) for row in held.tasks.values() if row.state.is_claimed]
+                assert [(one.key.task, one.key.attempt) for one in await stored.attempts(run)] == sorted(begun)
             claimed = [row for held in self.held.values() for row in held.tasks.values() if row.state.is_claimed]
             assert await stored.claimants() == {row.claimed_by for row in claimed}
             late = sum(row.lease_until is not None and row.lease_until <= self.clock.now() for row in claimed)

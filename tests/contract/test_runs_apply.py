@@ -72,15 +72,16 @@ async def test_times_of_other_zones_come_back_as_the_same_instants_in_utc(store:
     events = [event_row(at=at)]
     await make(store, creation(run, row, attempts=[changed], events=events, fire=fire_row(slot=at, at=at)))
     (record,) = await store.runs.load(["r1"])
-    (attempt,) = await store.runs.attempts("r1")
     (event,) = await store.runs.events("r1")
     (slot,) = await store.runs.fired_slots("public", "flow", "daily", at, at)
-    for time in (record.run.created_at, record.run.slot, attempt.claimed_at, attempt.ended_at, event.at, slot):
+    (ended, _) = await store.runs.attempts("r1")
+    for time in (record.run.created_at, record.run.slot, ended.claimed_at, ended.ended_at, event.at, slot):
         assert time == NOON
         assert time.utcoffset() == timedelta(0)
     (found,) = record.tasks
     assert found.since == row.since
-    assert {one.utcoffset() for one in (found.since, found.wake_at, found.started_at, found.ended_at)} == {timedelta(0)}
+    times = found.since, found.wake_at, found.claimed_at, found.started_at, found.ended_at
+    assert {one.utcoffset() for one in times if one is not None} == {timedelta(0)}
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
@@ -93,14 +94,29 @@ async def test_any_name_is_a_name(store: Store, name: str) -> None:
     assert [one.id for one in await store.runs.find(RunFilter(tenant=name, workflow=name))] == [run.id]
 
 
-async def test_attempts_are_written_over_what_is_stored_of_them_but_for_their_claim(store: Store) -> None:
-    """W-16: whoever reports an end need not know when, and as which try, the attempt was claimed."""
-    await make(store, creation(attempts=[attempt_row(), attempt_row(attempt=2, task="b")]))
+async def test_attempts_end_once(store: Store) -> None:
+    """W-16: nothing is written over the end of a try."""
     ended = attempt_row(started_at=after(1), ended_at=after(2), outcome="failed", exit=-9, error=ERROR)
-    told = replace(ended, worker="another", claimed_at=after(9), number=7, executor="elsewhere")
+    await make(store, creation(attempts=[ended, attempt_row(attempt=2, task="b")]))
+    told = replace(ended, worker="another", ended_at=after(9), outcome="lost", error=None)
     await make(store, Change(run="r1", attempts=[told, attempt_row(attempt=2), attempt_row("r1", "a", 1, 0)]))
     found = await store.runs.attempts("r1")
     assert found == [ended, attempt_row(attempt=2), attempt_row("r1", "a", 1, 0), attempt_row(attempt=2, task="b")]
+
+
+async def test_what_is_claimed_is_an_attempt_that_has_not_ended(store: Store) -> None:
+    """W-16: whoever looks sees it, beside those that ended before."""
+    claimed = {"attempt": 2, "tries": 2, "claimed_by": "node-7", "claimed_at": after(3)}
+    rows = [
+        task_row("a", TaskState.RUNNING, started_at=after(4), **claimed),
+        task_row("b", TaskState.QUEUED, **claimed),
+        task_row("c", TaskState.SUCCESS, **claimed),
+    ]
+    ended = attempt_row(started_at=after(1), ended_at=after(2), outcome="failed")
+    await make(store, creation(None, *rows, attempts=[ended], lease=LEASE))
+    begun = {"attempt": 2, "worker": "node-7", "claimed_at": after(3)}
+    found = [ended, attempt_row(started_at=after(4), **begun), attempt_row(task="b", **begun)]
+    assert await store.runs.attempts("r1") == found
 
 
 async def test_outputs_are_replaced_and_forgotten(store: Store) -> None:

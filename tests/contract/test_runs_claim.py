@@ -52,6 +52,7 @@ async def test_a_claim_makes_a_task_run_queued_for_whoever_asked(store: Store, c
         attempt=3,
         tries=2,
         claimed_by="node-9",
+        claimed_at=after(7),
         lease_until=after(5 + LEASE),
         since=after(7),
         started_at=None,

@@ -85,8 +85,8 @@ class Runs(Protocol):
     async def claim(self, claim: Claim) -> list[Claimed]:
         """Give scheduled task runs to somebody: highest priority first, then those that have waited longest.
 
-        Each becomes queued, with the next attempt, an attempt row and an event, while pools have room and their
-        workflows are not paused; several that ask at once get different ones.
+        Each becomes queued, with the next attempt and an event, while pools have room and their workflows are not
+        paused; several that ask at once get different ones.
         """
 
     async def beat(self, owner: str, attempts: Collection[AttemptKey], lease: float) -> set[AttemptKey]:
@@ -120,7 +120,7 @@ class Runs(Protocol):
         """Return what tasks of a run returned, by task and index."""
 
     async def attempts(self, run: str) -> list[AttemptRow]:
-        """Return all tries of a run's tasks, by key."""
+        """Return all tries of a run's tasks, by key; also those that have not ended."""
 
     async def events(self, run: str) -> list[EventRow]:
         """Return everything that happened in a run, in order."""

@@ -22,7 +22,7 @@ class Fence(NamedTuple):
     epoch: int
 
 
-class TaskChange(msgspec.Struct, frozen=True):
+class TaskChange(msgspec.Struct, frozen=True, gc=False):
     """A task run as it was found, and as it shall be. The guard is (state, attempt, claimed_by) of what was found."""
 
     found: TaskRow
@@ -56,7 +56,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Task runs that make room for others; guarded like changes."""
     added: Sequence[TaskRow] = ()
     attempts: Sequence[AttemptRow] = ()
-    """Tries that began or ended. What is stored already of when and by whom one was claimed stays as it is."""
+    """Tries that ended. One that had ended before stays as it is."""
     outputs: Sequence[OutputRow] = ()
     forgotten: Sequence[str] = ()
     """Tasks whose outputs are deleted, all elements."""
@@ -69,7 +69,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it undoes what others may have built on: counts `clears` up."""
 
 
-class Applied(msgspec.Struct, frozen=True):
+class Applied(msgspec.Struct, frozen=True, gc=False):
     """The change was written; the run's revision after it."""
 
     revision: int
@@ -87,16 +87,18 @@ class Refused(msgspec.Struct, frozen=True):
     why: Literal["fenced", "stale", "full", "fired"]
 
 
-def task_event(row: TaskRow, run: str, after: TaskState, at: datetime, actor: str, reason: str = "") -> EventRow:
+def task_event(
+    run: str, row: TaskRow, before: TaskState, after: TaskState, *, at: datetime, actor: str, reason: str = ""
+) -> EventRow:
     """Return the record of a move of a task run; IllegalMoveError if there is no such move."""
-    if not TASK_MOVES.allow(row.state, after):
-        TASK_MOVES.check(f"task '{row.task}'", row.state, after)
+    if not TASK_MOVES.allow(before, after):
+        TASK_MOVES.check(f"task '{row.task}'", before, after)
     return EventRow(
         run=run,
         task=row.task,
         index=row.index,
         attempt=row.attempt,
-        before=row.state,
+        before=before,
         after=after,
         at=at,
         actor=actor,

@@ -15,18 +15,17 @@ from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.change import Change, TaskChange, run_event, task_event
 from tidemill.workflows.plan import WHOLE
-from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, RunRecord, TaskRow
+from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, TaskRow, attempt_of
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
 
 class Intervention(msgspec.Struct, frozen=True, kw_only=True):
-    """Who intervenes, when and why; and the tries of the run, so that those that are interrupted can be ended."""
+    """Who intervenes, when and why."""
 
     at: datetime
     actor: str
     reason: str = ""
-    attempts: Sequence[AttemptRow] = ()
 
 
 def clear(record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None = None) -> list[str]:
@@ -179,13 +178,13 @@ def _events_of_clearing(record: RunRecord, row: TaskRow, by: Intervention) -> It
 
 
 def _event(record: RunRecord, row: TaskRow, after: TaskState, by: Intervention) -> EventRow:
-    return task_event(row, record.run.id, after, by.at, by.actor, by.reason)
+    return task_event(record.run.id, row, row.state, after, at=by.at, actor=by.actor, reason=by.reason)
 
 
 def _ended(record: RunRecord, rows: Sequence[TaskRow], by: Intervention) -> list[AttemptRow]:
     """Return the tries that end because task runs were taken from whoever runs them."""
-    held = {AttemptKey(record.run.id, row.task, row.index, row.attempt) for row in rows if row.state.is_claimed}
-    return [replace(one, ended_at=by.at, outcome="cancelled") for one in by.attempts if one.key in held]
+    held = [row for row in rows if row.state.is_claimed]
+    return [attempt_of(record.run.id, row, ended_at=by.at, outcome="cancelled") for row in held]
 
 
 def _fresh(row: TaskRow, at: datetime) -> TaskRow:
@@ -200,6 +199,7 @@ def _fresh(row: TaskRow, at: datetime) -> TaskRow:
         recoveries=0,
         deferrals=0,
         claimed_by=None,
+        claimed_at=None,
         lease_until=None,
         started_at=None,
         ended_at=None,

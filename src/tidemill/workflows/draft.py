@@ -21,6 +21,7 @@ from tidemill.workflows.records import (
     OutputRow,
     RunRow,
     TaskRow,
+    attempt_of,
 )
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
@@ -56,7 +57,7 @@ class Draft:
         self._is_new = False
         self._fire: FireRow | None = None
         self._touched: dict[Place, None] = {}
-        self._attempts: dict[AttemptKey, AttemptRow] = {}
+        self._attempts: list[AttemptRow] = []
         self._outputs: list[OutputRow] = []
         self._events: list[EventRow] = []
         self._removed: list[TaskRow] = []
@@ -131,17 +132,25 @@ class Draft:
 
     def claim(self, place: Place, owner: str, *, begins: bool) -> TaskRow:
         """Give a scheduled task run to somebody, who begins at once or will say so."""
-        row = self.rows[place]
+        found, now = self.rows[place], self._now
         row = replace(
-            row, attempt=row.attempt + 1, tries=row.tries + 1, claimed_by=owner, started_at=None, ended_at=None
+            found,
+            state=TaskState.RUNNING if begins else TaskState.QUEUED,
+            since=now,
+            attempt=found.attempt + 1,
+            tries=found.tries + 1,
+            claimed_by=owner,
+            claimed_at=now,
+            started_at=now if begins else None,
+            ended_at=None,
+            reason="",
         )
-        row = self._move(row, TaskState.QUEUED)
+        self._note(row, found.state, TaskState.QUEUED)
+        if begins:
+            self._note(row, TaskState.QUEUED, TaskState.RUNNING)
         if row.pool is not None:
             self._pools.add(row.pool)
-        if begins:
-            return self._begin(row)
-        self._record(row)
-        return row
+        return self._put(row)
 
     def begin(self, key: AttemptKey) -> bool:
         """Record that a try begins; False if that is no longer the one that was claimed."""
@@ -152,9 +161,7 @@ class Draft:
         return True
 
     def _begin(self, row: TaskRow) -> TaskRow:
-        row = self._move(row, TaskState.RUNNING, started_at=self._now)
-        self._record(row, started_at=self._now)
-        return row
+        return self._move(row, TaskState.RUNNING, started_at=self._now)
 
     def conclude(self, key: AttemptKey, ending: Ending, terms: Terms) -> bool:
         """Record how a try ended; False if that is no longer the one that was claimed: it came too late."""
@@ -167,10 +174,11 @@ class Draft:
             row = self._begin(row)
         after = conclude(row, ending, self._now, terms)
         failure = {"error": ending.error, "exit": ending.exit} if isinstance(ending, Failed) else {}
-        self._record(row, ended_at=self._now, outcome=outcome_of(ending), **failure)
+        attempt = attempt_of(self.run.id, row, ended_at=self._now, outcome=outcome_of(ending), **failure)
+        self._attempts.append(attempt)
         if isinstance(ending, Succeeded):
             self._outputs.append(OutputRow(key=key.task_key, value=ending.value))
-        self._events.append(task_event(row, self.run.id, after.state, self._now, self._actor, after.reason))
+        self._note(row, row.state, after.state, after.reason)
         self._put(after)
         if after.state is TaskState.SCHEDULED:
             self.scheduled.append(after)
@@ -200,26 +208,18 @@ class Draft:
         return row if row is not None and row.attempt == key.attempt and row.state.is_claimed else None
 
     def _move(self, row: TaskRow, after: TaskState, reason: str = "", **fields: Any) -> TaskRow:
-        self._events.append(task_event(row, self.run.id, after, self._now, self._actor, reason))
+        self._note(row, row.state, after, reason)
         return self._put(replace(row, state=after, since=self._now, reason=reason, **fields))
+
+    def _note(self, row: TaskRow, before: TaskState, after: TaskState, reason: str = "") -> None:
+        event = task_event(self.run.id, row, before, after, at=self._now, actor=self._actor, reason=reason)
+        self._events.append(event)
 
     def _put(self, row: TaskRow) -> TaskRow:
         place = row.task, row.index
         self.rows[place] = row
         self._touched[place] = None
         return row
-
-    def _record(self, row: TaskRow, **fields: Any) -> None:
-        key = AttemptKey(self.run.id, row.task, row.index, row.attempt)
-        known = self._attempts.get(key) or AttemptRow(
-            key=key,
-            number=row.tries,
-            executor=row.executor,
-            worker=row.claimed_by or "",
-            claimed_at=row.since or self._now,
-            started_at=row.started_at,
-        )
-        self._attempts[key] = replace(known, **fields)
 
     # -- the change
 
@@ -252,7 +252,7 @@ class Draft:
             ],
             removed=self._removed,
             added=self._added(touched),
-            attempts=tuple(self._attempts.values()),
+            attempts=self._attempts,
             outputs=self._outputs,
             events=self._events,
             lease=lease,

@@ -27,7 +27,7 @@ Rows = Mapping[tuple[str, int], "TaskRun"]
 """Task runs by task and index."""
 
 
-class TaskRun(msgspec.Struct, frozen=True, kw_only=True):
+class TaskRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One task of a run, or one element of a mapped one, as the planner sees it."""
 
     task: str
@@ -49,7 +49,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Sequence[TaskRun]
 
 
-class Move(msgspec.Struct, frozen=True):
+class Move(msgspec.Struct, frozen=True, gc=False):
     """Bring a task run into another state."""
 
     task: str
@@ -59,14 +59,14 @@ class Move(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Expand(msgspec.Struct, frozen=True):
+class Expand(msgspec.Struct, frozen=True, gc=False):
     """Replace a mapped task by this many task runs, all of them scheduled."""
 
     task: str
     size: int
 
 
-class Finish(msgspec.Struct, frozen=True):
+class Finish(msgspec.Struct, frozen=True, gc=False):
     """End the run."""
 
     state: RunState

@@ -1,15 +1,20 @@
 """Runs, task runs and attempts as they are stored: what a database keeps of them, column by column.
 
 The planner sees less of them (`plan.Run`, `plan.TaskRun`), and nothing here knows where they are kept.
+
+Rows hold nothing that could hold them, so the garbage collector need not look at them (`gc=False`): there are many.
 """
 
-from datetime import datetime
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tidemill.workflows.plan import WHOLE, TaskRun
 from tidemill.workflows.states import RunState
+
+NEVER = datetime.min.replace(tzinfo=UTC)
+"""Stands for a time that ought to be there, and is not."""
 
 
 class TaskKey(NamedTuple):
@@ -46,7 +51,7 @@ class VersionKey(NamedTuple):
     version: str
 
 
-class TaskRow(TaskRun, frozen=True, kw_only=True):
+class TaskRow(TaskRun, frozen=True, kw_only=True, gc=False):
     """A task run with everything that is kept of it."""
 
     since: datetime | None = None
@@ -62,6 +67,8 @@ class TaskRow(TaskRun, frozen=True, kw_only=True):
     deferrals: int = 0
     """How many of its deferrals are over: as many calls of `ctx.defer` return at once."""
     claimed_by: str | None = None
+    claimed_at: datetime | None = None
+    """When it was last claimed."""
     lease_until: datetime | None = None
     """When whoever claimed it counts as gone, by the store's clock. The store sets it, and renews it."""
     started_at: datetime | None = None
@@ -73,7 +80,7 @@ class TaskRow(TaskRun, frozen=True, kw_only=True):
     executor: str = ""
 
 
-class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A run with everything that is kept of it, but its tasks."""
 
     id: str
@@ -123,8 +130,8 @@ class TaskError(msgspec.Struct, frozen=True):
         return f"{self.type}: {self.message}" if self.message else self.type
 
 
-class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One try of a task run."""
+class AttemptRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One try of a task run. It is written down when it ends: until then its task run tells all of it."""
 
     key: AttemptKey
     number: int
@@ -141,14 +148,27 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     error: TaskError | None = None
 
 
-class OutputRow(msgspec.Struct, frozen=True, kw_only=True):
+def attempt_of(run: str, row: TaskRow, **ending: Any) -> AttemptRow:
+    """Return the try that a claimed task run is at; with how it ended, if it has."""
+    return AttemptRow(
+        key=AttemptKey(run, row.task, row.index, row.attempt),
+        number=row.tries,
+        executor=row.executor,
+        worker=row.claimed_by or "",
+        claimed_at=row.claimed_at or NEVER,
+        started_at=row.started_at,
+        **ending,
+    )
+
+
+class OutputRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a task run returned, encoded."""
 
     key: TaskKey
     value: bytes
 
 
-class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One move of a run (`task` is None) or a task run: the history of everything that happened."""
 
     run: str

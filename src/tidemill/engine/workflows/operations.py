@@ -146,8 +146,7 @@ class Operations:
     async def _intervene(self, run: str, reason: str, change: Callable[[RunRecord, Intervention], Change]) -> None:
         for _ in range(ATTEMPTS):
             record = await self.record(run)
-            attempts = await self._store.runs.attempts(run)
-            by = Intervention(at=self._clock.now(), actor=self._actor, reason=reason, attempts=attempts)
+            by = Intervention(at=self._clock.now(), actor=self._actor, reason=reason)
             if isinstance(await self._store.runs.apply(change(record, by)), Applied):
                 self._touched(run)
                 return

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tidemill.storage.memory.tables import Tables
 from tidemill.storage.memory.times import all_in_utc
 from tidemill.workflows.change import Applied, Change, Refused
-from tidemill.workflows.records import AttemptRow, EventRow, FireRow, RunRow, TaskKey, TaskRow
+from tidemill.workflows.records import EventRow, FireRow, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
 
 
@@ -104,8 +104,8 @@ def _write_rest(tables: Tables, change: Change) -> None:
         tables.put(outputs, output.key, output)
     attempts = tables.attempts.setdefault(change.run, {})
     for attempt in change.attempts:
-        known = attempts.get(attempt.key)
-        tables.put(attempts, attempt.key, all_in_utc(attempt if known is None else _claimed_as(known, attempt)))
+        if attempt.key not in attempts:
+            tables.put(attempts, attempt.key, all_in_utc(attempt))
     add_events(tables, change.run, change.events)
 
 
@@ -146,10 +146,3 @@ def count_pool(tables: Tables, tenant: str, pool: str) -> int:
     """Return how many task runs of a pool are queued or running in a tenant."""
     rows = ((tables.runs[key.run], tables.tasks[key.run][key]) for key in tables.claimed)
     return sum(run.tenant == tenant and row.pool == pool for run, row in rows)
-
-
-def _claimed_as(known: AttemptRow, attempt: AttemptRow) -> AttemptRow:
-    """Return a try with what is known of its claim."""
-    return replace(
-        attempt, number=known.number, executor=known.executor, worker=known.worker, claimed_at=known.claimed_at
-    )

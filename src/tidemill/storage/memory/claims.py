@@ -9,7 +9,7 @@ from tidemill.storage.memory.changes import add_events, count_pool, put_run, put
 from tidemill.storage.memory.tables import Tables
 from tidemill.storage.run_ports import Claim, Claimed
 from tidemill.workflows.change import task_event
-from tidemill.workflows.records import AttemptKey, AttemptRow, RunRow, TaskKey, TaskRow
+from tidemill.workflows.records import RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
@@ -68,6 +68,7 @@ def _queue(tables: Tables, key: TaskKey, claim: Claim, lease_until: datetime) ->
         attempt=found.attempt + 1,
         tries=found.tries + 1,
         claimed_by=claim.owner,
+        claimed_at=claim.at,
         lease_until=lease_until,
         since=claim.at,
         started_at=None,
@@ -75,14 +76,6 @@ def _queue(tables: Tables, key: TaskKey, claim: Claim, lease_until: datetime) ->
         reason="",
     )
     put_task(tables, key.run, row)
-    attempt = AttemptRow(
-        key=AttemptKey(*key, row.attempt),
-        number=row.tries,
-        executor=row.executor,
-        worker=claim.owner,
-        claimed_at=claim.at,
-    )
-    tables.put(tables.attempts.setdefault(key.run, {}), attempt.key, attempt)
-    event = task_event(replace(found, attempt=row.attempt), key.run, TaskState.QUEUED, claim.at, claim.owner)
+    event = task_event(key.run, row, found.state, TaskState.QUEUED, at=claim.at, actor=claim.owner)
     add_events(tables, key.run, [event])
     return tables.tasks[key.run][key]

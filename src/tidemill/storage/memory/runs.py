@@ -22,6 +22,7 @@ from tidemill.workflows.records import (
     RunRow,
     TaskKey,
     TaskRow,
+    attempt_of,
 )
 from tidemill.workflows.states import RunState
 
@@ -106,7 +107,10 @@ class MemoryRuns(Runs):
         return sorted(found, key=lambda output: output.key)
 
     async def attempts(self, run: str) -> list[AttemptRow]:
-        return sorted(self._tables.attempts.get(run, {}).values(), key=lambda attempt: attempt.key)
+        tables = self._tables
+        claimed = [row for row in tables.tasks.get(run, {}).values() if row.state.is_claimed]
+        found = [*tables.attempts.get(run, {}).values(), *(attempt_of(run, row) for row in claimed)]
+        return sorted(found, key=lambda attempt: attempt.key)
 
     async def events(self, run: str) -> list[EventRow]:
         history = self._tables.events.get(run, {})

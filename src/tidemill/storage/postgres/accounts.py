@@ -90,7 +90,7 @@ class Accounts(msgspec.Struct):
         run = self._enter_run(change)
         for key, before, row in _moves(change):
             self._enter_task(key, before, row, run.tenant, change.lease)
-        self.attempts |= {row.key: attempt_columns(row) for row in change.attempts}
+        self.attempts = {row.key: attempt_columns(row) for row in change.attempts} | self.attempts
         for task in change.forgotten:
             self.forgotten.add((change.run, task))
             self.outputs = {key: value for key, value in self.outputs.items() if key[:2] != (change.run, task)}

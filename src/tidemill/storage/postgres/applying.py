@@ -75,7 +75,7 @@ class Applying:
             (queries.delete_task_runs, accounts.gone_tasks(), []),
             (queries.update_task_runs, accounts.changed_tasks(), [time]),
             (queries.insert_task_runs, accounts.new_tasks(), [time]),
-            (queries.put_attempts, list(accounts.attempts.values()), []),
+            (queries.add_attempts, list(accounts.attempts.values()), []),
             (queries.forget_outputs, list(accounts.forgotten), []),
             (queries.put_outputs, outputs, []),
             (queries.add_events, accounts.events, []),

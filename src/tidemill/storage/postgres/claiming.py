@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from tidemill.storage.postgres.applying import Now, pool_key
-from tidemill.storage.postgres.run_rows import attempt_columns, event_columns, keyed_task_of, run_of
+from tidemill.storage.postgres.run_rows import event_columns, keyed_task_of, run_of
 from tidemill.storage.postgres.writes import columns
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_ports import Claim, Claimed
-from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, RunRow, TaskKey, TaskRow
+from tidemill.workflows.change import task_event
+from tidemill.workflows.records import EventRow, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
 
 PAGE = 500  # task runs that are looked at in one go
@@ -114,7 +115,7 @@ class Claiming:
         return [(TaskKey(*key), queued[TaskKey(*key)]) for key in picked]
 
     async def _record(self, connection: Any, claims: Sequence[Claim], given: Sequence[Given]) -> dict[str, RunRow]:
-        """Write attempts and events of all that is given, and count it in its runs."""
+        """Write events of all that is given, and count it in its runs."""
         new = [(key, row, claim) for claim, some in zip(claims, given, strict=True) for key, row in some]
         if not new:
             return {}
@@ -123,31 +124,10 @@ class Claiming:
             for run in claim_runs:
                 changes[run] += 1
         rows = await connection.fetch(self._queries.touch_runs, *columns(list(changes.items())), self._sender)
-        attempts = [attempt_columns(_attempt(key, row, claim)) for key, row, claim in new]
-        await connection.execute(self._queries.put_attempts, *columns(attempts))
         events = [event_columns(_event(key, row, claim)) for key, row, claim in new]
         await connection.execute(self._queries.add_events, *columns(events))
         return {row["id"]: run_of(row) for row in rows}
 
 
-def _attempt(key: TaskKey, row: TaskRow, claim: Claim) -> AttemptRow:
-    return AttemptRow(
-        key=AttemptKey(*key, row.attempt),
-        number=row.tries,
-        executor=row.executor,
-        worker=claim.owner,
-        claimed_at=claim.at,
-    )
-
-
 def _event(key: TaskKey, row: TaskRow, claim: Claim) -> EventRow:
-    return EventRow(
-        run=key.run,
-        task=key.task,
-        index=key.element,
-        attempt=row.attempt,
-        before=TaskState.SCHEDULED,
-        after=TaskState.QUEUED,
-        at=claim.at,
-        actor=claim.owner,
-    )
+    return task_event(key.run, row, TaskState.SCHEDULED, TaskState.QUEUED, at=claim.at, actor=claim.owner)

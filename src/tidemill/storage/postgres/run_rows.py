@@ -90,6 +90,7 @@ def task_columns(key: TaskKey, tenant: str, row: TaskRow, lease: float) -> tuple
         row.recoveries,
         row.deferrals,
         row.claimed_by,
+        row.claimed_at,
         lease if row.state.is_claimed else None,
         row.started_at,
         row.ended_at,

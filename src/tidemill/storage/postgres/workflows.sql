@@ -85,23 +85,23 @@ USING unnest($1::text[], $2::text[], $3::integer[]) AS gone (run, task, element)
 WHERE t.run = gone.run AND t.task = gone.task AND t.element = gone.element;
 
 -- name: insert_task_runs
--- $24 is the store's time, if somebody gave it one; `lease` the seconds from then, if it is to be leased anew.
+-- $25 is the store's time, if somebody gave it one; `lease` the seconds from then, if it is to be leased anew.
 INSERT INTO tidemill.task_runs (
     run, task, element, tenant, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
+    claimed_by, claimed_at, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
 )
 SELECT
     run, task, element, tenant, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, coalesce($24::timestamptz, clock_timestamp()) + lease * interval '1 second', started_at, ended_at,
-    reason, pool, priority, queue, executor
+    claimed_by, claimed_at, coalesce($25::timestamptz, clock_timestamp()) + lease * interval '1 second', started_at,
+    ended_at, reason, pool, priority, queue, executor
 FROM unnest(
     $1::text[], $2::text[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::timestamptz[],
     $9::timestamptz[], $10::integer[], $11::integer[], $12::integer[], $13::integer[], $14::integer[], $15::text[],
-    $16::double precision[], $17::timestamptz[], $18::timestamptz[], $19::text[], $20::text[], $21::integer[],
-    $22::text[], $23::text[]
+    $16::timestamptz[], $17::double precision[], $18::timestamptz[], $19::timestamptz[], $20::text[], $21::text[],
+    $22::integer[], $23::text[], $24::text[]
 ) AS n (
     run, task, element, tenant, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, lease, started_at, ended_at, reason, pool, priority, queue, executor
+    claimed_by, claimed_at, lease, started_at, ended_at, reason, pool, priority, queue, executor
 );
 
 -- name: update_task_runs
@@ -117,7 +117,8 @@ UPDATE tidemill.task_runs AS t SET
     recoveries = n.recoveries,
     deferrals = n.deferrals,
     claimed_by = n.claimed_by,
-    lease_until = coalesce($24::timestamptz, clock_timestamp()) + n.lease * interval '1 second',
+    claimed_at = n.claimed_at,
+    lease_until = coalesce($25::timestamptz, clock_timestamp()) + n.lease * interval '1 second',
     started_at = n.started_at,
     ended_at = n.ended_at,
     reason = n.reason,
@@ -128,15 +129,15 @@ UPDATE tidemill.task_runs AS t SET
 FROM unnest(
     $1::text[], $2::text[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::timestamptz[],
     $9::timestamptz[], $10::integer[], $11::integer[], $12::integer[], $13::integer[], $14::integer[], $15::text[],
-    $16::double precision[], $17::timestamptz[], $18::timestamptz[], $19::text[], $20::text[], $21::integer[],
-    $22::text[], $23::text[]
+    $16::timestamptz[], $17::double precision[], $18::timestamptz[], $19::timestamptz[], $20::text[], $21::text[],
+    $22::integer[], $23::text[], $24::text[]
 ) AS n (
     run, task, element, tenant, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, lease, started_at, ended_at, reason, pool, priority, queue, executor
+    claimed_by, claimed_at, lease, started_at, ended_at, reason, pool, priority, queue, executor
 )
 WHERE t.run = n.run AND t.task = n.task AND t.element = n.element;
 
--- name: put_attempts
+-- name: add_attempts
 INSERT INTO tidemill.attempts (
     run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error
 )
@@ -144,12 +145,7 @@ SELECT * FROM unnest(
     $1::text[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::text[], $7::text[], $8::timestamptz[],
     $9::timestamptz[], $10::timestamptz[], $11::text[], $12::integer[], $13::bytea[]
 )
-ON CONFLICT (run, task, element, attempt) DO UPDATE SET
-    started_at = excluded.started_at,
-    ended_at = excluded.ended_at,
-    outcome = excluded.outcome,
-    exit = excluded.exit,
-    error = excluded.error;
+ON CONFLICT DO NOTHING;
 
 -- name: forget_outputs
 DELETE FROM tidemill.outputs WHERE (run, task) IN (SELECT * FROM unnest($1::text[], $2::text[]));
@@ -200,6 +196,7 @@ UPDATE tidemill.task_runs AS t SET
     claimed_by = $4,
     lease_until = coalesce($7::timestamptz, clock_timestamp()) + $5::double precision * interval '1 second',
     since = $6::timestamptz,
+    claimed_at = $6::timestamptz,
     started_at = NULL,
     ended_at = NULL,
     reason = ''
@@ -310,7 +307,14 @@ WHERE run = $1 AND task = ANY($2::text[])
 ORDER BY task, element;
 
 -- name: attempts
-SELECT * FROM tidemill.attempts WHERE run = $1 ORDER BY task, element, attempt;
+SELECT run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error
+FROM tidemill.attempts WHERE run = $1
+UNION ALL
+SELECT
+    run, task, element, attempt, tries, executor, coalesce(claimed_by, ''), coalesce(claimed_at, since), started_at,
+    NULL, '', NULL, NULL
+FROM tidemill.task_runs WHERE run = $1 AND state IN ('queued', 'running')
+ORDER BY task, element, attempt;
 
 -- name: events
 SELECT run, task, element, attempt, before, after, at, actor, reason FROM tidemill.run_events WHERE run = $1 ORDER BY id;

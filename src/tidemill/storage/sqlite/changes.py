@@ -15,7 +15,7 @@ from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.run_rows import (
     Columns,
     columns_of_attempt,
-    columns_of_event,
+    columns_of_events,
     columns_of_move,
     columns_of_run,
     columns_of_task,
@@ -50,7 +50,7 @@ class PreparedChange:
         self._added = [(one.task, one.index, *columns_of_task(one, lease_until)) for one in change.added]
         self._attempts = [columns_of_attempt(one) for one in change.attempts]
         self._outputs = [(*one.key, one.value) for one in change.outputs]
-        self._events = [columns_of_event(one) for one in change.events]
+        self._events = columns_of_events(change.events) if change.events else None
         self._fire = None if change.fire is None else _columns_of_fire(change.fire)
 
     def __call__(self, connection: sqlite3.Connection) -> Applied | Refused:
@@ -138,10 +138,9 @@ class PreparedChange:
         if self._outputs:
             connection.executemany(queries.put_output, self._outputs)
         if self._attempts:
-            connection.executemany(queries.put_attempt, self._attempts)
-        if self._events:
-            events = [(revision, number, *event) for number, event in enumerate(self._events)]
-            connection.executemany(queries.add_event, events)
+            connection.executemany(queries.add_attempt, self._attempts)
+        if self._events is not None:
+            connection.execute(queries.add_events, (change.run, revision, *self._events))
 
 
 def _is_trusted(change: Change) -> bool:

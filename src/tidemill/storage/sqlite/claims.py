@@ -8,9 +8,11 @@ from typing import Any
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_ports import Claim, Claimed
 from tidemill.storage.sqlite.changes import count_pool
-from tidemill.storage.sqlite.run_rows import run_of, task_of
+from tidemill.storage.sqlite.run_rows import columns_of_events, run_of, task_of
 from tidemill.storage.sqlite.times import to_micros
-from tidemill.workflows.records import TaskKey, TaskRow
+from tidemill.workflows.change import task_event
+from tidemill.workflows.records import EventRow, TaskKey, TaskRow
+from tidemill.workflows.states import TaskState
 
 
 class PreparedClaim:
@@ -68,14 +70,10 @@ class PreparedClaim:
     def _record(
         self, connection: sqlite3.Connection, given: list[tuple[TaskKey, TaskRow]], revisions: dict[str, int]
     ) -> None:
-        """Write an attempt and an event of each."""
-        owner, at = self._claim.owner, self._at
-        attempts = [
-            (*key, row.attempt, row.tries, row.executor, owner, at, None, None, "", None, None) for key, row in given
-        ]
-        connection.executemany(self._queries.put_attempt, attempts)
-        events = [
-            (revisions[key.run], number, *key, row.attempt, "scheduled", "queued", at, owner, "")
-            for number, (key, row) in enumerate(given)
-        ]
-        connection.executemany(self._queries.add_event, events)
+        """Write an event of each."""
+        events: dict[str, list[EventRow]] = {run: [] for run in revisions}
+        for key, row in given:
+            queued = TaskState.SCHEDULED, TaskState.QUEUED
+            events[key.run].append(task_event(key.run, row, *queued, at=self._claim.at, actor=self._claim.owner))
+        rows = [(run, revisions[run], *columns_of_events(some)) for run, some in events.items()]
+        connection.executemany(self._queries.add_events, rows)

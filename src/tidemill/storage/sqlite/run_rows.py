@@ -1,5 +1,6 @@
 """Runs, task runs and the rest as SQLite keeps them: structs to columns, and back."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -19,8 +20,23 @@ from tidemill.workflows.states import RunState, TaskState
 
 Columns = tuple[Any, ...]
 
-_encode_error = msgspec.json.Encoder().encode
+
+class _Moved(msgspec.Struct, array_like=True):
+    """An event as it lies beside the others of its change, all of the same run."""
+
+    task: str | None
+    index: int
+    attempt: int
+    before: str
+    after: str
+    at: int
+    actor: str
+    reason: str
+
+
+_encode = msgspec.json.Encoder().encode
 _decode_error = msgspec.json.Decoder(TaskError).decode
+_decode_moves = msgspec.json.Decoder(list[_Moved]).decode
 
 
 def columns_of_run(row: RunRow) -> Columns:
@@ -86,6 +102,7 @@ def columns_of_move(row: TaskRow, lease_until: int) -> Columns:
         row.recoveries,
         row.deferrals,
         row.claimed_by,
+        micros(row.claimed_at),
         lease_until if row.state.is_claimed else None,
         micros(row.started_at),
         micros(row.ended_at),
@@ -107,7 +124,8 @@ def guard_of(run: str, found: TaskRow) -> Columns:
 def task_of(columns: Columns) -> tuple[TaskKey, TaskRow]:
     """Return a task run, and which it is, from its columns."""
     run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, *rest = columns
-    recoveries, deferrals, claimed_by, lease_until, started_at, ended_at, reason, pool, priority, queue, executor = rest
+    recoveries, deferrals, claimed_by, claimed_at, lease_until, started_at, ended_at, reason, *place = rest
+    pool, priority, queue, executor = place
     row = TaskRow(
         task=task,
         index=element,
@@ -122,6 +140,7 @@ def task_of(columns: Columns) -> tuple[TaskKey, TaskRow]:
         recoveries=recoveries,
         deferrals=deferrals,
         claimed_by=claimed_by,
+        claimed_at=moment(claimed_at),
         lease_until=moment(lease_until),
         started_at=moment(started_at),
         ended_at=moment(ended_at),
@@ -146,7 +165,7 @@ def columns_of_attempt(row: AttemptRow) -> Columns:
         micros(row.ended_at),
         row.outcome,
         row.exit,
-        None if row.error is None else _encode_error(row.error),
+        None if row.error is None else _encode(row.error),
     )
 
 
@@ -173,23 +192,17 @@ def output_of(columns: Columns) -> OutputRow:
     return OutputRow(key=TaskKey(*key), value=value)
 
 
-def columns_of_event(row: EventRow) -> Columns:
-    """Return an event's columns."""
-    before, after = str(row.before), str(row.after)
-    return (row.run, row.task, row.index, row.attempt, before, after, to_micros(row.at), row.actor, row.reason)
+def columns_of_events(events: Sequence[EventRow]) -> Columns:
+    """Return the columns of what happened in one change, but for which it was; there must be something."""
+    moves = [
+        _Moved(one.task, one.index, one.attempt, one.before, one.after, to_micros(one.at), one.actor, one.reason)
+        for one in events
+    ]
+    return moves[-1].at, _encode(moves).decode()
 
 
-def event_of(columns: Columns) -> EventRow:
-    """Return an event from its columns."""
-    run, task, index, attempt, before, after, at, actor, reason = columns
-    return EventRow(
-        run=run,
-        task=task,
-        index=index,
-        attempt=attempt,
-        before=before,
-        after=after,
-        at=from_micros(at),
-        actor=actor,
-        reason=reason,
-    )
+def events_of(columns: Columns) -> Iterator[EventRow]:
+    """Yield what happened in one change, from its columns."""
+    run, moves = columns
+    for one in _decode_moves(moves):
+        yield EventRow(run=run, **(msgspec.structs.asdict(one) | {"at": from_micros(one.at)}))

@@ -12,7 +12,7 @@ from tidemill.storage.run_ports import Claim, Claimed, Revision, RunFilter, Runs
 from tidemill.storage.sqlite.changes import PreparedChange
 from tidemill.storage.sqlite.claims import PreparedClaim
 from tidemill.storage.sqlite.database import Database
-from tidemill.storage.sqlite.run_rows import attempt_of, event_of, output_of, run_of, task_of
+from tidemill.storage.sqlite.run_rows import attempt_of, events_of, output_of, run_of, task_of
 from tidemill.storage.sqlite.times import from_micros, to_micros
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRecord, RunRow, TaskKey, TaskRow
@@ -103,7 +103,8 @@ class SqliteRuns(Runs):
         return [attempt_of(row) for row in await self._database.rows(self._queries.attempts_of, (run,))]
 
     async def events(self, run: str) -> list[EventRow]:
-        return [event_of(row) for row in await self._database.rows(self._queries.events_of, (run,))]
+        rows = await self._database.rows(self._queries.events_of, (run,))
+        return [event for row in rows for event in events_of(row)]
 
     async def fired_slots(self, tenant: str, workflow: str, key: str, start: datetime, end: datetime) -> set[datetime]:
         values = (tenant, workflow, key, to_micros(start), to_micros(end))

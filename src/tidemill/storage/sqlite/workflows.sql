@@ -37,13 +37,13 @@ WHERE run = ? AND task = ? AND element = ? AND state = ? AND attempt = ? AND cla
 -- name: move_task
 UPDATE task_runs SET
     state = ?, variant = ?, size = ?, wake_at = ?, since = ?, attempt = ?, tries = ?, failures = ?, recoveries = ?,
-    deferrals = ?, claimed_by = ?, lease_until = ?, started_at = ?, ended_at = ?, reason = ?
+    deferrals = ?, claimed_by = ?, claimed_at = ?, lease_until = ?, started_at = ?, ended_at = ?, reason = ?
 WHERE run = ? AND task = ? AND element = ? AND state = ? AND attempt = ? AND claimed_by IS ?;
 
 -- name: change_task
 UPDATE task_runs SET
     state = ?, variant = ?, size = ?, wake_at = ?, since = ?, attempt = ?, tries = ?, failures = ?, recoveries = ?,
-    deferrals = ?, claimed_by = ?, lease_until = ?, started_at = ?, ended_at = ?, reason = ?, pool = ?, priority = ?,
+    deferrals = ?, claimed_by = ?, claimed_at = ?, lease_until = ?, started_at = ?, ended_at = ?, reason = ?, pool = ?, priority = ?,
     queue = ?, executor = ?
 WHERE run = ? AND task = ? AND element = ? AND state = ? AND attempt = ? AND claimed_by IS ?
 AND lease_until IS coalesce(?, lease_until);
@@ -51,22 +51,17 @@ AND lease_until IS coalesce(?, lease_until);
 -- name: add_task
 INSERT INTO task_runs (
     run, tenant, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
+    claimed_by, claimed_at, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run, task, element) DO NOTHING;
 
--- name: put_attempt
+-- name: add_attempt
 INSERT INTO attempts (
     run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error
 )
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (run, task, element, attempt) DO UPDATE SET
-    started_at = excluded.started_at,
-    ended_at = excluded.ended_at,
-    outcome = excluded.outcome,
-    exit = excluded.exit,
-    error = excluded.error;
+ON CONFLICT DO NOTHING;
 
 -- name: forget_outputs
 DELETE FROM outputs WHERE run = ? AND task = ?;
@@ -75,9 +70,8 @@ DELETE FROM outputs WHERE run = ? AND task = ?;
 INSERT INTO outputs (run, task, element, value) VALUES (?, ?, ?, ?)
 ON CONFLICT (run, task, element) DO UPDATE SET value = excluded.value;
 
--- name: add_event
-INSERT INTO run_events (revision, number, run, task, element, attempt, before, after, at, actor, reason)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+-- name: add_events
+INSERT INTO run_events (run, revision, at, moves) VALUES (?, ?, ?, ?);
 
 -- name: is_digest_active
 -- From the runs that are active, since these are few: a payload may have been fired any number of times.
@@ -112,11 +106,11 @@ ORDER BY task_runs.priority DESC, task_runs.since, task_runs.run, task_runs.task
 
 -- name: claim_task
 UPDATE task_runs SET
-    state = 'queued', attempt = attempt + 1, tries = tries + 1, claimed_by = ?, lease_until = ?, since = ?,
+    state = 'queued', attempt = attempt + 1, tries = tries + 1, claimed_by = ?1, lease_until = ?2, since = ?3, claimed_at = ?3,
     started_at = NULL, ended_at = NULL, reason = ''
-WHERE run = ? AND task = ? AND element = ?
+WHERE run = ?4 AND task = ?5 AND element = ?6
 RETURNING run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, lease_until, started_at, ended_at, reason, pool, priority, queue, executor;
+    claimed_by, claimed_at, lease_until, started_at, ended_at, reason, pool, priority, queue, executor;
 
 -- name: renew_task
 UPDATE task_runs SET lease_until = ?
@@ -134,7 +128,7 @@ FROM runs WHERE id IN (SELECT value FROM json_each(?)) ORDER BY created_at, id;
 -- name: tasks_of
 SELECT
     run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
+    claimed_by, claimed_at, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
 FROM task_runs WHERE run IN (SELECT value FROM json_each(?)) ORDER BY run, task, element;
 
 -- name: find_active_runs
@@ -176,14 +170,14 @@ ORDER BY created_at DESC, id DESC LIMIT :limit;
 -- name: overdue_tasks
 SELECT
     run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
+    claimed_by, claimed_at, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
 FROM task_runs WHERE state IN ('queued', 'running') AND lease_until <= ?
 ORDER BY lease_until, run, task, element LIMIT ?;
 
 -- name: claimed_tasks
 SELECT
     run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
+    claimed_by, claimed_at, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
 FROM task_runs INDEXED BY task_runs_claimed
 WHERE state IN ('queued', 'running') AND claimed_by IN (SELECT value FROM json_each(?))
 ORDER BY run, task, element;
@@ -208,11 +202,16 @@ WHERE run = ? AND task IN (SELECT value FROM json_each(?)) ORDER BY task, elemen
 
 -- name: attempts_of
 SELECT run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error
-FROM attempts WHERE run = ? ORDER BY task, element, attempt;
+FROM attempts WHERE run = ?1
+UNION ALL
+SELECT
+    run, task, element, attempt, tries, executor, coalesce(claimed_by, ''), coalesce(claimed_at, since, 0), started_at,
+    NULL, '', NULL, NULL
+FROM task_runs WHERE run = ?1 AND state IN ('queued', 'running')
+ORDER BY 2, 3, 4;
 
 -- name: events_of
-SELECT run, task, element, attempt, before, after, at, actor, reason
-FROM run_events WHERE run = ? ORDER BY revision, number;
+SELECT run, moves FROM run_events WHERE run = ? ORDER BY revision;
 
 -- name: fired_slots
 SELECT slot FROM fires

@@ -42,6 +42,7 @@ CREATE TABLE tidemill.task_runs (
     recoveries integer NOT NULL,
     deferrals integer NOT NULL,
     claimed_by text COLLATE "C",
+    claimed_at timestamptz,
     lease_until timestamptz,
     started_at timestamptz,
     ended_at timestamptz,
@@ -60,6 +61,7 @@ CREATE INDEX task_runs_claimed ON tidemill.task_runs (claimed_by) WHERE state IN
 CREATE INDEX task_runs_in_pools ON tidemill.task_runs (tenant, pool)
     WHERE state IN ('queued', 'running') AND pool IS NOT NULL;
 
+-- Those that ended. What a claimed task run is at is told by that.
 CREATE TABLE tidemill.attempts (
     run text COLLATE "C" NOT NULL,
     task text COLLATE "C" NOT NULL,
@@ -75,7 +77,7 @@ CREATE TABLE tidemill.attempts (
     exit integer,
     error bytea, -- JSON
     PRIMARY KEY (run, task, element, attempt)
-) WITH (fillfactor = 80);
+);
 
 CREATE TABLE tidemill.outputs (
     run text COLLATE "C" NOT NULL,

@@ -21,7 +21,8 @@ CREATE TABLE runs (
 ) STRICT;
 
 -- Only what is active: the loop looks here, however many runs have ended, and at nothing else.
-CREATE INDEX runs_active ON runs (created_at, id, revision, state) WHERE state IN ('queued', 'running');
+-- Without the revision: every change of a run would have to write to it.
+CREATE INDEX runs_active ON runs (created_at, id, state) WHERE state IN ('queued', 'running');
 
 CREATE INDEX runs_by_workflow ON runs (tenant, workflow, created_at, id);
 
@@ -48,6 +49,7 @@ CREATE TABLE task_runs (
     recoveries INTEGER NOT NULL,
     deferrals INTEGER NOT NULL,
     claimed_by TEXT,
+    claimed_at INTEGER,
     lease_until INTEGER,
     started_at INTEGER,
     ended_at INTEGER,
@@ -67,6 +69,7 @@ CREATE INDEX task_runs_claimed ON task_runs (lease_until, claimed_by) WHERE stat
 CREATE INDEX task_runs_in_pools ON task_runs (tenant, pool)
 WHERE pool IS NOT NULL AND state IN ('queued', 'running');
 
+-- Those that ended. What a claimed task run is at is told by that.
 CREATE TABLE attempts (
     run TEXT NOT NULL,
     task TEXT NOT NULL,
@@ -82,30 +85,24 @@ CREATE TABLE attempts (
     exit INTEGER,
     error BLOB, -- JSON
     PRIMARY KEY (run, task, element, attempt)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
--- With a rowid, as everything that may hold much: without one, each look at a key would read the value beside it.
+-- Of a large value, only the beginning lies beside its key.
 CREATE TABLE outputs (
     run TEXT NOT NULL,
     task TEXT NOT NULL,
     element INTEGER NOT NULL,
     value BLOB NOT NULL,
     PRIMARY KEY (run, task, element)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
+-- What happened, one row for each change of a run.
 CREATE TABLE run_events (
     run TEXT NOT NULL,
-    revision INTEGER NOT NULL, -- the run's, after the change that it is part of
-    number INTEGER NOT NULL, -- its place in that change
-    task TEXT,
-    element INTEGER NOT NULL,
-    attempt INTEGER NOT NULL,
-    before TEXT NOT NULL,
-    after TEXT NOT NULL,
+    revision INTEGER NOT NULL, -- the run's, after the change
     at INTEGER NOT NULL,
-    actor TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    PRIMARY KEY (run, revision, number)
+    moves TEXT NOT NULL, -- JSON: a list for each event, in their order
+    PRIMARY KEY (run, revision)
 ) STRICT, WITHOUT ROWID;
 
 -- They outlive their runs: no slot is fired twice.
