@@ -304,6 +304,13 @@ def talks(ctx: tm.Context) -> None:
 
 
 @flow.task
+def talks_much(ctx: tm.Context) -> None:
+    for _ in range(300):
+        ctx.log.info("%s", "x" * 60_000)
+    ctx.log.info("the end")
+
+
+@flow.task
 async def talks_on_a_loop(ctx: tm.Context) -> None:
     ctx.log.info("here")
     await asyncio.to_thread(ctx.log.info, "there")

@@ -13,6 +13,7 @@ from tests.contract.executor_bench import Bench, bench_of, until
 from tests.contract.executor_flows import Row, Small, hidden
 from tidemill.engine.workflows.executors.failures import MESSAGE_LIMIT, TRACEBACK_LIMIT
 from tidemill.engine.workflows.executors.interface import Element, Many, One
+from tidemill.engine.workflows.executors.output import HEAD, LINE, TAIL
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.endings import Deferred, Failed, Returned, Skipped, Stopped, Succeeded
@@ -278,6 +279,17 @@ async def test_what_is_logged_arrives_in_order_and_before_the_end(bench: Bench) 
     assert first.fields["number"] == 0
     assert first.fields["name"] == "n"
     assert "Thing" in str(first.fields["thing"])
+
+
+async def test_whoever_logs_much_is_kept_at_both_ends(bench: Bench) -> None:
+    """At most 10 MiB of an attempt: the first 8, the last one, and a line in between."""
+    assert isinstance(await bench.run("talks_much"), Succeeded)
+    said = bench.ledger.said()
+    (note,) = [line for line in said if "left out" in line]
+    assert said[-1] == "the end"
+    assert HEAD <= bench.ledger.bytes <= HEAD + TAIL + LINE
+    left_out, kept = int(note.split()[1]), len(said) - 2
+    assert left_out == (300 - kept) * (60_000 + 64)
 
 
 async def test_logs_come_from_loops_and_threads(bench: Bench) -> None:

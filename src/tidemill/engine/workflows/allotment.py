@@ -52,11 +52,14 @@ class Allotment:
 
     def offer(self, active: ActiveRun, rows: Collection[TaskRow]) -> None:
         """Let task runs wait for a place, if they can be run here."""
+        for row in self._runnable(active, rows):
+            self.places.offer(active.run.id, row)
+
+    def _runnable(self, active: ActiveRun, rows: Collection[TaskRow]) -> list[TaskRow]:
+        """Return those of some scheduled task runs that could be run here."""
         if not rows or self.admissions.is_paused(active.run) or self._library.workflow(active.version) is None:
-            return
-        for row in rows:
-            if row.pool is None or row.pool in self._environment.pools:
-                self.places.offer(active.run.id, row)
+            return []
+        return [row for row in rows if row.pool is None or row.pool in self._environment.pools]
 
     def offer_version(self, version: VersionKey) -> None:
         """Let the task runs of a version wait for a place, now that its code is here."""
@@ -93,7 +96,7 @@ class Allotment:
 
     def claim(self, active: ActiveRun, draft: Draft) -> list[TaskRow]:
         """Claim, in a draft, what of a run has been given a place; a place that is not needed is given on."""
-        self.offer(active, draft.scheduled)
+        self._offer_new(active, draft)
         claimed: list[TaskRow] = []
         room: dict[str, int] = {}
         self._take_turn(active)
@@ -103,6 +106,15 @@ class Allotment:
             self._take_turn(active)
         self.give_soon()
         return claimed
+
+    def _offer_new(self, active: ActiveRun, draft: Draft) -> None:
+        """Give places to what became ready in a draft: at once, if there is one for each; else it waits its turn."""
+        rows = self._runnable(active, draft.scheduled)
+        if rows and not active.grants and self.places.take(rows):
+            active.grants = [(row.task, row.index) for row in rows]
+            return
+        for row in rows:
+            self.places.offer(active.run.id, row)
 
     def _take_turn(self, active: ActiveRun) -> None:
         """Give a run that is being worked on what is free, as long as it is its turn."""

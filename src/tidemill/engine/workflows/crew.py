@@ -50,6 +50,9 @@ class Superior(Protocol):
     def report(self, key: AttemptKey, ending: Ending) -> bool:
         """Take a report of an attempt; False if its run is not planned here."""
 
+    def go_on(self) -> None:
+        """Go on from what was reported, at once."""
+
 
 class Log(Protocol):
     """Where what attempts say is kept."""
@@ -208,6 +211,10 @@ class Crew(Reports):
             self._ended(key, ending)
         else:  # whoever sees the end then finds everything that was said before
             self.log.when_written(key, lambda: self._ended(key, ending))
+
+    def go_on(self) -> None:
+        if self._desk is not None:
+            self._desk.go_on()
 
     def _ended(self, key: AttemptKey, ending: Ending) -> None:
         held = self.held.get(key)

@@ -185,9 +185,10 @@ class Desk:
             self.working += 1
             self._due.append(active)
             if len(self._due) == 1:
-                asyncio.get_running_loop().call_soon(self._work)
+                asyncio.get_running_loop().call_soon(self.go_on)
 
-    def _work(self) -> None:
+    def go_on(self) -> None:
+        """Work on whatever was asked for, at once: whoever calls knows that nobody else is about to ask."""
         due, self._due = self._due, []
         for active in due:
             self._go_on(active)

@@ -5,7 +5,7 @@ that was given is reserved until it is taken, so that no two are given the same.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
@@ -63,6 +63,16 @@ class Places:
             self._known.add(waiting)
             rank = -row.priority, run, since, next(self._order), waiting
             heappush(self._waiting.setdefault(row.executor, []), rank)
+
+    def take(self, rows: Collection[TaskRow]) -> bool:
+        """Reserve a place for each of some scheduled task runs, if nobody waits for one, and all get one."""
+        wanted = Counter([row.executor for row in rows])
+        for executor, number in wanted.items():
+            if self._waiting.get(executor) or executor not in self._executors or self.free(executor) < number:
+                return False
+        for executor, number in wanted.items():
+            self._reserved[executor] += number
+        return True
 
     def park(self, run: str, row: TaskRow) -> None:
         """Set a task run aside whose pool is full, until something leaves the pool."""

@@ -15,6 +15,7 @@ from typing import Any
 from tidemill.engine.service import Tasks
 from tidemill.engine.workflows.executors.interface import Executor, LogRecord, Order, Reports
 from tidemill.engine.workflows.executors.memory import Memory
+from tidemill.engine.workflows.executors.output import Output
 from tidemill.engine.workflows.executors.runner import Call, Runner, Surroundings
 from tidemill.engine.workflows.executors.source import Lookup
 from tidemill.engine.workflows.executors.stopping import GRACE, Past, ran_out_of_time
@@ -29,7 +30,7 @@ from tidemill.workflows.records import AttemptKey
 class _Attempt:
     """An attempt that is here: from when it is taken until its code has ended."""
 
-    __slots__ = ("call", "is_reported", "on_thread", "order", "stop", "task", "watch")
+    __slots__ = ("call", "is_reported", "on_thread", "order", "output", "stop", "task", "watch")
 
     def __init__(self, order: Order, call: Call) -> None:
         self.order = order
@@ -38,6 +39,8 @@ class _Attempt:
         self.watch: asyncio.Task[Any] | None = None
         self.stop: Ending | None = None
         """How it ends because somebody wants it to."""
+        self.output: Output | None = None
+        """What it said so far; None while that is nothing."""
         self.is_reported = False
         self.on_thread = False
 
@@ -215,8 +218,9 @@ class InProcess(Executor):
                 attempt, message = self._mail.popleft()
                 if not isinstance(message, LogRecord):
                     self._end(attempt, message)
-                elif not attempt.is_reported:
-                    self._reports.logged(attempt.order.key, [message])
+                else:
+                    self._say(attempt, message)
+            self._reports.go_on()
         finally:
             if self._mail:  # whoever was told of one raised: the others are told all the same
                 self._loop.call_soon(self._read_mail)
@@ -224,8 +228,16 @@ class InProcess(Executor):
     def _log(self, attempt: _Attempt, record: LogRecord) -> None:
         if threading.get_ident() != self._thread:
             self._post(attempt, record)
-        elif not attempt.is_reported:
-            self._reports.logged(attempt.order.key, [record])
+        else:
+            self._say(attempt, record)
+
+    def _say(self, attempt: _Attempt, record: LogRecord) -> None:
+        """Pass on what an attempt said, within bounds."""
+        if attempt.is_reported:
+            return
+        if attempt.output is None:
+            attempt.output = Output(self._clock, partial(self._reports.logged, attempt.order.key))
+        attempt.output.add(record)
 
     # -- ending
 
@@ -247,6 +259,8 @@ class InProcess(Executor):
     def _report(self, attempt: _Attempt, ending: Ending | None) -> None:
         if not attempt.is_reported and ending is not None:
             attempt.is_reported = True
+            if attempt.output is not None:
+                attempt.output.end()
             self._reports.ended(attempt.order.key, ending)
 
     # -- stopping

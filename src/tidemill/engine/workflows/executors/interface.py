@@ -87,6 +87,9 @@ class Reports(Protocol):
     def ended(self, key: AttemptKey, ending: Ending) -> None:
         """Take how an attempt ended; said once."""
 
+    def go_on(self) -> None:
+        """Go on from what was told, at once: nothing more of this moment is to be told. Nobody has to say so."""
+
 
 class Executor(Protocol):
     """Something that runs attempts."""

@@ -1,4 +1,4 @@
-"""What an attempt in a process says, line by line, in bounded memory.
+"""What an attempt says, line by line, in bounded memory.
 
 The first 8 MiB are passed on as they come. Of what follows, the newest MiB is kept and passed on at the end, after a
 line that says how much was left out. So a gigabyte of output costs no more memory than that, and the process that
