@@ -8,26 +8,39 @@ python -m benchmarks.bench_workflows [--quick]
 import asyncio
 import os
 import resource
+import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 import tidemill as tm
 from benchmarks import flows
 from benchmarks.bench_durability import raw_sqlite, report_raw
 from benchmarks.measure import console, keep, percentile, show, verdict
+from tidemill.engine.workflows.executors.interface import Element, Executor, LogRecord, Order, Reports
+from tidemill.engine.workflows.executors.subprocess import Subprocess
+from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.ids import sortable
 from tidemill.node import make_store
 from tidemill.storage.run_ports import RunFilter
 from tidemill.workflows.change import Change
 from tidemill.workflows.draft import Draft
-from tidemill.workflows.records import RunRow
+from tidemill.workflows.endings import Ending, Succeeded
+from tidemill.workflows.records import AttemptKey, RunRow
 from tidemill.workflows.states import RunState
+
+FEW = flows.WIDTH + 2
+SOURCE = msgspec.msgpack.encode(list(range(flows.WIDTH)))
 
 COLD = """
 import asyncio, sys
@@ -54,25 +67,51 @@ async def run_many(node: tm.Node, name: str, count: int) -> float:
 
 
 async def throughput(folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """200 runs of 5 tasks, a chain of 50, and 1 -> 200 -> 1."""
-    five, chain, fan = [], [], []
+    """200 runs of 5 tasks, a chain of 50, and 1 -> 200 -> 1; and what the disk does in the same rounds."""
+    five, chain, fan, raw = [], [], [], []
     async with tm.Node(f"sqlite:///{folder / 'many.db'}", load=[flows.five, flows.chain, flows.fan]) as node:
         await run_many(node, "five", 20)  # so that everything is imported and compiled
-        for _ in range(rounds):
+        for number in range(rounds):
             five.append(1000 / await run_many(node, "five", 200))
             chain.append(await run_many(node, "chain", 1) / flows.LENGTH * 1e3)
             fan.append((flows.WIDTH + 2) / await run_many(node, "fan", 1))
+            raw.append(raw_commits(folder / f"raw of round {number}.db", 200))
     rows = [
         ["200 runs x 5 tasks", f"{median(five):,.0f} tasks/s", f"{max(five):,.0f}"],
         ["chain of 50", f"{median(chain):.2f} ms/task", f"{min(chain):.2f}"],
         ["1 -> 200 -> 1", f"{median(fan):,.0f} tasks/s", f"{max(fan):,.0f}"],
+        ["the bare disk", f"{median(raw):,.0f} commits/s", f"{max(raw):,.0f}"],
     ]
     show(f"SQLite file, durable commits, in process; {rounds} rounds", ["", "median", "best"], rows)
     return [
         verdict("200 runs x 5 tasks, tasks/s", median(five), 3000, at_least=True),
         verdict("chain of 50, ms per task", median(chain), 0.6, at_least=False),
         verdict("1 -> 200 -> 1, tasks/s", median(fan), 3000, at_least=True),
+        *in_commits(five, chain, fan, raw),
     ]
+
+
+def in_commits(five: list[float], chain: list[float], fan: list[float], raw: list[float]) -> list[dict[str, Any]]:
+    """The same, in commits of the bare disk of the same round; the bounds are for one with 7,000 of them a second."""
+    per_commit = [median(rate / commits for rate, commits in zip(rates, raw, strict=True)) for rates in (five, fan)]
+    commits_per_task = median(ms * commits / 1e3 for ms, commits in zip(chain, raw, strict=True))
+    return [
+        verdict("200 runs x 5 tasks, tasks per bare commit", per_commit[0], 3000 / 7000, at_least=True),
+        verdict("chain of 50, bare commits per task", commits_per_task, 0.6e-3 * 7000, at_least=False),
+        verdict("1 -> 200 -> 1, tasks per bare commit", per_commit[1], 3000 / 7000, at_least=True),
+    ]
+
+
+def raw_commits(path: Path, count: int) -> float:
+    """Return how many durable commits of one row a second the bare driver makes."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("CREATE TABLE raw (number INTEGER PRIMARY KEY)")
+        began = perf_counter()
+        for number in range(count):
+            connection.execute("INSERT INTO raw VALUES (?)", (number,))
+        return count / (perf_counter() - began)
 
 
 async def latency(folder: Path, count: int) -> list[dict[str, Any]]:
@@ -145,15 +184,111 @@ def cold(folder: Path, rounds: int) -> list[dict[str, Any]]:
 
 
 async def starts(folder: Path, count: int) -> list[dict[str, Any]]:
-    """Task starts per second of the subprocess executor."""
-    store = f"sqlite:///{folder / 'forks.db'}"
-    async with tm.Node(store, load=[flows.fan], executor="subprocess") as node:
-        await run_many(node, "fan", 1)
-        seconds = await run_many(node, "fan", count)
-    rate = count * (flows.WIDTH + 2) / seconds
-    per_core = rate / (os.cpu_count() or 1)
-    show("Subprocess executor", ["", "starts/s", "per core"], [["", f"{rate:,.0f}", f"{per_core:,.0f}"]])
-    return [verdict("subprocess starts/s per core", per_core, 400, at_least=True)]
+    """Task starts of the subprocess executor, by the CPU that all processes together spend on one."""
+    address = f"sqlite:///{folder / 'forks.db'}"
+    alone = await cost_of_starts(count, starts_alone)
+    whole = await cost_of_starts(count, partial(starts_in_a_node, address))
+    rows = [
+        [name, f"{one.rate:,.0f}", f"{one.cpu * 1e3:.2f}", f"{1 / one.cpu:,.0f}"]
+        for name, one in (("executor alone", alone), ("whole node", whole))
+    ]
+    columns = ["", "starts/s", "ms of CPU each: node, fork server, child", "starts per second of CPU"]
+    show(f"Subprocess executor, {os.cpu_count()} cores, {count} starts", columns, rows)
+    return [verdict("subprocess starts/s per core, executor alone", 1 / alone.cpu, 400, at_least=True)]
+
+
+class Starts(NamedTuple):
+    """What starts cost."""
+
+    rate: float
+    """How many there were in a second."""
+    cpu: float
+    """Seconds of CPU for one, of all processes."""
+
+
+async def cost_of_starts(count: int, life: Callable[[int], Awaitable[float]]) -> Starts:
+    """Return what starts cost in the life of an executor, which returns the seconds that they took.
+
+    The CPU of processes is known when they have ended. So a life with few starts is taken from one with many: what is
+    left is that of the starts, without imports.
+    """
+    await life(FEW)  # so that everything is imported and compiled here
+    began = _cpu()
+    await life(FEW)
+    between = _cpu()
+    seconds = await life(FEW + count)
+    return Starts((FEW + count) / seconds, (_cpu() - between - (between - began)) / count)
+
+
+def _cpu() -> float:
+    """Return the seconds of CPU of this process, and of all below it that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+async def starts_alone(count: int) -> float:
+    """Let an executor without a node, and without a store, run mapped tasks."""
+    ends = Ends()
+    executor = Subprocess(lambda *_: flows.fan, ends, SystemClock())
+    await executor.open()
+    await ends.feed(executor, [_order(0)])  # so that its fork server is there
+    began = perf_counter()
+    await ends.feed(executor, [_order(number) for number in range(1, count)])
+    seconds = perf_counter() - began
+    await executor.close(1.0)
+    return seconds
+
+
+class Ends(Reports):
+    """Hands orders to an executor as long as it has room, and sees that they end well."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._news = asyncio.Event()
+
+    async def feed(self, executor: Executor, orders: list[Order]) -> None:
+        """Let an executor run these; return when all have ended."""
+        self._left = len(orders)
+        for order in orders:
+            await self._until(executor.capacity)
+            await executor.submit(order)
+        await self._until(lambda: not self._left)
+
+    async def _until(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            self._news.clear()
+            await self._news.wait()
+
+    async def begins(self, key: AttemptKey) -> bool:  # noqa: ARG002
+        return True
+
+    def logged(self, key: AttemptKey, records: Sequence[LogRecord]) -> None:
+        raise AssertionError(f"{key} says {records}")
+
+    def ended(self, key: AttemptKey, ending: Ending) -> None:
+        assert isinstance(ending, Succeeded), f"{key}: {ending}"
+        self._left -= 1
+        self._news.set()
+
+
+def _order(number: int) -> Order:
+    return Order(
+        key=AttemptKey(f"run{number}", "element", number % flows.WIDTH, 1),
+        tenant="public",
+        workflow="fan",
+        version=flows.fan.wired().spec.version,
+        executor="subprocess",
+        number=1,
+        deferrals=0,
+        params=b"\x80",
+        inputs={"source": Element(SOURCE, number % flows.WIDTH)},
+    )
+
+
+async def starts_in_a_node(address: str, count: int) -> float:
+    """Let a node with a store run the same mapped tasks, in runs."""
+    async with tm.Node(address, load=[flows.fan], executor="subprocess") as node:
+        return await run_many(node, "fan", count // (flows.WIDTH + 2))
 
 
 async def history(folder: Path, finished: int, active: int) -> list[dict[str, Any]]:
@@ -211,7 +346,7 @@ async def main(quick: bool) -> None:
         figures += await punctuality(folder, 3 if quick else 60)
         figures += await idleness(folder, 2.0 if quick else 10.0)
         figures += cold(folder, 1 if quick else 7)
-        figures += await starts(folder, 1 if quick else 5)
+        figures += await starts(folder, 202 if quick else 2020)
         figures += await history(folder, 1_000 if quick else 100_000, 50 if quick else 1_000)
     keep("workflows", figures)
     missed = [one["what"] for one in figures if not one["reached"]]

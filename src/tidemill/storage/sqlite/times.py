@@ -6,29 +6,27 @@ from tidemill.storage.times import check_zone
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_REMEMBERED = 64
 
-
-_last: tuple[datetime, int] = _EPOCH, 0
-"""The last time that was asked for, and its number: the rows of one change are full of the same one."""
+_known: dict[int, tuple[datetime, int]] = {}
+"""The numbers of some times, by identity, since the rows of a change are full of the same few. It keeps them alive."""
 
 
 def to_micros(time: datetime) -> int:
     """Return a time as a number; a naive one is no point in time."""
-    global _last  # one tuple, so that no thread sees half of it
-    known, number = _last
-    if time is not known:
-        check_zone(time)
-        number = (time - _EPOCH) // _MICROSECOND
-        _last = time, number
+    if (known := _known.get(id(time))) is not None:
+        return known[1]
+    check_zone(time)
+    number = (time - _EPOCH) // _MICROSECOND
+    if len(_known) >= _REMEMBERED:
+        _known.clear()
+    _known[id(time)] = time, number
     return number
 
 
 def micros(time: datetime | None) -> int | None:
     """Return a time, if there is one, as a number."""
-    if time is None:
-        return None
-    known, number = _last
-    return number if time is known else to_micros(time)
+    return None if time is None else to_micros(time)
 
 
 def moment(number: int | None) -> datetime | None:
