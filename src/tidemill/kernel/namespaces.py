@@ -80,6 +80,12 @@ def plain_name(module: str) -> str:
     return f"{top.partition(_MARK)[0]}{dot}{rest}"
 
 
+def marked_like(module: str, name: str) -> str:
+    """Return how Python knows a module that another one, known by its marked name, imports by its plain name."""
+    namespace = namespace_of(module)
+    return name if namespace is None else namespace.marked(name)
+
+
 def plain_text(text: str) -> str:
     """Return a text, such as a traceback, with the names of modules as their authors write them."""
     for number, namespace in tuple(_open.items()) if _MARK in text else ():
@@ -145,7 +151,8 @@ class Namespace:
 
     # -- importing
 
-    def _marked(self, name: str) -> str:
+    def marked(self, name: str) -> str:
+        """Return how Python knows a module by the name that its author writes; others keep theirs."""
         top, dot, rest = name.partition(".")
         if top not in self.tree.tops:
             return name
@@ -167,7 +174,7 @@ class Namespace:
         """Stand in for `__import__` in the modules of the namespace."""
         try:
             found = builtins.__import__(
-                self._marked(name) if level == 0 else name, globals, locals, fromlist or (), level
+                self.marked(name) if level == 0 else name, globals, locals, fromlist or (), level
             )
         except ImportError as error:
             self._tidy(error)
@@ -177,7 +184,7 @@ class Namespace:
     def _import_by_name(self, name: str, package: str | None = None) -> ModuleType:
         """Stand in for `importlib.import_module`."""
         try:
-            return importlib.import_module(self._marked(name), None if package is None else self._marked(package))
+            return importlib.import_module(self.marked(name), None if package is None else self.marked(package))
         except ImportError as error:
             self._tidy(error)
             raise

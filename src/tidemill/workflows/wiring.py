@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from hashlib import sha256
 from inspect import unwrap
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -31,6 +31,7 @@ from tidemill.kernel.errors import DefinitionError, Problem
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.branches import excluded
 from tidemill.workflows.definition import Params, Task
+from tidemill.workflows.reach import texts_of
 from tidemill.workflows.rules import RULES
 from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
 
@@ -307,18 +308,15 @@ def _element(annotation: Any) -> Any:
 
 
 def _digest(tasks: Sequence[Task]) -> str:
-    """Return what changes when the code of a task does, and not when it only moves or is commented."""
-    codes = [
-        _code_of(task.function)
-        if task.graph is None or isinstance(task.graph, str)
-        else [_code_of(one) for one in task.graph.functions()]
-        for task in tasks
-    ]
-    return sha256(repr(codes).encode()).hexdigest()[:16]
+    """Return what changes when the code of a task does, or what it uses, and not when it only moves or is commented."""
+    functions = [[unwrap(one.call) for one in _functions(task)] for task in tasks]
+    codes = [[_code(getattr(one, "__code__", None)) for one in some] for some in functions]
+    used = texts_of(one for some in functions for one in some if isinstance(one, FunctionType))
+    return sha256(repr((codes, used)).encode()).hexdigest()[:16]
 
 
-def _code_of(function: AuthorFunction) -> Any:
-    return _code(getattr(unwrap(function.call), "__code__", None))
+def _functions(task: Task) -> Sequence[AuthorFunction]:
+    return [task.function] if task.graph is None or isinstance(task.graph, str) else task.graph.functions()
 
 
 def _code(code: CodeType | None) -> Any:
