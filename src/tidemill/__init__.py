@@ -1,43 +1,42 @@
 """Tidemill: computation graphs and durable workflows in one Python package.
 
-Everything an author needs is here: `import tidemill as tm`. Importing it does no I/O.
+Everything an author needs is here: `import tidemill as tm`. Importing it does no I/O, and each name brings the module
+that it lives in only when it is first asked for: a process that runs one task needs no node.
 """
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from tidemill.annotations.context import Context
-from tidemill.engine.graphs.commands import ReactorHandle
-from tidemill.graphs.authoring import batch, passthrough, polling, stream, window
-from tidemill.graphs.definition import Accumulator, Boundary, Kafka, Nats, Reactor, Source, all_of, any_of
-from tidemill.graphs.graph import Graph
-from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
-from tidemill.graphs.result import DeadLetter, Firing, GraphResult, NodeError, Receipt
-from tidemill.graphs.state import AccumulatorState, Latency, ReactorState, Recovery
-from tidemill.kernel.backoff import Retry
-from tidemill.kernel.errors import (
-    DefinitionError,
-    FullError,
-    OperationError,
-    Problem,
-    RequestError,
-    TidemillError,
-)
-from tidemill.kernel.settings import Settings
-from tidemill.node import Node
-from tidemill.packages.status import PackageStatus
-from tidemill.telemetry.logs import be_readable
-from tidemill.workflow import Workflow
-from tidemill.workflows.authoring import on_firing, trigger
-from tidemill.workflows.definition import Fail, Fire, Params, Skip, Trigger
-from tidemill.workflows.records import TaskError
-from tidemill.workflows.result import RunResult, TaskResult
-from tidemill.workflows.schedule import Cron, Every
-from tidemill.workflows.states import RunState, TaskState
+if TYPE_CHECKING:
+    from tidemill.annotations.context import Context
+    from tidemill.engine.graphs.commands import ReactorHandle
+    from tidemill.graphs.authoring import batch, passthrough, polling, stream, window
+    from tidemill.graphs.definition import Accumulator, Boundary, Kafka, Nats, Reactor, Source, all_of, any_of
+    from tidemill.graphs.graph import Graph
+    from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
+    from tidemill.graphs.result import DeadLetter, Firing, GraphResult, NodeError, Receipt
+    from tidemill.graphs.state import AccumulatorState, Latency, ReactorState, Recovery
+    from tidemill.kernel.backoff import Retry
+    from tidemill.kernel.errors import (
+        DefinitionError,
+        FullError,
+        OperationError,
+        Problem,
+        RequestError,
+        TidemillError,
+    )
+    from tidemill.kernel.settings import Settings
+    from tidemill.node import Node
+    from tidemill.packages.status import PackageStatus
+    from tidemill.workflow import Workflow
+    from tidemill.workflows.authoring import on_firing, trigger
+    from tidemill.workflows.definition import Fail, Fire, Params, Skip, Trigger
+    from tidemill.workflows.records import TaskError
+    from tidemill.workflows.result import RunResult, TaskResult
+    from tidemill.workflows.schedule import Cron, Every
+    from tidemill.workflows.states import RunState, TaskState
 
 __version__ = "0.1.0"
-
-be_readable()
 
 __all__ = [
     "Accumulator",
@@ -94,9 +93,74 @@ __all__ = [
     "window",
 ]
 
+_HOMES = {
+    "Accumulator": "tidemill.graphs.definition",
+    "AccumulatorHealth": "tidemill.graphs.health",
+    "AccumulatorState": "tidemill.graphs.state",
+    "Boundary": "tidemill.graphs.definition",
+    "Context": "tidemill.annotations.context",
+    "Cron": "tidemill.workflows.schedule",
+    "DeadLetter": "tidemill.graphs.result",
+    "DefinitionError": "tidemill.kernel.errors",
+    "Every": "tidemill.workflows.schedule",
+    "Fail": "tidemill.workflows.definition",
+    "Fire": "tidemill.workflows.definition",
+    "Firing": "tidemill.graphs.result",
+    "FullError": "tidemill.kernel.errors",
+    "Graph": "tidemill.graphs.graph",
+    "GraphResult": "tidemill.graphs.result",
+    "Kafka": "tidemill.graphs.definition",
+    "Latency": "tidemill.graphs.state",
+    "Nats": "tidemill.graphs.definition",
+    "Node": "tidemill.node",
+    "NodeError": "tidemill.graphs.result",
+    "OperationError": "tidemill.kernel.errors",
+    "PackageStatus": "tidemill.packages.status",
+    "Params": "tidemill.workflows.definition",
+    "Problem": "tidemill.kernel.errors",
+    "Reactor": "tidemill.graphs.definition",
+    "ReactorHandle": "tidemill.engine.graphs.commands",
+    "ReactorHealth": "tidemill.graphs.health",
+    "ReactorState": "tidemill.graphs.state",
+    "Receipt": "tidemill.graphs.result",
+    "Recovery": "tidemill.graphs.state",
+    "RequestError": "tidemill.kernel.errors",
+    "Retry": "tidemill.kernel.backoff",
+    "RunResult": "tidemill.workflows.result",
+    "RunState": "tidemill.workflows.states",
+    "Settings": "tidemill.kernel.settings",
+    "Skip": "tidemill.workflows.definition",
+    "Source": "tidemill.graphs.definition",
+    "TaskError": "tidemill.workflows.records",
+    "TaskResult": "tidemill.workflows.result",
+    "TaskState": "tidemill.workflows.states",
+    "TidemillError": "tidemill.kernel.errors",
+    "Trigger": "tidemill.workflows.definition",
+    "Workflow": "tidemill.workflow",
+    "all_of": "tidemill.graphs.definition",
+    "any_of": "tidemill.graphs.definition",
+    "batch": "tidemill.graphs.authoring",
+    "on_firing": "tidemill.workflows.authoring",
+    "passthrough": "tidemill.graphs.authoring",
+    "polling": "tidemill.graphs.authoring",
+    "stream": "tidemill.graphs.authoring",
+    "trigger": "tidemill.workflows.authoring",
+    "window": "tidemill.graphs.authoring",
+}
+"""The module of each name, as the imports above say it to type checkers."""
 
-def __getattr__(name: str) -> ModuleType:
-    """Import `tidemill.testing` when it is first asked for: programs that do not test do not pay for it."""
+
+def __getattr__(name: str) -> Any:
+    """Import a name from its module, and keep it."""
     if name == "testing":
         return importlib.import_module("tidemill.testing")
-    raise AttributeError(f"module 'tidemill' has no attribute '{name}'")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tidemill' has no attribute '{name}'")
+    importlib.import_module("tidemill.telemetry.logs").be_readable()
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return what is here, whether it was asked for yet or not."""
+    return sorted({*globals(), *__all__, "testing"})

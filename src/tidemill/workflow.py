@@ -4,13 +4,16 @@ Everything else takes the domain's own class, of which this is one.
 """
 
 import asyncio
+import importlib
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidemill.script import ScriptNode
 from tidemill.workflows import workflow as domain
 from tidemill.workflows.result import RunResult
+
+if TYPE_CHECKING:
+    from tidemill.script import ScriptNode
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +50,14 @@ def _has_loop() -> bool:
 
 
 async def _run(workflow: Workflow, params: dict[str, Any]) -> RunResult:
-    async with ScriptNode(workflow) as node:
+    async with _script_node(workflow) as node:
         for sentence in node.makeshifts():
             logger.warning(sentence)
         run = await node.start(workflow.name, **params)
         return await run.wait()
+
+
+def _script_node(workflow: Workflow) -> "ScriptNode":
+    """Return a node, imported only now: a process that runs tasks needs the declarations, and forks the faster."""
+    node: ScriptNode = importlib.import_module("tidemill.script").ScriptNode(workflow)
+    return node

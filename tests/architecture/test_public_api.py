@@ -1,8 +1,15 @@
 """The public surface changes only on purpose."""
 
+import ast
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 import tidemill
+from tests.architecture.sources import modules
 
 NAMES = Path(__file__).with_name("public_names.txt")
 LIMIT = 60
@@ -28,3 +35,40 @@ def test_every_public_name_is_there_and_documented() -> None:
     """`help(tidemill.X)` says something for each name in `__all__`."""
     silent = [name for name in tidemill.__all__ if not getattr(tidemill, name).__doc__]
     assert not silent
+
+
+def test_type_checkers_and_programs_find_a_name_in_the_same_place() -> None:
+    """What is imported for the one is what the other is given when it asks."""
+    (module,) = (one for one in modules() if one.name == "tidemill")
+    (block,) = (node for node in module.tree.body if isinstance(node, ast.If))
+    seen = {one.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for one in node.names}
+    assert seen == tidemill._HOMES
+    assert sorted(seen) == list(tidemill.__all__)
+
+
+def test_names_that_nobody_has_asked_for_are_there() -> None:
+    """`dir`, for those who look; `pickle`, for those who send; and a word for those who mistype."""
+    assert {"testing", *tidemill.__all__} <= set(dir(tidemill))
+    assert pickle.loads(pickle.dumps(tidemill.RunState)) is tidemill.RunState
+    with pytest.raises(AttributeError, match="module 'tidemill' has no attribute 'Wrkflow'"):
+        tidemill.Wrkflow  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'Wrkflow'"):
+        exec("from tidemill import Wrkflow")
+
+
+LEAN = """
+import sys
+import tidemill as tm
+early = {"asyncio", "logging", "threading"} & set(sys.modules)
+tm.Workflow, tm.Graph, tm.Context, tm.Retry, tm.Cron
+late = {"tidemill.node", "tidemill.storage", "tidemill.packages", "sqlite3"} & set(sys.modules)
+from tidemill import *
+assert Node is tm.Node
+print(early, late)
+"""
+
+
+def test_declarations_do_not_bring_a_node() -> None:
+    """docs/design, 0018: what a fork server does not import, none of its children has to carry."""
+    done = subprocess.run([sys.executable, "-c", LEAN], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.stdout, done.stderr) == ("set() set()\n", "")

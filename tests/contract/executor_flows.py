@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -385,6 +386,15 @@ def has_a_child(ctx: tm.Context) -> str:
 
 
 @loose.task
+def closes_everything(ctx: tm.Context) -> str:
+    os.closerange(3, 256)
+    Path(ctx["pids"]).write_text(f"{os.getpid()} {os.getppid()}", encoding="utf-8")
+    mark(ctx["begun"])
+    wait_for(ctx["gate"])
+    return "done"
+
+
+@loose.task
 def leaves_a_child(ctx: tm.Context) -> str:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path(ctx["pids"]).write_text(str(child.pid), encoding="utf-8")
@@ -449,6 +459,37 @@ def descriptors() -> list[str]:
         with contextlib.suppress(FileNotFoundError):  # the one that lists them is gone
             found.append(os.readlink(f"/proc/self/fd/{one}") if int(one) > 2 else "")
     return [one for one in found if one]
+
+
+@flow.task
+def descriptors_of_a_program() -> list[str]:
+    program = "import os; print(*os.listdir('/proc/self/fd'))"
+    found = subprocess.run([sys.executable, "-c", program], close_fds=False, capture_output=True, text=True, check=True)
+    return sorted(found.stdout.split())
+
+
+@flow.task
+def throws_dice() -> int:
+    return random.getrandbits(64)
+
+
+@flow.task
+def surroundings() -> dict[str, str]:
+    return dict(os.environ)
+
+
+@flow.task
+def forks_with_threads() -> int:
+    """Return what a process makes of it that is forked while a thread is there that it does not have."""
+    gate = threading.Event()
+    thread = threading.Thread(target=gate.wait)
+    thread.start()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(threading.active_count())
+    gate.set()
+    thread.join()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @flow.task

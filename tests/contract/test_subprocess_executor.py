@@ -147,7 +147,9 @@ node, control = socket.socketpair()
 node.sendall((1).to_bytes(4, "big") + b"x")
 node.close()
 os.setpgid(0, 0)
-child.attend(control.fileno(), SimpleNamespace(is_async=False, run=lambda *_: print("it ran")))
+call = SimpleNamespace(is_async=False, run=lambda *_: print("it ran"))
+inheritance = child.Inheritance(os.open(os.devnull, os.O_RDWR), ())
+child.attend(call, (control.fileno(), os.dup(1), os.dup(2)), inheritance, child.STREAMS, os.getpid())
 """
 
 
@@ -204,6 +206,11 @@ async def test_closing_leaves_no_process_behind(tmp_path: Path) -> None:
     await until(lambda: is_gone(family[1]))
 
 
+async def test_what_was_never_opened_can_be_closed(tmp_path: Path) -> None:
+    """A node that fails to open closes everything that it has."""
+    await Bench("subprocess", tmp_path).executor.close(0.0)
+
+
 # -- fork servers
 
 
@@ -217,6 +224,18 @@ async def test_the_death_of_a_fork_server_loses_its_attempts_and_no_more(bench: 
     await until(lambda: is_gone(child) and is_gone(grandchild))
     assert await bench.value("noop") is None
     assert bench.executor.capacity() == 8
+
+
+async def test_a_process_without_a_socket_dies_with_its_fork_server(bench: Bench) -> None:
+    """Executors: the node has been told which it is, although nobody waited for that."""
+    order = await bench.start("closes_everything")
+    child, server = pids(bench)
+    assert isinstance(bench.executor, Subprocess)
+    ((link,),) = bench.executor._pool._links.values()
+    await until(lambda: link._groups)
+    os.kill(server, signal.SIGKILL)
+    assert isinstance(await bench.ledger.ending(order.key), Lost)
+    await until(lambda: is_gone(child))
 
 
 async def test_one_fork_server_serves_all(bench: Bench) -> None:

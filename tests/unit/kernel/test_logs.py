@@ -9,7 +9,7 @@ from tidemill.telemetry.streaks import REMINDER, Streaks
 
 WARNING = """
 import logging, sys
-import tidemill
+from tidemill import Workflow
 {set_up}
 facts = {{"attempt": "r/t#1", "reason": "its node is gone"}}
 logging.getLogger("tidemill.engine.anything").warning("task.lost", extra=facts)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.contract.executor_bench import Bench, bench_of, until
 from tests.unit.packages.parcels import folder_of, listing
+from tidemill.engine.workflows.executors.fork_link import PROGRAM
 from tidemill.kernel.clock import SystemClock, VirtualClock
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
 from tidemill.packages.archive import Contents, parse_archive, read_folder
@@ -384,10 +385,7 @@ def servers() -> list[int]:
         if name.isdigit():
             try:
                 parent = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1]
-                if (
-                    int(parent) == os.getpid()
-                    and b"executors.forkserver" in Path("/proc", name, "cmdline").read_bytes()
-                ):
+                if int(parent) == os.getpid() and PROGRAM.encode() in Path("/proc", name, "cmdline").read_bytes():
                     found.append(int(name))
             except OSError:
                 continue

@@ -8,14 +8,21 @@ import asyncio
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
-from signal import SIGKILL
+from functools import partial
+from os import getpid
+from signal import SIGKILL, set_wakeup_fd
+from socket import socketpair
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
 from tidemill.engine.workflows.executors import framing
+from tidemill.engine.workflows.executors.fork_hooks import Hooks
 from tidemill.engine.workflows.executors.interface import LogRecord, One, Order
 from tidemill.engine.workflows.executors.runner import Call, Runner, Surroundings
+from tidemill.kernel.author_errors import describe
 from tidemill.kernel.clock import SystemClock
 from tidemill.workflows.endings import Ending, Failed
 from tidemill.workflows.plan import WHOLE
@@ -24,33 +31,90 @@ from tidemill.workflows.workflow import Workflow
 
 if sys.platform == "linux":
     from fcntl import F_SETFL, F_SETOWN, F_SETSIG, fcntl
-    from os import O_ASYNC, getpid
+    from os import O_ASYNC
+
+STREAMS = 0, 1, 2
 
 REHEARSALS = 50
 """How often code is run before it is as it stays: Python looks at it for about half of that."""
 
 _CLOCK = SystemClock()
 _ORDERS = msgspec.msgpack.Decoder(Order)
+_TURN = threading.Lock()
+"""Whose it is says something to the node: threads may log, one after the other."""
 
 
-def attend(control: int, call: Call) -> None:
-    """Run the attempt that is ordered over a socket to the node."""
+class Inheritance(NamedTuple):
+    """What a process has from its fork server, besides the code."""
+
+    nothing: int
+    """What is read from stdin."""
+    unwanted: Sequence[int]
+    """Descriptors that are none of its business."""
+    repairs: Sequence[Hooks] = ()
+    """What has to be done when it forks itself, by then perhaps with several threads."""
+
+
+def begin(call: Call, given: Sequence[int], inheritance: Inheritance) -> NoReturn:
+    """Run one attempt in a process that was just forked, and end that process.
+
+    `given` are the control socket, stdout and stderr.
+    """
+    status = 1
+    try:
+        os.setsid()
+        set_wakeup_fd(-1)
+        attend(call, given, inheritance, STREAMS, getpid())
+        status = 0
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the node is gone, or wants no more of it
+    except BaseException as error:  # nothing of this process may go on as a second fork server
+        os.write(2, f"{describe(error)}\n".encode(errors="replace"))
+    finally:
+        os._exit(status)
+
+
+def attend(call: Call, given: Sequence[int], inheritance: Inheritance, streams: Sequence[int], group: int) -> None:
+    """Take over the descriptors, and run the attempt that is ordered; `group` dies with the node, if it is not 0."""
+    control, stdout, stderr = given
+    nothing, unwanted, repairs = inheritance
+    os.dup2(nothing, streams[0])
+    os.dup2(stdout, streams[1])
+    os.dup2(stderr, streams[2])
+    for descriptor in unwanted:
+        os.close(descriptor)
+    os.close(stdout)
+    os.close(stderr)
+    for hooks in repairs:
+        os.register_at_fork(**hooks)
     order = framing.receive(control)
     if order is not None:
-        _die_with(control)
+        _die_with(control, group)
         _perform(order, control, call)
 
 
-def rehearse(nowhere: int) -> None:
-    """Run a task that does nothing a few times, in a process that will fork; `nowhere` swallows what it says.
+def rehearse(nothing: int) -> None:
+    """Attend a few times to a task that does nothing, in a process that will fork.
 
     Python rewrites code in the course of its first runs. What is rewritten before a fork is shared by all children;
     what is not, each of them would copy and rewrite for itself.
     """
     call = _drill()
-    key = AttemptKey("rehearsal", call.name, WHOLE, 1)
-    order = Order(
-        key=key,
+    order = framing.framed(_order(call.name))
+    streams = [os.dup(nothing) for _ in STREAMS]
+    for _ in range(REHEARSALS):
+        node, control = socketpair()
+        with node, control:
+            node.send(order)
+            given = control.fileno(), os.dup(nothing), os.dup(nothing)
+            attend(call, given, Inheritance(nothing, [os.dup(nothing)]), streams, group=0)
+    for stream in streams:
+        os.close(stream)
+
+
+def _order(task: str) -> Order:
+    return Order(
+        key=AttemptKey("rehearsal", task, WHOLE, 1),
         tenant="",
         workflow="",
         version="",
@@ -60,12 +124,6 @@ def rehearse(nowhere: int) -> None:
         params=b"",
         inputs={"given": One(msgspec.msgpack.encode(1))},
     )
-    ours, theirs = os.pipe()
-    for _ in range(REHEARSALS):
-        framing.send(theirs, framing.framed(order))
-        _perform(framing.receive(ours) or b"", nowhere, call)
-    os.close(ours)
-    os.close(theirs)
 
 
 def _drill() -> Call:
@@ -83,28 +141,20 @@ def _drill() -> Call:
 
 
 def _perform(data: bytes, control: int, call: Call) -> None:
-    voice = _Voice(control)
-    ending = _run(call, _ORDERS.decode(data), Surroundings(_CLOCK, voice.log, echoes=False))
+    ending = _run(call, _ORDERS.decode(data), Surroundings(_CLOCK, partial(_log, control), echoes=False))
     _flush()
-    voice.say(_told(ending))
+    _say(control, _told(ending))
 
 
-class _Voice:
-    """Says things to the node, from any thread, one after the other."""
+def _log(control: int, record: LogRecord) -> None:
+    """Pass on what the author's code logs."""
+    with suppress(OSError):
+        _say(control, framing.framed(framing.Said(record)))
 
-    def __init__(self, control: int) -> None:
-        self._control = control
-        self._lock = threading.Lock()
 
-    def log(self, record: LogRecord) -> None:
-        """Pass on what the author's code logs."""
-        with suppress(OSError):
-            self.say(framing.framed(framing.Said(record)))
-
-    def say(self, data: bytes) -> None:
-        """Send a message."""
-        with self._lock:
-            framing.send(self._control, data)
+def _say(control: int, data: bytes) -> None:
+    with _TURN:
+        framing.send(control, data)
 
 
 def _run(call: Call, order: Order, around: Surroundings) -> Ending:
@@ -130,18 +180,18 @@ def _flush() -> None:
             continue
 
 
-def _die_with(control: int) -> None:
-    """Let this process group be killed when the node closes its end of the socket, or dies.
+def _die_with(control: int, group: int) -> None:
+    """Let a process group be killed when the node closes its end of the socket, or dies; 0 is nobody.
 
     Linux does that by itself: a socket on which something happens can send a signal of one's choice to a whole group,
     and after the order nothing happens but its end. Elsewhere a thread waits for it, which makes a fork twice as dear.
     """
     if sys.platform == "linux":
-        fcntl(control, F_SETOWN, -getpid())  # the leader of its group
+        fcntl(control, F_SETOWN, -group)
         fcntl(control, F_SETSIG, SIGKILL)
         fcntl(control, F_SETFL, O_ASYNC)
         os.write(control, b"")  # a broken pipe if the end came before anybody could be told
-    else:
+    elif group:
         threading.Thread(target=_wait_for_end, args=(control,), daemon=True, name="tidemill watch").start()
 
 

@@ -13,10 +13,11 @@ from contextlib import suppress
 import msgspec
 
 from tidemill.engine.workflows.executors import framing
+from tidemill.engine.workflows.executors.fork_start import BIND_NOW
 from tidemill.engine.workflows.executors.source import Source
 from tidemill.kernel.errors import OperationError
 
-PROGRAM = "tidemill.engine.workflows.executors.forkserver"
+PROGRAM = "tidemill.engine.workflows.executors.fork_start"
 
 GONE = "the process that starts tasks has died"
 
@@ -35,6 +36,7 @@ class ForkLink:
         self._numbers = 0
         self._verdict = ""
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
+        self._is_held_up = False
         self._frames = framing.Frames()
         self._node: socket.socket
         self._process: subprocess.Popen[bytes]
@@ -74,6 +76,7 @@ class ForkLink:
                     pass_fds=[server.fileno()],
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
+                    env=os.environ | {BIND_NOW: "1"},
                 )
             except OSError:
                 self._node.close()
@@ -140,8 +143,11 @@ class ForkLink:
                     self._unsent[0] = data[sent:], []
                 else:
                     self._unsent.popleft()
-            self._loop.remove_writer(self._node)
+            if self._is_held_up:
+                self._is_held_up = False
+                self._loop.remove_writer(self._node)
         except BlockingIOError:
+            self._is_held_up = True
             self._loop.add_writer(self._node, self._send)
         except OSError:
             self._lose(GONE)

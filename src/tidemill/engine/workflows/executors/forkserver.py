@@ -1,7 +1,7 @@
 """A warm process that has imported an author's module once, and forks for every attempt.
 
-It is started by the node as `python -m`, with a socket to the node as its only argument. It has one thread, so that a
-fork copies nothing in the middle of something. When the node is gone it kills all that it forked, and ends.
+The node starts it, see `fork_start`. It has one thread, so that a fork copies nothing in the middle of something. When
+the node is gone it kills all that it forked, and ends.
 """
 
 import gc
@@ -11,11 +11,13 @@ import signal
 import socket
 import sys
 import threading
+from _thread import _count as count_threads
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from tidemill.engine.workflows.executors import child, framing
-from tidemill.engine.workflows.executors.runner import Call, Runner
+from tidemill.engine.workflows.executors.fork_hooks import Hooks
+from tidemill.engine.workflows.executors.runner import Runner
 from tidemill.engine.workflows.executors.source import load
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError
@@ -23,24 +25,30 @@ from tidemill.kernel.errors import OperationError
 DESCRIPTORS = 3
 """How many come with a Spawn: control socket, stdout, stderr."""
 
+LINGER = 5
+"""Milliseconds that the node may wait to hear of a new child: most end sooner, and that need not wake it twice."""
+
+_ROOM = socket.CMSG_LEN(DESCRIPTORS * 4)
+
 
 class Server:
     """The fork server's only object."""
 
-    def __init__(self, node: socket.socket) -> None:
+    def __init__(self, node: socket.socket, repairs: list[Hooks]) -> None:
         self._node = node
+        self._repairs = repairs
+        """What new processes need only if there are threads; held back."""
         self._frames = framing.Frames()
         self._descriptors: list[int] = []
         self._runners: dict[str, Runner] = {}
         self._children: dict[int, int] = {}  # pid -> number
-        self._pids: dict[int, int] = {}
         self._unsent = b""
+        self._is_urgent = False
+        """Whether somebody waits for what is unsent."""
         self._nothing = os.open(os.devnull, os.O_RDWR)
         self._woken, self._wake = os.pipe()
         for end in (self._woken, self._wake):
             os.set_blocking(end, False)
-        self._own = node.fileno(), self._nothing, self._woken, self._wake
-        """What no child may have."""
 
     def serve(self) -> None:
         """Do what the node says until it is gone; then kill what is left."""
@@ -65,13 +73,23 @@ class Server:
         self._runners = {name: Runner(workflow) for name, workflow in found.items()}
         return framing.Prepared(versions)
 
+    def _repair_if_needed(self) -> None:
+        """Let every child be repaired if there are threads besides this one; else it does that for its own forks."""
+        if count_threads():
+            for hooks in self._repairs:
+                os.register_at_fork(**hooks)
+            self._repairs = []
+
     def _listen(self) -> None:
+        self._repair_if_needed()
+        own = self._node.fileno(), self._nothing, self._woken, self._wake
+        self._inheritance = child.Inheritance(self._nothing, own, self._repairs)
+        child.rehearse(self._nothing)
         signal.signal(signal.SIGCHLD, _wake_up)
         signal.siginterrupt(signal.SIGCHLD, False)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-        child.rehearse(self._nothing)
         gc.collect()
         gc.freeze()  # what is there now is shared with every child: the collector must not touch it
         poll = select.poll()
@@ -79,22 +97,26 @@ class Server:
             poll.register(descriptor, select.POLLIN)
         try:
             while True:
-                for descriptor, _ in poll.poll():
+                ready = poll.poll(LINGER if self._unsent else None)
+                for descriptor, _ in ready:
                     if descriptor == self._woken:
                         self._reap()
                     elif not self._hear():
                         return
-                self._send()
+                if self._is_urgent or not ready:
+                    self._send()
         finally:
             self._kill_all()
 
     def _hear(self) -> bool:
         """Do what the node says; False if it is gone."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._node, 65536, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            # Not `recv_fds`: that has no ear for flags, and a process that a task executes would have them all.
+            data, ancillary, _, _ = self._node.recvmsg(framing.SHORT, _ROOM, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
             return False
-        self._descriptors += descriptors
+        for _, _, packed in ancillary:
+            self._descriptors += memoryview(packed).cast("i")
         for body in self._frames.feed(data):
             match framing.TO_SERVER.decode(body):
                 case framing.Spawn() as spawn:
@@ -105,17 +127,17 @@ class Server:
                     self._signal(number, sent)
         return bool(data)
 
-    def _say(self, message: framing.FromServer) -> None:
+    def _say(self, message: framing.FromServer, *, is_urgent: bool = True) -> None:
         self._unsent += framing.framed(message)
+        self._is_urgent = self._is_urgent or is_urgent
 
     def _send(self) -> None:
         """Send what was said since the last time."""
-        data, self._unsent = self._unsent, b""
-        if data:
-            try:
-                self._node.sendall(data)
-            except (BrokenPipeError, ConnectionResetError):
-                return  # the node has gone, which is heard next
+        data, self._unsent, self._is_urgent = self._unsent, b"", False
+        try:
+            self._node.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the node has gone, which is heard next
 
     # -- children
 
@@ -127,37 +149,16 @@ class Server:
             self._say(framing.NotSpawned(spawn.number, describe(error)))
         else:
             if pid == 0:
-                self._become_child(call, descriptors)
+                child.begin(call, descriptors, self._inheritance)
             self._children[pid] = spawn.number
-            self._pids[spawn.number] = pid
-            self._say(framing.Spawned(spawn.number, pid))
+            self._say(framing.Spawned(spawn.number, pid), is_urgent=False)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _become_child(self, call: Call, descriptors: list[int]) -> None:
-        """Run one attempt in what was just forked, and never return."""
-        status = 1
-        try:
-            os.setsid()
-            signal.set_wakeup_fd(-1)
-            os.dup2(self._nothing, 0)
-            os.dup2(descriptors[1], 1)
-            os.dup2(descriptors[2], 2)
-            for descriptor in (*self._own, descriptors[1], descriptors[2]):
-                os.close(descriptor)
-            child.attend(descriptors[0], call)
-            status = 0
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the node is gone, or wants no more of it
-        except BaseException as error:  # nothing of this process may go on as a second fork server
-            os.write(2, f"{describe(error)}\n".encode(errors="replace"))
-        finally:
-            os._exit(status)
-
     def _reap(self) -> None:
         """Take note of every child that has ended, after killing what it left behind."""
-        os.read(self._woken, 4096)
+        os.read(self._woken, framing.SHORT)
         while self._children:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if found is None:
@@ -165,35 +166,32 @@ class Server:
             pid = found.si_pid
             number = self._children.pop(pid, None)
             if number is not None:
-                self._pids.pop(number)
-                _kill_group(pid)  # before it is reaped: its number is nobody else's yet
+                _signal_group(pid, signal.SIGKILL)  # before it is reaped: its number is nobody else's yet
             _, status = os.waitpid(pid, 0)
             if number is not None:
                 self._say(framing.Exited(number, os.waitstatus_to_exitcode(status)))
 
     def _signal(self, number: int, sent: int) -> None:
-        pid = self._pids.get(number)
-        if pid is None:
-            return
-        try:
-            os.killpg(pid, sent)
-        except ProcessLookupError:  # it has no group yet
-            with suppress(ProcessLookupError):
-                os.kill(pid, sent)
+        for pid, one in self._children.items():
+            if one == number:
+                _signal_group(pid, sent)
 
     def _kill_all(self) -> None:
-        for number in self._pids:
-            self._signal(number, signal.SIGKILL)
+        for pid in self._children:
+            _signal_group(pid, signal.SIGKILL)
         for pid in self._children:  # who waits for the end of this process waits for theirs
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 
 
-def _kill_group(pid: int) -> None:
+def _signal_group(pid: int, sent: int) -> None:
     try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
+        os.killpg(pid, sent)
+    except ProcessLookupError:  # it has no group yet
+        with suppress(ProcessLookupError):
+            os.kill(pid, sent)
+    except PermissionError:
+        return  # it has become somebody else's
 
 
 def _wake_up(*_: object) -> None:
@@ -223,7 +221,3 @@ def _ending_with(node: socket.socket) -> Iterator[None]:
         os.close(finish)
         thread.join()
         os.close(done)
-
-
-if __name__ == "__main__":
-    Server(socket.socket(fileno=int(sys.argv[1]))).serve()

@@ -34,8 +34,8 @@ LONGEST = 2**32 - 1
 """The longest message that can be announced at all: an order may be as long as that."""
 
 _HEADER = 4
-_FIRST = 4096
-"""How much is read at first: most messages are shorter, and a child should touch no more memory than it must."""
+SHORT = 448
+"""How much is read at first. Most messages are shorter, and what Python's own allocator has room for touches least."""
 _CHUNK = 256 * 1024
 
 
@@ -68,7 +68,7 @@ class Signal(msgspec.Struct, frozen=True, tag=True):
 
 
 class Spawned(msgspec.Struct, frozen=True, tag=True):
-    """From a fork server: there is a child, and this is its process group."""
+    """From a fork server: there is a child, and this is its process group. It may come with what is said next."""
 
     number: int
     group: int
@@ -183,7 +183,7 @@ def send(descriptor: int, data: bytes) -> None:
 
 def receive(descriptor: int) -> bytes | None:
     """Return the only message on a descriptor that blocks, None if the other side goes before it is whole."""
-    data = os.read(descriptor, _FIRST)
+    data = os.read(descriptor, SHORT)
     if len(data) < _HEADER or len(data) < _length(data):
         return _receive_rest(descriptor, bytearray(data))
     return data[_HEADER:]

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from tidemill.engine.service import Tasks
 from tidemill.engine.workflows.executors import framing
+from tidemill.engine.workflows.executors.ears import Ears
 from tidemill.engine.workflows.executors.fork_link import ForkLink
 from tidemill.engine.workflows.executors.fork_pool import ForkPool
 from tidemill.engine.workflows.executors.interface import Executor, LogRecord, Order, Reports
@@ -40,7 +41,7 @@ NEVER = "it has not begun"
 class _Attempt:
     """An attempt that is here: its process, and what has been heard of it."""
 
-    def __init__(self, order: Order, loop: asyncio.AbstractEventLoop, output: Output) -> None:
+    def __init__(self, order: Order, loop: asyncio.AbstractEventLoop, ears: Ears, output: Output) -> None:
         self.order = order
         self.output = output
         self.link: ForkLink | None = None
@@ -54,6 +55,7 @@ class _Attempt:
         self.is_wanted = True
         """Whether anybody is to hear how it ends."""
         self._loop = loop
+        self._ears = ears
         self._frames = framing.Frames()
         self._control: socket.socket | None = None
         self._pipes: dict[str, int] = {}
@@ -74,9 +76,9 @@ class _Attempt:
         """Write the order to where the process will find it, listen, and return the descriptors at its end."""
         assert self._control is not None
         self._unsent = memoryview(framing.framed(self.order, limit=framing.LONGEST))
-        self._loop.add_reader(self._control, self._hear)
+        self._ears.add(self._control.fileno(), self._hear)
         for stream, pipe in self._pipes.items():
-            self._loop.add_reader(pipe, self._read, stream)
+            self._ears.add(pipe, partial(self._read, stream))
         if not self._send():
             self._loop.add_writer(self._control, self._send_on)
         theirs, self._theirs = self._theirs, []
@@ -101,7 +103,7 @@ class _Attempt:
     def cut_off(self) -> None:
         """Close the control socket: a process that waits, or runs, sees that and ends."""
         if self._control is not None:
-            self._loop.remove_reader(self._control)
+            self._ears.remove(self._control.fileno())
             if self._unsent:
                 self._loop.remove_writer(self._control)
             self._control.close()
@@ -152,6 +154,15 @@ class _Attempt:
                 self.output.add(record)
             case framing.Told() as told:
                 self.told = self.told or told.ending()
+                if self.told is not None:
+                    self._hush()
+
+    def _hush(self) -> None:
+        """Listen no more: a process that has told how it ended ends, and what is left is read when it has."""
+        for descriptor in self._pipes.values():
+            self._ears.remove(descriptor)
+        if self._control is not None:
+            self._ears.remove(self._control.fileno())
 
     def _read(self, stream: str) -> bool:
         """Take what it printed; whether there may be more."""
@@ -168,7 +179,7 @@ class _Attempt:
     def _close_pipe(self, stream: str) -> None:
         descriptor = self._pipes.pop(stream, None)
         if descriptor is not None:
-            self._loop.remove_reader(descriptor)
+            self._ears.remove(descriptor)
             os.close(descriptor)
 
 
@@ -191,9 +202,11 @@ class Subprocess(Executor):
         self._attempts: dict[AttemptKey, _Attempt] = {}
         self._past = Past()
         self._emptied = asyncio.Event()
+        self._opened = ExitStack()
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._ears = self._opened.enter_context(closing(Ears(self._loop)))
         await self._tasks.open()
         self._pool.open(self._tasks)
 
@@ -209,6 +222,7 @@ class Subprocess(Executor):
         self.abandon()
         await self._pool.close()
         await self._tasks.close()
+        self._opened.close()
 
     def abandon(self) -> None:
         """Kill everything that runs here, without a report."""
@@ -228,7 +242,7 @@ class Subprocess(Executor):
         if order.key in self._attempts or order.key in self._past:
             return
         order = self._runners.get(order.tenant, order.workflow, order.version).lighten(order)
-        attempt = _Attempt(order, self._loop, Output(self._clock, self._logger(order.key)))
+        attempt = _Attempt(order, self._loop, self._ears, Output(self._clock, self._logger(order.key)))
         self._attempts[order.key] = attempt
         try:
             attempt.link = await self._pool.link_for(order.tenant, order.workflow, order.version)
