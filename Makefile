@@ -31,7 +31,7 @@ lint: $(READY) ## Check style, types and layers
 	$(VENV)/bin/lint-imports --no-logo --no-cache
 
 test: $(READY) ## Run the whole suite; narrow it with ARGS="-k reactor"
-	$(PYTHON) -m pytest -n auto $(ARGS)
+	$(PYTHON) -m pytest -n auto --dist worksteal $(ARGS)
 
 check: lint test ## Do what CI does
 

@@ -99,20 +99,13 @@ class PostgresPlace(Place):
         return self._url.rpartition("/")[2]
 
 
-async def make_place(kind: str, folder: Path, request: pytest.FixtureRequest, now: Now | None = None) -> Place:
-    """Return a new, empty database; the server is started only for those who ask for it."""
-    if kind == "memory":
-        return MemoryPlace(now)
-    if kind == "sqlite":
-        return SqlitePlace(folder / "tidemill.db")
-    server: PostgresServer = request.getfixturevalue("postgres")
-    return PostgresPlace(server, await server.fresh_database())
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A database that several stores can be opened on."""
-    return await make_place(request.param, tmp_path, request)
+    """A new, empty database that several stores can be opened on; only those who ask for a server start it."""
+    if request.param == "sqlite":
+        return SqlitePlace(tmp_path / "tidemill.db")
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return PostgresPlace(server, await server.fresh_database())
 
 
 @pytest.fixture
@@ -123,8 +116,13 @@ def clock() -> VirtualClock:
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Store]:
-    """An open store on an empty database."""
-    store = (await make_place(request.param, tmp_path, request, clock.now)).store(clock.now)
+    """An open store with nothing in it."""
+    store: Store = MemoryStore(clock.now)
+    if request.param == "sqlite":
+        store = SqliteStore(str(tmp_path / "tidemill.db"), clock.now)
+    elif request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        store = PostgresStore(await server.fresh_store(), now=clock.now)
     await store.open()
     yield store
     await store.close()

@@ -24,6 +24,8 @@ STILLBORN = 0.25  # how likely it is the latter: then the kill may meet a progra
 PATIENCE = 30.0  # seconds for the first acknowledgement
 MOMENT = 0.001  # seconds between two looks
 KILLED = b"%d\n" % -signal.SIGKILL
+MANY_KILLS = 3
+MANY_ACKS = 120  # accepted ones; whoever was killed before there are as many has shown nothing
 
 
 class Lives(msgspec.Struct):
@@ -107,7 +109,8 @@ def kill_again_and_again(
     ends = time.monotonic() + seconds
     with mother(acks, effects) as program:
         with trouble or nullcontext():
-            while time.monotonic() < ends:
+            while time.monotonic() < ends or not _shows_something(acks, len(kills)):
+                assert time.monotonic() < ends + PATIENCE, f"{len(kills)} kills, and hardly anything was acknowledged"
                 life = _life(len(kills), store, durability, chance, is_hard=trouble is not None)
                 size = acks.stat().st_size
                 program.give_birth(life)
@@ -118,6 +121,19 @@ def kill_again_and_again(
         program.give_birth(msgspec.structs.replace(life, number=len(kills), is_last=True, is_hard=False))
         assert program.await_end() == b"0\n", f"seed {seed}: the last life did not end in good order"
     return Lives(_lines(acks, Ack), _lines(effects, Effect), kills, seed)
+
+
+def seed() -> int:
+    """Return what decides the moments: given by TIDEMILL_KILL_SEED, by chance in a soak, and otherwise the same."""
+    if given := int(os.environ.get("TIDEMILL_KILL_SEED", "0")):
+        return given
+    return random.SystemRandom().randrange(1, 2**32) if "TIDEMILL_SOAK_SECONDS" in os.environ else 1
+
+
+def _shows_something(acks: Path, kills: int) -> bool:
+    """Return whether there were enough kills and events; how many a second brings is the machine's affair."""
+    said = acks.read_bytes()
+    return kills >= MANY_KILLS and said.count(b"\n") - said.count(b'"rejected"') >= MANY_ACKS
 
 
 def _life(number: int, store: str, durability: Durability, chance: random.Random, *, is_hard: bool) -> Life:

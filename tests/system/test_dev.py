@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import shutil
 import signal
 import statistics
@@ -13,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.dev_session import FLOW, DevSession
+from tests.system.dev_session import FLOW, DevSession, start_of_python
 from tests.system.terminals import CTRL_C, Terminal
 from tests.system.test_hostile_packages import alive_with
 
 PLAIN = 'import tidemill as tm\n\nflow = tm.Workflow("flow")\n\n\n@flow.task\ndef one() -> int:\n    return {value}\n'
 TIME = re.compile(r"^\d\d:\d\d:\d\d  ")
 SAVES = 10
+MOMENT = 0.005  # seconds between two looks
 
 
 @pytest.fixture
@@ -35,14 +37,7 @@ def until(holds: Callable[[], bool], patience: float = 40.0) -> None:
     deadline = time.monotonic() + patience
     while not holds():
         assert time.monotonic() < deadline
-        os.sched_yield()
-
-
-def start_of_python() -> float:
-    """Return how long a process takes that does nothing but import Tidemill, on this machine, now."""
-    began = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import tidemill"], check=True)
-    return time.monotonic() - began
+        select.select([], [], [], MOMENT)
 
 
 def test_a_save_is_live_within_half_a_second(folder: Path, tmp_path: Path) -> None:
@@ -93,7 +88,7 @@ def test_what_a_package_does_at_import_is_told_as_its_own(folder: Path, tmp_path
     (folder / "hangs.py").write_text("import tidemill\nwhile True:\n    pass\n")
     (folder / "prints.py").write_text("import tidemill\nwhile True:\n    print('again')\n")
     (folder / "sound.py").write_text(PLAIN.format(value=1))
-    with DevSession(folder, tmp_path / "scratch") as dev:
+    with DevSession(folder, tmp_path / "scratch", is_hasty=True) as dev:
         dev.wait_for("sound", "loaded")
         for wanted in (
             ["exits.py:3: importing 'exits' failed: it ended the program, with SystemExit(3)"],
@@ -182,7 +177,7 @@ def test_many_runs_at_once_are_counted(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_and_a_firing_that_fail_are_told_with_their_place(folder: Path, tmp_path: Path) -> None:
-    """P-10: what fails while it runs says where, once, and is counted if it repeats itself."""
+    """P-10: what fails while it runs says where, once a round, and is counted if it repeats itself."""
     (folder / "trouble.py").write_text(
         "import tidemill as tm\n\n"
         'flow = tm.Workflow("flow", schedule=tm.Every("1s", catchup="none"))\n\n\n'
@@ -191,12 +186,13 @@ def test_a_run_and_a_firing_that_fail_are_told_with_their_place(folder: Path, tm
         'numbers = tm.Reactor("numbers", [number])\ngraph = tm.Graph("graph", reactor=numbers)\n\n\n'
         "@graph.node\ndef worse(number: int) -> int:\n    return number // 0\n"
     )
-    with DevSession(folder, tmp_path / "scratch") as dev:
+    with DevSession(folder, tmp_path / "scratch", is_hasty=True) as dev:
         dev.wait_for("numbers  firing failed: node 'worse' failed: ZeroDivisionError", "(trouble.py:22)")
         dev.wait_for("flow  run ", "failed after")
         dev.wait_for("trouble.py:8: bad: ZeroDivisionError")
         dev.wait_for("numbers", "of them failed", patience=20)
-        assert sum("firing failed" in line for line in dev.lines) <= 2
+        rounds = sum("of them failed" in line for line in dev.lines)
+        assert sum("firing failed" in line for line in dev.lines) <= rounds + 1
 
 
 def test_ctrl_c_on_a_terminal_ends_it_and_leaves_nothing(
@@ -229,15 +225,19 @@ def test_what_cannot_be_run_is_refused_in_a_line(tmp_path: Path) -> None:
     assert not (tmp_path / ".tidemill").exists()
 
 
+def fired(line: str) -> int:
+    """Return how many firings of the market were counted out; in the first round it may just have been loaded."""
+    return int(re.sub(r"\D", "", line.partition("market  ")[2].partition(" firings")[0]))
+
+
 def test_the_examples_live_by_themselves(tmp_path: Path) -> None:
     """`make demo`: without anybody doing anything, reactors fire. An incident may fail: its example throws dice."""
     examples = Path(__file__).parents[2] / "examples"
     store = f"sqlite:///{tmp_path / 'demo.db'}"
-    with DevSession(examples, tmp_path / "scratch", "--store", store) as dev:
+    with DevSession(examples, tmp_path / "scratch", "--store", store, is_hasty=True) as dev:
         for name in ("market_maker", "nightly_report", "uptime"):
             assert "loaded" in dev.wait_for(name)[1]
-        _, line = dev.wait_for("market  ", "firings in 10 s")
-        assert int(re.sub(r"\D", "", line.partition("market  ")[2].partition(" firings")[0])) > 100
+        assert any(fired(dev.wait_for("market  ", "firings in 2 s")[1]) > 20 for _ in range(5))
         assert dev.end() == 130
     assert not [line for line in dev.lines if "failed" in line and "  incident  run " not in line]
     assert not (examples / ".tidemill").exists()

@@ -1,7 +1,7 @@
 """kill -9 at random moments, again and again, on real databases: what each durability promises is kept.
 
 A short form runs with every test run; `TIDEMILL_SOAK_SECONDS` makes it as long as wanted. A failure names its seed,
-which decides the moments of the kills; `TIDEMILL_KILL_SEED` sets it.
+which decides the moments of the kills; `TIDEMILL_KILL_SEED` sets it, and a soak takes another one each time.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ import pytest
 
 from tests.postgres import PostgresServer
 from tests.system.killed_program import NUMBERS, PUSHERS, Ack, Effect
-from tests.system.killing import Durability, Lives, kill_again_and_again, let_pass
+from tests.system.killing import Durability, Lives, kill_again_and_again, let_pass, seed
 
 SECONDS = float(os.environ.get("TIDEMILL_SOAK_SECONDS", "2"))
-SEED = int(os.environ.get("TIDEMILL_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
+SEED = seed()
 
 LOSS = {"boundary": 0.0, "fire": 0.5, "interval": 1.0}
 """Seconds between the acknowledgement of an event and a kill, beyond which the event must have outlived it."""

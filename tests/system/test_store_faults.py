@@ -32,8 +32,9 @@ SLACK = 3.0  # seconds for a write on its way, and for a busy machine
 RECOVERED = 5.0  # seconds from the repair until the node is well again
 OUTAGE = 3.0  # seconds after which a push that still waits may go on waiting
 GRACE = 1.0  # seconds, the setting unload_timeout of these nodes
+HASTE = 0.3  # the same, of those whose end is watched
 GRACES = {"interval": 1, "fire": 1, "boundary": 5}
-"""How many of them the end of a node takes at most whose database is silent: one for the last checkpoint, under
+"""How many graces the end of a node takes at most whose database is silent: one for the last checkpoint, under
 "boundary" also one for each of three accumulators whose events wait for a commit, and for the batch a second one."""
 PATIENCE = 20.0  # seconds until a test gives up
 MOMENT = 0.002  # seconds between two looks, and between two events
@@ -67,13 +68,14 @@ def c(events: list[int]) -> list[int]:
 class Load:
     """A node under a steady load that notes what it was told and what fired; a reopened one fires on."""
 
-    def __init__(self, store: str, durability: Durability) -> None:
+    def __init__(self, store: str, durability: Durability, grace: float = GRACE) -> None:
         self.acknowledged: list[tuple[str, int]] = []
         self.refused: dict[tuple[str, int], str | None] = {}
         self.fired: list[tuple[str, int]] = []
         self.unknown: str | None = None
         self.reactor = tm.Reactor("r", [a, b, c], strategy="sequential", durability=durability)
         self._store = store
+        self._grace = grace
         self._graph = tm.Graph("g", reactor=self.reactor)
         self._graph.node(self._effect())
         self._number = 0
@@ -90,7 +92,7 @@ class Load:
 
     def node(self) -> tm.Node:
         """Return a node with the reactor, not opened yet."""
-        return tm.Node(store=self._store, load=[self.reactor, self._graph], settings={"unload_timeout": GRACE})
+        return tm.Node(store=self._store, load=[self.reactor, self._graph], settings={"unload_timeout": self._grace})
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[tm.Node]:
@@ -329,7 +331,7 @@ async def test_a_node_ends_in_time_while_its_store_is_away(
     place: Place, fault: str, durability: Durability, caplog: pytest.LogCaptureFixture
 ) -> None:
     """G-24, G-29: it says that the last checkpoint failed; what "boundary" acknowledged is there next time."""
-    load = Load(place.store, durability)
+    load = Load(place.store, durability, HASTE)
     async with nothing_left(), AsyncExitStack() as stack:
         node = await stack.enter_async_context(load.running())
         await load.more()
@@ -340,7 +342,7 @@ async def test_a_node_ends_in_time_while_its_store_is_away(
         await node.__aexit__(None, None, None)
         ended = time.monotonic() - ending
     print(f"{fault}, {durability}: ended within {ended * 1000:.0f} ms")
-    assert ended <= GRACES[durability] * GRACE + SLACK
+    assert ended <= GRACES[durability] * HASTE + SLACK
     assert events.LAST_CHECKPOINT_FAILED in {record.message for record in caplog.records}
     if durability == "boundary":
         async with load.node() as node:
@@ -356,7 +358,7 @@ async def test_a_node_ends_although_nobody_can_tell_what_became_of_a_commit(
     """G-24, G-29: the server dies with a COMMIT on its way, and does not come back before the node ends."""
     store = await stoppable.fresh_database()
     async with proxy_to(stoppable.port) as (proxy, port), nothing_left(), AsyncExitStack() as stack:
-        load = Load(store.replace(f":{stoppable.port}/", f":{port}/"), durability)
+        load = Load(store.replace(f":{stoppable.port}/", f":{port}/"), durability, HASTE)
         node = await stack.enter_async_context(load.running())
         await load.more()
         proxy.at_commit = "swallow"
@@ -369,4 +371,4 @@ async def test_a_node_ends_although_nobody_can_tell_what_became_of_a_commit(
         ended = time.monotonic() - ending
     assert load.unknown in (None, "the node ended before it was known whether this event was stored")
     print(f"ambiguous commit, {durability}: ended within {1000 * ended:.0f} ms")
-    assert ended <= GRACES[durability] * GRACE + SLACK
+    assert ended <= GRACES[durability] * HASTE + SLACK

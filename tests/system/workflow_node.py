@@ -31,8 +31,8 @@ class Recipe(msgspec.Struct, frozen=True):
     executor: str = "in_process"
     concurrency: int = 8
     settings: dict[str, Any] = {}
-    usurps: bool = False
-    """Whether it takes the office from whoever has it, as if that one were dead."""
+    usurps: int | None = None
+    """Whether it takes the office from whoever has it, as if that one were dead; the seed of when."""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -56,10 +56,10 @@ class Teller(logging.Handler):
             say(record.msg, epoch=vars(record)["epoch"])
 
 
-def usurp(node: tm.Node) -> None:
+def usurp(node: tm.Node, seed: int) -> None:
     """Let a node believe, whenever it campaigns, that whoever is in office is dead."""
     service = node._workflows
-    chance = random.Random()
+    chance = random.Random(seed)
 
     async def whoever_it_is() -> list[str]:
         await asyncio.sleep(chance.uniform(SHORT, LONG))
@@ -79,8 +79,8 @@ async def serve(recipe: Recipe) -> None:
         concurrency=recipe.concurrency,
         settings=recipe.settings,
     )
-    if recipe.usurps:
-        usurp(node)
+    if recipe.usurps is not None:
+        usurp(node, recipe.usurps)
     asks = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(asks), sys.stdin)
