@@ -152,6 +152,26 @@ async def test_the_highest_priority_goes_first(store: str | None) -> None:
     assert said == ["highest", "high", "middle", "low"]
 
 
+async def test_the_highest_priority_has_the_first_place_of_a_pool(store: str | None) -> None:
+    """The same: also if there is a place to run at for each of them, and they become ready together."""
+    flow, said = tm.Workflow("ranks"), list[int]()
+
+    def add(priority: int) -> None:
+        async def task() -> None:
+            said.append(priority)
+
+        task.__name__ = f"task{priority}"
+        flow.task(priority=priority, pool="narrow")(task)
+
+    for priority in (0, 2, 5, 1, 4, 3):
+        add(priority)
+    async with tm.testing.node(store, load=[flow], pools={"narrow": 1}) as node:
+        run = await node.start("ranks")
+        await node.settle()
+        assert (await run.state()).ok
+    assert said == [5, 4, 3, 2, 1, 0]
+
+
 async def test_priority_counts_across_runs(store: str | None) -> None:
     """workflows.md, "Tasks": an urgent task of a younger run passes those of older ones."""
     gate = Gate()

@@ -111,6 +111,7 @@ class Allotment:
         """Give places to what became ready in a draft: at once, if there is one for each; else it waits its turn."""
         rows = self._runnable(active, draft.scheduled)
         if rows and not active.grants and self.places.take(rows):
+            rows.sort(key=lambda row: -row.priority)  # all have a place, but their pool may not have room for all
             active.grants = [(row.task, row.index) for row in rows]
             return
         for row in rows:
