@@ -1,9 +1,13 @@
-"""Letting values in: an instance of the declared class passes untouched, all else is converted or refused."""
+"""Letting values in: an instance of the declared class passes untouched, all else is converted or refused.
+
+What can be converted is plain data, and values of the declared class itself, as another package has it.
+"""
 
 from typing import Annotated, Any, get_origin, is_typeddict
 
 import msgspec
 
+from tidemill.annotations.namesakes import Rebuilder
 from tidemill.annotations.variants import label, members, variants
 
 
@@ -14,7 +18,7 @@ class MisfitError(ValueError):
 class Admission:
     """The border for values of one annotation."""
 
-    __slots__ = ("_convertible", "_whole", "annotation", "classes", "expected")
+    __slots__ = ("_convertible", "_rebuilder", "_whole", "annotation", "classes", "expected")
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
@@ -24,6 +28,7 @@ class Admission:
         self._whole = tuple(part for part in parts if _says_all(part))
         self.expected = self._whole[0] if found is not None and self._whole == (annotation,) else None
         self._convertible = _is_convertible(annotation)
+        self._rebuilder: Rebuilder | None = None
 
     def admit(self, value: Any) -> Any:
         """Return the value, converted if need be, or raise MisfitError."""
@@ -32,11 +37,25 @@ class Admission:
         if not self._convertible:
             if isinstance(value, self.classes):
                 return value
-            raise MisfitError(f"expected {label(self.annotation)}, got {type(value).__name__}")
+            return self._rebuilt(value, MisfitError(f"expected {label(self.annotation)}, got {type(value).__name__}"))
         try:
             return msgspec.convert(value, self.annotation, strict=True)
         except Exception as error:  # author code: a class may refuse a value in its own way
-            raise MisfitError(f"expected {label(self.annotation)}: {error}") from error
+            misfit = MisfitError(f"expected {label(self.annotation)}: {error}")
+            misfit.__cause__ = error
+            return self._rebuilt(value, misfit)
+
+    def _rebuilt(self, value: Any, misfit: MisfitError) -> Any:
+        """Return a value of what is declared, as another package has it, as one of this; else raise the error."""
+        if self._rebuilder is None:
+            self._rebuilder = Rebuilder(self.annotation)
+        try:
+            rebuilt = self._rebuilder(value)
+            if rebuilt is not value:
+                return msgspec.convert(rebuilt, self.annotation, strict=True) if self._convertible else rebuilt
+        except Exception:  # author code: as above
+            raise misfit from misfit.__cause__
+        raise misfit
 
     def decode(self, data: bytes, form: str = "json") -> Any:
         """Decode bytes into what was declared, or raise MisfitError."""

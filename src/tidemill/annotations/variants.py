@@ -6,6 +6,7 @@ A union is a set of variants. Each variant has one class, by which the compiled 
 
 import types
 from collections.abc import Iterable
+from enum import Enum
 from functools import reduce
 from operator import or_
 from typing import (
@@ -136,19 +137,81 @@ def _is_kind_of(given: type, wanted: type) -> bool:
     return issubclass(given, wanted) or (wanted is float and given is int)
 
 
+def full_name(cls: type) -> str:
+    """Return the qualified name of a class, with its module as the author writes that."""
+    return f"{plain_name(cls.__module__)}.{cls.__qualname__}"
+
+
 def same_shape(one: type, other: type) -> bool:
-    """Return whether two classes are the same declaration, loaded twice: equal name and equal fields."""
-    if one.__qualname__ != other.__qualname__ or plain_name(one.__module__) != plain_name(other.__module__):
-        return False
-    return _fields(one) == _fields(other)
+    """Return whether two classes are the same declaration, loaded twice: equal name, equal fields, and so on within."""
+    return full_name(one) == full_name(other) and difference(one, other) is None
 
 
-def _fields(cls: type) -> list[tuple[str, str]]:
+def difference(here: type, there: type, met: set[tuple[type, type]] | None = None) -> str | None:
+    """Return the first thing that two classes of one name differ in, None if they are the same declaration.
+
+    Each pair of classes that this depends on is added to `met`.
+    """
+    met = set() if met is None else met
+    if here is there or (here, there) in met:
+        return None
+    met.add((here, there))
+    if issubclass(here, Enum) and issubclass(there, Enum):
+        return None if _members(here) == _members(there) else "the members are others"
+    ours, theirs = _fields(here), _fields(there)
+    for name in dict.fromkeys([*theirs, *ours]):
+        if name not in ours or name not in theirs:
+            return f"field '{name}' is only {'there' if name in theirs else 'here'}"
+        if (told := _apart(ours[name], theirs[name], met)) is not None:
+            return f"field '{name}' {told}"
+    return None if list(ours) == list(theirs) else "the fields have another order"
+
+
+def _members(cls: type[Enum]) -> list[tuple[str, Any]]:
+    return [(one.name, one.value) for one in cls]
+
+
+def _fields(cls: type) -> dict[str, Any]:
     try:
-        hints = get_type_hints(cls)
+        return get_type_hints(cls)
     except Exception:  # author code: annotations may hold any expression
-        hints = dict(getattr(cls, "__annotations__", {}))
-    return [(name, label(note)) for name, note in hints.items()]
+        return dict(getattr(cls, "__annotations__", {}))
+
+
+def _apart(here: Any, there: Any, met: set[tuple[type, type]]) -> str | None:
+    """Return in what two annotations differ, None if in no more than classes that were loaded twice."""
+    here, there = (_spelled_out(one) for one in (here, there))
+    if here == there:
+        return None
+    if is_class(here) and is_class(there) and full_name(here) == full_name(there):
+        told = difference(here, there, met)
+        return None if told is None else f"is a {label(here)}, in which {told}"
+    (kind, ours), (other, theirs) = _parts(here), _parts(there)
+    if ours and kind == other and len(ours) == len(theirs):
+        return next((told for pair in zip(ours, theirs, strict=True) if (told := _apart(*pair, met))), None)
+    names = [full_name(one) if is_class(one) else plain_text(str(one)) for one in (there, here)]
+    if names[0] == names[1]:  # a type variable, say, or what could not be resolved
+        return None
+    return f"is {names[0]} there and {names[1]} here".replace("builtins.", "").replace("typing.", "")
+
+
+def is_class(annotation: Any) -> bool:
+    """Return whether an annotation is a class and no more: `list`, and not `list[int]`."""
+    return isinstance(annotation, type) and get_origin(annotation) is None
+
+
+def _spelled_out(annotation: Any) -> Any:
+    """Return what another name for a type stands for."""
+    while isinstance(annotation, NewType):
+        annotation = annotation.__supertype__
+    found = members(annotation)
+    return found[0] if len(found) == 1 else annotation
+
+
+def _parts(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return what an annotation is made of: a union of its members, a generic of its arguments."""
+    found = members(annotation)
+    return (Union, found) if len(found) > 1 else (get_origin(found[0]), get_args(found[0]))
 
 
 def clashes(found: Iterable[Variant]) -> list[tuple[Variant, Variant]]:

@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tidemill.graphs.emission import Draft, write
+from tidemill.graphs.inputs import Entry
 from tidemill.graphs.result import SKIPPED, GraphResult, NodeError
 from tidemill.graphs.shape import Shape
 from tidemill.graphs.wired import Wiring
@@ -71,6 +72,8 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     feeds: tuple[tuple[int, str], ...]
     is_async: bool
     needs_context: bool
+    converts: bool
+    """Whether some input is of another package's class until the graph has it."""
 
     @property
     def name(self) -> str:
@@ -93,6 +96,11 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def missing(self, inputs: list[Any]) -> list[str]:
         """Return the names of required inputs that are not there."""
         return [self.wiring.inputs[index].name for index in self.needs if inputs[index] is None]
+
+    def own(self, consumed: list[Entry]) -> list[Entry]:
+        """Return boundaries as the graph's own."""
+        inputs = self.wiring.inputs
+        return [(index, value if (own := inputs[index].own) is None else own(value)) for index, value in consumed]
 
     def failed(self, error: BaseException, routine: Routine | None = None) -> GraphResult:
         """Read a call that raised: which node it was, and what had run before."""
@@ -128,4 +136,5 @@ def compile_graph(wiring: Wiring) -> Compiled:
         feeds=tuple((shape.kept.index(name), window) for name, window in fed),
         is_async=wiring.is_async,
         needs_context=wiring.needs_context,
+        converts=any(one.own is not None for one in wiring.inputs),
     )

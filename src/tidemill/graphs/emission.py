@@ -12,7 +12,7 @@ from tidemill.graphs.ordering import ancestors, has_parallel_waits, in_order, sh
 from tidemill.graphs.result import SKIPPED
 from tidemill.graphs.routes import AnyLive, Guard, Routes, RouteTest, Test
 from tidemill.graphs.shape import Shape, free_ending
-from tidemill.graphs.wired import Edge, Origin, WiredNode, Wiring
+from tidemill.graphs.wired import Edge, Input, Origin, WiredNode, Wiring
 from tidemill.kernel.concurrency import Strands, in_thread
 
 DEEPEST = 20
@@ -135,8 +135,13 @@ class Page:
         used = self.used_inputs()
         for index, one in enumerate(self.wiring.inputs):
             if one.name in used:
-                self.line(f"{one.name} = {self.inputs}[{index}]")
+                self.read(one, f"{self.inputs}[{index}]")
         self.tell_input_variants()
+
+    def read(self, one: Input, given: str) -> None:
+        """Write where an input comes from, and how it becomes the graph's own if it is another package's."""
+        value = given if one.own is None else f"{self.refer(f'own_{one.name}', one.own)}({given})"
+        self.line(f"{one.name} = {value}")
 
     def close(self) -> None:
         """Write the return."""

@@ -1,6 +1,6 @@
 """A wired graph as frozen values: nodes, the edges between them, inputs."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
@@ -57,6 +57,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     annotation: Any
     required: bool
     window: bool = False
+    own: Callable[[Any], Any] | None = None
+    """Makes a value that the reactor's package has its own class for one of the graph's class; None if that is one."""
 
 
 class Wiring(msgspec.Struct, frozen=True, kw_only=True):

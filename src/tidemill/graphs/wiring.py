@@ -5,7 +5,7 @@ edge only the variants travel that the parameter's annotation admits. All proble
 raised, so that an author mends a graph once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from tidemill.annotations.context import Context
+from tidemill.annotations.namesakes import input_rebuilder, own_annotation, unlike, unmakeable
 from tidemill.annotations.signatures import MISSING, Parameter, Signature
 from tidemill.annotations.variants import (
     NoneType,
@@ -22,6 +23,7 @@ from tidemill.annotations.variants import (
     accepts_none,
     admits,
     clashes,
+    full_name,
     label,
     members,
     variants,
@@ -50,6 +52,7 @@ class _Loom(msgspec.Struct):
     results: dict[str, tuple[Variant, ...] | None] = msgspec.field(default_factory=dict)
     accumulators: Mapping[str, Accumulator] = msgspec.field(default_factory=dict)
     open_inputs: dict[str, Any] = msgspec.field(default_factory=dict)
+    emitted: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def weave(self) -> Wiring:
         if self.reactor is not None:
@@ -57,6 +60,7 @@ class _Loom(msgspec.Struct):
             self.problems.extend(problem for one in self.reactor.accumulators for problem in one.signature.problems)
         self._read_signatures()
         self._gather_open_inputs()
+        self._own_what_is_emitted()
         wired = [self._wire_node(node) for node in self._distinct_nodes()]
         self._check_routes(wired)
         self._check_feeds(wired)
@@ -143,11 +147,35 @@ class _Loom(msgspec.Struct):
         return _edge_from(Origin.NODE, parameter, admitted)
 
     def _accumulator_edge(self, node: Node, parameter: Parameter, accumulator: Accumulator) -> Edge:
-        found = variants(accumulator.boundary_type)
+        found = variants(self.emitted[accumulator.name])
         admitted = self._admitted(node, parameter, found, f"accumulator '{accumulator.name}' emits")
         if admitted is not None:
             self._check_distinct(node, found or (), f"accumulator '{accumulator.name}' emits")
+        if admitted is None or admitted:  # else it is said already
+            self._check_own(node, parameter, accumulator)
         return _edge_from(Origin.INPUT, parameter, admitted)
+
+    def _check_own(self, node: Node, parameter: Parameter, accumulator: Accumulator) -> None:
+        """Refuse a class of which the reactor's package has its own, if the two differ or none can become the other."""
+        given = accumulator.boundary_type
+        told = [
+            *unlike(parameter.annotation, [given], strictly=True),
+            *(
+                f"no {full_name(cls)} of this package can be made from one of another; derive it from tm.Boundary, or "
+                "let both packages get it from a library"
+                for cls in unmakeable(parameter.annotation, given)
+            ),
+        ]
+        for why in told:
+            message = f"parameter '{parameter.name}' of node '{node.name}' takes {label(parameter.annotation)}: {why}"
+            self._complain(node, message, parameter.name)
+
+    def _own_what_is_emitted(self) -> None:
+        """Say what accumulators emit in the graph's own classes, where those of the reactor's package are the same."""
+        taken = [one for signature in self.signatures.values() for one in signature.parameters]
+        for name, accumulator in self.accumulators.items():
+            wanted = [one.annotation for one in taken if one.name == name]
+            self.emitted[name] = own_annotation(accumulator.boundary_type, wanted)
 
     def _gather_open_inputs(self) -> None:
         """Without a reactor, an input is whatever the nodes that name it take, and routes between them."""
@@ -182,10 +210,12 @@ class _Loom(msgspec.Struct):
         admitted = [one for one in given if admits(parameter.annotation, one, loosely=False)]
         admitted = admitted or [one for one in given if admits(parameter.annotation, one)]
         if not _can_arrive(parameter.annotation, given, admitted):
+            why = unlike(parameter.annotation, [one.annotation for one in given])
             self._complain(
                 node,
                 f"parameter '{parameter.name}' of node '{node.name}' takes {label(parameter.annotation)}, which can "
-                f"never arrive: {giver} {' | '.join(dict.fromkeys(one.label for one in given))}",
+                f"never arrive: {giver} {' | '.join(dict.fromkeys(one.label for one in given))}"
+                f"{''.join(f'; {told}' for told in why)}",
                 parameter.name,
             )
         if len(admitted) == len(given):
@@ -262,9 +292,10 @@ class _Loom(msgspec.Struct):
             return tuple(
                 Input(
                     name=one.name,
-                    annotation=one.boundary_type,
+                    annotation=self.emitted[one.name],
                     required=one.name in required and not one.is_window,
                     window=one.is_window,
+                    own=self._own(one),
                 )
                 for one in self.reactor.accumulators
             )
@@ -272,6 +303,10 @@ class _Loom(msgspec.Struct):
             Input(name=name, annotation=annotation, required=name in required)
             for name, annotation in self.open_inputs.items()
         )
+
+    def _own(self, accumulator: Accumulator) -> Callable[[Any], Any] | None:
+        own, given = self.emitted[accumulator.name], accumulator.boundary_type
+        return None if own == given else input_rebuilder(own)
 
 
 def _can_arrive(annotation: Any, given: Sequence[Variant], admitted: Sequence[Variant]) -> bool:

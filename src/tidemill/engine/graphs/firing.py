@@ -75,7 +75,8 @@ class Caller:
     def _arguments(self, graph: Compiled, due: Due) -> tuple[Any, ...]:
         if not graph.needs_context:
             return (due.taken.snapshot,)
-        consumed = [(self._names[index], boundary) for index, boundary in due.taken.consumed]
+        taken = graph.own(due.taken.consumed) if graph.converts else due.taken.consumed
+        consumed = [(self._names[index], boundary) for index, boundary in taken]
         facts = {"reactor": self._reactor, "graph": graph.name, "firing": self._firing_id(due.series, due.number)}
         log = logging.LoggerAdapter(logger, facts)
         context = FiringContext(graph.name, lambda: self._firing_id(due.series, due.number), consumed, log)

@@ -165,7 +165,8 @@ class _PushPage(Page):
         self.tally = self.refer("tally", source.tally)
         self.event, self.credit, self.error = self.name("event"), self.name("credit"), self.name("error")
         self.sequence, self.started = self.name("sequence"), self.name("started")
-        self.boundary = wiring.inputs[index].name
+        given = wiring.inputs[index]
+        self.boundary = given.name if given.own is None else self.name(f"given_{given.name}")
 
     def open(self) -> None:
         """Write everything before the nodes: take the event in, write the cache slot, read the other inputs."""
@@ -175,8 +176,9 @@ class _PushPage(Page):
         self.margin = self.depth = 2
         used = self.used_inputs()
         for index, one in enumerate(self.wiring.inputs):
-            if one.name in used and index != self.index:
-                self.line(f"{one.name} = {self.cache}[{index}]")
+            given = self.boundary if index == self.index else f"{self.cache}[{index}]"
+            if one.name in used and one.name != given:
+                self.read(one, given)
         self.tell_input_variants()
 
     def _take_in(self) -> None:
