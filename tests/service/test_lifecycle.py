@@ -144,7 +144,7 @@ async def test_an_unknown_package_is_an_error() -> None:
 async def test_what_cannot_be_loaded_is_an_error() -> None:
     """G-4."""
     async with tm.testing.node() as node:
-        with pytest.raises(tm.RequestError, match="cannot load 42"):
+        with pytest.raises(tm.RequestError, match="cannot load 42: pass the path of a package"):
             await node.load(42)
 
 

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.service.sites import BROKEN, MARKET, Bench, Parcel, bench, states, version
-from tidemill.kernel.errors import OperationError, RequestError, StoreError
+from tests.service.sites import BROKEN, MARKET, Bench, Parcel, bench, key, states, version
+from tidemill.kernel.errors import DefinitionError, OperationError, Problem, RequestError, StoreError
+from tidemill.packages.probe import ProbeError
 from tidemill.packages.reconciler import PLACES
 from tidemill.packages.status import PackageStatus
 from tidemill.telemetry import events
@@ -129,18 +130,96 @@ async def test_what_waits_for_a_place_is_prepared_as_it_is_wanted_then() -> None
 # -- failures
 
 
-async def test_what_is_wrong_in_itself_is_told_and_not_tried_again() -> None:
-    """P-10, P-12: with file and line, and the last good version stays."""
+async def test_what_is_wrong_in_itself_is_told_and_the_last_good_version_stays() -> None:
+    """P-10: with file and line, however often it is tried."""
     async with bench({"a": version(1)}) as it:
         await it.want("a", version(2, unfit=BROKEN))
-        status = it.status("a")
-        assert (status.state, status.version, status.wanted) == ("failed", "1.0.0", "2.0.0")
-        assert status.problems == BROKEN.problems
-        assert "market.py:3" in status.reason
-        assert status.again_at is None
-        await it.advance(86_400)
+        for _ in range(2):
+            status = it.status("a")
+            assert (status.state, status.version, status.wanted) == ("failed", "1.0.0", "2.0.0")
+            assert status.problems == BROKEN.problems
+            assert "market.py:3" in status.reason
+            await it.advance(86_400)
         assert it.site.versions() == {"a": "1"}
-        assert it.site.count("prepare", "a") == 2
+
+
+async def times_of_tries(bench: Bench, count: int) -> list[float]:
+    """Return when a package was tried, as its status announced it."""
+    tries = [bench.clock.monotonic()]
+    for number in range(1, count):
+        status = bench.status("a")
+        assert (status.failures, status.again_at is None) == (number, False)
+        assert status.again_at is not None
+        before = bench.site.count("prepare", "a")
+        await bench.advance((status.again_at - bench.clock.now()) / timedelta(seconds=1) - 0.001)
+        assert bench.site.count("prepare", "a") == before
+        await bench.advance(0.001)
+        assert bench.site.count("prepare", "a") == before + 1
+        tries.append(round(bench.clock.monotonic(), 6))
+    return tries
+
+
+async def test_what_is_wrong_in_itself_is_tried_again_slowly() -> None:
+    """P-12: 30 seconds, and up to ten minutes: who knows what else has changed. A change of it counts at once."""
+    async with bench({"a": version(1, unfit=BROKEN), "b": version(1)}) as it:
+        assert await times_of_tries(it, 8) == [0, 30, 90, 210, 450, 930, 1530, 2130]
+        await it.want("a", version(2, unfit=BROKEN))
+        assert (it.status("a").failures, it.site.count("prepare", "a")) == (1, 9)
+        assert it.status("a").again_at == it.clock.now() + timedelta(seconds=30)
+        await it.want("a", version(3))
+        assert it.site.versions() == {"a": "3", "b": "1"}
+
+
+async def test_what_the_machine_may_be_to_blame_for_is_tried_again_soon() -> None:
+    """P-12: then ever more rarely, as each try may take ten seconds of a processor; a load ends it."""
+    killed = ProbeError([Problem(message="importing it was killed with SIGKILL")], may_pass=True)
+    async with bench({"a": version(1, unfit=killed)}) as it:
+        assert await times_of_tries(it, 13) == [0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 1623, 2223]
+        it.source.parcels[key("a")] = version(1)  # what was missing is there, and nobody says so
+        it.source.ring()
+        await it.calm_down()
+        await it.advance(600)
+        status = it.status("a")
+        assert (status.state, status.failures, status.again_at, status.reason) == ("loaded", 0, None, "")
+
+
+@pytest.mark.parametrize("may_pass", [False, True])
+async def test_one_error_is_logged_once_however_often_it_is_tried(
+    may_pass: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P-12: also if numbers and what was printed differ; another error, and another version, are told again."""
+    texts = iter(range(1000))
+
+    def error(what: str = "busy") -> ProbeError:
+        said = f"{what}: <object at 0x7f{next(texts):x}>; the last that it printed:\n    {next(texts)} o'clock"
+        return ProbeError([Problem(message=said)], may_pass=may_pass)
+
+    async with bench({"a": version(1, unfit=error())}) as it:
+        for _ in range(9):
+            it.source.parcels[key("a")] = version(1, unfit=error())
+            it.source.ring()
+            await it.advance(600)
+        assert it.status("a").failures >= 9
+        assert len(caplog.records) == 1
+        it.source.parcels[key("a")] = version(1, unfit=error("gone"))
+        it.source.ring()
+        await it.advance(600)
+        assert len(caplog.records) == 2
+        await it.want("a", version(2, unfit=error("gone")))
+        assert [one.getMessage() for one in caplog.records] == [events.PACKAGE_FAILED] * 3
+
+
+async def test_what_a_package_says_is_harmless_wherever_it_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """P-10: no control characters in the status and in the log, and no line that looks like another's."""
+    words = "no \x1b[2J\x07\nfake: a 1.0.0 is sound"
+    errors = [DefinitionError.of("package 'a'", words), RequestError(words, code="x"), OSError(words)]
+    for error in errors:
+        async with bench({"a": version(1, unfit=error)}) as it:
+            status = it.status("a")
+            assert status.reason.endswith("no ·[2J·\n    fake: a 1.0.0 is sound")
+            assert [one.message for one in status.problems] in ([], ["no ·[2J·\n    fake: a 1.0.0 is sound"])
+    assert all("\x1b" not in one.reason for one in caplog.records)  # type: ignore[attr-defined]
+    assert len(caplog.records) == len(errors)
 
 
 async def test_a_new_save_is_tried_at_once() -> None:
@@ -200,8 +279,8 @@ async def test_a_package_that_cannot_be_read_is_told_of() -> None:
     gone = RequestError("there is no file", code="no_file", status=404)
     async with bench({"a": Parcel(version="", digest="1", unreadable=BROKEN), "b": version(1, unreadable=gone)}) as it:
         assert it.status("a").state == it.status("b").state == "failed"
-        assert it.status("a").again_at is None
-        assert it.status("b").again_at is not None
+        assert it.status("a").again_at == it.clock.now() + timedelta(seconds=30)
+        assert it.status("b").again_at == it.clock.now() + timedelta(seconds=1)
 
 
 async def test_a_listener_that_fails_keeps_nothing_from_its_place(caplog: pytest.LogCaptureFixture) -> None:

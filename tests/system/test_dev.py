@@ -93,13 +93,31 @@ def test_what_a_package_does_at_import_is_told_as_its_own(folder: Path, tmp_path
         for wanted in (
             ["exits.py:3: importing 'exits' failed: it ended the program, with SystemExit(3)"],
             ["hangs.py:", "importing it", "was ended: do no work at import"],
-            ["prints.py:", "importing it", "was ended: do no work at import; the last that it printed:"],
+            ["prints.py:", "importing it printed more than 1,048,576 bytes", "; the last that it printed:"],
         ):
             seen = [line for line in dev.lines if all(text in line for text in wanted)]
             assert seen or dev.wait_for(*wanted)
         assert dev.end() == 130
     shown = sum(line.strip() == "again" for line in dev.lines)
     assert shown in (4, 5)  # the last few of them; where the process was ended, the very last may be half a line
+
+
+def test_what_the_machine_kept_from_loading_is_tried_again_and_told_once(folder: Path, tmp_path: Path) -> None:
+    """P-12, P-10: nobody has to save it again; control characters in what it says reach no terminal."""
+    tries, library = tmp_path / "tries", tmp_path / "library"
+    code = f"import os\nopen({str(tries)!r}, 'a').write('x')\nif not os.path.exists({str(library)!r}):\n"
+    code += "    raise OSError(f'\\x1b[2J {os.getpid()} is busy\\nfake: late  loaded')\n"
+    (folder / "late.py").write_text(code + PLAIN.format(value=1))
+    with DevSession(folder, tmp_path / "scratch") as dev:
+        dev.wait_for("late  cannot be loaded; tried again in 1.0s")
+        dev.wait_for("late.py:4: importing 'late' failed: OSError: ·[2J ")
+        assert re.fullmatch(r" {10,}fake: late  loaded", dev.wait_for("fake")[1])
+        until(lambda: tries.stat().st_size >= 3)
+        library.write_text("")
+        dev.wait_for("late  loaded in", "workflow flow")
+        assert dev.end() == 130
+    assert sum("cannot be loaded" in line for line in dev.lines) == 1
+    assert not any("\x1b" in line for line in dev.lines)
 
 
 def test_an_endless_loop_that_is_fixed_is_not_waited_for(folder: Path, tmp_path: Path) -> None:

@@ -155,21 +155,32 @@ async def test_processor_time_is_limited(tmp_path: Path) -> None:
 
 
 async def test_endless_printing_neither_blocks_nor_fills_memory(tmp_path: Path) -> None:
-    """P-7: the first 64 KiB and the very last are kept, the rest is counted."""
+    """P-7: it is ended and told; the first 64 KiB and the very last are kept, the rest is counted."""
     code = "import os\nos.write(1, b'first\\n')\nwhile True: os.write(1, b'x' * 65536)"
     folder_of(tmp_path, {"package.toml": MANIFEST, "shop.py": code.encode()})
     with pytest.raises(ProbeError) as raised:
-        await probe(tmp_path, read_manifest(MANIFEST), limits=SHORT, clock=SystemClock())
-    assert "took longer than 1.5 s" in str(raised.value)
+        await probe(tmp_path, read_manifest(MANIFEST), clock=SystemClock())
+    assert "shop.py:3: importing it printed more than 1,048,576 bytes: print little at import" in str(raised.value)
     assert raised.value.output.startswith("first\nxxx")
     assert 65_536 < len(raised.value.output) < 80_000
     left_out = int(raised.value.output.partition("[... ")[2].partition(" bytes")[0])
-    assert left_out > 1_000_000
+    assert left_out > 900_000
 
 
-async def test_a_sound_package_may_print_much(tmp_path: Path) -> None:
-    """P-7: more than a pipe holds, and it is not in the way."""
-    assert (await tried(tmp_path, f"{SOUND}print('x' * 5_000_000)\n")).workflows[0].name == "flow"
+async def test_printing_that_ignores_its_end_is_ended(tmp_path: Path) -> None:
+    """P-7: also if it catches what it is asked with."""
+    code = "import signal\nsignal.signal(signal.SIGABRT, signal.SIG_IGN)\nwhile True: print('x' * 999)"
+    said = await told(tmp_path, code, ProbeLimits(wall=600))
+    assert said.startswith("importing it printed more than 1,048,576 bytes")
+    assert len(said) < 3_000
+
+
+async def test_a_sound_package_may_print_much_but_not_without_end(tmp_path: Path) -> None:
+    """P-7: more than a pipe holds, and it is not in the way; a byte too many is too much, though it has answered."""
+    limits = ProbeLimits(printed=500_000)
+    assert (await tried(tmp_path, f"{SOUND}print('x' * 499_999)\n", limits)).workflows[0].name == "flow"
+    said = await told(tmp_path, f"{SOUND}import sys\nsys.stderr.write('x' * 500_001)\n", limits)
+    assert "importing it printed more than 500,000 bytes: print little at import, and log in tasks" in said
 
 
 async def test_what_is_printed_cannot_move_a_cursor(tmp_path: Path) -> None:
@@ -303,7 +314,7 @@ SAID = {
     "hangs": "took longer than",
     "exits": "ended the process, with exit code 0",
     "crashes": "crashed with SIGSEGV",
-    "prints": "took longer than",
+    "prints": "printed more than 1,048,576 bytes",
 }
 
 

@@ -18,6 +18,7 @@ from tidemill.kernel.errors import Location, Problem
 from tidemill.node import Node
 from tidemill.packages.sources.plain import VERSION
 from tidemill.packages.status import PackageStatus
+from tidemill.packages.words import gist, visible
 
 INDENT = " " * 10
 STYLES = {"loaded": "green", "failed": "bold red", "waiting": "yellow", "preparing": "cyan"}
@@ -45,9 +46,9 @@ class DevView:
         """Print a line with the time, what it is about, and more below it."""
         line = Text(f"{self._clock.now().astimezone():%H:%M:%S}  ", "dim")
         if subject:
-            line.append(f"{subject}  ", "bold")
-        line.append(text, style)
-        self._print(line, *(Text(f"{INDENT}{one}") for detail in details for one in detail.splitlines()))
+            line.append(f"{visible(subject)}  ", "bold")
+        line.append(visible(text), style)
+        self._print(line, *(Text(f"{INDENT}{visible(one)}") for detail in details for one in detail.splitlines()))
 
     def _print(self, *things: Text | Table) -> None:
         try:
@@ -108,9 +109,9 @@ class DevView:
         self.say(f"{done} in {took:,.0f} ms: {_contents(state)}", status.name, STYLES["loaded"])
 
     def _tell_failure(self, status: PackageStatus) -> None:
-        if status.failures > 1 and self._failures.get(status.name) == status.reason:
+        if status.failures > 1 and self._failures.get(status.name) == gist(status.reason):
             return  # it was tried again, and nothing is new
-        self._failures[status.name] = status.reason
+        self._failures[status.name] = gist(status.reason)
         problems = [self.problem(one, status.title) for one in status.problems] or [status.reason]
         self.say(f"{_failure(status)}{_meanwhile(status)}", status.name, STYLES["failed"], problems)
 
@@ -118,22 +119,24 @@ class DevView:
         return self._node.registry.package(self._node.tenant, name) or PackageState()
 
     def _table(self, statuses: Sequence[PackageStatus]) -> Table:
-        rows = [list(self._cells(one, self._state(one.name))) for one in statuses]
+        rows = [[Text(visible(text), style) for text, style in self._cells(one)] for one in statuses]
         names = ["package", "version", "reactors", "graphs", "workflows", "triggers", "state"]
         kept = [number for number in range(len(names)) if any(row[number] for row in rows)]
         columns = [Column(names[number]) for number in kept]
         cells = [[row[number] for number in kept] for row in rows]
         return tabulated(columns, cells, width(), spare=["triggers", "version", "graphs", "reactors", "workflows"])
 
-    def _cells(self, status: PackageStatus, state: PackageState) -> Iterator[Text]:
-        yield Text(status.name)
-        yield Text(_named(status.version or status.wanted))
-        yield Text(", ".join(state.reactors))
-        yield Text(", ".join([*state.graphs, *state.triggerless]))
-        yield Text(", ".join(map(self._with_next_slot, state.workflows)))
-        yield Text(", ".join(state.triggers))
+    def _cells(self, status: PackageStatus) -> Iterator[tuple[str, str]]:
+        """Yield the cells of a row, each with its style."""
+        state = self._state(status.name)
+        yield status.name, ""
+        yield _named(status.version or status.wanted), ""
+        yield ", ".join(state.reactors), ""
+        yield ", ".join([*state.graphs, *state.triggerless]), ""
+        yield ", ".join(map(self._with_next_slot, state.workflows)), ""
+        yield ", ".join(state.triggers), ""
         waiting = f" for {', '.join(status.waiting_for)}" if status.waiting_for else ""
-        yield Text(f"{status.state}{waiting}", STYLES.get(status.state, ""))
+        yield f"{status.state}{waiting}", STYLES.get(status.state, "")
 
     def _with_next_slot(self, name: str) -> str:
         workflow = self._node.registry.workflow(self._node.tenant, name)

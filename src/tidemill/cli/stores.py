@@ -44,7 +44,8 @@ async def reaching(address: str | None, *, is_looking: bool = False) -> AsyncIte
     store = store_at(address)
     state = await store.schema()
     if not state.found and (missing := _missing_file(address or Settings.read().store)):
-        raise RequestError(f"there is no file {missing}", code="no_file", status=404)
+        message = f"there is no file {missing}: see that the address is right, or make it with `tidemill db upgrade`"
+        raise RequestError(message, code="no_file", status=404)
     if state.found != state.known:
         raise OperationError(describe(store.title, state))
     await (store.look() if is_looking else store.open())

@@ -8,25 +8,24 @@ and since it has only one, no package is worked on twice at once.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from math import inf
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from tidemill.engine.wakeups import Alarm
-from tidemill.kernel.author_errors import describe
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import DefinitionError, TidemillError
-from tidemill.packages.decision import Step, Trouble, View, decide, hope_after
+from tidemill.kernel.errors import TidemillError
+from tidemill.packages.decision import Pace, Step, Trouble, View, decide, hope_after
 from tidemill.packages.places import Places
 from tidemill.packages.ports import Installed, Site
 from tidemill.packages.preparing import Prepared
 from tidemill.packages.status import PackageStatus, State
 from tidemill.packages.wanted import PackageKey, Wanted
+from tidemill.packages.words import gist, harmless_error, visible
 from tidemill.telemetry import events
 from tidemill.telemetry.streaks import Streaks
 
@@ -41,7 +40,9 @@ class Surroundings(msgspec.Struct, kw_only=True):
 
     site: Site
     clock: Clock
-    backoff: Backoff
+    paces: Mapping[Pace, Backoff]
+    """How long to wait before the next try."""
+
     places: Places
     """Where packages are prepared."""
 
@@ -181,7 +182,7 @@ class Caretaker:
     def _missing(self) -> tuple[str, ...]:
         if self._ready is None:
             return ()
-        return tuple(self._around.site.missing(self.key.tenant, self._ready.prepared.metadata))
+        return tuple(map(visible, self._around.site.missing(self.key.tenant, self._ready.prepared.metadata)))
 
     async def _take(self, step: Step, view: View) -> float | None:
         match step:
@@ -268,7 +269,8 @@ class Caretaker:
         if self._tell("waiting", waiting_for=missing):
             logger.info(events.PACKAGE_WAITS, extra=self._facts(self._wanted) | {"reason": ", ".join(missing)})
         self._waits += 1
-        return self._around.backoff.delay(self._waits)  # whoever brings it says so: this is for news that got lost
+        # Whoever brings it says so: this is for news that got lost.
+        return self._around.paces[Pace.STEADY].delay(self._waits)
 
     def _back_off(self) -> float:
         self._tell("failed")
@@ -301,23 +303,24 @@ class Caretaker:
         before = self._trouble if self._is_about_the_wish(self._trouble) else None
         failures = 1 if before is None else before.failures + 1
         hope = hope_after(error, self._last)
-        delay = self._around.backoff.delay(failures) if hope.time else inf
+        delay = self._around.paces[hope.pace].delay(failures)
+        reason, problems = harmless_error(error)
         self._trouble = Trouble(
             digest=self._tried,
-            reason=str(error) if isinstance(error, TidemillError) else describe(error),
-            problems=error.problems if isinstance(error, DefinitionError) else (),
+            reason=reason,
+            problems=problems,
             failures=failures,
             again_at=self._around.clock.monotonic() + delay,
             heeds_others=hope.others,
         )
-        self._again_at = self._around.clock.now() + timedelta(seconds=delay) if hope.time else None
+        self._again_at = self._around.clock.now() + timedelta(seconds=delay)
         self._last = Step.BACK_OFF
-        self._tell_of_failure(error, self._trouble.reason)
+        self._tell_of_failure(error, reason)
         return delay
 
     def _tell_of_failure(self, error: Exception, reason: str) -> None:
         self._around.counts["package_failures_total"] += 1
-        if (failures := self._around.streaks.fail(self.key, reason)) is not None:
+        if (failures := self._around.streaks.fail(self.key, f"{self._tried}: {gist(reason)}")) is not None:
             is_bug = not isinstance(error, TidemillError | OSError)
             facts = self._facts(self._wanted or self._loaded) | {"reason": reason, "failures": failures}
             logger.warning(events.PACKAGE_FAILED, exc_info=error if is_bug else None, extra=facts)

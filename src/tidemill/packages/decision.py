@@ -6,6 +6,7 @@ from math import inf
 import msgspec
 
 from tidemill.kernel.errors import DefinitionError, Problem, RequestError
+from tidemill.packages.probe import ProbeError
 
 _OF_OTHERS = frozenset(["graph_in_use", "name_taken", "not_shared", "reactor_in_use", "trigger_in_use"])
 """Refusals that another package can lift."""
@@ -96,22 +97,38 @@ def decide(view: View, now: float) -> Step:
     return Step.WAIT if view.missing else Step.INSTALL
 
 
+class Pace(StrEnum):
+    """How soon a step is taken again that has failed, and how rare that becomes."""
+
+    STEADY = auto()
+    """Soon, and often: it is cheap, and may go well at any moment."""
+
+    FADING = auto()
+    """Soon, and then rarely: the machine may be to blame, or else the package, and a try may take all its time."""
+
+    SLOW = auto()
+    """Rarely: the package is to blame, as far as can be told."""
+
+
 class Hope(msgspec.Struct, frozen=True, kw_only=True):
     """What may make a step succeed that has failed, apart from a new version."""
 
-    time: bool
+    pace: Pace
     others: bool
 
 
 def hope_after(error: Exception, step: Step) -> Hope:
     """Return what may help after this error of a step.
 
-    What is refused while it is prepared is wrong in itself. What is refused later is wrong beside its neighbours, who
-    may change; what it declares is not judged anew before they do. Everything else is the machine's or the store's.
+    What is refused while it is prepared is wrong in itself, unless the machine kept it from being tried. What is
+    refused later is wrong beside its neighbours, who may change. Everything else is the machine's or the store's.
     """
     if not isinstance(error, DefinitionError | RequestError):
-        return Hope(time=True, others=False)
+        return Hope(pace=Pace.STEADY, others=False)
     code = error.code if isinstance(error, RequestError) else None
     if step is Step.PREPARE:
-        return Hope(time=code in _OF_OTHERS | _OUTSIDE, others=code in _OF_OTHERS)
-    return Hope(time=code is not None or step is Step.REMOVE, others=True)
+        if code in _OF_OTHERS | _OUTSIDE:
+            return Hope(pace=Pace.STEADY, others=code in _OF_OTHERS)
+        may_pass = isinstance(error, ProbeError) and error.may_pass
+        return Hope(pace=Pace.FADING if may_pass else Pace.SLOW, others=False)
+    return Hope(pace=Pace.STEADY if code is not None or step is Step.REMOVE else Pace.SLOW, others=True)

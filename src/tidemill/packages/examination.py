@@ -6,8 +6,10 @@ nonce of the request. A process that ended before it was through, whatever its e
 """
 
 import faulthandler
+import fcntl
 import os
 import resource
+import select
 import signal
 import sys
 import traceback
@@ -28,12 +30,18 @@ from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.namespaces import Namespace, Tree
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.beginnings import beginning_problems
-from tidemill.packages.loader import Package, read_package
+from tidemill.packages.loader import Package, namesakes, read_module
 from tidemill.packages.manifest import MANIFEST, Manifest
 from tidemill.packages.metadata import DeclaredGraph, Metadata, of_graph, of_reactor, of_trigger, of_workflow
 
 UNANSWERED = 113
 """The exit code of a process that was through, and could not send its answer."""
+
+_MACHINES = (ImportError, MemoryError, OSError)
+"""What a module may raise because of where it is imported: a library, a disk or memory that is missing just now."""
+
+_LAST_RESORT = 5.0
+"""Seconds after which a process ends by itself that should have been ended."""
 
 _LONGEST_MESSAGE = 2_000
 _MOST_PROBLEMS = 200
@@ -56,6 +64,9 @@ class ProbeLimits(msgspec.Struct, frozen=True, kw_only=True):
     open_files: int = 256
     file_size: int = 16_777_216
     """Bytes of each file that it writes."""
+
+    printed: int = 1_048_576
+    """Bytes of what it prints."""
 
     output: int = 65_536
     """How many bytes of what it prints are kept; what follows is counted, and the very last of it kept too."""
@@ -80,6 +91,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
     failed: bool = False
     """Whether a module could not be imported: what it printed may say more."""
+
+    may_pass: bool = False
+    """Whether a problem may be that of the machine, so that the same package may be sound later."""
 
 
 class _Elsewhere:
@@ -111,17 +125,18 @@ class Examination:
         self._manifest = manifest
         self._problems: list[Problem] = []
         self._failed = False
+        self._may_pass = False
         self.package: Package | None = None
         """What was found, as the code declares it; None if that cannot be told."""
 
     def answer(self) -> Answer:
         """Import the modules and check what they declare."""
         modules = [module for name in self._manifest.modules if (module := self._import(name)) is not None]
-        self.package = self._tried(lambda: read_package(_merged(self._manifest.name, modules)))
+        self.package = self._tried(lambda: read_module(_merged(self._manifest.name, modules)))
         metadata = self._read(self.package) if self.package is not None else None
         if self._problems:
             found = tuple(map(self._tidied, dict.fromkeys(self._problems)))[:_MOST_PROBLEMS]
-            return Answer(problems=found, failed=self._failed)
+            return Answer(problems=found, failed=self._failed, may_pass=self._may_pass)
         return Answer(metadata=metadata)
 
     # -- importing
@@ -139,10 +154,11 @@ class Examination:
 
     def _import_problems(self, name: str, error: BaseException) -> Iterable[Problem]:
         if isinstance(error, DefinitionError):
-            return error.problems
+            return [replace(one, location=one.location or self._line_of(error)) for one in error.problems]
         if isinstance(error, ModuleNotFoundError) and error.name == name:
             message = f"{MANIFEST} names module '{name}', which is not there"
             return [Problem(message=message, location=self._manifest_line(name))]
+        self._may_pass |= isinstance(error, _MACHINES)
         if isinstance(error, ModuleNotFoundError):
             said = f"{describe(error)}; install it where packages are loaded, or put it into the package"
         elif isinstance(error, SystemExit):
@@ -169,6 +185,7 @@ class Examination:
     # -- what was declared
 
     def _read(self, package: Package) -> Metadata | None:
+        self._problems += namesakes(package)
         reactors = {one.name: one for one in package.reactors}
         graphs = {one.name: one for one in package.graphs}
         workflows = [one.bound(lambda name: graphs.get(name) or _Elsewhere(name)) for one in package.workflows]
@@ -229,6 +246,7 @@ class Examination:
         except DefinitionError as error:
             self._problems += (replace(one, location=one.location or location) for one in error.problems)
         except BaseException as error:  # author code: checking asks its annotations, schedules and classes
+            self._may_pass |= isinstance(error, _MACHINES)
             message = f"what it declares cannot be checked: {describe(error)}"
             self._problems.append(Problem(message=message, location=self._line_of(error) or location))
         return None
@@ -275,19 +293,35 @@ def _limit(limits: ProbeLimits) -> None:
             resource.setrlimit(kind, (soft, hard))
 
 
+def _end_with(asking: int, limits: ProbeLimits) -> None:
+    """Let the system end this process and its group with the one that asks, or at the latest some time after the limit.
+
+    A thread that looks for the end of the pipe would not do: a package may hold the lock of the interpreter for ever.
+    """
+    for number in (signal.SIGIO, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)  # the end of a process, unless whoever started it ignores it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGIO, signal.SIGALRM])
+    signal.setitimer(signal.ITIMER_REAL, limits.wall + _LAST_RESORT)
+    os.set_inheritable(asking, False)
+    fcntl.fcntl(asking, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(asking, fcntl.F_SETFL, fcntl.fcntl(asking, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([asking], [], [], 0)[0]:  # it ended a moment before it could be told
+        os._exit(UNANSWERED)
+
+
 def main() -> None:
     """Answer one request, and be gone without another word of the package: nothing of it runs at exit."""
     asked, answered, waiting = map(int, sys.argv[1:])
     if not os.read(waiting, 1):  # whoever would have asked has ended, and cannot clear up any more
         os.rmdir(os.getcwd())
         os._exit(UNANSWERED)
-    os.close(waiting)
     with open(asked, "rb") as file:
         file.seek(0)
         request = msgspec.msgpack.decode(file.read(), type=Request)
     owner, sys.argv[1:] = os.getpid(), []
     faulthandler.register(signal.SIGXCPU, chain=True)
     _limit(request.limits)
+    _end_with(waiting, request.limits)
     tree = Tree(request.folder, request.folder, request.manifest.tops)
     answer = Examination(Namespace(tree), request.manifest).answer()
     if os.getpid() != owner:  # a copy that the package forked: it waits until it is found among what was left behind

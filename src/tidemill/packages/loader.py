@@ -49,13 +49,21 @@ def read_package(thing: Any) -> Package:
     if isinstance(thing, Graph):
         return Package(name=f"graph:{thing.name}", graphs=(thing,))
     if isinstance(thing, Workflow):
-        return _whole(f"workflow:{thing.name}", [thing])
+        return _unambiguous(_whole(f"workflow:{thing.name}", [thing]))
     if isinstance(thing, Trigger):
         return Package(name=f"trigger:{thing.name}", triggers=(thing,))
     if isinstance(thing, ModuleType):
-        return _whole(thing.__name__, vars(thing).values())
-    message = f"cannot load {thing!r}: pass a module, a tm.Reactor, a tm.Graph, a tm.Workflow or a trigger"
+        return _unambiguous(read_module(thing))
+    message = (
+        f"cannot load {thing!r}: pass the path of a package or of a Python file, a module, "
+        "a tm.Reactor, a tm.Graph, a tm.Workflow or a trigger"
+    )
     raise RequestError(message, code="not_loadable")
+
+
+def read_module(module: ModuleType) -> Package:
+    """Return everything that a module brings; what has the name of another is found by `namesakes`."""
+    return _whole(module.__name__, vars(module).values())
 
 
 def _whole(name: str, values: Iterable[Any]) -> Package:
@@ -63,21 +71,18 @@ def _whole(name: str, values: Iterable[Any]) -> Package:
     found = _distinct(values)
     workflows = tuple(value for value in found if isinstance(value, Workflow))
     brought = [one for workflow in workflows for one in workflow.triggers]
-    package = Package(
+    return Package(
         name=name,
         reactors=tuple(value for value in found if isinstance(value, Reactor)),
         graphs=tuple(value for value in found if isinstance(value, Graph)),
         workflows=workflows,
         triggers=tuple(value for value in _distinct([*found, *brought]) if isinstance(value, Trigger)),
     )
-    kinds: dict[str, Sequence[Definition]] = {
-        "reactors": package.reactors,
-        "graphs": package.graphs,
-        "workflows": package.workflows,
-        "triggers": package.triggers,
-    }
-    if problems := [problem for kind, definitions in kinds.items() for problem in _namesakes(kind, definitions)]:
-        raise DefinitionError(problems, f"package '{name}'")
+
+
+def _unambiguous(package: Package) -> Package:
+    if problems := list(namesakes(package)):
+        raise DefinitionError(problems, f"package '{package.name}'")
     return package
 
 
@@ -85,8 +90,19 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
     return list({id(value): value for value in values}.values())
 
 
+def namesakes(package: Package) -> Iterator[Problem]:
+    """Yield a problem for each definition of a package whose name another one of its kind has already."""
+    kinds: dict[str, Sequence[Definition]] = {
+        "reactors": package.reactors,
+        "graphs": package.graphs,
+        "workflows": package.workflows,
+        "triggers": package.triggers,
+    }
+    for kind, definitions in kinds.items():
+        yield from _namesakes(kind, definitions)
+
+
 def _namesakes(what: str, definitions: Sequence[Definition]) -> Iterator[Problem]:
-    """Yield a problem for each definition whose name another one has already."""
     first: dict[str, Definition] = {}
     for one in definitions:
         other = first.setdefault(one.name, one)

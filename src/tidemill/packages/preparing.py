@@ -22,15 +22,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import DefinitionError, Problem
+from tidemill.kernel.errors import Problem
 from tidemill.kernel.namespaces import Namespace, Tree
 from tidemill.packages.archive import Contents
 from tidemill.packages.examination import Examination
+from tidemill.packages.import_output import bounded_output
 from tidemill.packages.loader import Package
 from tidemill.packages.manifest import Manifest
 from tidemill.packages.metadata import Metadata
 from tidemill.packages.places import Places
-from tidemill.packages.probe import STANDARD, ProbeLimits, Spare, probe
+from tidemill.packages.probe import STANDARD, ProbeError, ProbeLimits, Spare, probe
 from tidemill.packages.snapshots import Snapshots
 from tidemill.packages.trust import Trust
 
@@ -95,6 +96,8 @@ class Workshop:
         self._limits = limits
         self._places = Places(_AT_ONCE, clock)
         self._spare: Spare | None = None
+        self._hanging: set[tuple[str, str]] = set()
+        """Tenants and digests of what took too long to import, and has not ended yet."""
 
     def keep_spare(self) -> None:
         """Keep a process ready for the next package from the first one on: where packages are saved again and again."""
@@ -105,12 +108,14 @@ class Workshop:
         manifest = contents.manifest
         manifest.check_requirements()
         await self._trust.check(contents, tenant, self._clock.now())
+        if (tenant, contents.digest) in self._hanging:
+            raise self._too_slow(manifest.name)  # a thread that hangs cannot be ended: one of them is enough
         async with self._places.one():
             folder = await asyncio.to_thread(self._snapshots.reserve, manifest.name)
             try:
                 await _finished(lambda: self._snapshots.write(folder, contents.files))
                 metadata = await probe(folder, manifest, limits=self._limits, clock=self._clock, spare=self._spare)
-                return await self._abandonable(lambda: self._load(contents, folder, metadata), manifest.name)
+                return await self._abandonable(lambda: self._load(contents, folder, metadata), contents, tenant)
             except BaseException:
                 await _finished(lambda: self._snapshots.remove(folder))
                 raise
@@ -121,10 +126,11 @@ class Workshop:
         namespace = Namespace(Tree(str(folder), _shown(contents), manifest.tops))
         try:
             examination = Examination(namespace, manifest)
-            answer = examination.answer()
+            with bounded_output(self._limits.output):
+                answer = examination.answer()
             problems = answer.problems or tuple(_differences(metadata, answer.metadata))
             if problems or examination.package is None:
-                raise DefinitionError(problems, f"package '{manifest.name}'")
+                raise ProbeError(problems, f"package '{manifest.name}'", may_pass=answer.may_pass)
             package = replace(
                 examination.package,
                 version=str(manifest.version),
@@ -137,9 +143,9 @@ class Workshop:
             raise
         return Prepared(package, metadata, manifest, namespace, lambda: self._snapshots.remove_soon(folder))
 
-    async def _abandonable(self, load: Callable[[], Prepared], name: str) -> Prepared:
+    async def _abandonable(self, load: Callable[[], Prepared], contents: Contents, tenant: str) -> Prepared:
         """Load on a thread that nobody has to wait for: an import may never end. What comes too late is discarded."""
-        work = _begun(load)
+        work, name = _begun(load), contents.manifest.name
         try:
             async with asyncio.TaskGroup() as group:
                 timer = group.create_task(self._clock.sleep(self._limits.wall), name=f"import limit of {name}")
@@ -152,13 +158,19 @@ class Workshop:
             work.add_done_callback(_discard)
             raise
         if not work.done():
+            hanging = tenant, contents.digest
+            self._hanging.add(hanging)
+            work.add_done_callback(lambda _: self._hanging.discard(hanging))
             work.add_done_callback(_discard)
-            message = (
-                f"importing it in the node took longer than {self._limits.wall:g} s, though not when it was tried: "
-                "do no work at import, whatever the environment, the time or the machine"
-            )
-            raise DefinitionError.of(f"package '{name}'", message)
+            raise self._too_slow(name)
         return work.result()
+
+    def _too_slow(self, name: str) -> ProbeError:
+        message = (
+            f"importing it in the node took longer than {self._limits.wall:g} s, though not when it was tried: "
+            "do no work at import, whatever the environment, the time or the machine"
+        )
+        return ProbeError([Problem(message=message)], f"package '{name}'", may_pass=True)
 
     async def close(self) -> None:
         """Remove all copies: what was prepared is discarded by then, or is of no use any more."""

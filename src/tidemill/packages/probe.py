@@ -34,6 +34,7 @@ from tidemill.kernel.errors import DefinitionError, Location, OperationError, Pr
 from tidemill.packages.examination import UNANSWERED, Answer, ProbeLimits, Request
 from tidemill.packages.manifest import Manifest
 from tidemill.packages.metadata import Metadata
+from tidemill.packages.words import harmless_problem, with_last_lines
 
 __all__ = ["ProbeError", "ProbeLimits", "Spare", "probe"]
 
@@ -60,13 +61,17 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
 class ProbeError(DefinitionError):
     """A package cannot be loaded: what happened when it was tried, or every problem of what it declares."""
 
-    def __init__(self, problems: Iterable[Problem], subject: str = "package", output: str = "") -> None:
-        super().__init__(problems, subject)
+    def __init__(
+        self, problems: Iterable[Problem], subject: str = "package", output: str = "", may_pass: bool = False
+    ) -> None:
+        super().__init__(map(harmless_problem, problems), subject)
         self.output = output
-        """What it printed, shortened if that was much."""
+        """What it printed, shortened if that was much; as it came, so that it is not to be shown like that."""
+        self.may_pass = may_pass
+        """Whether the machine may be to blame, so that the same package may be sound at another time."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.problems, self.subject, self.output)
+        return type(self), (self.problems, self.subject, self.output, self.may_pass)
 
 
 async def probe(
@@ -111,6 +116,9 @@ class _Ended(msgspec.Struct, frozen=True, kw_only=True):
     """Its exit code; negative for the signal that ended it."""
 
     is_late: bool
+    is_loud: bool
+    """Whether it printed more than may be."""
+
     left: int
     """How many processes it left behind."""
 
@@ -130,6 +138,11 @@ class _Kept:
         self._head = bytearray()
         self._tail = bytearray()
         self.left_out = 0
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return len(self._head) + len(self._tail) + self.left_out
 
     def add(self, data: bytes) -> None:
         taken = data[: self._room]
@@ -312,11 +325,16 @@ class _Trial:
         return _Ended(
             status=child.process.returncode,
             is_late=self._is_late,
+            is_loud=self._is_loud,
             left=left,
             answer=self._answer.first(),
             is_cut=self._answer.left_out > 0,
             output=self._output.text(),
         )
+
+    @property
+    def _is_loud(self) -> bool:
+        return self._output.count > self.request.limits.printed
 
     def _attend(self, process: subprocess.Popen[bytes], sources: dict[int, _Kept]) -> None:
         """Take what the child says until it has ended, or has to. Who else holds its descriptors does not matter."""
@@ -327,7 +345,7 @@ class _Trial:
             while not _has_ended(process.pid):
                 if self._is_unwanted or (deadline is not None and self._monotonic() > deadline):
                     return
-                if self._is_late and deadline is None:
+                if deadline is None and (self._is_late or self._is_loud):
                     deadline = self._monotonic() + _GRACE
                     os.kill(process.pid, signal.SIGABRT)  # it says where it is, and dies of it
                 for key, _ in selector.select(_TICK):
@@ -365,22 +383,23 @@ def _judged(ended: _Ended, manifest: Manifest, request: Request) -> Metadata:
     answer = _answer(ended, request.nonce)
     if answer is None:
         location = _crash_site(ended.output[dump.start() :], request.folder) if dump else None
-        said = f"{_fate(ended, request.limits)}{_last_lines(printed)}"
-        raise ProbeError([Problem(message=said, location=location)], subject, printed)
+        said = with_last_lines(_fate(ended, request.limits), _last_lines(printed))
+        may_pass = not ended.is_loud and (ended.is_late or ended.status < 0)
+        raise ProbeError([Problem(message=said, location=location)], subject, printed, may_pass)
     problems = list(answer.problems)
     if answer.failed:
         first = problems[0]
-        problems[0] = msgspec.structs.replace(first, message=f"{first.message}{_last_lines(printed)}")
+        problems[0] = msgspec.structs.replace(first, message=with_last_lines(first.message, _last_lines(printed)))
     if ended.left:
         message = f"importing it started processes and left {ended.left} of them running: start none before a task runs"
         problems.append(Problem(message=message))
     if problems or answer.metadata is None:
-        raise ProbeError(problems, subject, printed)
+        raise ProbeError(problems, subject, printed, answer.may_pass)
     return answer.metadata
 
 
 def _answer(ended: _Ended, nonce: bytes) -> Answer | None:
-    if ended.is_cut or not ended.answer.startswith(nonce):
+    if ended.is_loud or ended.is_cut or not ended.answer.startswith(nonce):
         return None
     try:
         return msgspec.msgpack.decode(ended.answer[len(nonce) :], type=Answer)
@@ -389,7 +408,9 @@ def _answer(ended: _Ended, nonce: bytes) -> Answer | None:
 
 
 def _fate(ended: _Ended, limits: ProbeLimits) -> str:
-    """Return what happened to a child that has not answered."""
+    """Return what happened to a child whose answer does not count, if there is one."""
+    if ended.is_loud:
+        return f"importing it printed more than {limits.printed:,} bytes: print little at import, and log in tasks"
     if ended.is_late:
         return f"importing it took longer than {limits.wall:g} s, and was ended: do no work at import"
     if ended.status == -signal.SIGXCPU:
@@ -423,8 +444,7 @@ def _crash_site(dump: str, folder: str) -> Location | None:
     return None
 
 
-def _last_lines(printed: str) -> str:
-    """Return the end of what was printed, as it may be shown: few lines, and none that moves a cursor."""
+def _last_lines(printed: str) -> list[str]:
+    """Return the end of what was printed: few lines, none of them long."""
     lines = [line.rstrip() for line in printed[-_TAIL:].splitlines() if line.strip()][-_SHOWN_LINES:]
-    shown = ["".join(one if one.isprintable() else "·" for one in line[:_SHOWN_WIDTH]) for line in lines]
-    return "".join(["; the last that it printed:", *(f"\n    {line}" for line in shown)]) if shown else ""
+    return [line[:_SHOWN_WIDTH] for line in lines]

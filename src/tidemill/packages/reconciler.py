@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tidemill.engine.service import Tasks, stop
 from tidemill.engine.wakeups import Alarm
-from tidemill.kernel.author_errors import describe
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import TidemillError
 from tidemill.kernel.settings import Settings
 from tidemill.packages.caretaker import FOR_GOOD, Caretaker, Surroundings
+from tidemill.packages.decision import Pace
 from tidemill.packages.places import Places
 from tidemill.packages.ports import Site
 from tidemill.packages.status import PackageStatus
 from tidemill.packages.wanted import PackageKey, Source, Wanted
+from tidemill.packages.words import harmless_error
 from tidemill.telemetry import events
 from tidemill.telemetry.metrics import Sample
 from tidemill.telemetry.streaks import Streaks
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 PLACES = 4  # packages that are prepared at once: each takes a process
 _LEAST = 0.1  # seconds before a failed step is taken again, however short the settings say
+_SLOW = Backoff(30.0, 600.0)  # between tries of what is wrong in itself, as far as can be told
 
 
 class Reconciler:
@@ -57,7 +59,11 @@ class Reconciler:
         self._around = Surroundings(
             site=site,
             clock=clock,
-            backoff=self._backoff,
+            paces={
+                Pace.STEADY: self._backoff,
+                Pace.FADING: Backoff(self._backoff.first, max(self._backoff.ceiling, _SLOW.ceiling)),
+                Pace.SLOW: _SLOW,
+            },
             places=Places(PLACES, clock),
             told=self._tell,
             changed=self._spread_the_news,
@@ -138,7 +144,7 @@ class Reconciler:
             wanted = await self._source.wanted()
         except Exception as error:  # whatever is wrong with the source, what is loaded stays
             self._failures += 1
-            self.trouble = _reason(error)
+            self.trouble, _ = harmless_error(error)
             self._log_trouble("wanted", error)
             return self._backoff.delay(self._failures)
         self._failures = 0
@@ -152,7 +158,7 @@ class Reconciler:
         self._around.counts["package_source_errors_total"] += 1
         if (failures := self._streaks.fail(what, type(error).__name__)) is not None:
             is_bug = not isinstance(error, TidemillError | OSError)
-            facts = {"reason": _reason(error), "failures": failures}
+            facts = {"reason": harmless_error(error)[0], "failures": failures}
             logger.warning(events.PACKAGE_SOURCE_FAILED, exc_info=error if is_bug else None, extra=facts)
 
     def _accept(self, wanted: Mapping[PackageKey, Wanted]) -> None:
@@ -189,7 +195,3 @@ class Reconciler:
     def _see_whether_settled(self) -> None:
         if not any(one.is_busy for one in self._caretakers.values()):
             self._settled.set()
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, TidemillError) else describe(error)

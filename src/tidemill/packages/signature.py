@@ -128,9 +128,12 @@ def generate_key(name: str) -> PrivateKey:
 def load_key(path: Path) -> PrivateKey:
     """Return the key of a file that only its owner can read; its name is that of the file."""
     try:
-        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        mode, content = path.stat().st_mode, path.read_bytes()
+        if f"{_KIND} ".encode() in content:
+            raise _invalid_key(f"{path} is a public key, with which is verified: sign with the private one")
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise _invalid_key(f"{path} can be read by others: make it yours with `chmod 600`, or make a new key")
-        key = load_pem_private_key(path.read_bytes(), password=None)
+        key = load_pem_private_key(content, password=None)
     except FileNotFoundError as error:
         raise RequestError(f"there is no file {path}", code="no_file", status=404) from error
     except OSError as error:

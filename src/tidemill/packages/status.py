@@ -48,7 +48,7 @@ class PackageStatus(msgspec.Struct, frozen=True, kw_only=True):
     """When it came into this state, or when another version was wanted that is in the same state."""
 
     again_at: datetime | None = None
-    """When a failed step is tried again; None if that takes a change of this package, or of others."""
+    """When a failed step is tried again, a new version at once; None if nothing has failed, or others must change."""
 
 
 def merged(first: PackageStatus, *others: PackageStatus) -> PackageStatus:

@@ -138,6 +138,7 @@ def test_a_package_is_shown(here: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         (["verify", "market", "--key", "none.pub"], 2, "there is no file none.pub"),
         (["verify", "market", "--key", "bad.tidemill"], 2, "is not a public key: it is one line"),
         (["sign", "market", "--key", "bad.tidemill"], 2, "bad.tidemill can be read by others"),
+        (["sign", "market", "--key", "k.pub"], 2, "k.pub is a public key, with which is verified: sign with the priv"),
         (["sign", "market", "--key", "k.pem", "--not-after", "soon"], 2, "--not-after: 'soon' is not a time such as"),
     ],
 )
@@ -171,6 +172,26 @@ def test_looking_at_a_package_imports_nothing(here: Path, monkeypatch: pytest.Mo
     for command in (["check", "--no-import", "market"], ["show", "market"], ["build", "market"]):
         assert package(monkeypatch, *command) == 0
     assert "market" not in sys.modules
+
+
+def test_what_a_package_says_cannot_pass_for_the_verdict(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """P-10: neither by what it raises, nor by its manifest."""
+    assert package(monkeypatch, "new", "market") == 0
+    code = 'raise ValueError("\\x1b]0;owned\\x07 \\x1b[2J\\nfake: market 0.1.0 is sound")\n'
+    (here / "market" / "market.py").write_text(code)
+    capsys.readouterr()
+    assert package(monkeypatch, "check", "market") == 1
+    said = capsys.readouterr().err
+    assert said == (
+        "market/market.py:1: importing 'market' failed: ValueError: ·]0;owned· ·[2J\n    fake: market 0.1.0 is sound\n"
+    )
+    with (here / "market" / "package.toml").open("a") as file:
+        file.write('[package."\\u001b[2J\\nfake"]\nx = 1\n')
+    assert package(monkeypatch, "check", "market") == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.isprintable() and line.startswith(("market/", "package.toml", "    ")) for line in lines)
 
 
 def test_a_check_imports_a_package_in_a_process_of_its_own(

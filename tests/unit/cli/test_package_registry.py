@@ -63,6 +63,40 @@ def test_a_package_is_published_listed_and_taken_back(
     assert len(json.loads(capsys.readouterr().out)) == 1
 
 
+def test_what_cannot_be_imported_is_not_published(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """P-10: nodes could not load it, and would have nothing in its place; told as by `check`, unless one insists."""
+    assert package(monkeypatch, "upload", "market") == 0
+    code = (here / "market" / "market.py").read_text()
+    (here / "market" / "market.py").write_text(f"import a_library_of_the_nodes\n{code}")
+    set_version(here, "0.2.0")
+    assert package(monkeypatch, "build", "market") == 0
+    capsys.readouterr()
+    for path, place in (("market", "market/market.py:1: "), ("market-0.2.0.tidemill", "market.py:1: ")):
+        assert package(monkeypatch, "check", path) == 1
+        said = capsys.readouterr().err
+        assert package(monkeypatch, "upload", path) == 1
+        assert capsys.readouterr() == ("", said)
+        assert said.startswith(f"{place}importing 'market' failed: ModuleNotFoundError: No module named 'a_library")
+    assert package(monkeypatch, "list", "-o", "json") == 0
+    assert [one["version"] for one in json.loads(capsys.readouterr().out)] == ["0.1.0"]
+    assert package(monkeypatch, "upload", "market", "--no-import") == 0
+    assert capsys.readouterr().out.startswith("market 0.2.0 is published for tenant 'public'")
+
+
+def test_what_cannot_run_anywhere_is_not_tried(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """P-10: what it requires is told, not what fails because that is not there."""
+    (here / "market" / "market.py").write_text("1 / 0\n")
+    with (here / "market" / "package.toml").open() as file:
+        manifest = file.read().replace('requires-tidemill = ">=', 'requires-tidemill = ">=99, >=')
+    (here / "market" / "package.toml").write_text(manifest)
+    assert package(monkeypatch, "upload", "market") == 1
+    assert "cannot run here: it requires Tidemill >=99" in capsys.readouterr().err
+
+
 def test_versions_go_forward(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """P-9: no rollback without --allow-downgrade, and a version is one set of files."""
     assert package(monkeypatch, "upload", "market") == 0
@@ -143,10 +177,10 @@ def test_a_signature_of_other_files_is_told(
     ("arguments", "code", "complaint"),
     [
         (["upload", "nowhere"], 2, "there is no file nowhere"),
-        (["upload", "market", "--store", "sqlite:///none.db"], 2, "there is no file none.db"),
+        (["upload", "market", "--store", "sqlite:///none.db"], 2, "there is no file none.db: see that the address is"),
         (["upload", "market", "--store", "memory:"], 2, "a store in memory ends with its process"),
         (["upload", "bad.tidemill"], 1, "bad.tidemill: it is not a zip file"),
-        (["list", "--store", "sqlite:///none.db"], 2, "there is no file none.db"),
+        (["list", "--store", "sqlite:///none.db"], 2, "or make it with `tidemill db upgrade`"),
         (["unload", "markt"], 2, "no package 'markt' is published for tenant 'public' (did you mean 'market'?)"),
         (["trust", "none.pub"], 2, "there is no file none.pub"),
         (["trust", "bad.tidemill"], 2, "is not a public key: it is one line"),

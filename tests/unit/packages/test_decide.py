@@ -5,8 +5,9 @@ from math import inf
 
 import pytest
 
-from tidemill.kernel.errors import DefinitionError, OperationError, RequestError, StoreError
-from tidemill.packages.decision import Hope, Step, Trouble, View, decide, hope_after
+from tidemill.kernel.errors import DefinitionError, OperationError, Problem, RequestError, StoreError
+from tidemill.packages.decision import Hope, Pace, Step, Trouble, View, decide, hope_after
+from tidemill.packages.probe import ProbeError
 
 NOW = 100.0
 
@@ -87,27 +88,33 @@ def refusal(code: str) -> RequestError:
     return RequestError("refused", code=code, status=409)
 
 
+def tried(*, may_pass: bool) -> ProbeError:
+    return ProbeError([Problem(message="importing it failed")], may_pass=may_pass)
+
+
 @pytest.mark.parametrize(
-    ("error", "step", "time", "others"),
+    ("error", "step", "pace", "others"),
     [
-        (DefinitionError.of("package", "no such task"), Step.PREPARE, False, False),
-        (refusal("unmet_requirement"), Step.PREPARE, False, False),
-        (refusal("invalid_signature"), Step.PREPARE, False, False),
-        (refusal("unknown_key"), Step.PREPARE, True, False),
-        (refusal("no_file"), Step.PREPARE, True, False),
-        (refusal("name_taken"), Step.PREPARE, True, True),
-        (refusal("name_taken"), Step.INSTALL, True, True),
-        (refusal("reactor_in_use"), Step.INSTALL, True, True),
-        (refusal("reactor_in_use"), Step.REMOVE, True, True),
-        (DefinitionError.of("graph", "no accumulator 'mid'"), Step.INSTALL, False, True),
-        (DefinitionError.of("graph", "anything"), Step.REMOVE, True, True),
-        (OperationError("no more processes"), Step.PREPARE, True, False),
-        (StoreError("away"), Step.INSTALL, True, False),
-        (StoreError("away"), Step.REMOVE, True, False),
-        (OSError("disk full"), Step.PREPARE, True, False),
-        (ZeroDivisionError(), Step.INSTALL, True, False),
+        (DefinitionError.of("package", "no such task"), Step.PREPARE, Pace.SLOW, False),
+        (tried(may_pass=False), Step.PREPARE, Pace.SLOW, False),
+        (tried(may_pass=True), Step.PREPARE, Pace.FADING, False),
+        (refusal("unmet_requirement"), Step.PREPARE, Pace.SLOW, False),
+        (refusal("invalid_signature"), Step.PREPARE, Pace.SLOW, False),
+        (refusal("unknown_key"), Step.PREPARE, Pace.STEADY, False),
+        (refusal("no_file"), Step.PREPARE, Pace.STEADY, False),
+        (refusal("name_taken"), Step.PREPARE, Pace.STEADY, True),
+        (refusal("name_taken"), Step.INSTALL, Pace.STEADY, True),
+        (refusal("reactor_in_use"), Step.INSTALL, Pace.STEADY, True),
+        (refusal("reactor_in_use"), Step.REMOVE, Pace.STEADY, True),
+        (DefinitionError.of("graph", "no accumulator 'mid'"), Step.INSTALL, Pace.SLOW, True),
+        (DefinitionError.of("graph", "anything"), Step.REMOVE, Pace.STEADY, True),
+        (OperationError("no more processes"), Step.PREPARE, Pace.STEADY, False),
+        (StoreError("away"), Step.INSTALL, Pace.STEADY, False),
+        (StoreError("away"), Step.REMOVE, Pace.STEADY, False),
+        (OSError("disk full"), Step.PREPARE, Pace.STEADY, False),
+        (ZeroDivisionError(), Step.INSTALL, Pace.STEADY, False),
     ],
 )
-def test_what_may_help_follows_from_the_error(error: Exception, step: Step, *, time: bool, others: bool) -> None:
-    """P-12: what is wrong in itself is not tried again; everything else is, by time or by its neighbours."""
-    assert hope_after(error, step) == Hope(time=time, others=others)
+def test_what_may_help_follows_from_the_error(error: Exception, step: Step, pace: Pace, *, others: bool) -> None:
+    """P-12: everything is tried again, by time or by its neighbours; what seems to be wrong in itself, slowly."""
+    assert hope_after(error, step) == Hope(pace=pace, others=others)

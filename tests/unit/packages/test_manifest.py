@@ -135,7 +135,7 @@ retry = 3
         (package("[tasks.'r.l']\nretries = -1"), "package.toml:5: retries: it is not negative, not -1"),
         (package("[tasks.'r.l']\nretries = true"), "retries: it is a whole number, not True"),
         (package("[tasks.'r.l']\ntimeout = 'soon'"), "timeout: 'soon' is not a duration"),
-        (package("[tasks.'r.l']\ntimeout = inf"), "is not a duration longer than zero"),
+        (package("[tasks.'r.l']\ntimeout = inf"), "is not a duration: it is finite"),
         (package("[tasks.'r.l']\npool = ''"), "pool: it is a short text, not ''"),
         (package("[tasks]\n'r.l' = 3"), "package.toml:5: 'tasks.\"r.l\"' is a table, not 3"),
     ],

@@ -3,8 +3,6 @@
 import os
 import pickle
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -226,6 +224,10 @@ till = tm.Reactor("till", [orders])
             "shop.py:2: importing 'shop' failed: it ended the program, with SystemExit(0)",
         ),
         ("import tidemill as tm\ntm.Workflow('')", "shop.py:2: a workflow needs a name"),
+        ("import tidemill as tm\ntm.Cron('99 * * * *')", "shop.py:2: '99' is no minute"),
+        ("import tidemill as tm\ntm.Cron('0 6 * * *',\n timezone='Mars')", "shop.py:2: 'Mars' is no time zone"),
+        ("import tidemill as tm\ndef every():\n return tm.Every('abc')\nx = every()", "shop.py:3: 'abc' is not a"),
+        ("import tidemill as tm\ntm.Retry(-1)", "shop.py:2: the first argument counts further tries"),
         ("x = 1", "package.toml:1: nothing is declared in its modules (shop)"),
         ("class E(Exception):\n def __str__(self): 1/0\nraise E", "shop.py:3: importing 'shop' failed: E: (its text"),
     ],
@@ -296,6 +298,58 @@ async def test_two_modules_may_not_declare_one_name(tmp_path: Path) -> None:
     assert [one.name for one in (await tried(tmp_path, files)).graphs] == ["g"]
 
 
+async def test_a_name_that_is_declared_twice_hides_nothing_else(tmp_path: Path) -> None:
+    """P-10: all problems at once."""
+    code = """\
+import tidemill as tm
+one, two = tm.Graph("g"), tm.Graph("g")
+@one.node
+def first(x: int) -> int: return x
+@two.node
+def second(x: int) -> int: return x
+flow = tm.Workflow("flow")
+@flow.task
+def task(nope: int) -> int: return nope
+"""
+    twice, wrong = await problems_of(tmp_path, code)
+    assert twice == "shop.py:2: two graphs are named 'g', the other at shop.py:2; rename one of them"
+    assert wrong.startswith("shop.py:8: ")
+    assert "'nope'" in wrong
+
+
+async def test_what_an_error_says_cannot_pass_for_something_else(tmp_path: Path) -> None:
+    """P-10: no control characters, and a line of its own is indented."""
+    code = "raise ValueError('\\x1b]0;owned\\x07 \\x1b[2J\\nfake: shop 1.0.0 is sound')"
+    (told,) = await problems_of(tmp_path, code)
+    said = "importing 'shop' failed: ValueError: ·]0;owned· ·[2J\n    fake: shop 1.0.0 is sound"
+    assert told == f"shop.py:1: {said}"
+
+
+@pytest.mark.parametrize(
+    ("code", "may_pass"),
+    [
+        ("import os\nos.kill(os.getpid(), 9)", True),
+        ("import ctypes\nctypes.string_at(0)", True),
+        ("x = bytes(3_000_000_000)", True),
+        ("open('/nowhere/at/all')", True),
+        ("import nowhere_at_all", True),
+        ("from json import nothing", True),
+        ("import os\nos._exit(0)", False),
+        ("raise ValueError", False),
+        ("x = (", False),
+        ("x = 1", False),
+        ("print('x' * 2_000_000)", False),
+    ],
+)
+async def test_what_may_be_the_fault_of_the_machine_is_told_apart(tmp_path: Path, code: str, *, may_pass: bool) -> None:
+    """P-12: memory, files, libraries and signals; the rest is the package's own."""
+    with pytest.raises(ProbeError) as raised:
+        await tried(
+            tmp_path, {"package.toml": b'[package]\nname = "shop"\nversion = "1.0.0"\n', "shop.py": code.encode()}
+        )
+    assert raised.value.may_pass is may_pass
+
+
 async def test_a_package_sees_little_of_where_it_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P-7: nothing of the node's environment, no descriptors, an empty folder, a group of its own."""
     monkeypatch.setenv("SECRET_KEY", "hush")
@@ -314,15 +368,15 @@ raise ValueError
     environment, descriptors, path = told.splitlines()[-3:]
     assert "SECRET" not in environment
     assert environment.endswith("[] True True []")
-    assert descriptors.strip() == "['pipe:']"
+    assert descriptors.strip() == "['pipe:', 'pipe:']"  # for the answer, and to hear of the end of whoever asked
     assert path.strip() == "[]"
 
 
 def test_an_error_travels_whole() -> None:
     """It may be sent to another process."""
-    error = ProbeError([Problem(message="no")], "package 'x'", "printed")
+    error = ProbeError([Problem(message="no")], "package 'x'", "printed", may_pass=True)
     again = pickle.loads(pickle.dumps(error))
-    assert (type(again), str(again), again.output) == (ProbeError, str(error), "printed")
+    assert (type(again), str(again), again.output, again.may_pass) == (ProbeError, str(error), "printed", True)
 
 
 # -- a process that was started before
@@ -368,22 +422,3 @@ async def test_a_spare_is_used_once_and_replaced(tmp_path: Path, monkeypatch: py
     assert spare_of(spare) is None
     assert not Path("/proc", str(last)).exists()
     assert [one.name for one in tmp_path.iterdir()] == ["shop"]
-
-
-def spare_of_one_that_was_killed(folder: Path) -> Path:
-    """Return where the system shows the spare of a process that was killed."""
-    code = "import time\nfrom tidemill.packages.probe import Spare\n"
-    code += "spare = Spare()\nspare._renew()\nprint(spare._child.process.pid, flush=True)\ntime.sleep(60)\n"
-    environment = os.environ | {"TMPDIR": str(folder)}
-    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) as program:
-        assert program.stdout is not None
-        number = program.stdout.readline().decode().strip()
-        program.kill()
-    return Path("/proc", number)
-
-
-async def test_a_spare_ends_with_the_process_that_has_it(tmp_path: Path) -> None:
-    """P-7: whatever that dies of, nothing is left."""
-    place = spare_of_one_that_was_killed(tmp_path)
-    await until(lambda: not list(tmp_path.iterdir()))
-    await until(lambda: not place.exists() or ") Z " in (place / "stat").read_text())

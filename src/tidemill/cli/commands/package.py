@@ -1,5 +1,7 @@
 """`tidemill package`: make, check, build, sign and verify packages. Nothing of one is imported in this process.
 
+What is checked is imported in a process of its own, and whatever a package says is shown without control characters.
+
 What is done with the registry of a store stands in `package_registry`.
 """
 
@@ -19,17 +21,19 @@ from tidemill.cli.exits import COULD_NOT, FAILED
 from tidemill.cli.output import Format, complain, say, show_json, show_rows
 from tidemill.cli.words import count
 from tidemill.kernel.clock import SystemClock
-from tidemill.kernel.errors import DefinitionError, Location, OperationError, Problem, RequestError, TidemillError
+from tidemill.kernel.errors import DefinitionError, Location, OperationError, RequestError, TidemillError
 from tidemill.packages import archive
 from tidemill.packages.archive import SUFFIX, Contents, read_folder, read_package_at, replace_file
 from tidemill.packages.entries import SIGNATURE
 from tidemill.packages.skeleton import write_skeleton
+from tidemill.packages.words import harmless, harmless_problem
 
 app = typer.Typer(help="Make, check, build, sign, verify and publish packages.", no_args_is_help=True)
 
 # `signature` and `probe` are imported where they are used: that takes longer than most commands run.
 
 Place = Annotated[Path, typer.Argument(metavar="PATH", help="An archive, or the folder of a package.")]
+NoImport = Annotated[bool, typer.Option("--no-import", help="Do not run its code, not even in a process.")]
 Output = Annotated[Format, typer.Option("-o", "--output", help="How to print it.")]
 
 _NOT_ABOUT_THE_PACKAGE = {
@@ -52,10 +56,10 @@ def judging() -> Iterator[None]:
         yield
     except DefinitionError as error:
         for problem in error.problems:
-            complain(str(problem))
+            complain(str(harmless_problem(problem)))
         raise typer.Exit(FAILED) from error
     except TidemillError as error:
-        complain(str(error))
+        complain(harmless(str(error)))
         is_bad = isinstance(error, RequestError) and error.code not in _NOT_ABOUT_THE_PACKAGE
         raise typer.Exit(FAILED if is_bad else COULD_NOT) from error
 
@@ -75,10 +79,7 @@ def new(
 
 
 @app.command()
-def check(
-    path: Place,
-    no_import: Annotated[bool, typer.Option("--no-import", help="Do not run its code, not even in a process.")] = False,
-) -> None:
+def check(path: Place, no_import: NoImport = False) -> None:
     """Look for what is wrong with a folder or an archive. Exit code 1 if something is.
 
     Its modules are imported in a process of their own, with limits, and what they declare is checked.
@@ -91,7 +92,7 @@ def check(
         if contents.signature is not None:
             check_freshness(contents)
         if not no_import:
-            _try_out(contents, path)
+            asyncio.run(try_out(contents, path))
     say(f"{_title(contents)} is sound: {_holdings(contents)}")
 
 
@@ -232,7 +233,7 @@ def check_freshness(contents: Contents) -> None:
         raise RequestError(message, code="invalid_signature", status=403, changed=other)
 
 
-def _try_out(contents: Contents, path: Path) -> None:
+async def try_out(contents: Contents, path: Path) -> None:
     """Import what belongs to a package, and nothing that happens to lie beside it, in a process of its own."""
     from tidemill.packages.probe import ProbeError, probe
 
@@ -241,17 +242,18 @@ def _try_out(contents: Contents, path: Path) -> None:
         archive.write_archive(contents, packed)
         archive.unpack(packed, staged)
         try:
-            asyncio.run(probe(staged, contents.manifest, clock=SystemClock()))
+            await probe(staged, contents.manifest, clock=SystemClock())
         except ProbeError as error:
-            if not path.is_dir():
-                raise
-            raise DefinitionError((_beside(path, one) for one in error.problems), error.subject) from error
+            raise _seen_from_here(error, path) from None
 
 
-def _beside(folder: Path, problem: Problem) -> Problem:
-    """Return a problem with the file where an editor finds it."""
-    location = problem.location
-    return replace(problem, location=location and Location(str(folder / location.file), location.line))
+def _seen_from_here(error: DefinitionError, path: Path) -> DefinitionError:
+    """Return an error with the files where an editor finds them; those of an archive are named as they are there."""
+    if not path.is_dir():
+        return error
+    places = [one.location and Location(str(path / one.location.file), one.location.line) for one in error.problems]
+    moved = (replace(one, location=place) for one, place in zip(error.problems, places, strict=True))
+    return DefinitionError(moved, error.subject)
 
 
 def _title(contents: Contents) -> str:

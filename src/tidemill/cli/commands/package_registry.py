@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.commands.package import Output, Place, check_freshness, judging
+from tidemill.cli.commands.package import NoImport, Output, Place, check_freshness, judging, try_out
 from tidemill.cli.output import Format, say, show_rows
 from tidemill.cli.stores import Address, Tenant, reaching
 from tidemill.cli.words import count, moment
@@ -36,8 +36,11 @@ def upload(
     allow_downgrade: Annotated[
         bool, typer.Option("--allow-downgrade", help="Also a version below the one that was published last.")
     ] = False,
+    no_import: NoImport = False,
 ) -> None:
     """Publish a folder or an archive: nodes on the store with the setting load_published load it, or swap it.
+
+    It is tried first as by `tidemill package check`; --no-import is for machines that lack the libraries it needs.
 
     Example: tidemill package upload market-0.1.0.tidemill --store sqlite:///tidemill.db
     """
@@ -46,7 +49,10 @@ def upload(
         contents = read_package_at(path)
         if contents.signature is not None:
             check_freshness(contents)
+        contents.manifest.check_requirements()
         async with reaching(store) as reached:
+            if not no_import:
+                await try_out(contents, path)
             return await _publisher(reached).publish(contents, tenant, allow_downgrade=allow_downgrade)
 
     with judging():
