@@ -32,6 +32,7 @@ from tidemill.kernel.addresses import without_password
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
 from tidemill.kernel.settings import Settings
+from tidemill.kernel.storable import LARGEST, NAME_RULE, WORD_RULE, is_name, is_word
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.loader import in_load_order
 from tidemill.packages.service import PackageService
@@ -82,7 +83,7 @@ class Node:
             self._checkpointer = environment.keeper = Checkpointer(self._store, environment)
         self._scheduler = GraphScheduler(environment, self.registry, self._metrics, self._store)
         self._concurrency = _checked_count("concurrency", concurrency)
-        self._workflows = self._make_workflows(environment.clock, executor, _checked_pools(pools))
+        self._workflows = self._make_workflows(environment.clock, executor, _checked_pools(pools), store)
         self._metrics.register(Collector(self._workflows.figures, Figures.samples))
         environment.followers = self._workflows.subscriptions
         self._workflows.subscriptions.connect(environment.tasks, self._scheduler.follow)
@@ -101,7 +102,9 @@ class Node:
         """Return where runs are kept if there is no store: they end with the node."""
         return _database("memory", "MemoryStore")(self._environment.clock.now)
 
-    def _make_workflows(self, clock: Clock, executor: str, pools: Mapping[str, int]) -> WorkflowService:
+    def _make_workflows(
+        self, clock: Clock, executor: str, pools: Mapping[str, int], address: str | None
+    ) -> WorkflowService:
         service = WorkflowService(
             self._run_store,
             self._make_executors,
@@ -113,6 +116,7 @@ class Node:
             find_trigger=self.registry.trigger,
             is_alone=self._is_alone,
             stands_in=self._stands_in,
+            make_spare=None if self._is_alone or address is None else partial(make_store, _lasting(address)),
         )
         if executor not in service.executors:
             known = service.executors
@@ -309,9 +313,23 @@ class Node:
 
     # -- workflows
 
-    async def start(self, workflow: str | Workflow, /, *, tenant: str | None = None, **params: Any) -> RunHandle:
-        """Start a run of a loaded workflow with these params."""
-        return await self._workflows.start(self._tenant(tenant), _name_of(workflow), params)
+    async def start(
+        self,
+        workflow: str | Workflow,
+        given: Mapping[str, Any] | None = None,
+        /,
+        *,
+        tenant: str | None = None,
+        **params: Any,
+    ) -> RunHandle:
+        """Start a run of a loaded workflow with these params.
+
+        They may also be `given` as a mapping, which is the way for one that is called `tenant`.
+        """
+        if not isinstance(given, Mapping | None):
+            message = f"params are keywords, or a mapping by their names, not {given!r}"
+            raise RequestError(message, code="invalid_params", status=422)
+        return await self._workflows.start(self._tenant(tenant), _name_of(workflow), {**(given or {}), **params})
 
     def run_handle(self, id: str) -> RunHandle:
         """Return a run by its id, whatever started it; whether there is one is found out when it is asked."""
@@ -330,7 +348,7 @@ class Node:
         states = [] if state is None else [_run_state(state)]
         if type(limit) is not int or limit < 1:
             raise RequestError(f"limit is at least 1, not {limit!r}", code="invalid_limit")
-        return await self._workflows.find(self._tenant(tenant), name, states, limit)
+        return await self._workflows.find(self._tenant(tenant), name, states, min(limit, LARGEST))
 
     async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
         """Pause a workflow: no run of it begins, none of its tasks is started; what runs goes on."""
@@ -422,6 +440,12 @@ def make_store(address: str, now: Callable[[], datetime] | None = None) -> Store
     )
 
 
+def _lasting(address: str) -> str:
+    """Return an address that means the same file wherever author code moves this process to."""
+    scheme, _, rest = str(address).partition("://")
+    return f"sqlite:///{Path(rest.removeprefix('/')).absolute()}" if scheme == "sqlite" else address
+
+
 def _database(folder: str, name: str) -> Callable[..., Store]:
     try:
         kind: Callable[..., Store] = getattr(importlib.import_module(f"tidemill.storage.{folder}.store"), name)
@@ -444,19 +468,22 @@ def _run_state(state: RunState | str) -> RunState:
 
 
 def _checked_count(what: str, value: int) -> int:
-    if type(value) is not int or value < 1:
-        raise DefinitionError.of("node", f"{what} is a whole number, at least 1, not {value!r}")
+    if type(value) is not int or not 1 <= value <= LARGEST:
+        raise DefinitionError.of("node", f"{what} is a whole number from 1 to {LARGEST}, not {value!r}")
     return value
 
 
 def _checked_pools(pools: Mapping[str, int] | None) -> dict[str, int]:
     if not isinstance(pools, Mapping | None):
         raise DefinitionError.of("node", f"pools= takes places by name, such as {{'warehouse': 2}}, not {pools!r}")
+    for name in pools or ():
+        if not is_word(name):
+            raise DefinitionError.of("node", f"a pool has a name, {WORD_RULE}, not {name!r}")
     return {name: _checked_count(f"pool '{name}'", slots) for name, slots in (pools or {}).items()}
 
 
 def _checked_tenant(name: str) -> str:
     """Refuse a tenant whose name could not be told apart in `tenant/name`."""
-    if not isinstance(name, str) or not name or "/" in name:
-        raise RequestError(f"a tenant's name is a text without '/', not {name!r}", code="invalid_tenant")
+    if not is_name(name):
+        raise RequestError(f"a tenant's name is {NAME_RULE}, not {name!r}", code="invalid_tenant")
     return name

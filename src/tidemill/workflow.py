@@ -53,7 +53,7 @@ async def _run(workflow: Workflow, params: dict[str, Any]) -> RunResult:
     async with _script_node(workflow) as node:
         for sentence in node.makeshifts():
             logger.warning(sentence)
-        run = await node.start(workflow.name, **params)
+        run = await node.start(workflow.name, params)
         return await run.wait()
 
 

@@ -13,8 +13,8 @@ from tidemill.workflows.endings import Succeeded
 
 Write = Callable[[int], None]
 
-NAME = "x" * 600
-"""Longer than what a fork server reads at once."""
+NAME = "名" * 200
+"""Longer, in bytes, than what a fork server reads at once."""
 
 
 @pytest.fixture

@@ -93,6 +93,19 @@ def hold(ctx: tm.Context) -> str:
         return ctx.token
 
 
+# -- greedy: its first attempt holds the event loop of its node until it is let go
+
+greedy = tm.Workflow("greedy")
+
+
+@greedy.task
+async def hog(ctx: tm.Context) -> str:
+    with noted(ctx):
+        while is_first(ctx) and not gate().exists():
+            PAUSE.wait(0.02)  # and awaits nothing
+        return ctx.token
+
+
 def gate() -> Path:
     """Return the file that lets everything go that waits."""
     return Path(os.environ[JOURNAL]).with_name("gate")

@@ -35,9 +35,10 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 async def read_view(control: Control, id: str) -> RunView:
     """Read a run from a store."""
     record = await control.operations.record(id)
+    result = await control.operations.result(id)
     return RunView(
-        row=record.run,
-        result=await control.operations.result(id),
+        row=msgspec.structs.replace(record.run, reason=result.reason),  # which also tells what cannot be read
+        result=result,
         attempts=await control.store.runs.attempts(id),
         events=await control.store.runs.events(id),
         notes=await control.operations.notes(id),

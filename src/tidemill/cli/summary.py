@@ -46,12 +46,14 @@ def _state(task: TaskResult) -> Text:
 
 
 def _style(task: TaskResult) -> str:
-    return "red" if task.state is TaskState.FAILED else "" if task.state is TaskState.SUCCESS else "dim"
+    if task.state is TaskState.SUCCESS:
+        return "" if task.error is None else "red"
+    return "red" if task.state is TaskState.FAILED else "dim"
 
 
 def came_of(task: TaskResult) -> str:
     """Return what a task returned, or why it did not, in one line."""
-    if task.state is TaskState.SUCCESS:
+    if task.state is TaskState.SUCCESS and task.error is None:
         return value_text(task.output)
     if task.error is not None:
         number = next((number for number, one in enumerate(task.mapped) if one.error is not None), None)

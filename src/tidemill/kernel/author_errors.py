@@ -21,5 +21,5 @@ def describe(error: BaseException) -> str:
     name = type(error).__name__
     try:
         return f"{name}: {error}"
-    except Exception:  # author code: `__str__` may raise anything
+    except AUTHOR_ERRORS:  # author code: `__str__` may raise anything
         return f"{name}: (its text cannot be read)"

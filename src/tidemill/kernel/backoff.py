@@ -7,6 +7,7 @@ import msgspec
 
 from tidemill.kernel.durations import Duration, parse
 from tidemill.kernel.errors import DefinitionError
+from tidemill.kernel.storable import LARGEST
 
 
 class Backoff(msgspec.Struct, frozen=True):
@@ -38,8 +39,9 @@ class Retry:
         jitter: float = 0.0,
         on: tuple[type[BaseException], ...] = (Exception,),
     ) -> None:
-        if type(times) is not int or times < 0:
-            raise DefinitionError.of("Retry", f"the first argument counts further tries, 0 or more, not {times!r}")
+        if type(times) is not int or not 0 <= times < LARGEST:
+            said = f"the first argument counts further tries, from 0 to {LARGEST - 1}, not {times!r}"
+            raise DefinitionError.of("Retry", said)
         if not (_is_number(backoff) and 1.0 <= backoff < inf and _is_number(jitter) and 0.0 <= jitter <= 1.0):
             raise DefinitionError.of("Retry", "backoff is at least 1.0, and jitter lies between 0.0 and 1.0")
         self.times = times
@@ -75,9 +77,6 @@ def _is_number(value: object) -> bool:
 
 def _seconds(what: str, value: Duration) -> float:
     try:
-        seconds = parse(value)
+        return parse(value)
     except ValueError as error:
         raise DefinitionError.of("Retry", f"{what}: {error}") from error
-    if seconds == inf:
-        raise DefinitionError.of("Retry", f"{what} must end some day")
-    return seconds

@@ -9,30 +9,36 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 
+LONGEST = 36_500 * _SECONDS["d"]
+"""Seconds of the longest duration, a hundred years: what is longer is a slip, and leads out of the calendar."""
+
 Duration = str | int | float | timedelta
 
 
 def parse(value: Duration) -> float:
     """Return a duration in seconds; raise ValueError for anything that is none."""
+    seconds = _seconds(value)
+    if not seconds >= 0:  # so that nan is refused too
+        raise ValueError(f"{value!r} is not a duration: time does not run backwards")
+    if seconds > LONGEST:
+        raise ValueError(f"{value!r} is not a duration: it is finite, and at most a hundred years, '36500d'")
+    return seconds
+
+
+def _seconds(value: Duration) -> float:
     if isinstance(value, timedelta):
-        return _not_negative(value.total_seconds(), value)
+        return value.total_seconds()
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _not_negative(float(value), value)
+        return float(max(-1.0, min(value, 2 * LONGEST)))  # a whole number may be more than a float can hold
     text = value.strip() if isinstance(value, str) else ""
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"{value!r} is not a duration: {_HINT}")
     return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
 
 
-def _not_negative(seconds: float, value: Duration) -> float:
-    if not seconds >= 0:  # so that nan is refused too
-        raise ValueError(f"{value!r} is not a duration: time does not run backwards")
-    return seconds
-
-
 def parse_positive(value: Duration) -> float:
     """Return a duration in seconds that is more than nothing."""
     seconds = parse(value)
-    if not 0 < seconds < float("inf"):
+    if not seconds > 0:
         raise ValueError(f"{value!r} is not a duration longer than zero")
     return seconds

@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr
 from tidemill.kernel.addresses import without_password
 from tidemill.kernel.durations import parse, parse_positive
 from tidemill.kernel.errors import DefinitionError
+from tidemill.kernel.storable import LARGEST
 from tidemill.kernel.suggestions import did_you_mean
 
 PREFIX = "TIDEMILL_"
@@ -128,14 +129,14 @@ def _typed(name: str, value: Any, kind: Any) -> Any:
         if kind is bool:
             return _flag(value)
         return _whole(value) if kind is int else value
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DefinitionError.of("settings", f"{name}: {error}") from error
 
 
 def _whole(value: Any) -> int:
     number = int(value)
-    if number < 0 or (isinstance(value, float) and value != number):
-        raise ValueError(f"{value!r} is not a whole number, 0 or more")
+    if not 0 <= number <= LARGEST or (isinstance(value, float) and value != number):
+        raise ValueError(f"{value!r} is not a whole number from 0 to {LARGEST}")
     return number
 
 

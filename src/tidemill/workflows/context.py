@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from inspect import isawaitable
 from typing import Any
 
@@ -135,6 +135,9 @@ def _read(for_: Duration | None, until: datetime | None, poll: Poll | None, ever
         if not callable(poll):
             raise TypeError(f"poll= takes a function without parameters, not {poll!r}")
         return Deferral(after=EVERY if every is None else parse_positive(every), poll=poll)
-    if not isinstance(until, datetime) or until.tzinfo is None:
+    if not isinstance(until, datetime) or until.utcoffset() is None:
         raise TypeError(f"until= takes an aware datetime, such as datetime(2026, 1, 1, tzinfo=UTC), not {until!r}")
-    return Deferral(until=until)
+    try:
+        return Deferral(until=until.astimezone(UTC))
+    except OverflowError:
+        raise ValueError(f"until= takes a moment that UTC has too, in the years 1 to 9999, not {until}") from None

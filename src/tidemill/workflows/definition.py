@@ -28,7 +28,7 @@ class Fire:
 
     __slots__ = ("params",)
 
-    def __init__(self, **params: Any) -> None:
+    def __init__(self, /, **params: Any) -> None:
         self.params = params
 
     def __eq__(self, other: object) -> bool:

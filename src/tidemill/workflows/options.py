@@ -6,6 +6,7 @@ from typing import Any
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import parse_positive
 from tidemill.kernel.errors import DefinitionError, Location, Problem
+from tidemill.kernel.storable import LARGEST, WORD_RULE, is_word
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.definition import Task, name_of
 
@@ -22,6 +23,8 @@ def read_options(options: dict[str, Any], subject: str, location: Location) -> d
             read[name] = _READERS[name](value)
         except (TypeError, ValueError) as error:
             said.append(f"{name}: {error}")
+        except DefinitionError as error:
+            said += [f"{name}: {one.message}" for one in error.problems]
     if said:
         raise DefinitionError([Problem(message=one, location=location) for one in said], subject)
     return read
@@ -57,15 +60,15 @@ def _timeout(value: Any) -> float | None:
 
 
 def _priority(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"it is a whole number, the higher the sooner, not {value!r}")
+    if type(value) is not int or abs(value) > LARGEST:
+        raise TypeError(f"it is a whole number, the higher the sooner, up to {LARGEST} either way, not {value!r}")
     return value
 
 
 def _word(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise TypeError(f"it is a name, not {value!r}")
-    return value
+    if not is_word(value):
+        raise TypeError(f"it is a name, {WORD_RULE}, not {value!r}")
+    return str(value)
 
 
 def _word_if_any(value: Any) -> str | None:

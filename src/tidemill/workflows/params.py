@@ -17,6 +17,7 @@ from tidemill.annotations.codec import UnstorableError, encode_plain
 from tidemill.annotations.variants import label
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.kernel.storable import storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.definition import Params
 
@@ -63,7 +64,12 @@ class _Reading:
 
     def free(self, given: Mapping[str, Any]) -> dict[str, bytes]:
         """Return whatever was given, encoded."""
-        read = {name: _guessed(value) if self._from_text else value for name, value in given.items()}
+        read = {}
+        for name, value in given.items():
+            if isinstance(name, str) and name == storable(name):
+                read[name] = _guessed(value) if self._from_text else value
+            else:
+                self.problems[ascii(name)] = f"{name!r} cannot be the name of a param: it is a text of whole characters"
         return self._encoded(read)
 
     def declared(self, kind: type[Params], given: Mapping[str, Any]) -> dict[str, bytes]:
@@ -72,7 +78,8 @@ class _Reading:
         for name in given:
             if name not in known:
                 has = f"; there are {', '.join(map(repr, known))}" if known else "; there are none"
-                self.problems[name] = f"there is no param '{name}'{did_you_mean(name, known) or has}"
+                said = f"there is no param {name!r}{did_you_mean(str(name), known) or has}"
+                self.problems[storable(str(name))] = said
         read: dict[str, Any] = {}
         for name, field in known.items():
             if name in given:

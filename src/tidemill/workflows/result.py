@@ -21,9 +21,12 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     ended_at: datetime | None = None
     output: Any = None
-    """What it returned; of a mapped task the list of what its elements did, those that succeeded."""
+    """What it returned; of a mapped task the list of what its elements did, those that succeeded and can be read."""
     error: TaskError | None = None
-    """Why it failed, or why it is tried again; of a mapped task the error of the first element that has one."""
+    """Why it failed, or why it is tried again; of a mapped task the error of the first element that has one.
+
+    A task that succeeded has one if what it returned cannot be read any more.
+    """
     reason: str = ""
     mapped: list["TaskResult"] = []
 
@@ -47,8 +50,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """What the tasks returned that succeeded, by name."""
-        return {name: task.output for name, task in self.tasks.items() if task.state is TaskState.SUCCESS}
+        """What the tasks returned that succeeded, by name; without what cannot be read any more."""
+        return {name: task.output for name, task in self.tasks.items() if _has_output(task)}
 
     def raise_for_status(self) -> Self:
         """Raise an OperationError that says which tasks failed and why, unless the run has ended well."""
@@ -125,15 +128,22 @@ def _task(
         attempts=max(one.attempts for one in found),
         started_at=min((one.started_at for one in found if one.started_at is not None), default=None),
         ended_at=max(ends) if len(ends) == len(found) else None,
-        output=[one.output for one in found if one.state is TaskState.SUCCESS],
+        output=[one.output for one in found if _has_output(one)],
         error=next((one.error for one in found if one.error is not None), None),
         reason=next((one.reason for one in found if one.reason), ""),
         mapped=found,
     )
 
 
+def _has_output(task: TaskResult) -> bool:
+    return task.state is TaskState.SUCCESS and task.error is None
+
+
+_WITH_ERRORS = (TaskState.FAILED, TaskState.UP_FOR_RETRY, TaskState.SUCCESS)
+
+
 def _one(row: TaskRow, key: TaskKey, errors: Mapping[TaskKey, TaskError], outputs: Mapping[TaskKey, Any]) -> TaskResult:
-    error = errors.get(key) if row.state in (TaskState.FAILED, TaskState.UP_FOR_RETRY) else None
+    error = errors.get(key) if row.state in _WITH_ERRORS else None
     if error is None and row.state is TaskState.FAILED:  # nobody lived to report it
         error = TaskError("OperationError", row.reason)
     return TaskResult(

@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from tidemill.kernel.durations import Duration, parse_positive
 from tidemill.kernel.errors import DefinitionError, Location, Problem
+from tidemill.kernel.storable import LARGEST, WORD_RULE, is_word
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.cron import CronFields, complaints
 from tidemill.workflows.wallclock import DAY, SECOND, WallClock
@@ -29,6 +30,8 @@ SlotParams = Callable[[datetime], dict[str, Any]]
 _CATCHUPS = ("none", "latest", "all")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HORIZON = 50 * 366 * DAY
+_FIRST = datetime(1900, 1, 1, tzinfo=UTC)
+"""Where schedules may begin: before there was anything to miss, and with room before it to reckon in."""
 
 
 class Schedule(ABC):
@@ -113,12 +116,12 @@ class Schedule(ABC):
         if self.catchup not in _CATCHUPS:
             hint = did_you_mean(str(self.catchup), _CATCHUPS)
             said.append(f"catchup is one of {', '.join(map(repr, _CATCHUPS))}, not {self.catchup!r}{hint}")
-        if type(self.limit) is not int or self.limit < 1:
-            said.append(f"limit is a number of slots, at least 1, not {self.limit!r}")
+        if type(self.limit) is not int or not 1 <= self.limit <= LARGEST:
+            said.append(f"limit is a number of slots from 1 to {LARGEST}, not {self.limit!r}")
         if self.params is not None and not callable(self.params):
             said.append(f"params is a function that makes a dict of a slot, not {self.params!r}")
-        if not isinstance(self.key, str) or not self.key:
-            said.append(f"key is a name, such as 'morning', not {self.key!r}")
+        if not is_word(self.key):
+            said.append(f"key is a name, such as 'morning', {WORD_RULE}, not {self.key!r}")
         return said + _complaints_about_bounds(self.start, self.end)
 
 
@@ -252,10 +255,7 @@ class Every(Schedule):
 
 
 def _period(interval: Duration) -> timedelta:
-    try:
-        period = timedelta(seconds=parse_positive(interval))
-    except OverflowError:
-        raise ValueError(f"{interval!r} is longer than the calendar") from None
+    period = timedelta(seconds=parse_positive(interval))
     if period < timedelta.resolution:
         raise ValueError(f"{interval!r} is shorter than a microsecond")
     return period
@@ -271,12 +271,23 @@ def _complaints_about_zone(name: object) -> list[str]:
 
 
 def _complaints_about_bounds(start: datetime | None, end: datetime | None) -> list[str]:
-    said = []
-    for what, bound in (("start", start), ("end", end)):
-        if bound is not None and not isinstance(bound, datetime):
-            said.append(f"{what} is an aware datetime, not {bound!r}")
-        elif bound is not None and bound.utcoffset() is None:
-            said.append(f"{what} {bound} has no time zone: write datetime(..., tzinfo=UTC)")
+    said = [
+        message
+        for what, bound in (("start", start), ("end", end))
+        if bound is not None and (message := _complaint_about_bound(what, bound))
+    ]
     if not said and start is not None and end is not None and end.astimezone(UTC) < start.astimezone(UTC):
         said.append(f"end {end} is before start {start}")
     return said
+
+
+def _complaint_about_bound(what: str, bound: Any) -> str | None:
+    if not isinstance(bound, datetime):
+        return f"{what} is an aware datetime, not {bound!r}"
+    if bound.utcoffset() is None:
+        return f"{what} {bound} has no time zone: write datetime(..., tzinfo=UTC)"
+    try:
+        is_outside = bound.astimezone(UTC) < _FIRST
+    except OverflowError:  # UTC is there before the year 1, or after 9999
+        is_outside = True
+    return f"{what} {bound} is not in the years 1900 to 9999, in UTC" if is_outside else None

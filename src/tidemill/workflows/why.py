@@ -13,7 +13,7 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.plan import WHOLE, Expand, Move, Run, outlook, plan, together
 from tidemill.workflows.records import RunRecord, TaskRow
 from tidemill.workflows.rules import Verdict
-from tidemill.workflows.spec import WorkflowSpec
+from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
 
@@ -30,15 +30,20 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     capacity: int | None = None
     """How many more the task's executor could take now; None if there is no executor of that name."""
     set_aside: str | None = None
-    """Why the run is set aside, if it is."""
+    """Why the run is set aside, if it is; it is, and nobody can plan it, if its version cannot be read."""
     loaded: Collection[str] | None = None
     """The versions of the workflow whose code is loaded here; None if whoever asks is no node."""
     nodes: int | None = None
     """How many nodes may be alive on the store; None if nobody has looked."""
+    polled: Mapping[tuple[str, int], float] | None = None
+    """Of the task runs whose deferral a poll ends: the seconds between two calls; None if whoever asks cannot know."""
 
 
 def why(record: RunRecord, spec: WorkflowSpec, task: str, facts: Facts) -> list[str]:
-    """Return why a task of a run, or one element of it, has not run, or what became of it; never nothing."""
+    """Return why a task of a run, or one element of it, has not run, or what became of it; never nothing.
+
+    A `spec` without tasks is one that cannot be read: then `facts.set_aside` says so.
+    """
     name, index = named(record, task)
     return _Asking(record, spec, name, facts, index).answer()
 
@@ -67,7 +72,7 @@ class _Asking:
         self._run = record.run
         self._record = record
         self._spec = spec
-        self._task = spec.by_name[task]
+        self._name = task
         self._facts = facts
         rows = [row for row in record.tasks if row.task == task and index in (None, row.index)]
         self._rows = sorted(rows, key=lambda row: (_RANKS.get(row.state, 1), row.index))
@@ -108,30 +113,33 @@ class _Asking:
             others = f"{_count(self._facts.active_runs, 'other run')} of '{self._spec.name}'"
             verb = "is" if self._facts.active_runs == 1 else "are"
             yield f"the run is queued: {others} {verb} running, at most {self._run.max_active} may"
-        elif not self._facts.paused:
+        elif not self._facts.paused and self._facts.set_aside is None:
             yield "the run is queued, and begins when it is next looked at"
 
     def _why_waiting(self) -> Iterator[str]:
+        task = self._spec.by_name.get(self._name)
+        if task is None:
+            return  # the run is set aside
         commands = plan(Run(spec=self._spec, state=self._run.state, tasks=self._record.tasks), self._facts.now)
         for one in commands:
-            if isinstance(one, Expand) and one.task == self._task.name:
+            if isinstance(one, Expand) and one.task == task.name:
                 yield f"it is about to be scheduled, as {_count(one.size, 'element')}"
                 return
-            if isinstance(one, Move) and one.task == self._task.name and one.before is TaskState.NONE:
+            if isinstance(one, Move) and one.task == task.name and one.before is TaskState.NONE:
                 because = f" {one.reason}" if one.reason else ""
                 yield f"it is about to be {_SOON[one.after]}{because}"
                 return
-        for source, state in self._awaited():
-            rule = "" if self._task.rule == "all_success" else f" (its rule is '{self._task.rule}')"
+        for source, state in self._awaited(task):
+            rule = "" if task.rule == "all_success" else f" (its rule is '{task.rule}')"
             yield f"it waits for '{source}', which {_STANDING[state]}{rule}"
 
-    def _awaited(self) -> list[tuple[str, TaskState]]:
+    def _awaited(self, task: TaskSpec) -> list[tuple[str, TaskState]]:
         """Return those before it that have not ended, as far as they matter."""
         states, variants = self._standing()
-        found = outlook(self._task, states, variants)
-        if found.verdict is Verdict.RUN and self._task.each is not None:  # the rule is content, the list is missing
-            return [(self._task.each, states[self._task.each])]
-        return [(source, states[source]) for source in self._task.sources if not states[source].is_terminal]
+        found = outlook(task, states, variants)
+        if found.verdict is Verdict.RUN and task.each is not None:  # the rule is content, the list is missing
+            return [(task.each, states[task.each])]
+        return [(source, states[source]) for source in task.sources if not states[source].is_terminal]
 
     def _standing(self) -> tuple[dict[str, TaskState], dict[str, str | None]]:
         rows: dict[str, list[TaskRow]] = {}
@@ -157,13 +165,25 @@ class _Asking:
             case TaskState.UP_FOR_RETRY:
                 yield f"it is tried again{_at(row.wake_at)}, after: {row.reason or 'an unknown failure'}"
             case TaskState.DEFERRED:
-                until = f"until {_time(row.wake_at)}" if row.wake_at else "until somebody ends that"
-                yield f"it is deferred {until}"
+                yield self._why_deferred(row)
             case TaskState.SUCCESS:
                 at = _at(row.ended_at) if len(self._rows) == 1 else ""  # else each would have a sentence of its own
                 yield f"it has succeeded{at}" + (f": {row.reason}" if row.reason else "")
             case _:
                 yield f"it {_ENDED[row.state]}{_because(row.reason if row.reason != row.state else '')}"
+
+    def _why_deferred(self, row: TaskRow) -> str:
+        polled, wake_at = self._facts.polled, row.wake_at
+        every = polled.get((row.task, row.index)) if polled is not None else None
+        if every is not None:
+            return f"it is deferred{_since(row.since)}: its poll is called every {_span(every)} until that says yes"
+        if wake_at is None:
+            return "it is deferred until somebody ends that"
+        if wake_at > self._facts.now:
+            return f"it is deferred until {_time(wake_at)}"
+        if polled is None and self._facts.nodes:  # a mere time that has passed would have woken it
+            return f"it is deferred{_since(row.since)}: a node calls its poll again and again until that says yes"
+        return f"it was deferred until {_time(wake_at)}, and goes on when the run is next looked at"
 
     def _why_unclaimed(self, row: TaskRow) -> Iterator[str]:
         reasons = list(self._obstacles(row))
@@ -237,6 +257,15 @@ def _elements(numbers: Sequence[int]) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _span(seconds: float) -> str:
+    """Return a duration as authors write it: "30s", "1h30m"."""
+    said, rest = "", seconds
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        whole, rest = divmod(rest, size)
+        said += f"{whole:.0f}{unit}" if whole else ""
+    return f"{said}{rest:g}s" if rest or not said else said
 
 
 def _time(moment: datetime) -> str:

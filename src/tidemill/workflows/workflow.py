@@ -14,6 +14,7 @@ from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
+from tidemill.kernel.storable import LARGEST, NAME_RULE, WORD_LENGTH, WORD_RULE, is_name, is_word
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.callee import Callee, calling, is_callee, is_task_name, unresolved
 from tidemill.workflows.definition import OnFiring, Params, Task, Trigger
@@ -64,7 +65,7 @@ class Workflow:
         self.schedules: tuple[Schedule, ...] = several(schedule)
         self.params = params
         self.tags: tuple[str, ...] = several(tags)
-        said = [*_unknown_options(unknown), *_not_a_list("tags", tags)]
+        said = [*_unknown_options(unknown), *_not_a_list("tags", tags), *_not_a_list("triggers", triggers)]
         self.max_active_runs = max_active_runs
         self.triggers: tuple[Trigger | OnFiring | str, ...] = several(triggers)
         self.tasks: list[Task] = []
@@ -76,15 +77,15 @@ class Workflow:
             raise DefinitionError(problems, f"workflow {name!r}")
 
     def _complaints(self) -> Iterator[str]:
-        if not isinstance(self.name, str) or not self.name or "/" in self.name:
-            yield "a workflow needs a name, without '/'"
+        if not is_name(self.name):
+            yield f"a workflow needs a name, {NAME_RULE}"
         if self.params is not None and not (isinstance(self.params, type) and issubclass(self.params, Params)):
             yield f"params= takes a subclass of tm.Params, not {self.params!r}"
-        if type(self.max_active_runs) is not int or self.max_active_runs < 1:
-            yield f"max_active_runs is a number of runs, at least 1, not {self.max_active_runs!r}"
+        if type(self.max_active_runs) is not int or not 1 <= self.max_active_runs <= LARGEST:
+            yield f"max_active_runs is a number of runs from 1 to {LARGEST}, not {self.max_active_runs!r}"
         for tag in self.tags:
-            if not isinstance(tag, str) or not tag:
-                yield f"tags= takes words, not {tag!r}"
+            if not is_word(tag):
+                yield f"tags= takes words, each {WORD_RULE}, not {tag!r}"
         for one in self.triggers:
             if not isinstance(one, Trigger | OnFiring | str):
                 yield f"triggers= takes what @tm.trigger and tm.on_firing return, or a trigger's name, not {one!r}"
@@ -150,6 +151,9 @@ class Workflow:
         return task
 
     def _add(self, task: Task) -> None:
+        if not is_name(task.name):
+            message = f"a task's name is an identifier of up to {WORD_LENGTH} characters, not {task.name!r}"
+            raise DefinitionError.of(f"workflow '{self.name}'", message, task.function.location)
         self.tasks.append(task)
         self._wired = None
 
@@ -256,7 +260,7 @@ def _unknown_options(given: Iterable[str]) -> Iterator[str]:
 def _not_a_list(option: str, value: Any) -> Iterator[str]:
     """Refuse a text where a list of them is meant: whoever forgets the brackets might as well mean its letters."""
     if isinstance(value, str):
-        yield f"{option}= takes a list of words, such as [{value!r}], not {value!r}"
+        yield f"{option}= takes a list, such as [{value!r}], not {value!r}"
 
 
 def _value_problems(wired: Wired) -> Iterator[Problem]:

@@ -1,6 +1,7 @@
 """`run.retry(from_=..., preview=...)`: what reruns, and what is kept."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -221,6 +222,20 @@ async def test_nothing_to_retry_is_said() -> None:
         with pytest.raises(tm.RequestError, match="nothing of it has failed") as caught:
             await run.retry()
         assert (caught.value.code, caught.value.status) == ("nothing_to_retry", 409)
+
+
+@pytest.mark.parametrize("wrong", [3, [], (), {}, [3], [None], b"load", object()])
+async def test_what_names_no_task_is_refused(wrong: Any) -> None:
+    """api.md, errors: told what is wanted, and nothing has changed."""
+    async with tm.testing.node(load=[Chain()]) as node:
+        run = await node.start("chain")
+        await node.settle()
+        before = await run.state()
+        for again in (run.retry, run.clear):
+            with pytest.raises(tm.RequestError, match="a task is named, or several in a list, not ") as caught:
+                await again(wrong)
+            assert (caught.value.code, caught.value.status) == ("invalid_tasks", 400)
+        assert await run.state() == before
 
 
 async def test_a_skipped_branch_may_be_taken_the_second_time(store: str | None) -> None:

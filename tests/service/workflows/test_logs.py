@@ -168,3 +168,26 @@ async def test_a_log_that_cannot_be_written_keeps_no_task_from_its_end(store: st
             run = await node.start("loud")
             await node.advance("20s")
             assert (await run.state()).state == "success"
+
+
+async def test_keywords_are_fields(store: str | None) -> None:
+    """api.md, ctx.log: structured; what is logging's own stays so, and names are kept as every store can."""
+    flow = tm.Workflow("fields")
+
+    @flow.task
+    def work(ctx: tm.Context) -> None:
+        ctx.log.info("read %d", 3, rows=3, extra={"rows": 0, "file": "a.csv"}, level="low", stacklevel=2)
+        ctx.log.warning("odd", **{"half \ud800": "half \ud800"})
+        try:
+            raise ValueError("no")
+        except ValueError:
+            ctx.log.exception("failed", row=7)
+
+    async with tm.testing.node(store, load=[flow]) as node:
+        run = await node.start("fields")
+        await node.settle()
+        first, odd, last = [record async for record in run.logs("work")]
+    assert (first.message, first.level) == ("read 3", "info")
+    assert first.fields == {"rows": 3, "file": "a.csv", "level": "low"}
+    assert odd.fields == {"half ?": "'half \\ud800'"}
+    assert (last.level, last.fields, "ValueError: no" in last.message) == ("error", {"row": 7}, True)

@@ -180,3 +180,24 @@ async def test_an_unknown_workflow_is_refused_with_a_hint() -> None:
         with pytest.raises(tm.RequestError, match=r"'daly' is not loaded \(did you mean 'daily'\?\)") as caught:
             await node.start("daly")
         assert (caught.value.code, caught.value.status) == ("unknown_workflow", 404)
+
+
+async def test_a_param_may_be_called_like_the_keyword_of_start(store: str | None) -> None:
+    """api.md: `tenant=` of start overrides the node's, so a param of that name comes in a mapping."""
+
+    class Owned(tm.Params):
+        tenant: str
+        limit: int = 1
+
+    flow = tm.Workflow("owned", params=Owned)
+
+    @flow.task
+    async def work(params: Owned) -> list[object]:
+        return [params.tenant, params.limit]
+
+    async with tm.testing.node(store, load=[flow]) as node:
+        run = await node.start("owned", {"tenant": "acme", "limit": 2}, limit=3)
+        await node.settle()
+        assert (await run.state()).outputs == {"work": ["acme", 3]}
+        with pytest.raises(tm.RequestError, match="params are keywords, or a mapping by their names, not 'acme'"):
+            await node.start("owned", "acme")  # type: ignore[arg-type]

@@ -1,9 +1,11 @@
 """`node.pause(workflow)`, and notes on runs and tasks."""
 
+from typing import Literal
+
 import pytest
 
 import tidemill as tm
-from tests.service.workflows.acting import Gate, see_through, states
+from tests.service.workflows.acting import START, Gate, see_through, states
 
 
 async def test_nothing_begins_and_what_runs_goes_on(store: str | None) -> None:
@@ -77,6 +79,86 @@ async def test_a_retry_waits_while_it_is_paused(store: str | None) -> None:
         await node.resume("paused")
         await node.settle()
         assert len(tries) == 2
+
+
+def minutely(catchup: Literal["none", "latest", "all"]) -> tm.Workflow:
+    """Return a workflow with a slot every minute."""
+    flow = tm.Workflow("minutely", schedule=tm.Cron("* * * * *", catchup=catchup, limit=7), max_active_runs=50)
+
+    @flow.task
+    def slot(ctx: tm.Context) -> str:
+        return f"{ctx.slot:%H:%M}"
+
+    return flow
+
+
+async def slots(node: tm.testing.node) -> list[str]:
+    """Return the slots that have had a run."""
+    return [(await run.state()).outputs["slot"] for run in await node.runs("minutely")]
+
+
+CAUGHT_UP = {
+    "none": [],
+    "latest": ["02:01"],
+    "all": ["01:55", "01:56", "01:57", "01:58", "01:59", "02:00", "02:01"],
+}
+
+
+@pytest.mark.parametrize("catchup", ["none", "latest", "all"])
+async def test_catchup_decides_about_slots_that_a_pause_made_miss(
+    catchup: Literal["none", "latest", "all"], store: str | None
+) -> None:
+    """api.md, `catchup`: what a pause made miss was missed, as if no node had been there."""
+    async with tm.testing.node(store, load=[minutely(catchup)], start=START) as node:
+        await node.advance("61s")
+        await node.pause("minutely")
+        await node.advance("2h")
+        assert await slots(node) == ["00:01"]
+        await node.resume("minutely")
+        await node.settle()
+        assert await slots(node) == ["00:01", *CAUGHT_UP[catchup]]
+        await node.advance("2m")
+        assert await slots(node) == ["00:01", *CAUGHT_UP[catchup], "02:02", "02:03"]
+
+
+@pytest.mark.parametrize("reloads", [False, True])
+async def test_a_pause_in_which_the_node_crashed_or_loaded_anew_is_one(reloads: bool, store: str | None) -> None:
+    """api.md, `catchup`: with "none" nothing of it gets a run, whoever watched at its end."""
+    async with tm.testing.node(store, load=[minutely("none")], start=START) as node:
+        await node.pause("minutely")
+        await node.advance("10m")
+        if reloads:
+            await node.load(minutely("none"))
+        else:
+            node = await node.crash()
+        await node.advance("10m")
+        await node.resume("minutely")
+        await node.advance("61s")
+        assert await slots(node) == ["00:21"]
+
+
+async def test_a_pause_by_others_is_one(store: str | None) -> None:
+    """api.md, `catchup`: "none", paused and resumed in the store, where the leader hears of it."""
+    async with tm.testing.node(store, load=[minutely("none")], start=START) as node:
+        for is_paused, wait in [(True, "10m"), (False, "61s")]:
+            await node._run_store.schedules.pause("public", "minutely", paused=is_paused)
+            node._workflows.scheduler.hear()
+            await node.advance(wait)
+        assert await slots(node) == ["00:11"]
+        assert node.metrics()["slots_dropped_total"] == 10
+
+
+async def test_a_pause_that_ends_in_the_middle_of_a_pass(store: str | None) -> None:
+    """api.md, `catchup`: "none", and the pass that is under way has looked at pauses before."""
+    async with tm.testing.node(store, load=[minutely("none")], start=START) as node:
+        await node.pause("minutely")
+        await node.advance("10m")
+        node._workflows.desk.allotment.heed_pauses(set())
+        await node._workflows.scheduler._schedules.fire_due()
+        assert await slots(node) == []
+        await node.load(minutely("none"))  # before the next pass
+        await node.settle()
+        assert await slots(node) == []
 
 
 async def test_unknown_workflows_are_not_paused() -> None:

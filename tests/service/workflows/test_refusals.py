@@ -145,7 +145,7 @@ async def test_a_bad_version_leaves_the_good_one_in_place(store: str | None) -> 
     ("options", "words"),
     [
         ({"pools": ["warehouse"]}, "pools= takes places by name, such as {'warehouse': 2}, not ['warehouse']"),
-        ({"pools": {"warehouse": "2"}}, "pool 'warehouse' is a whole number, at least 1, not '2'"),
+        ({"pools": {"warehouse": "2"}}, "pool 'warehouse' is a whole number from 1 to 2147483647, not '2'"),
         ({"store": 3}, "store '3': an address looks like 'sqlite:///tidemill.db'"),
     ],
 )

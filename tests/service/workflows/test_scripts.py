@@ -111,3 +111,15 @@ def test_a_program_without_the_guard_is_told_so_and_does_not_start_itself_again(
     assert "DispatchError" in done.stdout
     assert 'if __name__ == "__main__":' in done.stdout
     assert "imported as __mp_main__" in done.stdout + done.stderr
+
+
+def test_a_param_may_have_any_name() -> None:
+    """api.md, daily.run: any keywords, also those that `node.start` has a meaning for."""
+    flow = tm.Workflow("named")
+
+    @flow.task
+    def work(ctx: tm.Context) -> list[str]:
+        return [ctx[name] for name in ("tenant", "self", "workflow", "given", "params")]
+
+    given = {"tenant": "acme", "self": "a", "workflow": "b", "given": "c", "params": "d"}
+    assert flow.run(**given).outputs == {"work": ["acme", "a", "b", "c", "d"]}

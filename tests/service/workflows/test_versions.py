@@ -89,3 +89,20 @@ async def test_the_same_version_again_changes_nothing(store: str | None) -> None
         await node.settle()
         assert (await going.state()).outputs["third"] == "old!"
     assert len(gate.entered) == 1
+
+
+async def test_a_workflow_that_was_changed_after_it_was_loaded(store: str | None) -> None:
+    """W-19: what is new has no version that is stored; it is told what to do, and that helps."""
+    flow = version(Gate(), "old")
+    async with tm.testing.node(store, load=[flow]) as node:
+
+        @flow.task
+        async def late() -> int:
+            return 4
+
+        with pytest.raises(tm.OperationError, match="'daily' was changed after it was loaded: load it again"):
+            await node.start("daily")
+        await node.load(flow)
+        run = await node.start("daily")
+        await node.advance("1s")
+        assert (await run.state()).tasks["late"].output == 4

@@ -114,6 +114,26 @@ async def test_a_full_node_a_cancelled_run_and_elements(store: str | None) -> No
         assert caught.value.code == "unknown_task"
 
 
+async def test_a_deferral_that_polls(store: str | None) -> None:
+    """W-17: for how long, and how often; never a time that has passed."""
+    flow, is_there = tm.Workflow("polling"), False
+
+    @flow.task
+    def work(ctx: tm.Context) -> None:
+        ctx.defer(poll=lambda: is_there, every="30s")
+
+    async with tm.testing.node(store, load=[flow]) as node:
+        run = await node.start("polling")
+        for wait in ("1s", "5m", "1d"):
+            await node.advance(wait)
+            assert await run.why("work") == [
+                "it is deferred since 2026-01-01 00:00:00+00:00: its poll is called every 30s until that says yes"
+            ]
+        is_there = True
+        await node.advance("30s")
+        assert (await run.why("work"))[0].startswith("it has succeeded")
+
+
 async def test_a_run_that_is_set_aside(store: str | None) -> None:
     """W-5, W-17: the reason is told."""
     flow = tm.Workflow("poison")

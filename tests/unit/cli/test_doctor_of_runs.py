@@ -64,6 +64,7 @@ def test_runs_that_wait_are_no_reason_for_concern(monkeypatch: Monkey, capsys: C
             "a move from upstream_failed to none",
         ),
         ("DELETE FROM workflow_versions", "which it is pinned to, is not stored"),
+        ("UPDATE workflow_versions SET spec = x'c1'", "which it is pinned to, cannot be read: JSON is malformed"),
         (
             "UPDATE task_runs SET state = 'running', claimed_by = NULL WHERE task = 'publish'",
             "task 'publish' is running, and claimed by nobody",

@@ -65,6 +65,28 @@ def test_without_declared_params_any_option_is_one(tmp_path: Path, monkeypatch: 
     assert outputs(capsys) == {"tell": [-5, "a b", True, 1.5]}
 
 
+TENANT = """
+import tidemill as tm
+
+class Owned(tm.Params):
+    tenant: str
+
+owned = tm.Workflow("owned", params=Owned)
+
+@owned.task
+def tell(params: Owned) -> str:
+    return params.tenant
+"""
+
+
+def test_a_param_may_be_called_tenant(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+    """The command has no tenant of its own to be taken for."""
+    path = tmp_path / "owned_flow.py"
+    path.write_text(TENANT)
+    assert run(monkeypatch, "run", str(path), "--tenant", "acme", "-o", "json", "-q") == 0
+    assert outputs(capsys) == {"tell": "acme"}
+
+
 def test_help_shows_the_params_of_the_workflow(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """With their types and defaults, beside the command's own options."""
     assert run(monkeypatch, "run", str(file), "--help") == 0

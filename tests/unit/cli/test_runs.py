@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,14 @@ def failed(store: str, monkeypatch: Monkey, capsys: Captured) -> str:
     return str(listed(monkeypatch, capsys)[-1]["id"])
 
 
+def damage(store: str, statement: str) -> None:
+    """Change something in a store behind everybody's back."""
+    connection = sqlite3.connect(store.removeprefix("sqlite:///"))
+    with connection:
+        assert connection.execute(statement).rowcount > 0
+    connection.close()
+
+
 def shown(monkeypatch: Monkey, capsys: Captured, id: str) -> dict[str, Any]:
     """Return a run as it is shown to programs."""
     assert run(monkeypatch, "runs", "show", id, "-o", "json") == 0
@@ -70,6 +79,8 @@ def test_a_run_is_shown_with_what_failed_and_notes(failed: str, monkeypatch: Mon
     """W-16: the tries with their errors; the timeline on demand."""
     assert run(monkeypatch, "runs", "note", failed, "looked at it") == 0
     assert run(monkeypatch, "runs", "note", failed, "odd rows", "--task", "clean") == 0
+    said = [f"run {failed} has a note", f"task 'clean' of run {failed} has a note"]
+    assert capsys.readouterr().out.splitlines() == said
     assert run(monkeypatch, "runs", "show", failed) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"daily_report failed  (run {failed})\nmanual, version ")
@@ -153,6 +164,58 @@ def test_cleared_tasks_run_again_where_a_node_is(
     assert shown(monkeypatch, capsys, failed)["tasks"]["clean"]["mapped"][0]["attempts"] == 2
 
 
+def answered(monkeypatch: Monkey, capsys: Captured, *arguments: str) -> dict[str, Any]:
+    """Return what a command tells programs."""
+    assert run(monkeypatch, *arguments, "-o", "json") == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_every_command_answers_programs(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
+    """server.md, `-o json` everywhere: with the whole id, whatever part of it was given."""
+    part = failed[-8:]
+    assert answered(monkeypatch, capsys, "runs", "why", part, "publish") == {
+        "run": failed,
+        "task": "publish",
+        "reasons": ["it cannot run because of 'clean'"],
+    }
+    again = {"run": failed, "preview": True, "tasks": ["clean", "publish"]}
+    some, every = {"elements": {"clean": {"cleared": 1, "of": 15}}}, {"elements": {"clean": {"cleared": 15, "of": 15}}}
+    assert answered(monkeypatch, capsys, "runs", "retry", part, "--preview") == again | some
+    assert answered(monkeypatch, capsys, "runs", "clear", part, "clean", "--preview") == again | every
+    assert answered(monkeypatch, capsys, "runs", "retry", part) == again | some | {"preview": False}
+    noted = {"run": failed, "task": None, "text": "odd"}
+    assert answered(monkeypatch, capsys, "runs", "note", part, "odd") == noted
+    assert answered(monkeypatch, capsys, "runs", "note", part, "", "--task", "clean")["task"] == "clean"
+    cancelled = {"run": failed, "state": "cancelled", "reason": "no need"}
+    assert answered(monkeypatch, capsys, "runs", "cancel", part, "--reason", "no need") == cancelled
+    for verb, paused in [("pause", True), ("resume", False)]:
+        told = {"workflow": "daily_report", "paused": paused}
+        assert answered(monkeypatch, capsys, "workflows", verb, "daily_report") == told
+
+
+def test_what_cannot_be_read_is_told_and_can_be_cancelled(
+    failed: str, store: str, monkeypatch: Monkey, capsys: Captured
+) -> None:
+    """W-5: the version of a run, and what a task returned; everything else is shown."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(monkeypatch, "runs", "retry", failed) == 0
+    damage(store, "UPDATE outputs SET value = x'c1' WHERE task = 'extract'")
+    capsys.readouterr()
+    assert run(monkeypatch, "runs", "show", failed) == 0
+    assert "UnreadableOutput: DecodeError: MessagePack data" in capsys.readouterr().out
+    damage(store, "UPDATE workflow_versions SET spec = x'c1'")
+    assert run(monkeypatch, "runs", "show", failed) == 0
+    assert "daily_report queued: version " in (printed := capsys.readouterr().out)
+    assert "load that version again, or cancel the run  (run " in printed
+    assert "cannot be read" in shown(monkeypatch, capsys, failed)["reason"]
+    assert run(monkeypatch, "runs", "why", failed, "publish") == 0
+    assert capsys.readouterr().out.startswith("the run is set aside: version ")
+    assert run(monkeypatch, "runs", "cancel", failed) == 0
+    assert capsys.readouterr().out == f"run {failed} is cancelled\n"
+    assert shown(monkeypatch, capsys, failed)["state"] == "cancelled"
+
+
 def test_logs_are_printed(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
     """As lines for people, and as JSON lines for programs; of a task that has ended, following is the same."""
     for more in ([], ["--follow"]):
@@ -172,7 +235,9 @@ def test_looking_creates_no_store(tmp_path: Path, monkeypatch: Monkey, capsys: C
     missing = tmp_path / "missing.db"
     for command in (["list"], ["cancel", "x"]):
         assert run(monkeypatch, "runs", *command, "--store", f"sqlite:///{missing}") == 2
-        assert capsys.readouterr().err == f"there is no file {missing}\n"
+        said = capsys.readouterr().err
+        assert said.startswith(f"there is no file {missing}: see that the address is right")
+        assert said.endswith("or make it with `tidemill db upgrade`\n")
     assert not missing.exists()
 
 

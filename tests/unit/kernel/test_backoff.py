@@ -81,3 +81,18 @@ def test_a_policy_that_makes_no_sense_is_a_definition_error(times: Any, options:
     """Errors: the author must act."""
     with pytest.raises(tm.DefinitionError, match="Retry"):
         tm.Retry(times, **options)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"times": 2**31}, "counts further tries, from 0 to 2147483646"),
+        ({"delay": "4000000d"}, "delay: '4000000d' is not a duration: it is finite, and at most a hundred years"),
+        ({"max_delay": "4000000d"}, "max_delay: '4000000d' is not a duration"),
+        ({"delay": float("inf")}, "delay: inf is not a duration"),
+    ],
+)
+def test_a_retry_without_an_end_is_refused_where_it_is_written(wrong: dict[str, Any], said: str) -> None:
+    """W-5: else the run would be set aside when it fails."""
+    with pytest.raises(tm.DefinitionError, match=said):
+        tm.Retry(**({"times": 1} | wrong))

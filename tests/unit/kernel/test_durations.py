@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.kernel.durations import parse, parse_positive
+from tidemill.kernel.durations import LONGEST, parse, parse_positive
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -51,6 +51,26 @@ def test_an_interval_is_longer_than_zero(value: Any) -> None:
     """What repeats needs a pause in between."""
     with pytest.raises(ValueError, match="duration"):
         parse_positive(value)
+
+
+@pytest.mark.parametrize(
+    "value", ["36500.1d", "10000000d", "9" * 400 + "d", 10**12, 10**400, float("inf"), 1e300, timedelta.max]
+)
+def test_a_duration_ends_within_a_hundred_years(value: Any) -> None:
+    """W-5: no wait that is added to a moment leads out of the calendar."""
+    for read in (parse, parse_positive):
+        with pytest.raises(ValueError, match="it is finite, and at most a hundred years, '36500d'"):
+            read(value)
+    assert parse("36500d") == LONGEST == timedelta(days=36_500).total_seconds()
+
+
+@given(st.integers() | st.floats() | st.integers(200, 400).map(lambda digits: -(10**digits)))
+def test_no_number_breaks_the_parser(number: float) -> None:
+    """A number is a duration or a ValueError, and what is taken keeps its value."""
+    try:
+        assert parse(number) == number <= LONGEST
+    except ValueError as error:
+        assert "is not a duration" in str(error)  # noqa: PT017
 
 
 parts = st.lists(st.tuples(st.integers(0, 10_000), st.sampled_from(sorted(UNITS))), min_size=1, max_size=4)

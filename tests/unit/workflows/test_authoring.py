@@ -151,8 +151,12 @@ def test_options_that_make_sense_are_kept() -> None:
         ({"schedule": "@daily"}, "schedule= takes tm.Cron"),
         ({"schedule": [tm.Cron("@daily"), tm.Every("1h")]}, "two schedules have the key 'default'"),
         ({"triggers": ["a", "a"]}, "trigger 'a' is there twice"),
-        ({"tags": [3]}, "tags= takes words, not 3"),
-        ({"tags": "daily"}, "tags= takes a list of words, such as ['daily'], not 'daily'"),
+        ({"tags": [3]}, "tags= takes words, each a text of 1 to 200 characters"),
+        ({"tags": ["a\0b"]}, "tags= takes words"),
+        ({"tags": "daily"}, "tags= takes a list, such as ['daily'], not 'daily'"),
+        ({"triggers": "daily"}, "triggers= takes a list, such as ['daily'], not 'daily'"),
+        ({"max_active_runs": 2**31}, "max_active_runs is a number of runs from 1 to 2147483647, not 2147483648"),
+        ({"max_active_runs": 10**30}, "max_active_runs is a number of runs from 1 to 2147483647"),
         ({"schedul": tm.Cron("@daily")}, "a workflow has no option 'schedul' (did you mean 'schedule'?); it has "),
     ],
 )
@@ -161,6 +165,47 @@ def test_a_workflow_that_cannot_work_is_refused(options: dict[str, Any], message
     with pytest.raises(tm.DefinitionError) as caught:
         tm.Workflow("w", **options)
     assert said(caught.value)[0].startswith(message)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 1000, "a\0b", "half \ud800", "a/b", None, 3])
+def test_a_workflow_has_a_name_that_every_store_can_hold(name: Any) -> None:
+    """W-5: refused where it is declared, not when a run of it is to be stored."""
+    with pytest.raises(tm.DefinitionError, match="a workflow needs a name, a text of 1 to 200 characters") as caught:
+        tm.Workflow(name)
+    str(caught.value).encode()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"priority": 2**31}, "priority: it is a whole number, the higher the sooner, up to 2147483647 either way"),
+        ({"priority": -(10**30)}, "priority: it is a whole number"),
+        ({"retry": 10**30}, "retry: the first argument counts further tries"),
+        ({"timeout": "100000000d"}, "timeout: '100000000d' is not a duration: it is finite"),
+        ({"pool": ""}, "pool: it is a name"),
+        ({"pool": "a\nb"}, "pool: it is a name"),
+        ({"queue": "half \ud800"}, "queue: it is a name"),
+        ({"executor": "x" * 201}, "executor: it is a name"),
+    ],
+)
+def test_what_no_store_could_hold_is_refused_where_it_is_declared(options: dict[str, Any], message: str) -> None:
+    """W-5: not when a run of it is to be stored."""
+
+    def work() -> None: ...
+
+    with pytest.raises(tm.DefinitionError) as caught:
+        tm.Workflow("w").task(**options)(work)
+    assert said(caught.value)[0].startswith(message)
+
+
+def test_a_task_has_a_name_that_every_store_can_hold() -> None:
+    """W-5: functions have identifiers, of any length."""
+
+    def work() -> None: ...
+
+    work.__name__ = "x" * 201
+    with pytest.raises(tm.DefinitionError, match="a task's name is an identifier of up to 200 characters"):
+        tm.Workflow("w").task(work)
 
 
 # -- schedules and params

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -77,6 +77,28 @@ def test_a_deferral_takes_exactly_one_reason(wrong: dict[str, Any]) -> None:
     """API: for_=, until=, or poll= with every=; also for a call that would be passed."""
     with pytest.raises((TypeError, ValueError)):
         context(deferrals=1).defer(**wrong)
+
+
+@pytest.mark.parametrize("wait", [float("inf"), "10000000d", 10**30, timedelta.max])
+def test_a_deferral_ends_some_day(wait: Any) -> None:
+    """W-5: said where it is asked for."""
+    for asked in ({"for_": wait}, {"poll": bool, "every": wait}):
+        with pytest.raises(ValueError, match="it is finite, and at most a hundred years"):
+            context().defer(**asked)
+
+
+WEST, EAST = timezone(timedelta(hours=-12)), timezone(timedelta(hours=12))
+
+
+@pytest.mark.parametrize("until", [datetime(9999, 12, 31, 23, 59, tzinfo=WEST), datetime(1, 1, 1, tzinfo=EAST)])
+def test_a_moment_is_one_in_utc_too(until: datetime) -> None:
+    """W-5: nobody could store another; one that fits is kept in UTC."""
+    with pytest.raises(ValueError, match="a moment that UTC has too, in the years 1 to 9999"):
+        context().defer(until=until)
+    with pytest.raises(Deferral) as caught:
+        context().defer(until=until.replace(year=2026))
+    assert caught.value.until == until.replace(year=2026)
+    assert caught.value.until.tzinfo is UTC
 
 
 def test_deferrals_that_are_over_are_passed() -> None:

@@ -111,3 +111,13 @@ def test_stored_params_that_no_longer_fit_are_the_operators_business() -> None:
     with pytest.raises(tm.OperationError, match="stored params no longer fit Some"):
         params_of(Some, stored)
     assert params_of(Some, read_params(None, {"day": "2026-01-01", "gone": 1})).day == date(2026, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["half \ud800", "a\0b"])
+@pytest.mark.parametrize("kind", [None, Some])
+def test_a_name_that_no_store_can_hold_is_a_request_error(name: str, kind: Any) -> None:
+    """Errors: whatever is wrong with params is told at once, and can be printed."""
+    found = refused(kind, {name: 1, "day": "2026-01-01"})
+    ((told, message),) = found.items()
+    assert repr(name) in message
+    (told + message).encode()

@@ -1,7 +1,7 @@
 """Schedules: what authors may write, and which slots come of it."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -14,6 +14,7 @@ from tidemill.kernel.errors import DefinitionError, Location
 from tidemill.workflows.schedule import Cron, Every, Schedule
 
 BERLIN = ZoneInfo("Europe/Berlin")
+FAR_WEST = datetime(9999, 12, 31, 23, 59, tzinfo=timezone(timedelta(hours=-12)))
 
 
 def utc(*fields: int) -> datetime:
@@ -177,7 +178,7 @@ def test_a_misspelt_time_zone_is_suggested() -> None:
     [
         ({"catchup": "lates"}, "did you mean 'latest'?"),
         ({"catchup": None}, "catchup is one of 'none', 'latest', 'all'"),
-        ({"limit": 0}, "limit is a number of slots, at least 1, not 0"),
+        ({"limit": 0}, "limit is a number of slots from 1 to 2147483647, not 0"),
         ({"limit": True}, "limit is a number of slots"),
         ({"start": datetime(2026, 1, 1)}, "start 2026-01-01 00:00:00 has no time zone"),
         ({"end": datetime(2026, 1, 1)}, "end 2026-01-01 00:00:00 has no time zone"),
@@ -185,6 +186,10 @@ def test_a_misspelt_time_zone_is_suggested() -> None:
         ({"start": utc(2026, 1, 2), "end": utc(2026, 1, 1)}, "is before start"),
         ({"params": {"day": 1}}, "params is a function that makes a dict of a slot"),
         ({"key": ""}, "key is a name"),
+        ({"key": "a\nb"}, "key is a name"),
+        ({"limit": 2**31}, "limit is a number of slots from 1 to 2147483647"),
+        ({"start": utc(1, 1, 1)}, "start 0001-01-01 00:00:00+00:00 is not in the years 1900 to 9999, in UTC"),
+        ({"end": FAR_WEST}, "end 9999-12-31 23:59:00-12:00 is not in the years 1900 to 9999, in UTC"),
     ],
 )
 def test_options_that_make_no_sense_are_definition_errors(options: dict[str, Any], said: str) -> None:

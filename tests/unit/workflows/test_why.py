@@ -18,6 +18,7 @@ from tidemill.workflows.why import Facts, why
 
 NOW = datetime(2026, 1, 1, 6, tzinfo=UTC)
 SIX = "2026-01-01 06:00:00+00:00"
+SECOND = timedelta(seconds=1)
 FACTS = Facts(now=NOW, capacity=1)
 
 SPEC = WorkflowSpec(
@@ -128,7 +129,8 @@ def test_scheduled_and_not_taken(facts: Facts, said: list[str]) -> None:
         ("queued", {"claimed_by": "n1", "since": NOW}, f"it is queued at 'n1' since {SIX}, and has not begun"),
         ("running", {"claimed_by": "n1", "started_at": NOW}, f"it is running at 'n1' since {SIX}"),
         ("up_for_retry", {"wake_at": NOW, "reason": "E: no"}, f"it is tried again at {SIX}, after: E: no"),
-        ("deferred", {"wake_at": NOW}, f"it is deferred until {SIX}"),
+        ("deferred", {"wake_at": NOW + SECOND}, "it is deferred until 2026-01-01 06:00:01+00:00"),
+        ("deferred", {"wake_at": NOW}, f"it was deferred until {SIX}, and goes on when the run is next looked at"),
         ("deferred", {}, "it is deferred until somebody ends that"),
         ("success", {"ended_at": NOW}, f"it has succeeded at {SIX}"),
         ("failed", {"reason": "E: no"}, "it has failed: E: no"),
@@ -141,6 +143,38 @@ def test_scheduled_and_not_taken(facts: Facts, said: list[str]) -> None:
 def test_every_other_state_has_its_sentence(state: str, more: dict[str, Any], said: str) -> None:
     """W-17."""
     assert ask("load", row("load", state, **more)) == [said]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"polled": {("load", WHOLE): 30.0}}, "its poll is called every 30s until that says yes"),
+        ({"polled": {("load", WHOLE): 5400.0}}, "its poll is called every 1h30m until that says yes"),
+        ({"polled": {("load", WHOLE): 86400.25}}, "its poll is called every 1d0.25s until that says yes"),
+        ({"nodes": 1}, "a node calls its poll again and again until that says yes"),
+    ],
+)
+def test_a_poll_is_told_without_a_time_that_has_passed(more: dict[str, Any], said: str) -> None:
+    """W-17: how often it is called, if whoever answers knows; else that it is, as a time would have woken it."""
+    waiting = row("load", "deferred", since=NOW - 300 * SECOND, wake_at=NOW - 270 * SECOND)
+    facts = Facts(now=NOW, capacity=1, **more)
+    assert ask("load", waiting, facts=facts) == [f"it is deferred since 2026-01-01 05:55:00+00:00: {said}"]
+
+
+@pytest.mark.parametrize("more", [{"polled": {}, "nodes": 1}, {"polled": {("clean", 0): 1.0}}, {"nodes": 0}])
+def test_a_deferral_that_is_over_and_that_nobody_polls(more: dict[str, Any]) -> None:
+    """W-17: the leader has just not looked, or there is none."""
+    *_, said = ask("load", row("load", "deferred", wake_at=NOW), facts=Facts(now=NOW, capacity=1, **more))
+    assert said == f"it was deferred until {SIX}, and goes on when the run is next looked at"
+
+
+@pytest.mark.parametrize("run", [RunState.QUEUED, RunState.RUNNING])
+def test_a_version_that_cannot_be_read_is_the_reason(run: RunState) -> None:
+    """W-5, W-17: of what is undecided nothing else is known; what has ended is told all the same."""
+    nothing, facts = WorkflowSpec(name="daily", tasks=()), Facts(now=NOW, capacity=1, set_aside="it cannot be read")
+    found = RunRecord(run_row(run, "daily"), [row("load", "none"), row("extract", "failed", reason="E: no")])
+    assert why(found, nothing, "load", facts) == ["the run is set aside: it cannot be read"]
+    assert why(found, nothing, "extract", facts) == ["it has failed: E: no"]
 
 
 def test_the_elements_of_a_mapped_task_are_told_together() -> None:

@@ -266,7 +266,7 @@ def test_what_consumes_a_mapped_task_gets_a_list() -> None:
     ("options", "said"),
     [
         ({"params": int}, "params= takes a subclass of tm.Params"),
-        ({"max_active_runs": 0}, "max_active_runs is a number of runs, at least 1"),
+        ({"max_active_runs": 0}, "max_active_runs is a number of runs from 1 to 2147483647"),
         ({"triggers": [3]}, "triggers= takes what @tm.trigger and tm.on_firing return, or a trigger's name"),
     ],
 )

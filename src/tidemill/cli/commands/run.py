@@ -150,7 +150,7 @@ async def _carry_out(
     async with node:
         for sentence in node.makeshifts():
             progress.note(sentence)
-        handle = await node.start(workflow.name, **params)
+        handle = await node.start(workflow.name, params)
         if interrupts.exit_code is not None:  # it came while the node opened
             asked.set()
         await follow(handle, asked, progress, node)

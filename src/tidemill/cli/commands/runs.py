@@ -1,7 +1,7 @@
 """`tidemill runs`: look at the runs of a store, and intervene; with or without a node that runs them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -128,9 +128,21 @@ def show_run(
 
 
 @app.command()
-def why(run: Run, task: Task, store: Address = None, tenant: Tenant = "public") -> None:
+def why(run: Run, task: Task, store: Address = None, output: Output = Format.TABLE, tenant: Tenant = "public") -> None:
     """Say why a task has not run yet, or what became of it: one sentence per reason."""
-    sentences = _with_run(store, run, tenant, lambda control, found: control.operations.why(found, task), looks=True)
+
+    async def work(control: Control, id: str) -> tuple[str, list[str]]:
+        return id, await control.operations.why(id, task)
+
+    found, reasons = _with_run(store, run, tenant, work, looks=True)
+    _answer(output, reasons, {"run": found, "task": task, "reasons": reasons})
+
+
+def _answer(output: Format, sentences: Sequence[str], plain: Mapping[str, Any]) -> None:
+    """Print what came of a command: sentences for people, an object for programs."""
+    if output is Format.JSON:
+        show_json(plain)
+        return
     for sentence in sentences:
         say(sentence)
 
@@ -140,6 +152,7 @@ def cancel(
     run: Run,
     store: Address = None,
     reason: Annotated[str, typer.Option(help="Why; it is kept with the run.")] = "cancelled",
+    output: Output = Format.TABLE,
     tenant: Tenant = "public",
 ) -> None:
     """Cancel a run: what has not ended never will, and running code is stopped."""
@@ -148,7 +161,8 @@ def cancel(
         await control.operations.cancel(id, reason)
         return id
 
-    say(f"run {_with_run(store, run, tenant, work, looks=False)} is cancelled")
+    found = _with_run(store, run, tenant, work, looks=False)
+    _answer(output, [f"run {found} is cancelled"], {"run": found, "state": "cancelled", "reason": reason})
 
 
 @app.command()
@@ -160,10 +174,11 @@ def retry(
         typer.Option("--from", metavar="TASK", help="Rerun this task and all after it; without, all that failed."),
     ] = None,
     preview: Preview = False,
+    output: Output = Format.TABLE,
     tenant: Tenant = "public",
 ) -> None:
     """Let what failed run again, or a task and everything after it."""
-    _clear(run, from_ or None, store, tenant, preview=preview)
+    _clear(run, from_ or None, store, tenant, output, preview=preview)
 
 
 @app.command()
@@ -172,20 +187,26 @@ def clear(
     tasks: Annotated[list[str], typer.Argument(metavar="TASK...", help="The names of tasks.", show_default=False)],
     store: Address = None,
     preview: Preview = False,
+    output: Output = Format.TABLE,
     tenant: Tenant = "public",
 ) -> None:
     """Forget how tasks ended, and everything after them, so that they run again."""
-    _clear(run, tasks, store, tenant, preview=preview)
+    _clear(run, tasks, store, tenant, output, preview=preview)
 
 
-def _clear(run: str, tasks: list[str] | None, store: str | None, tenant: str, *, preview: bool) -> None:
-    async def work(control: Control, id: str) -> list[str]:
+def _clear(run: str, tasks: list[str] | None, store: str | None, tenant: str, output: Format, *, preview: bool) -> None:
+    async def work(control: Control, id: str) -> tuple[str, list[str], dict[str, tuple[int, int]]]:
         elements = await control.operations.elements_cleared(id, tasks)
-        names = await control.operations.clear(id, tasks, preview=preview)
-        return [f"{name} ({'{} of {}'.format(*elements[name])})" if name in elements else name for name in names]
+        return id, await control.operations.clear(id, tasks, preview=preview), elements
 
-    names = _with_run(store, run, tenant, work, looks=preview)
-    say(f"{'would run' if preview else 'to run'} again: {', '.join(names)}")
+    found, names, elements = _with_run(store, run, tenant, work, looks=preview)
+    said = [f"{name} ({'{} of {}'.format(*elements[name])})" if name in elements else name for name in names]
+    counts = {name: {"cleared": cleared, "of": of} for name, (cleared, of) in elements.items() if name in names}
+    _answer(
+        output,
+        [f"{'would run' if preview else 'to run'} again: {', '.join(said)}"],
+        {"run": found, "preview": preview, "tasks": names, "elements": counts},
+    )
 
 
 @app.command()
@@ -194,10 +215,18 @@ def note(
     text: Annotated[str, typer.Argument(metavar="TEXT", help='What to write; "" removes it.', show_default=False)],
     store: Address = None,
     task: Annotated[str | None, typer.Option(help="Write it on this task.", show_default=False)] = None,
+    output: Output = Format.TABLE,
     tenant: Tenant = "public",
 ) -> None:
-    """Write a note on a run, or on one of its tasks."""
-    _with_run(store, run, tenant, lambda control, found: control.operations.note(found, text, task), looks=False)
+    """Write a note on a run, or on one of its tasks, in place of the one it has."""
+
+    async def work(control: Control, id: str) -> str:
+        await control.operations.note(id, text, task)
+        return id
+
+    found = _with_run(store, run, tenant, work, looks=False)
+    where = f"run {found}" if task is None else f"task '{task}' of run {found}"
+    _answer(output, [f"{where} has {'a' if text else 'no'} note"], {"run": found, "task": task, "text": text})
 
 
 @app.command()

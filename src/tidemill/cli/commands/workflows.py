@@ -7,7 +7,7 @@ import typer
 
 from tidemill.cli.definitions import importable, package_at
 from tidemill.cli.exits import FAILED, refusing
-from tidemill.cli.output import Format, say, show_rows
+from tidemill.cli.output import Format, say, show_json, show_rows
 from tidemill.cli.stores import Address, Tenant, controlling
 from tidemill.cli.words import moment
 from tidemill.engine.workflows.control import Control
@@ -77,20 +77,18 @@ def check(file: File) -> None:
 
 
 @app.command()
-def pause(name: Name, store: Address = None, tenant: Tenant = "public") -> None:
+def pause(name: Name, store: Address = None, output: Output = Format.TABLE, tenant: Tenant = "public") -> None:
     """Pause a workflow: no run of it begins, none of its tasks is started; what runs goes on."""
-    _set_paused(name, store, tenant, paused=True)
-    say(f"workflow '{name}' is paused")
+    _set_paused(name, store, tenant, output, paused=True)
 
 
 @app.command()
-def resume(name: Name, store: Address = None, tenant: Tenant = "public") -> None:
-    """Let a paused workflow go on."""
-    _set_paused(name, store, tenant, paused=False)
-    say(f"workflow '{name}' goes on")
+def resume(name: Name, store: Address = None, output: Output = Format.TABLE, tenant: Tenant = "public") -> None:
+    """Let a paused workflow go on; about slots that passed meanwhile, the `catchup` of its schedule decides."""
+    _set_paused(name, store, tenant, output, paused=False)
 
 
-def _set_paused(name: str, store: str | None, tenant: str, *, paused: bool) -> None:
+def _set_paused(name: str, store: str | None, tenant: str, output: Format, *, paused: bool) -> None:
     async def work() -> None:
         async with controlling(store) as control:
             known = await _known(control, tenant)
@@ -101,3 +99,7 @@ def _set_paused(name: str, store: str | None, tenant: str, *, paused: bool) -> N
 
     with refusing():
         asyncio.run(work())
+    if output is Format.JSON:
+        show_json({"workflow": name, "paused": paused})
+    else:
+        say(f"workflow '{name}' {'is paused' if paused else 'goes on'}")

@@ -93,4 +93,5 @@ class RunAccess:
             capacity=max(0, places.free(executor)) if places.knows(executor) else None,
             set_aside=active.set_aside if active is not None else None,
             loaded=self.operations.versions(record),
+            polled=desk.polls.intervals(run.id),
         )

@@ -10,9 +10,10 @@ import msgspec
 
 from tidemill.engine.graphs.checkpoints.audit.finding import Finding, note, span, wrong
 from tidemill.engine.workflows.owners import HostLiveness
-from tidemill.storage.run_ports import Owner, WorkflowStore
+from tidemill.storage.run_ports import Owner, Version, WorkflowStore
 from tidemill.workflows.plan import WHOLE
 from tidemill.workflows.records import EventRow, RunRecord, TaskRow
+from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
 
 EXAMINED = 1000  # runs, the oldest, whose history is read
@@ -38,8 +39,7 @@ async def examine_runs(store: WorkflowStore, now: datetime) -> RunsExamination:
     findings = list(_audit_nodes(len(active), [owner for owner in known if not HostLiveness().is_dead(owner)]))
     for record in records:
         run = record.run
-        if await store.versions.get(run.version_key) is None:
-            findings.append(_without_version(record))
+        findings += _audit_version(record, await store.versions.get(run.version_key))
         findings += audit_run(record, await store.runs.events(run.id), owners, now)
     return RunsExamination(active_runs=len(active), findings=findings)
 
@@ -72,12 +72,18 @@ def _name(row: TaskRow) -> str:
     return f"task '{row.task}'" if row.index == WHOLE else f"element {row.index} of task '{row.task}'"
 
 
-def _without_version(record: RunRecord) -> Finding:
-    return wrong(
-        _subject(record),
-        f"version {record.run.version} of its workflow, which it is pinned to, is not stored.",
-        "Nobody can plan it. Restore a backup, or cancel it: `tidemill runs cancel`.",
-    )
+def _audit_version(record: RunRecord, version: Version | None) -> Iterator[Finding]:
+    """Look whether anybody could plan a run."""
+    pinned = f"version {record.run.version} of its workflow, which it is pinned to,"
+    try:
+        if version is not None:
+            msgspec.json.decode(version.spec, type=WorkflowSpec)
+            return
+        what = "is not stored."
+    except msgspec.DecodeError as error:
+        what = f"cannot be read: {error}."
+    advice = "Nobody can plan it. Load that version again, restore a backup, or cancel it: `tidemill runs cancel`."
+    yield wrong(_subject(record), f"{pinned} {what}", advice)
 
 
 def _audit_history(record: RunRecord, history: Sequence[EventRow]) -> Iterator[Finding]:

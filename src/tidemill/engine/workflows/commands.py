@@ -20,6 +20,17 @@ def _seconds(timeout: Duration) -> float:
         raise RequestError(f"timeout: {error}", code="invalid_timeout") from None
 
 
+def _tasks(named: str | Collection[str] | None) -> list[str] | None:
+    """Return the tasks that somebody named; None for all that failed, which a list of none does not mean."""
+    if named is None:
+        return None
+    tasks = [named] if isinstance(named, str) else named
+    if not isinstance(tasks, Collection) or not tasks or not all(isinstance(one, str) for one in tasks):
+        message = f"a task is named, or several in a list, not {named!r}: leave it out for everything that failed"
+        raise RequestError(message, code="invalid_tasks")
+    return list(tasks)
+
+
 class RunHandle:
     """One run, whether it runs here or elsewhere, or has ended."""
 
@@ -49,8 +60,7 @@ class RunHandle:
 
         Without a task: everything that failed, was cancelled or could not run. With `preview` nothing is done.
         """
-        tasks = [from_] if isinstance(from_, str) else from_
-        return await self._access.operations.clear(self.id, tasks, preview=preview)
+        return await self._access.operations.clear(self.id, _tasks(from_), preview=preview)
 
     async def clear(self, tasks: str | Collection[str], *, preview: bool = False) -> list[str]:
         """Forget how tasks ended, and everything after them, so that they run again; return their names."""

@@ -1,6 +1,6 @@
 """What every part of the workflow engine shares on one node: time, settings, store, figures, tasks, and who we are."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 
 import msgspec
@@ -10,6 +10,7 @@ from tidemill.engine.workflows.figures import Figures
 from tidemill.engine.workflows.owners import Liveness
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
+from tidemill.storage.ports import Store
 from tidemill.storage.run_ports import Owner, WorkflowStore
 from tidemill.workflows.spec import TaskSpec
 
@@ -31,6 +32,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nobody else can change what is stored."""
     served: Collection[str] | None = None
     """The executors that tasks may name, if for all others the node's own stands in; None if none does."""
+    make_spare: Callable[[], Store] | None = None
+    """Makes another store of the same address, not opened yet; None if nobody else could claim what is held here."""
     chance: Random = msgspec.field(default_factory=Random)
     """Where the jitter of retries comes from."""
 

@@ -1,10 +1,14 @@
-"""Heartbeats: as long as an attempt lives here, its lease is renewed; what is no longer ours is stopped."""
+"""Heartbeats: as long as an attempt lives here, its lease is renewed; what is no longer ours is stopped.
+
+They come from the loop, and from the lifeline while author code blocks that.
+"""
 
 import logging
 
 from tidemill.engine.service import never_ending
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
+from tidemill.engine.workflows.lifeline import Lifeline
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 
@@ -22,13 +26,22 @@ class Heartbeats:
         self._figures = environment.figures
         self.is_beating = False
         """Whether the store is being told what lives here."""
+        spare = environment.make_spare
+        self._lifeline = None if spare is None else Lifeline(environment, crew, spare)
 
     async def run(self) -> None:
         """Beat until cancelled, while there is anything to beat for."""
         await never_ending(self._beat_later, self._failed)
 
+    async def close(self, patience: float) -> None:
+        """Beat no more, from wherever."""
+        if self._lifeline is not None:
+            await self._lifeline.close(patience)
+
     async def _beat_later(self) -> None:
         await self._crew.is_busy.wait()
+        if self._lifeline is not None:
+            self._lifeline.start()
         await self._clock.sleep(self._settings.heartbeat_interval)
         self.is_beating = True
         try:

@@ -8,18 +8,21 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tidemill.engine.workflows.board import Outcome
 from tidemill.engine.workflows.executors.runner import Runner
 from tidemill.engine.workflows.library import Library
 from tidemill.engine.workflows.owners import HostLiveness, Liveness
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.kernel.errors import OperationError, RequestError, StoreError
+from tidemill.kernel.storable import storable
 from tidemill.storage.run_ports import Note, RunFilter, WorkflowStore
 from tidemill.workflows.change import Applied, Change
 from tidemill.workflows.clearing import Intervention, cancel, clear, clearing, elements_cleared
 from tidemill.workflows.draft import Place
-from tidemill.workflows.records import RunRecord, TaskKey, VersionKey
+from tidemill.workflows.records import RunRecord, TaskError, TaskKey, VersionKey
 from tidemill.workflows.result import RunResult, errors_of, result_of
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
@@ -61,26 +64,41 @@ class Operations:
         raise RequestError(f"there is no run '{run}'", code="unknown_run", status=404, run=run)
 
     async def result(self, run: str, outcome: Outcome | None = None) -> RunResult:
-        """Return a run with what became of its tasks, as of now, or as it was at its end."""
+        """Return a run with what became of its tasks, as of now, or as it was at its end.
+
+        What of it cannot be read is told in its place: a version in the run's reason, an output as its task's error.
+        """
         record, outputs = outcome or (await self.record(run), None)
-        spec = await self._spec(record)
+        spec, trouble = await self._spec_or_trouble(record)
         has_errors = any(row.state in (TaskState.FAILED, TaskState.UP_FOR_RETRY) for row in record.tasks)
         attempts = await self._store.runs.attempts(run) if has_errors else []
         if outputs is None:
-            stored = await self._store.runs.outputs(run, [task.name for task in spec.tasks])
+            stored = await self._store.runs.outputs(run, sorted({row.task for row in record.tasks}))
             outputs = {(one.key.task, one.key.element): one.value for one in stored}
         mapped = [task.name for task in spec.tasks if task.each is not None]
         order = {task.name: number for number, task in enumerate(spec.in_order)}
-        arranged = record._replace(tasks=sorted(record.tasks, key=lambda row: order[row.task]))
-        return result_of(arranged, errors_of(attempts), self._decoded(record, outputs), mapped)
+        arranged = record._replace(tasks=sorted(record.tasks, key=lambda row: order.get(row.task, 0)))
+        values, unread = self._decoded(record, outputs)
+        found = result_of(arranged, errors_of(attempts) | unread, values, mapped)
+        return found if trouble is None else replace(found, reason="; ".join(filter(None, [found.reason, trouble])))
 
-    def _decoded(self, record: RunRecord, outputs: Mapping[Place, bytes]) -> dict[TaskKey, Any]:
+    def _decoded(
+        self, record: RunRecord, outputs: Mapping[Place, bytes]
+    ) -> tuple[dict[TaskKey, Any], dict[TaskKey, TaskError]]:
+        """Return the outputs of task runs as values, and what is wrong with those that cannot be read."""
         version = record.run.version_key
         workflow = self._library.workflow(version)
-        if workflow is None:  # its code is not here: plain values are better than none
-            return {TaskKey(record.run.id, *place): msgspec.msgpack.decode(value) for place, value in outputs.items()}
-        runner = self._runner(version, workflow)
-        return {TaskKey(record.run.id, *place): runner.value(place[0], value) for place, value in outputs.items()}
+        runner = None if workflow is None else self._runner(version, workflow)
+        values: dict[TaskKey, Any] = {}
+        unread: dict[TaskKey, TaskError] = {}
+        succeeded = {(row.task, row.index) for row in record.tasks if row.state is TaskState.SUCCESS}
+        for place in outputs.keys() & succeeded:
+            key, value = TaskKey(record.run.id, *place), outputs[place]
+            try:  # if its code is not here, plain values are better than none
+                values[key] = msgspec.msgpack.decode(value) if runner is None else runner.value(place[0], value)
+            except AUTHOR_ERRORS as error:  # making a value may call author code; the other outputs are sound
+                unread[key] = TaskError("UnreadableOutput", describe(error))
+        return values, unread
 
     def _runner(self, version: VersionKey, workflow: Workflow) -> Runner:
         """Return what reads the values of a version; of versions that are loaded here no more, none is kept."""
@@ -97,7 +115,8 @@ class Operations:
         """Return why a task has not run, one sentence per reason."""
         record = await self.record(run)
         known = facts(record, task) if facts is not None else await self._facts(record)
-        return why(record, await self._spec(record), task, known)
+        spec, trouble = await self._spec_or_trouble(record)
+        return why(record, spec, task, known if trouble is None else replace(known, set_aside=trouble))
 
     async def _facts(self, record: RunRecord) -> Facts:
         paused = (record.run.tenant, record.run.workflow) in await self._store.schedules.paused()
@@ -119,6 +138,16 @@ class Operations:
     async def _spec(self, record: RunRecord) -> WorkflowSpec:
         return await self._library.spec(record.run.version_key)
 
+    async def _spec_or_trouble(self, record: RunRecord) -> tuple[WorkflowSpec, str | None]:
+        """Return the structure of a run; if that cannot be read, one without tasks, and what is to be done."""
+        try:
+            return await self._spec(record), None
+        except StoreError:
+            raise
+        except OperationError as error:
+            nothing = WorkflowSpec(name=record.run.workflow, tasks=())
+            return nothing, f"{error}; load that version again, or cancel the run"
+
     # -- acting
 
     async def cancel(self, run: str, reason: str = "cancelled") -> None:
@@ -127,7 +156,7 @@ class Operations:
         def change(record: RunRecord, by: Intervention) -> Change:
             return cancel(record, by)
 
-        await self._intervene(run, reason, change)
+        await self._intervene(run, _said("the reason", reason), change)
 
     async def clear(self, run: str, tasks: Collection[str] | None, *, preview: bool = False) -> list[str]:
         """Let tasks, and all that comes after them, run again; return their names. None: everything that failed."""
@@ -154,6 +183,7 @@ class Operations:
 
     async def note(self, run: str, text: str, task: str | None = None) -> None:
         """Write a note on a run, or on one of its tasks; an empty text removes it."""
+        text = _said("a note", text)
         record = await self.record(run)
         if task is not None and task not in {row.task for row in record.tasks}:
             message = f"workflow '{record.run.workflow}' has no task '{task}'"
@@ -163,6 +193,13 @@ class Operations:
     async def notes(self, run: str) -> dict[str | None, str]:
         """Return the notes on a run: its own under None, those on tasks under their names."""
         return {note.task: note.text for note in await self._store.notes.of(run)}
+
+
+def _said(what: str, text: str) -> str:
+    """Return what somebody said as every store can hold it."""
+    if not isinstance(text, str):
+        raise RequestError(f"{what} is a text, not {text!r}", code="invalid_text")
+    return storable(text)
 
 
 def active_states() -> tuple[RunState, ...]:

@@ -28,7 +28,8 @@ class Polls:
         self._clock = clock
         self._tasks = tasks
         self._is_over = is_over
-        self._asked: dict[str, set[AttemptKey]] = {}
+        self._asked: dict[str, dict[AttemptKey, float]] = {}
+        """By run: which attempts wait for a question, and how many seconds there are between two times it is asked."""
         self.asking = 0
         """How many questions are being answered at this moment."""
 
@@ -39,12 +40,17 @@ class Polls:
         """
         if run not in self._asked:
             return set()
-        self._asked[run] = {key for key in self._asked[run] if _waits(rows.get((key.task, key.element)), key)}
+        asked = self._asked[run]
+        self._asked[run] = {key: asked[key] for key in asked if _waits(rows.get((key.task, key.element)), key)}
         return {(key.task, key.element) for key in self._asked[run]}
+
+    def intervals(self, run: str) -> dict[Place, float]:
+        """Return how many seconds there are between questions, for the task runs of a run that are woken by one."""
+        return {(key.task, key.element): every for key, every in self._asked.get(run, {}).items()}
 
     def add(self, key: AttemptKey, poll: Poll, every: float) -> None:
         """Begin to ask a question for an attempt that was deferred."""
-        self._asked.setdefault(key.run, set()).add(key)
+        self._asked.setdefault(key.run, {})[key] = every
         self._tasks.start(f"poll: {key}", self._ask(key, poll, every))
 
     def drop(self, run: str) -> None:
@@ -66,7 +72,7 @@ class Polls:
             finally:
                 self.asking -= 1
             if is_over:
-                self._asked.get(key.run, set()).discard(key)
+                self._asked.get(key.run, {}).pop(key, None)
                 self._is_over(key)
                 return
 

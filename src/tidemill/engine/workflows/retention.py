@@ -6,6 +6,7 @@ from tidemill.engine.workflows.environment import Environment
 
 SETTLING = 60.0  # seconds before the first look, when a leader has better things to do
 EVERY = 3600.0  # seconds between looks, once everything is deleted that should be
+LATE = 0.01  # of the time that runs are kept: how late they may go where nothing else happens
 BATCH = 100  # runs that are deleted in one transaction
 
 
@@ -17,14 +18,20 @@ class Retention:
         self._clock = environment.clock
         self._settings = environment.settings
         self._figures = environment.figures
-        self._next = self._clock.monotonic() + SETTLING
+        self.next = self._clock.monotonic() + SETTLING
+        """When to look again, on the monotonic clock; it has passed while there is more to delete."""
+
+    @property
+    def next_if_idle(self) -> float:
+        """When to look again if that were the only reason to wake up."""
+        return self.next + max(0.0, LATE * self._settings.retention - EVERY)
 
     async def prune(self) -> None:
         """Delete some of what is too old, if it is time to look; with every tick, as long as there is more."""
-        if self._clock.monotonic() < self._next:
+        if self._clock.monotonic() < self.next:
             return
         before = self._clock.now() - timedelta(seconds=self._settings.retention)
         deleted = await self._store.runs.prune(before, BATCH)
         self._figures.count("runs_pruned_total", deleted)
         if deleted < BATCH:
-            self._next = self._clock.monotonic() + EVERY
+            self.next = self._clock.monotonic() + EVERY

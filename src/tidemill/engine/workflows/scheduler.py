@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from math import inf
 
 from tidemill.engine.wakeups import Alarm
 from tidemill.engine.workflows.crew import Crew
@@ -122,13 +121,13 @@ class Scheduler:
     def _set_next_tick(self, began: float) -> None:
         """Keep to the rhythm; ticks that were missed are not made up for."""
         is_busy = self._desk.working or self._crew.held or self._crew.living()  # also code that was given up: it ends
-        is_quiet = self._is_alone and not is_busy
+        is_quiet = self._is_alone and not is_busy and self._retention.next > began
         base = self._settings.tick_interval
         self._interval = min(self._interval * 2, max(QUIET, base)) if is_quiet else base
         due = self._next_tick + self._interval
         self._next_tick = due if due > began else began + self._interval
-        if is_quiet and self._has_seen_all and not self._desk.board:  # nothing to tick for: who brings something stirs
-            self._next_tick = inf
+        if is_quiet and self._has_seen_all and not self._desk.board:  # only to delete: who brings anything else stirs
+            self._next_tick = max(self._next_tick, self._retention.next_if_idle)
 
     async def _isolated(self, phase: str, work: Callable[[], Awaitable[None]]) -> None:
         try:

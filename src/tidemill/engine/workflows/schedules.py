@@ -51,6 +51,8 @@ class _Watch:
         self.schedule = schedule
         self.cursor = cursor
         self.since = since
+        self.is_paused = False
+        """Whether its workflow was paused when that was last looked at."""
         self.failing: datetime | None = None
         """The slot whose run could not be made so far, and how often that failed."""
         self.failures = 0
@@ -76,7 +78,8 @@ class Schedules:
 
     def _awake(self) -> list[_Watch]:
         asleep = self._admissions.paused | self._library.held
-        return [one for one in self._watched.values() if (one.tenant, one.workflow.name) not in asleep]
+        awake = [one for one in self._watched.values() if (one.tenant, one.workflow.name) not in asleep]
+        return [one for one in awake if not one.is_paused]  # else what fell due in a pause is not told apart yet
 
     async def sync(self) -> None:
         """Watch the schedules of what is loaded now, and no others."""
@@ -97,15 +100,22 @@ class Schedules:
                 self._watched[key] = watch
             else:
                 self._watched.pop(key, None)
-            if watch is not None and (tenant, workflow.name) in self._admissions.paused:
-                watch.since = self._clock.now()  # what falls due in a pause is nobody's to watch
+            if watch is not None:
+                self._heed_pause(watch)
+
+    def _heed_pause(self, watch: _Watch) -> None:
+        """Watch a schedule anew when a pause is over: what fell due in it was missed, as without any node."""
+        is_paused = (watch.tenant, watch.workflow.name) in self._admissions.paused
+        if is_paused or watch.is_paused:
+            watch.since = self._clock.now()
+        watch.is_paused = is_paused
 
     async def _rewatch(self, key: Key, workflow: Workflow, schedule: Schedule) -> _Watch | None:
         """Return a schedule that is to be looked at, as its older version has been until now if it had this rule."""
         older = self._watched.get(key)
         watch = await self._watch(key[0], workflow, schedule)
         if watch is not None and older is not None and str(older.schedule) == str(schedule):
-            watch.since = older.since
+            watch.since, watch.is_paused = older.since, older.is_paused
         return watch
 
     async def _watch(self, tenant: str, workflow: Workflow, schedule: Schedule) -> _Watch | None:

@@ -36,6 +36,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import DefinitionError, OperationError, Problem, RequestError, StoreError
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.storage.ports import Store
 from tidemill.storage.run_ports import RunFilter, WorkflowStore
 from tidemill.telemetry import events
 from tidemill.workflows.change import Fence
@@ -68,6 +69,7 @@ class WorkflowService:
         find_trigger: FindTrigger,
         is_alone: bool,
         stands_in: bool = False,
+        make_spare: Callable[[], Store] | None = None,
     ) -> None:
         self.figures = Figures()
         self.executors: dict[str, Executor] = {}
@@ -83,6 +85,7 @@ class WorkflowService:
             pools=pools,
             is_alone=is_alone,
             served=self.executors if stands_in else None,
+            make_spare=make_spare,
         )
         self.owner = environment.owner
         self.library = Library(store.versions, clock)
@@ -178,6 +181,7 @@ class WorkflowService:
             self.office.close()
         await asyncio.gather(self.leadership.resign(), self._say_goodbye())  # one commit, or one wait for a dead store
         await self._tasks.close(patience)
+        await self._heartbeats.close(patience)
 
     async def _within(self, patience: float, is_done: Callable[[], bool]) -> None:
         """Wait, in real time, until something holds, but not for ever: author code may hang."""
@@ -201,6 +205,7 @@ class WorkflowService:
         if self.office is not None:
             self.office.desk.abandon()
         await self._tasks.close(patience)
+        await self._heartbeats.close(patience)
         for executor in self.executors.values():
             await executor.close(patience)
 

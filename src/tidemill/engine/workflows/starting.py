@@ -13,6 +13,7 @@ import msgspec
 from tidemill.engine.workflows.desk import DeposedError, Desk
 from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.library import Library
+from tidemill.kernel.errors import OperationError
 from tidemill.kernel.ids import sortable
 from tidemill.workflows.change import Applied
 from tidemill.workflows.draft import Draft
@@ -55,7 +56,7 @@ class Starter:
     async def start(self, wish: Wish) -> str | None:
         """Make a run and return its id; None if its slot, or its payload, has one already."""
         now = self._environment.clock.now()
-        version = VersionKey(wish.tenant, wish.workflow.name, wish.workflow.wired().spec.version)
+        version = self._version_of(wish)
         run = RunRow(
             id=sortable(now),
             tenant=wish.tenant,
@@ -70,6 +71,17 @@ class Starter:
             backfill=wish.backfill,
         )
         return run.id if await self._make(run, version, _fire(wish, run)) else None
+
+    def _version_of(self, wish: Wish) -> VersionKey:
+        """Return the version of a workflow that is wanted; OperationError if its code is another than was loaded."""
+        version = VersionKey(wish.tenant, wish.workflow.name, wish.workflow.wired().spec.version)
+        current = self._library.current(wish.tenant, wish.workflow.name)
+        if current is not None and current != version and self._library.workflow(current) is wish.workflow:
+            message = (
+                f"workflow '{wish.workflow.name}' was changed after it was loaded: load it again, await node.load(...)"
+            )
+            raise OperationError(message)
+        return version
 
     async def _make(self, run: RunRow, version: VersionKey, fire: FireRow | None) -> bool:
         spec = await self._library.spec(version)

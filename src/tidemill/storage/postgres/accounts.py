@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from tidemill.kernel.storable import storable
 from tidemill.storage.postgres.run_rows import (
     attempt_columns,
     event_columns,
@@ -18,7 +19,6 @@ from tidemill.storage.postgres.run_rows import (
     run_columns,
     task_columns,
 )
-from tidemill.storage.postgres.texts import storable
 from tidemill.workflows.change import Applied, Change, Refused, TaskChange
 from tidemill.workflows.records import AttemptKey, FireRow, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import RunState, TaskState

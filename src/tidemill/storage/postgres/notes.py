@@ -1,8 +1,8 @@
 """Notes in PostgreSQL."""
 
+from tidemill.kernel.storable import storable
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.postgres.database import Database
-from tidemill.storage.postgres.texts import storable
 from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Rows, Unit, Write
 from tidemill.storage.queries import Queries

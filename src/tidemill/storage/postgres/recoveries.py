@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from tidemill.kernel.storable import storable
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.ports import StoredRecovery
 from tidemill.storage.postgres.database import Database
-from tidemill.storage.postgres.texts import storable
 from tidemill.storage.postgres.writes import Rows, Unit, Write
 from tidemill.storage.queries import Queries
 

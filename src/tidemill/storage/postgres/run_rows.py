@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tidemill.storage.postgres.texts import storable
+from tidemill.kernel.storable import storable
 from tidemill.workflows.change import Change
 from tidemill.workflows.records import (
     AttemptKey,

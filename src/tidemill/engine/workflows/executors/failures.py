@@ -3,7 +3,7 @@
 import traceback
 from pathlib import Path
 
-from tidemill.kernel.author_errors import describe
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.namespaces import plain_text
 from tidemill.workflows.records import TaskError
 
@@ -35,7 +35,7 @@ def _traceback(error: BaseException) -> str:
         told = traceback.TracebackException.from_exception(error)
         _forget_ours(told, set())
         return plain_text("".join(told.format()))
-    except (Exception, RecursionError):  # author code: an error may refuse to be shown in any way
+    except AUTHOR_ERRORS:  # author code: an error may refuse to be shown in any way
         return describe(error)
 
 

@@ -16,7 +16,7 @@ from tidemill.engine.service import Tasks
 from tidemill.engine.workflows.executors.interface import Executor, LogRecord, Order, Reports
 from tidemill.engine.workflows.executors.memory import Memory
 from tidemill.engine.workflows.executors.output import Output
-from tidemill.engine.workflows.executors.runner import Call, Runner, Surroundings
+from tidemill.engine.workflows.executors.runner import Call, Runner, Surroundings, undone
 from tidemill.engine.workflows.executors.source import Lookup
 from tidemill.engine.workflows.executors.stopping import GRACE, Past, ran_out_of_time
 from tidemill.engine.workflows.executors.threads import Threads
@@ -163,6 +163,8 @@ class InProcess(Executor):
                 ending = await attempt.call.run_async(attempt.order, self._around(attempt))
         except asyncio.CancelledError:
             ending = attempt.stop
+        except Exception as error:  # whatever it is: an attempt without an end would hang, and keep its place for good
+            ending = undone(error)
         self._end(attempt, ending)
 
     async def _may_not_begin(self, attempt: _Attempt) -> Ending | None:
@@ -186,7 +188,11 @@ class InProcess(Executor):
 
     def _run(self, attempt: _Attempt) -> None:
         """Run it; on a thread."""
-        self._post(attempt, attempt.call.run(attempt.order, self._around(attempt)))
+        try:
+            ending = attempt.call.run(attempt.order, self._around(attempt))
+        except BaseException as error:  # as above; and the thread is needed for what comes next
+            ending = undone(error)
+        self._post(attempt, ending)
 
     def _around(self, attempt: _Attempt) -> Surroundings:
         push = self._push_home if self._push is not None else None

@@ -178,9 +178,16 @@ class Call:
         except (UnstorableError, MisfitError) as error:
             return Failed(error=TaskError(type(error).__name__, shorten(str(error), MESSAGE_LIMIT)), may_retry=False)
         except BaseException as error:  # author code: encoding a value may call into it
-            return Failed(error=task_error(error), may_retry=False)
+            return undone(error)
 
     def _raised(self, error: BaseException, around: Surroundings) -> Ending:
+        """Return how an attempt ends that raised: always, or it would hang, and hold its place."""
+        try:
+            return self._ending_of(error, around)
+        except BaseException as mishap:  # author code: an error, its text and its class may do anything when looked at
+            return undone(mishap)
+
+    def _ending_of(self, error: BaseException, around: Surroundings) -> Ending:
         if isinstance(error, Skip):
             return Skipped(shorten(_reason(error), MESSAGE_LIMIT))
         if isinstance(error, Deferral):
@@ -195,6 +202,14 @@ class Call:
         retry = self._wired.task.retry
         # Who names no class of errors wants every failure tried again, also a SystemExit.
         return retry is None or Exception in retry.on or isinstance(error, retry.on)
+
+
+def undone(error: BaseException) -> Failed:
+    """Return the failure of an attempt whose end could not be told for an error, whatever that is made of."""
+    try:
+        return Failed(error=task_error(error), may_retry=False)
+    except BaseException:  # author code: as above; nothing of it is looked at any more
+        return Failed(error=TaskError("Error", "it ended with an error that cannot be shown"), may_retry=False)
 
 
 def _fallback(parameter: Parameter) -> Any:

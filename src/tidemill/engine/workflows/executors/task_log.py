@@ -16,14 +16,20 @@ from tidemill.workflows.records import AttemptKey
 
 LINE_LIMIT = 64 * 1024
 FIELD_LIMIT = 4 * 1024
+NAME_LIMIT = 200
 
 logger = logging.getLogger("tidemill.task")
 
+_OWN = frozenset(["exc_info", "stack_info", "stacklevel", "extra"])
+"""Keywords of logging itself; every other one is a field."""
 _RESERVED = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class TaskLog(logging.LoggerAdapter[logging.Logger]):
-    """The log of one attempt. It keeps every level: what is worth reading is the reader's choice."""
+    """The log of one attempt. It keeps every level: what is worth reading is the reader's choice.
+
+    Keywords are fields of the record, `ctx.log.info("read", rows=3)`, and so are those in `extra`.
+    """
 
     def __init__(self, key: AttemptKey, clock: Clock, take: Callable[[LogRecord], None], *, echoes: bool) -> None:
         super().__init__(logger, {})
@@ -36,14 +42,15 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         """Return True: the attempt's log takes all."""
         return True
 
-    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+    def log(self, level: int, msg: object, /, *args: object, **kwargs: Any) -> None:  # type: ignore[override]
         """Keep a record."""
-        extra = kwargs.get("extra") or {}
+        fields = {name: value for name, value in kwargs.items() if name not in _OWN}
+        given = {**(kwargs.get("extra") or {}), **fields}
         record = LogRecord(
             at=self._clock.now(),
             message=shorten(_text(msg, args) + _trace(kwargs.get("exc_info")), LINE_LIMIT),
             level=logging.getLevelName(level).lower(),
-            fields={str(name): _plain(value) for name, value in extra.items()},
+            fields={shorten(str(name), NAME_LIMIT): _plain(value) for name, value in given.items()},
         )
         self._take(record)
         if self._echoes:
@@ -82,7 +89,7 @@ def _current() -> BaseException | None:
 
 
 def _plain(value: object) -> object:
-    """Return a value of `extra` as something that can be stored."""
+    """Return the value of a field as something that can be stored."""
     try:
         plain = msgspec.to_builtins(value)
         return plain if len(msgspec.json.encode(plain)) <= FIELD_LIMIT else shorten(repr(plain), FIELD_LIMIT)
