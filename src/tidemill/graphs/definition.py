@@ -11,6 +11,7 @@ from tidemill.annotations.signatures import AuthorFunction, Parameter, Signature
 from tidemill.annotations.variants import label, without_none
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import DefinitionError, Location, Problem
+from tidemill.kernel.storable import NAME_RULE, is_name
 from tidemill.kernel.suggestions import did_you_mean
 
 Strategy = Literal["latest", "sequential"]
@@ -188,8 +189,8 @@ class Reactor:
 
     def _complaints(self) -> Sequence[str]:
         said = []
-        if not isinstance(self.name, str) or not self.name or "/" in self.name:
-            said.append("a reactor needs a name, without '/'")
+        if not is_name(self.name):
+            said.append(f"a reactor needs a name, {NAME_RULE}")
         if strangers := [one for one in self.accumulators if not isinstance(one, Accumulator)]:
             said.append(f"{strangers[0]!r} is no accumulator: pass the decorated functions themselves")
         if not self.accumulators:

@@ -18,6 +18,7 @@ from tidemill.graphs.result import GraphResult
 from tidemill.graphs.wired import Input
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.telemetry.fields import FieldsLog
 
 logger = logging.getLogger("tidemill.graph")
 
@@ -66,7 +67,7 @@ class _CallDesk(Desk):
         raise RequestError(message, code="unknown_input", input=name)
 
     def context(self, consumed: list[tuple[str, Any]]) -> FiringContext:
-        log = logging.LoggerAdapter(logger, {"graph": self._compiled.name})
+        log = FieldsLog(logger, {"graph": self._compiled.name})
         given = [(name, value) for name, value in consumed if value is not None]
         return FiringContext(self._compiled.name, lambda: "direct", given, log)
 

@@ -9,6 +9,7 @@ from tidemill.graphs.definition import Accumulator, Node, Reactor
 from tidemill.graphs.direct import direct_call
 from tidemill.graphs.wiring import wire
 from tidemill.kernel.errors import DefinitionError
+from tidemill.kernel.storable import NAME_RULE, is_name
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -32,8 +33,8 @@ class Graph:
         self._compiled: Compiled | None = None
         self._direct: Callable[..., Any] | None = None
         self.__call__ = self._first_call
-        if not isinstance(name, str) or not name or "/" in name:
-            raise DefinitionError.of("graph", f"a graph needs a name, without '/', not {name!r}", self.location)
+        if not is_name(name):
+            raise DefinitionError.of("graph", f"a graph needs a name, {NAME_RULE}, not {name!r}", self.location)
         if reactor is not None and not isinstance(reactor, Reactor | str):
             message = f"reactor is a tm.Reactor, its name, or left out, not {reactor!r}"
             raise DefinitionError.of(f"graph '{name}'", message, self.location)

@@ -275,6 +275,30 @@ def test_a_node_may_ask_for_its_context() -> None:
     assert isinstance(context.firing_id, str)
 
 
+def test_what_a_node_logs_is_structured(caplog: pytest.LogCaptureFixture) -> None:
+    """API: `ctx.log`. Keywords are fields, beside those in `extra`, and who speaks is told with them."""
+    graph = tm.Graph("telling")
+
+    @graph.node
+    def one(x: int, ctx: tm.Context) -> int:
+        ctx.log.info("seen %d", x, rows=3, name="no logger's", extra={"table": "orders", "graph": "another"})
+        return x
+
+    with caplog.at_level("INFO"):
+        assert graph(x=1).ok
+    (record,) = [record for record in caplog.records if record.getMessage() == "seen 1"]
+    assert (vars(record)["rows"], vars(record)["table"], vars(record)["graph"]) == (3, "orders", "telling")
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b ", "a\nb", "a/b", "a\0b", "\udcff", "x" * 201, None, 3])
+def test_a_name_can_be_told_printed_and_stored(name: Any) -> None:
+    """Of graphs and of reactors alike."""
+    with pytest.raises(tm.DefinitionError, match="a graph needs a name, a text of 1 to 200 characters"):
+        tm.Graph(name)
+    with pytest.raises(tm.DefinitionError, match="a reactor needs a name, a text of 1 to 200 characters"):
+        tm.Reactor(name, [tm.window("rows", int, capacity=1)])
+
+
 def test_a_context_may_be_optional_and_have_any_name() -> None:
     """The annotation makes it the context, not the name."""
     graph = tm.Graph("knowing")

@@ -12,6 +12,7 @@ from tidemill.graphs.inputs import Taken
 from tidemill.graphs.result import GraphResult
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
 from tidemill.kernel.concurrency import Strands
+from tidemill.telemetry.fields import FieldsLog
 
 logger = logging.getLogger("tidemill.graph")
 
@@ -78,6 +79,6 @@ class Caller:
         taken = graph.own(due.taken.consumed) if graph.converts else due.taken.consumed
         consumed = [(self._names[index], boundary) for index, boundary in taken]
         facts = {"reactor": self._reactor, "graph": graph.name, "firing": self._firing_id(due.series, due.number)}
-        log = logging.LoggerAdapter(logger, facts)
+        log = FieldsLog(logger, facts)
         context = FiringContext(graph.name, lambda: self._firing_id(due.series, due.number), consumed, log)
         return due.taken.snapshot, context

@@ -12,6 +12,7 @@ from tidemill.engine.workflows.executors.failures import shorten
 from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.clock import Clock
+from tidemill.telemetry.fields import fields_of, without_reserved
 from tidemill.workflows.records import AttemptKey
 
 LINE_LIMIT = 64 * 1024
@@ -19,10 +20,6 @@ FIELD_LIMIT = 4 * 1024
 NAME_LIMIT = 200
 
 logger = logging.getLogger("tidemill.task")
-
-_OWN = frozenset(["exc_info", "stack_info", "stacklevel", "extra"])
-"""Keywords of logging itself; every other one is a field."""
-_RESERVED = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class TaskLog(logging.LoggerAdapter[logging.Logger]):
@@ -44,13 +41,11 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
 
     def log(self, level: int, msg: object, /, *args: object, **kwargs: Any) -> None:  # type: ignore[override]
         """Keep a record."""
-        fields = {name: value for name, value in kwargs.items() if name not in _OWN}
-        given = {**(kwargs.get("extra") or {}), **fields}
         record = LogRecord(
             at=self._clock.now(),
             message=shorten(_text(msg, args) + _trace(kwargs.get("exc_info")), LINE_LIMIT),
             level=logging.getLevelName(level).lower(),
-            fields={shorten(str(name), NAME_LIMIT): _plain(value) for name, value in given.items()},
+            fields={shorten(str(name), NAME_LIMIT): _plain(value) for name, value in fields_of(kwargs).items()},
         )
         self._take(record)
         if self._echoes:
@@ -61,7 +56,7 @@ def echo(key: AttemptKey, record: LogRecord) -> None:
     """Say to Python's logging what an attempt said."""
     level = logging.getLevelNamesMapping().get(record.level.upper(), logging.INFO)
     if logger.isEnabledFor(level):
-        fields = {name: value for name, value in record.fields.items() if name not in _RESERVED}
+        fields = without_reserved(record.fields)
         logger.log(level, "%s", record.message, extra=fields | {"attempt": str(key)})
 
 
