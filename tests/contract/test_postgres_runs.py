@@ -206,7 +206,7 @@ class Crowd:
         await store.runs.beat(owner, keys, LEASE)
 
     async def _prune(self, store: Store, owner: str) -> None:
-        await store.runs.prune(after(1), 3)
+        await store.runs.prune("public", after(1), 3)
 
 
 TASKS = [task_row("m", index=index, pool="gpu" if index % 2 else None) for index in range(6)]

@@ -210,7 +210,7 @@ class RunMachine(RuleBasedStateMachine):
             return
         row = run_row(run, state=RunState.SUCCESS, ended_at=NOON)
         assert isinstance(self.apply(Change(run=run, row=row)), Applied)
-        assert self.runner.run(self.store.runs.prune(NOON + timedelta(seconds=1), 10)) == 1
+        assert self.runner.run(self.store.runs.prune("public", NOON + timedelta(seconds=1), 10)) == 1
         del self.held[run]
 
     @rule()

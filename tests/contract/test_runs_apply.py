@@ -275,7 +275,7 @@ async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> Non
         lambda: runs.apply(creation(run_row("r2"), fire=fire_row("r2", slot=naive))),
         lambda: runs.claim(claim(at=naive)),
         lambda: runs.orphans(naive, 9),
-        lambda: runs.prune(naive, 9),
+        lambda: runs.prune("public", naive, 9),
         lambda: runs.fired_slots("public", "flow", "daily", naive, NOON),
         lambda: runs.fired_slots("public", "flow", "daily", NOON, naive),
     ]

@@ -47,24 +47,37 @@ async def left(store: Store) -> list[str]:
     return [one.id for one in await store.runs.find(RunFilter(tenant="public"))]
 
 
+async def test_each_tenant_is_pruned_by_itself(store: Store) -> None:
+    """W-18: per tenant."""
+    assert await store.runs.tenants() == []
+    for number, tenant in enumerate(["beta", "acme", "beta", "Émile", "acme"]):
+        await make(store, creation(run_row(f"r{number}", tenant=tenant, state=RunState.SUCCESS, ended_at=after(1))))
+    await make(store, creation(run_row("active", tenant="zeta", state=RunState.RUNNING)))
+    assert await store.runs.tenants() == ["acme", "beta", "zeta", "Émile"]
+    assert await store.runs.prune("acme", after(2), 10) == 2
+    assert await store.runs.prune("zeta", after(2), 10) == 0
+    assert await store.runs.tenants() == ["beta", "zeta", "Émile"]
+    assert [one.id for one in await store.runs.find(RunFilter(tenant="beta"))] == ["r0", "r2"]
+
+
 async def test_what_ended_before_a_moment_goes_oldest_first(store: Store) -> None:
     """W-18: in small batches."""
     for number in (2, 0, 3, 1):
         await put_ended(store, f"r{number}", number)
-    assert await store.runs.prune(after(0), 10) == 0
-    assert await store.runs.prune(after(3), 2) == 2
+    assert await store.runs.prune("public", after(0), 10) == 0
+    assert await store.runs.prune("public", after(3), 2) == 2
     assert await left(store) == ["r2", "r3"]
-    assert await store.runs.prune(after(3), 2) == 1
+    assert await store.runs.prune("public", after(3), 2) == 1
     assert await left(store) == ["r3"]
-    assert await store.runs.prune(after(3), 2) == 0
-    assert await store.runs.prune(NOON_ELSEWHERE, 2) == 0
+    assert await store.runs.prune("public", after(3), 2) == 0
+    assert await store.runs.prune("public", NOON_ELSEWHERE, 2) == 0
 
 
 async def test_all_that_belongs_to_a_run_goes_with_it(store: Store) -> None:
     await put_ended(store, "r1", 0)
     await put_ended(store, "r2", 5)
     kept = await everything(store, ["r2"])
-    assert await store.runs.prune(after(1), 10) == 1
+    assert await store.runs.prune("public", after(1), 10) == 1
     assert await store.runs.load(["r1"]) == []
     assert await store.runs.attempts("r1") == []
     assert await store.runs.events("r1") == []
@@ -79,14 +92,14 @@ async def test_all_that_belongs_to_a_run_goes_with_it(store: Store) -> None:
 async def test_a_pruned_run_can_be_made_anew(store: Store) -> None:
     """Nothing of it is left that would stand against it."""
     await put_ended(store, "r1", 0)
-    await store.runs.prune(after(1), 10)
+    await store.runs.prune("public", after(1), 10)
     await make(store, creation(run_row("r1"), task_row("a")))
 
 
 async def test_fires_of_slots_stay(store: Store) -> None:
     """W-13: for ever."""
     await put_ended(store, "r1", 0)
-    await store.runs.prune(after(1), 10)
+    await store.runs.prune("public", after(1), 10)
     assert await store.runs.fired_slots("public", "flow", "daily", after(0), after(1)) == {after(0)}
     again = creation(run_row("r2"), fire=fire_row("r2", slot=after(0)))
     assert await store.runs.apply(again) == Refused("fired")
@@ -98,7 +111,7 @@ async def test_fires_without_a_slot_go_with_their_runs(store: Store) -> None:
     ended = {"state": RunState.SUCCESS, "ended_at": after(0)}
     await make(store, creation(run_row("r1", **ended), fire=fire_row("r1", digest="d")))
     await make(store, creation(run_row("r2", **ended), fire=fire_row("r2", digest="e")))
-    assert await store.runs.prune(after(1), 1) == 1
+    assert await store.runs.prune("public", after(1), 1) == 1
     await make(store, creation(run_row("r1")), Change(run="r2", row=run_row("r2")))  # both are active now
     await make(store, creation(run_row("r3"), fire=fire_row("r3", digest="d")))
     kept = creation(run_row("r4"), fire=fire_row("r4", digest="e"))
@@ -111,12 +124,12 @@ async def test_active_runs_stay(store: Store, state: RunState) -> None:
     await put_ended(store, "r1", 0, state=state, ended_at=None)
     await put_ended(store, "r2", 1, state=state)
     await put_ended(store, "r3", 2)
-    assert await store.runs.prune(after(1000), 1) == 1
-    assert await store.runs.prune(after(1000), 1) == 0
+    assert await store.runs.prune("public", after(1000), 1) == 1
+    assert await store.runs.prune("public", after(1000), 1) == 0
     assert await left(store) == ["r1", "r2"]
 
 
 async def test_every_end_is_an_end(store: Store) -> None:
     for run, state in (("r1", RunState.SUCCESS), ("r2", RunState.FAILED), ("r3", RunState.CANCELLED)):
         await put_ended(store, run, int(run[1]), state=state)
-    assert await store.runs.prune(after(10), 10) == 3
+    assert await store.runs.prune("public", after(10), 10) == 3

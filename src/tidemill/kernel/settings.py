@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr
 from tidemill.kernel.addresses import without_password
 from tidemill.kernel.durations import parse, parse_positive
 from tidemill.kernel.errors import DefinitionError
-from tidemill.kernel.storable import LARGEST
+from tidemill.kernel.storable import LARGEST, is_name
 from tidemill.kernel.suggestions import did_you_mean
 
 PREFIX = "TIDEMILL_"
@@ -66,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     unload_timeout: float = 5.0
     dead_letter_limit: int = 1000
     retention: float = 90 * 86400.0
+    tenant_retention: dict[str, float] = {}
     kafka_servers: str | None = None
     nats_servers: str | None = None
     store: str | None = None
@@ -126,11 +127,26 @@ def _typed(name: str, value: Any, kind: Any) -> Any:
         if name in _DURATIONS:
             read = parse if name in _MAY_BE_ZERO else parse_positive
             return read(float(value) if isinstance(value, str) and _is_number(value) else value)
+        if name == "tenant_retention":
+            return _by_tenant(value)
         if kind is bool:
             return _flag(value)
         return _whole(value) if kind is int else value
     except (TypeError, ValueError, OverflowError) as error:
         raise DefinitionError.of("settings", f"{name}: {error}") from error
+
+
+def _by_tenant(value: Any) -> dict[str, float]:
+    """Return a duration for each of some tenants, also from a text such as "acme=30d, beta=7d"."""
+    if isinstance(value, str):
+        parts = (part.partition("=") for part in value.split(",") if part.strip())
+        value = {name: kept for name, _, kept in parts}
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{value!r} names no tenants: write it like 'acme=30d, beta=7d', or as a mapping")
+    found = {name.strip() if isinstance(name, str) else name: kept for name, kept in value.items()}
+    if unknown := [name for name in found if not is_name(name)]:
+        raise ValueError(f"{unknown[0]!r} cannot be the name of a tenant")
+    return {name: parse(kept.strip() if isinstance(kept, str) else kept) for name, kept in found.items()}
 
 
 def _whole(value: Any) -> int:

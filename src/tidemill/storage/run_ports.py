@@ -128,8 +128,11 @@ class Runs(Protocol):
     async def fired_slots(self, tenant: str, workflow: str, key: str, start: datetime, end: datetime) -> set[datetime]:
         """Return the slots in [start, end] that have had their fire."""
 
-    async def prune(self, before: datetime, limit: int) -> int:
-        """Delete the oldest runs that ended before a moment, at most `limit`, with all that belongs to them.
+    async def tenants(self) -> list[str]:
+        """Return the tenants that have runs, in order."""
+
+    async def prune(self, tenant: str, before: datetime, limit: int) -> int:
+        """Delete the oldest runs of a tenant that ended before a moment, at most `limit`, with all that is theirs.
 
         Only fires of slots stay, for ever: no slot has a second run. Return how many runs they were.
         """

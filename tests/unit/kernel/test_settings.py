@@ -111,6 +111,21 @@ def test_what_holds_or_not_is_written_as_people_do(text: str, value: bool) -> No
     assert tm.Settings(require_signatures=value).require_signatures is value
 
 
+@pytest.mark.parametrize("given", ["acme=30d, beta = 1h", {"acme": "30d", "beta": 3600}])
+def test_tenants_are_named_with_what_is_theirs(given: Any) -> None:
+    """W-18: retention is per tenant; in the environment it is a text."""
+    found = tm.Settings.read({"tenant_retention": given}, environment={})
+    assert found.tenant_retention == {"acme": 30 * 86400.0, "beta": 3600.0}
+    assert tm.Settings.read({"tenant_retention": ""}, environment={}).tenant_retention == {}
+
+
+@pytest.mark.parametrize("given", ["acme", "=30d", "acme=soon", "a/b=1d", 3, {"acme": None}, {3: "1d"}])
+def test_tenants_that_make_no_sense_are_refused(given: Any) -> None:
+    """With the name of the setting."""
+    with pytest.raises(tm.DefinitionError, match="tenant_retention: "):
+        tm.Settings.read({"tenant_retention": given}, environment={})
+
+
 def test_an_unknown_name_is_refused_with_a_suggestion() -> None:
     """A misspelt setting would silently change nothing."""
     with pytest.raises(tm.DefinitionError, match="did you mean 'tick_interval'"):

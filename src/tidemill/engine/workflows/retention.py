@@ -24,14 +24,19 @@ class Retention:
     @property
     def next_if_idle(self) -> float:
         """When to look again if that were the only reason to wake up."""
-        return self.next + max(0.0, LATE * self._settings.retention - EVERY)
+        shortest = min([self._settings.retention, *self._settings.tenant_retention.values()])
+        return self.next + max(0.0, LATE * shortest - EVERY)
 
     async def prune(self) -> None:
         """Delete some of what is too old, if it is time to look; with every tick, as long as there is more."""
         if self._clock.monotonic() < self.next:
             return
-        before = self._clock.now() - timedelta(seconds=self._settings.retention)
-        deleted = await self._store.runs.prune(before, BATCH)
-        self._figures.count("runs_pruned_total", deleted)
-        if deleted < BATCH:
+        deleted = [await self._prune(tenant) for tenant in await self._store.runs.tenants()]
+        self._figures.count("runs_pruned_total", sum(deleted))
+        if BATCH not in deleted:
             self.next = self._clock.monotonic() + EVERY
+
+    async def _prune(self, tenant: str) -> int:
+        """Delete some of what is too old of one tenant, so that nobody waits for another one's millions."""
+        kept = self._settings.tenant_retention.get(tenant, self._settings.retention)
+        return await self._store.runs.prune(tenant, self._clock.now() - timedelta(seconds=kept), BATCH)

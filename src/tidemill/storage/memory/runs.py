@@ -120,14 +120,17 @@ class MemoryRuns(Runs):
         source, first, last = (tenant, workflow, key), in_utc(start), in_utc(end)
         return {slot for *of, slot in self._tables.slots if tuple(of) == source and first <= slot <= last}
 
-    async def prune(self, before: datetime, limit: int) -> int:
+    async def tenants(self) -> list[str]:
+        return sorted({row.tenant for row in self._tables.runs.values()})
+
+    async def prune(self, tenant: str, before: datetime, limit: int) -> int:
         moment = in_utc(before)
 
         def write(tables: Tables) -> int:
             ended = [
                 (row.ended_at, row.id)
                 for row in tables.runs.values()
-                if row.id not in tables.active and row.ended_at is not None and row.ended_at < moment
+                if row.tenant == tenant and row.id not in tables.active and row.ended_at and row.ended_at < moment
             ]
             for _, run in sorted(ended)[:limit]:
                 _forget(tables, run)

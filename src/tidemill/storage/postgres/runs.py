@@ -127,12 +127,16 @@ class PostgresRuns:
         rows = await self._database.read(self._queries.fired_slots, tenant, workflow, key, start, end)
         return {slot for (slot,) in rows}
 
-    async def prune(self, before: datetime, limit: int) -> int:
-        """Delete the oldest runs that ended before a moment, with all but the fires of slots; return how many."""
+    async def tenants(self) -> list[str]:
+        """Return the tenants that have runs, in order."""
+        return [tenant for (tenant,) in await self._database.read(self._queries.tenants)]
+
+    async def prune(self, tenant: str, before: datetime, limit: int) -> int:
+        """Delete the oldest runs of a tenant that ended before a moment, with all but the fires of slots."""
         check_zone(before)
 
         async def delete(connection: Any) -> int:
-            picked = {run for (run,) in await connection.fetch(self._queries.pick_ended_runs, before, limit)}
+            picked = {run for (run,) in await connection.fetch(self._queries.pick_ended_runs, tenant, before, limit)}
             picked -= {run for (run,) in await connection.fetch(self._queries.busy_runs, list(picked))}
             await connection.execute(self._queries.delete_runs, list(picked))
             return len(picked)

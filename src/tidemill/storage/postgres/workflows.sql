@@ -323,11 +323,21 @@ SELECT run, task, element, attempt, before, after, at, actor, reason FROM tidemi
 SELECT slot FROM tidemill.fires
 WHERE tenant = $1 AND workflow = $2 AND key = $3 AND slot BETWEEN $4 AND $5;
 
+-- name: tenants
+-- From one to the next, however many runs each of them has.
+WITH RECURSIVE found (tenant) AS (
+    SELECT min(tenant) FROM tidemill.runs
+    UNION ALL
+    SELECT (SELECT min(r.tenant) FROM tidemill.runs AS r WHERE r.tenant > found.tenant)
+    FROM found WHERE found.tenant IS NOT NULL
+)
+SELECT tenant FROM found WHERE tenant IS NOT NULL;
+
 -- name: pick_ended_runs
 SELECT id FROM tidemill.runs
-WHERE state IN ('success', 'failed', 'cancelled') AND ended_at < $1
+WHERE tenant = $1 AND state IN ('success', 'failed', 'cancelled') AND ended_at < $2
 ORDER BY ended_at, id
-LIMIT $2
+LIMIT $3
 FOR UPDATE SKIP LOCKED;
 
 -- name: busy_runs

@@ -110,8 +110,11 @@ class SqliteRuns(Runs):
         values = (tenant, workflow, key, to_micros(start), to_micros(end))
         return {from_micros(slot) for (slot,) in await self._database.rows(self._queries.fired_slots, values)}
 
-    async def prune(self, before: datetime, limit: int) -> int:
-        queries, oldest = self._queries, (to_micros(before), limit)
+    async def tenants(self) -> list[str]:
+        return [tenant for (tenant,) in await self._database.rows(self._queries.tenants)]
+
+    async def prune(self, tenant: str, before: datetime, limit: int) -> int:
+        queries, oldest = self._queries, (tenant, to_micros(before), limit)
         deletions = [
             queries.delete_run,
             queries.delete_tasks,

@@ -217,9 +217,18 @@ SELECT run, moves FROM run_events WHERE run = ? ORDER BY revision;
 SELECT slot FROM fires
 WHERE tenant = ? AND workflow = ? AND key = ? AND slot BETWEEN ? AND ? AND slot IS NOT NULL;
 
+-- name: tenants
+-- From one to the next, however many runs each of them has.
+WITH RECURSIVE found (tenant) AS (
+    SELECT min(tenant) FROM runs
+    UNION ALL
+    SELECT (SELECT min(tenant) FROM runs WHERE tenant > found.tenant) FROM found WHERE found.tenant IS NOT NULL
+)
+SELECT tenant FROM found WHERE tenant IS NOT NULL;
+
 -- name: ended_runs
 SELECT id FROM runs
-WHERE ended_at IS NOT NULL AND ended_at < ? AND +state NOT IN ('queued', 'running')
+WHERE tenant = ? AND ended_at IS NOT NULL AND ended_at < ? AND +state NOT IN ('queued', 'running')
 ORDER BY ended_at, id LIMIT ?;
 
 -- name: delete_run

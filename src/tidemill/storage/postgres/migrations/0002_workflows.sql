@@ -20,7 +20,7 @@ CREATE TABLE tidemill.runs (
 ) WITH (fillfactor = 70);
 
 CREATE INDEX runs_active ON tidemill.runs (created_at, id) WHERE state IN ('queued', 'running');
-CREATE INDEX runs_ended ON tidemill.runs (ended_at, id) WHERE state IN ('success', 'failed', 'cancelled');
+CREATE INDEX runs_ended ON tidemill.runs (tenant, ended_at, id) WHERE state IN ('success', 'failed', 'cancelled');
 CREATE INDEX runs_by_tenant ON tidemill.runs (tenant, created_at, id);
 CREATE INDEX runs_by_workflow ON tidemill.runs (tenant, workflow, created_at, id);
 CREATE INDEX runs_by_backfill ON tidemill.runs (backfill, created_at, id) WHERE backfill IS NOT NULL;

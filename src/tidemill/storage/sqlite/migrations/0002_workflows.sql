@@ -30,7 +30,7 @@ CREATE INDEX runs_by_tenant ON runs (tenant, created_at, id);
 
 CREATE INDEX runs_by_backfill ON runs (backfill, created_at, id) WHERE backfill IS NOT NULL;
 
-CREATE INDEX runs_by_end ON runs (ended_at, id) WHERE ended_at IS NOT NULL;
+CREATE INDEX runs_by_end ON runs (tenant, ended_at, id) WHERE ended_at IS NOT NULL;
 
 -- The tenant is the run's: pools are counted by it.
 CREATE TABLE task_runs (
