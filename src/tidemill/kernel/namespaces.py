@@ -99,6 +99,11 @@ def namespace_of(module: str) -> "Namespace | None":
     return _open.get(_number_of(module))
 
 
+def kinship(module: str) -> str:
+    """Return what the modules of one load have in common, and no others; of ordinary ones, their first name."""
+    return _number_of(module) or module.partition(".")[0]
+
+
 def _number_of(module: str) -> str:
     return module.partition(".")[0].partition(_MARK)[2]
 

@@ -15,7 +15,7 @@ from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.change import Change, TaskChange, run_event, task_event
 from tidemill.workflows.plan import WHOLE
-from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, TaskRow, attempt_of
+from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, TaskRow, current_attempt
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
@@ -184,7 +184,7 @@ def _event(record: RunRecord, row: TaskRow, after: TaskState, by: Intervention) 
 def _ended(record: RunRecord, rows: Sequence[TaskRow], by: Intervention) -> list[AttemptRow]:
     """Return the tries that end because task runs were taken from whoever runs them."""
     held = [row for row in rows if row.state.is_claimed]
-    return [attempt_of(record.run.id, row, ended_at=by.at, outcome="cancelled") for row in held]
+    return [current_attempt(record.run.id, row, ended_at=by.at, outcome="cancelled") for row in held]
 
 
 def _fresh(row: TaskRow, at: datetime) -> TaskRow:

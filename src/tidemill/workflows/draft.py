@@ -21,7 +21,7 @@ from tidemill.workflows.records import (
     OutputRow,
     RunRow,
     TaskRow,
-    attempt_of,
+    current_attempt,
 )
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
@@ -174,7 +174,7 @@ class Draft:
             row = self._begin(row)
         after = conclude(row, ending, self._now, terms)
         failure = {"error": ending.error, "exit": ending.exit} if isinstance(ending, Failed) else {}
-        attempt = attempt_of(self.run.id, row, ended_at=self._now, outcome=outcome_of(ending), **failure)
+        attempt = current_attempt(self.run.id, row, ended_at=self._now, outcome=outcome_of(ending), **failure)
         self._attempts.append(attempt)
         if isinstance(ending, Succeeded):
             self._outputs.append(OutputRow(key=key.task_key, value=ending.value))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from importlib.util import resolve_name
 from types import CodeType, FunctionType, ModuleType
 
-from tidemill.kernel.namespaces import marked_like, plain_name
+from tidemill.kernel.namespaces import kinship, marked_like, plain_name
 
 Names = frozenset[str]
 Page = dict[str, list[ast.stmt]]
@@ -43,7 +43,7 @@ class _Reach:
 
     def __init__(self, module: str) -> None:
         self.texts: set[tuple[str, str, str]] = set()
-        self._package = _package(module)
+        self._kinship = kinship(module)
         self._pages: dict[str, Page] = {}
         self._seen: set[tuple[str, str, Names]] = set()
 
@@ -80,15 +80,9 @@ class _Reach:
         """Return what a module defines; nothing if it is another package's, or has no source."""
         if name not in self._pages:
             module = sys.modules.get(name)
-            is_ours = module is not None and _package(name) == self._package
+            is_ours = module is not None and kinship(name) == self._kinship
             self._pages[name] = _read(module) if is_ours and module is not None else {}
         return self._pages[name]
-
-
-def _package(module: str) -> str:
-    """Return what modules that belong together have in common: the mark of their load, or else their first name."""
-    top = module.partition(".")[0]
-    return top.partition("@")[2] or top  # `@`, see `namespaces`
 
 
 def _read(module: ModuleType) -> Page:

@@ -148,7 +148,7 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: TaskError | None = None
 
 
-def attempt_of(run: str, row: TaskRow, **ending: Any) -> AttemptRow:
+def current_attempt(run: str, row: TaskRow, **ending: Any) -> AttemptRow:
     """Return the try that a claimed task run is at; with how it ended, if it has."""
     return AttemptRow(
         key=AttemptKey(run, row.task, row.index, row.attempt),

@@ -22,7 +22,7 @@ from tidemill.workflows.records import (
     RunRow,
     TaskKey,
     TaskRow,
-    attempt_of,
+    current_attempt,
 )
 from tidemill.workflows.states import RunState
 
@@ -109,7 +109,7 @@ class MemoryRuns(Runs):
     async def attempts(self, run: str) -> list[AttemptRow]:
         tables = self._tables
         claimed = [row for row in tables.tasks.get(run, {}).values() if row.state.is_claimed]
-        found = [*tables.attempts.get(run, {}).values(), *(attempt_of(run, row) for row in claimed)]
+        found = [*tables.attempts.get(run, {}).values(), *(current_attempt(run, row) for row in claimed)]
         return sorted(found, key=lambda attempt: attempt.key)
 
     async def events(self, run: str) -> list[EventRow]:
