@@ -1,5 +1,6 @@
 """`tidemill run` on a real terminal: what is seen while it goes, and Ctrl-C."""
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -101,14 +102,16 @@ def terminals() -> Iterator[list[Terminal]]:
 def test_each_task_has_a_line_while_it_runs(folder: Path, terminals: list[Terminal]) -> None:
     """State, elements done of all, what it said last; then the table takes its place."""
     terminals.append(terminal := Terminal(["run", "flows.py:flow"], folder))
-    screen = terminal.wait_for(lambda screen: "running 4/5" in screen and "waits" in screen)
-    lines = screen.splitlines()
-    heading = next(number for number, line in enumerate(lines) if line.startswith("flow  1 of 3 tasks  "))
-    assert lines[heading - 1] == "said aloud"
-    assert lines[heading + 1].startswith("✓ numbers ")
-    assert lines[heading + 2].endswith(" waits")
-    assert lines[heading + 3].startswith("· a_task_whose_")
-    assert max(map(len, lines)) <= 80
+    picture = re.compile(
+        r"^said aloud\n"
+        r"flow  1 of 3 tasks  .*\n"
+        r"✓ numbers .*\n"
+        r".* running 4/5 .* waits\n"
+        r"· a_task_whose_",
+        re.MULTILINE,
+    )
+    screen = terminal.wait_for(lambda screen: picture.search(screen) is not None)
+    assert max(map(len, screen.splitlines())) <= 80
     (folder / "go").touch()
     assert terminal.end() == 0
     lines = terminal.screen.splitlines()
