@@ -6,7 +6,7 @@ It says the epoch, and then answers every line that it is told with what became 
 import asyncio
 import sys
 
-from tests.contract.run_samples import event_row
+from tests.contract.run_samples import event_row, history
 from tidemill.storage.postgres.store import PostgresStore
 from tidemill.workflows.change import Applied, Change, Fence
 
@@ -33,7 +33,7 @@ async def _renew(store: PostgresStore, epoch: int) -> None:
 
 async def _write(store: PostgresStore, epoch: int) -> None:
     while await asyncio.to_thread(sys.stdin.readline):
-        result = await store.runs.apply(Change(run="r1", fence=Fence("leader", epoch), events=[event_row()]))
+        result = await store.runs.apply(Change(run="r1", fence=Fence("leader", epoch), history=history(event_row())))
         print("applied" if isinstance(result, Applied) else result.why, flush=True)
 
 

@@ -14,8 +14,10 @@ from tidemill.workflows.plan import WHOLE
 from tidemill.workflows.records import (
     AttemptKey,
     AttemptRow,
+    Event,
     EventRow,
     FireRow,
+    History,
     OutputRow,
     RunRow,
     TaskError,
@@ -93,10 +95,23 @@ def output_row(run: str = "r1", task: str = "a", element: int = WHOLE, value: by
     return OutputRow(key=TaskKey(run, task, element), value=value)
 
 
+def returned(*outputs: OutputRow, attempt: int = 1) -> dict[str, Any]:
+    """Return the parts of a change that say what tries returned."""
+    keys = [AttemptKey(*one.key, attempt) for one in outputs]
+    rows = [attempt_row(key.run, key.task, key.attempt, key.element) for key in keys]
+    return {"attempts": rows, "outputs": {key: one.value for key, one in zip(keys, outputs, strict=True)}}
+
+
 def event_row(run: str = "r1", task: str | None = "a", **values: Any) -> EventRow:
     """Return an event."""
     given = {"index": WHOLE, "attempt": 0, "before": "none", "after": "scheduled", "at": NOON, "actor": "node-1"}
     return EventRow(run=run, task=task, **(given | values))
+
+
+def history(*rows: EventRow) -> History:
+    """Return what happened at one time, from how it is told later."""
+    what = [Event(row.task, row.index, row.attempt, row.before, row.after, row.reason) for row in rows]
+    return History(rows[0].at, rows[0].actor, what)
 
 
 def fire_row(run: str = "r1", **values: Any) -> FireRow:
@@ -107,8 +122,8 @@ def fire_row(run: str = "r1", **values: Any) -> FireRow:
 def creation(run: RunRow | None = None, *tasks: TaskRow, **values: Any) -> Change:
     """Return the change that makes a run."""
     run = run or run_row()
-    events = [event_row(run.id, None, before="", after=run.state, at=run.created_at)]
-    return Change(run=run.id, created=run, added=tasks or [task_row()], **({"events": events} | values))
+    begun = history(event_row(run.id, None, before="", after=run.state, at=run.created_at))
+    return Change(run=run.id, created=run, added=tasks or [task_row()], **({"history": begun} | values))
 
 
 def move(run: str, found: TaskRow, row: TaskRow, **values: Any) -> Change:
@@ -138,8 +153,8 @@ def ending(run: str, found: TaskRow, *, at: datetime = NOON) -> Change:
         found,
         succeeded(found),
         attempts=[attempt_row(run, found.task, found.attempt, found.index, ended_at=at, outcome="success")],
-        outputs=[output_row(run, found.task, found.index)],
-        events=[event_row(run, found.task, index=found.index, before=found.state, after="success", at=at)],
+        outputs={AttemptKey(run, found.task, found.index, found.attempt): b"value"},
+        history=history(event_row(run, found.task, index=found.index, before=found.state, after="success", at=at)),
     )
 
 

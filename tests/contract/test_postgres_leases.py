@@ -13,7 +13,7 @@ import pytest
 from tests.contract.lease_holder import TTL
 from tests.contract.pooler import pooler_to
 from tests.contract.proxy import proxy_to
-from tests.contract.run_samples import creation, event_row, make
+from tests.contract.run_samples import creation, event_row, history, make
 from tests.contract.test_postgres_faults import eventually, opened, session
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
@@ -74,7 +74,7 @@ async def succession(store: PostgresStore, name: str = "leader", holder: str = "
 
 def change(epoch: int) -> Change:
     """Return a change that whoever is in office under an epoch may make."""
-    return Change(run="r1", fence=Fence("leader", epoch), events=[event_row()])
+    return Change(run="r1", fence=Fence("leader", epoch), history=history(event_row()))
 
 
 async def test_an_office_of_a_killed_process_is_taken_at_once(url: str) -> None:

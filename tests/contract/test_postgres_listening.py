@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.package_samples import package, trusted
 from tests.contract.proxy import proxy_to
-from tests.contract.run_samples import LEASE, claim, creation, event_row, make, run_row
+from tests.contract.run_samples import LEASE, claim, creation, event_row, history, make, run_row
 from tests.contract.test_postgres_faults import opened, session
 from tests.postgres import PostgresServer
 from tidemill.storage.postgres.store import PostgresStore
@@ -50,13 +50,13 @@ KEY = AttemptKey("r1", "a", -1, 1)
 
 LOUD: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
     "creation": lambda store: make(store, creation(run_row("r2"))),
-    "change": lambda store: make(store, Change(run="r1", events=[event_row()])),
+    "change": lambda store: make(store, Change(run="r1", history=history(event_row()))),
     "claim": lambda store: store.runs.claim(claim()),
     "publication": lambda store: store.packages.publish(package(), b"archive", 0),
     "withdrawal": lambda store: store.packages.withdraw("public", "here"),
 }
 QUIET: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
-    "refusal": lambda store: store.runs.apply(Change(run="never", events=[event_row()])),
+    "refusal": lambda store: store.runs.apply(Change(run="never", history=history(event_row()))),
     "empty claim": lambda store: store.runs.claim(claim({})),
     "beat": lambda store: store.runs.beat("node-1", [KEY], LEASE),
     "log": lambda store: store.logs.append([LogChunk(key=KEY, number=0, payload=b"")]),

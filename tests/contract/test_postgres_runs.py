@@ -21,8 +21,8 @@ from tests.contract.run_samples import (
     ending,
     event_row,
     fire_row,
+    history,
     make,
-    output_row,
     run_row,
     running,
     succeeded,
@@ -73,9 +73,9 @@ def big_change(run: str, epoch: int) -> Change:
         added=[task_row("c")],
         removed=[task_row("m")],
         attempts=[attempt_row(run, row.task) for row in tasks],
-        outputs=[output_row(run)],
+        outputs={attempt_row(run).key: b"value"},
         forgotten=["m"],
-        events=[event_row(run) for _ in range(4)],
+        history=history(*(event_row(run) for _ in range(4))),
         fire=fire_row(run, slot=after(1), digest=run, key=run),
         pools=[PoolLimit("public", "gpu", 1000)],
     )
@@ -195,7 +195,9 @@ class Crowd:
             self._chance.shuffle(moves)
             is_over = self._chance.random() < 0.1
             row = replace(run, state=RunState.SUCCESS if is_over else RunState.RUNNING, ended_at=after(0))
-            changes.append(Change(run=run.id, found=run, row=row, tasks=moves, pools=pools, events=[event_row(run.id)]))
+            changes.append(
+                Change(run=run.id, found=run, row=row, tasks=moves, pools=pools, history=history(event_row(run.id)))
+            )
         if not changes:
             changes = [creation(run_row(f"{owner}-{self._chance.random()}"), *TASKS)]
         await asyncio.gather(*(store.runs.apply(change) for change in changes))
@@ -256,7 +258,7 @@ async def test_a_change_whose_answer_is_lost_is_told_once(postgres: PostgresServ
     async with behind_proxy(postgres) as (store, proxy):
         await make(store, creation())
         proxy.at_commit = "cut after"
-        assert await store.runs.apply(Change(run="r1", events=[event_row()])) == Applied(2)
+        assert await store.runs.apply(Change(run="r1", history=history(event_row()))) == Applied(2)
         assert len(await store.runs.events("r1")) == 2
 
 
@@ -266,7 +268,9 @@ async def test_what_authors_say_is_kept_as_far_as_the_server_can(url: str) -> No
     async with opened(url) as store:
         error = TaskError("ValueError", odd, odd)
         row = task_row(reason=odd)
-        change = creation(run_row(reason=odd), row, attempts=[attempt_row(error=error)], events=[event_row(reason=odd)])
+        change = creation(
+            run_row(reason=odd), row, attempts=[attempt_row(error=error)], history=history(event_row(reason=odd))
+        )
         await make(store, change)
         (event,) = await store.runs.events("r1")
         (attempt,) = await store.runs.attempts("r1")

@@ -13,7 +13,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec.structs import replace
 
 from tests.contract.conftest import MemoryPlace, Place, SqlitePlace
-from tests.contract.run_samples import LEASE, claim, creation, event_row, fire_row, output_row, run_row, task_row
+from tests.contract.run_samples import (
+    LEASE,
+    claim,
+    creation,
+    event_row,
+    fire_row,
+    history,
+    output_row,
+    returned,
+    run_row,
+    task_row,
+)
 from tests.contract.samples import NOON
 from tidemill.kernel.clock import VirtualClock
 from tidemill.workflows.change import Applied, Change, Fence, PoolLimit, Refused, TaskChange
@@ -22,6 +33,7 @@ from tidemill.workflows.states import RunState, TaskState
 
 RUNS, TASKS, OWNERS = ["r1", "r2"], ["a", "b", "c"], ["x", "y"]
 SLOTS = {"gpu": 2}
+ENDED = 1000  # no task run is claimed so often: tries from here on are not current ones
 
 runs, tasks, owners = st.sampled_from(RUNS), st.sampled_from(TASKS), st.sampled_from(OWNERS)
 states = st.sampled_from([TaskState.SCHEDULED, TaskState.QUEUED, TaskState.RUNNING, TaskState.SUCCESS])
@@ -36,6 +48,8 @@ class Held(NamedTuple):
     tasks: dict[str, TaskRow]
     outputs: dict[str, bytes]
     events: int
+    ended: tuple[tuple[str, int], ...] = ()
+    """Task and number of each try that ended."""
 
 
 class RunMachine(RuleBasedStateMachine):
@@ -110,13 +124,14 @@ class RunMachine(RuleBasedStateMachine):
         stored = held.tasks[task] if held else task_row(task)
         found = _twisted(stored, twist)
         row = replace(stored, state=state, claimed_by=owner if state.is_claimed else None, lease_until=None)
+        attempt = ENDED + (held.revision if held else 0)
         change = Change(
             run=run,
             fence=Fence("leader", self.epoch - (twist == "fence")),
             found=run_row(run, clears=(held.clears if held else 0) + (twist == "clears"), revision=revision),
             tasks=[TaskChange(found, row)],
-            outputs=[output_row(run, task, value=value)],
-            events=[event_row(run, task)],
+            **returned(output_row(run, task, value=value), attempt=attempt),
+            history=history(event_row(run, task)),
             pools=[PoolLimit("public", pool, slots) for pool, slots in SLOTS.items() if limits],
             intervenes=intervenes,
             lease=LEASE,
@@ -131,7 +146,8 @@ class RunMachine(RuleBasedStateMachine):
         rows = held.tasks | {task: replace(row, lease_until=self.lease() if state.is_claimed else None)}
         outputs = held.outputs | {task: value}
         clears = held.clears + intervenes
-        self.held[run] = Held(held.revision + 1, clears, held.state, rows, outputs, held.events + 1)
+        ended = (*held.ended, (task, attempt))
+        self.held[run] = Held(held.revision + 1, clears, held.state, rows, outputs, held.events + 1, ended)
 
     def judge(self, held: Held | None, twist: str, task: str, row: TaskRow, *, limits: bool) -> Refused | None:
         """Return how the change should be refused, if it should."""
@@ -233,7 +249,9 @@ class RunMachine(RuleBasedStateMachine):
                 assert outputs == held.outputs
                 assert len(await stored.events(run)) == held.events
                 begun = [(row.task, row.attempt) for row in held.tasks.values() if row.state.is_claimed]
-                assert [(one.key.task, one.key.attempt) for one in await stored.attempts(run)] == sorted(begun)
+                assert [(one.key.task, one.key.attempt) for one in await stored.attempts(run)] == sorted(
+                    [*begun, *held.ended]
+                )
             claimed = [row for held in self.held.values() for row in held.tasks.values() if row.state.is_claimed]
             assert await stored.claimants() == {row.claimed_by for row in claimed}
             late = sum(row.lease_until is not None and row.lease_until <= self.clock.now() for row in claimed)

@@ -19,10 +19,12 @@ from tests.contract.run_samples import (
     everything,
     fire_row,
     full_task_row,
+    history,
     make,
     move,
     output_row,
     queued,
+    returned,
     run_of,
     run_row,
     running,
@@ -69,8 +71,9 @@ async def test_times_of_other_zones_come_back_as_the_same_instants_in_utc(store:
     run = run_row(created_at=at, started_at=at, ended_at=at, slot=at)
     changed = attempt_row(claimed_at=at, started_at=at, ended_at=at)
     row = full_task_row(zone=ELSEWHERE)
-    events = [event_row(at=at)]
-    await make(store, creation(run, row, attempts=[changed], events=events, fire=fire_row(slot=at, at=at)))
+    await make(
+        store, creation(run, row, attempts=[changed], history=history(event_row(at=at)), fire=fire_row(slot=at, at=at))
+    )
     (record,) = await store.runs.load(["r1"])
     (event,) = await store.runs.events("r1")
     (slot,) = await store.runs.fired_slots("public", "flow", "daily", at, at)
@@ -121,34 +124,34 @@ async def test_what_is_claimed_is_an_attempt_that_has_not_ended(store: Store) ->
 
 async def test_outputs_are_replaced_and_forgotten(store: Store) -> None:
     first = [output_row(), output_row(task="m", element=1, value=b"1"), output_row(task="m", element=0, value=b"0")]
-    await make(store, creation(outputs=first))
+    await make(store, creation(**returned(*first)))
     assert await store.runs.outputs("r1", ["m", "a", "x"]) == [first[0], first[2], first[1]]
     assert await store.runs.outputs("r1", ["a"]) == [first[0]]
     assert await store.runs.outputs("r1", []) == []
-    await make(store, Change(run="r1", outputs=[output_row(value=b"new")], forgotten=["m"]))
+    await make(store, Change(run="r1", forgotten=["m"], **returned(output_row(value=b"new"), attempt=2)))
     assert await store.runs.outputs("r1", ["m", "a"]) == [output_row(value=b"new")]
 
 
 async def test_what_is_forgotten_makes_room_for_what_is_written_with_it(store: Store) -> None:
     """A task that is cleared and ends in one change has the new value."""
-    await make(store, creation(outputs=[output_row(), output_row(element=3)]))
-    await make(store, Change(run="r1", forgotten=["a"], outputs=[output_row(value=b"new")]))
+    await make(store, creation(**returned(output_row(), output_row(element=3))))
+    await make(store, Change(run="r1", forgotten=["a"], **returned(output_row(value=b"new"), attempt=2)))
     assert await store.runs.outputs("r1", ["a"]) == [output_row(value=b"new")]
 
 
 async def test_a_big_value_comes_back_whole(store: Store) -> None:
     value = bytes(range(256)) * (5 * 4096)
-    await make(store, creation(outputs=[output_row(value=value)]))
+    await make(store, creation(**returned(output_row(value=value))))
     (found,) = await store.runs.outputs("r1", ["a"])
     assert found.value == value
 
 
 async def test_events_keep_their_order(store: Store) -> None:
     """Not that of their times: two may have the same, and clocks step back."""
-    events = [event_row(at=after(-number % 7), attempt=number, reason=f"n{number}") for number in range(20)]
-    await make(store, creation(events=events[:5]), creation(run_row("r2")))
-    for event in events[5:]:
-        await make(store, Change(run="r1", events=[event]))
+    events = [event_row(at=after(-(number // 3) % 7), attempt=number, reason=f"n{number}") for number in range(21)]
+    await make(store, creation(history=history(*events[:3])), creation(run_row("r2")))
+    for first in range(3, 21, 3):
+        await make(store, Change(run="r1", history=history(*events[first : first + 3])))
     assert await store.runs.events("r1") == events
     assert len(await store.runs.events("r2")) == 1
 
@@ -158,7 +161,7 @@ async def test_a_revision_counts_changes(store: Store) -> None:
     await make(store, creation(), creation(run_row("r2")))
     before = (await run_of(store)).revision
     for number in range(1, 4):
-        applied = await store.runs.apply(Change(run="r1", events=[event_row()]))
+        applied = await store.runs.apply(Change(run="r1", history=history(event_row())))
         assert applied == Applied(before + number)
         assert (await run_of(store)).revision == before + number
     assert (await run_of(store, "r2")).revision == before
@@ -270,8 +273,8 @@ async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> Non
         lambda: runs.apply(Change(run="r1", row=run_row(ended_at=naive))),
         lambda: runs.apply(Change(run="r1", added=[task_row("b", wake_at=naive)])),
         lambda: runs.apply(Change(run="r1", attempts=[attempt_row(claimed_at=naive)])),
-        lambda: runs.apply(Change(run="r1", events=[event_row(at=naive)])),
-        lambda: runs.apply(creation(run_row("r2", created_at=naive), events=[])),
+        lambda: runs.apply(Change(run="r1", history=history(event_row(at=naive)))),
+        lambda: runs.apply(creation(run_row("r2", created_at=naive), history=None)),
         lambda: runs.apply(creation(run_row("r2"), fire=fire_row("r2", slot=naive))),
         lambda: runs.claim(claim(at=naive)),
         lambda: runs.orphans(naive, 9),

@@ -11,6 +11,7 @@ from tests.contract.run_samples import (
     ending,
     event_row,
     fire_row,
+    history,
     make,
     move,
     run_of,
@@ -41,7 +42,7 @@ async def test_active_runs_are_those_that_have_not_ended(store: Store) -> None:
     for number, state in enumerate(RunState):
         values = {"state": state, "created_at": after(-number), "tenant": f"t{number}"}
         await make(store, creation(run_row(f"r{number}", **values)))
-    await make(store, Change(run="r0", events=[event_row("r0")]))
+    await make(store, Change(run="r0", history=history(event_row("r0"))))
     revisions = [Revision(run, (await run_of(store, run)).revision) for run in ("r1", "r0")]
     assert await store.runs.active() == revisions
     assert revisions[1].revision == revisions[0].revision + 1
@@ -167,7 +168,7 @@ async def test_orphans_have_been_quiet_for_a_while(store: Store) -> None:
     for number in range(4):
         run = run_row(f"r{number}", created_at=after(-number), started_at=after(-number))
         await make(store, creation(run, done))
-    await make(store, Change(run="r2", events=[event_row("r2", at=after(100))]))
+    await make(store, Change(run="r2", history=history(event_row("r2", at=after(100)))))
     assert await store.runs.orphans(after(60), 9) == ["r3", "r1", "r0"]
     assert await store.runs.orphans(after(60), 2) == ["r3", "r1"]
     assert await store.runs.orphans(after(101), 9) == ["r3", "r2", "r1", "r0"]
@@ -179,7 +180,7 @@ async def test_an_orphan_may_have_been_quiet_since_that_very_moment(store: Store
     """W-10, contract 42: the threshold itself is long enough; what came a moment later is not."""
     moments = {one: after(1e-6) if one == late else after(0) for one in ("run", "event")}
     run, event = run_row(created_at=moments["run"]), event_row(at=moments["event"])
-    await make(store, creation(run, task_row(state=TaskState.SUCCESS), events=[event]))
+    await make(store, creation(run, task_row(state=TaskState.SUCCESS), history=history(event)))
     assert await store.runs.orphans(after(0), 9) == (["r1"] if late == "nothing" else [])
     assert await store.runs.orphans(after(1e-6), 9) == ["r1"]
     assert await store.runs.orphans(after(-1e-6), 9) == []

@@ -17,10 +17,12 @@ from tests.contract.run_samples import (
     event_row,
     everything,
     fire_row,
+    history,
     make,
     move,
     output_row,
     queued,
+    returned,
     run_of,
     run_row,
     running,
@@ -44,8 +46,7 @@ async def prepare(store: Store) -> int:
     assert epoch is not None
     tasks = [RUNNING, task_row("b", TaskState.NONE), task_row("m", TaskState.NONE)]
     fire = fire_row(slot=after(0), digest="d")
-    outputs = [output_row(task="m", value=b"before")]
-    await make(store, creation(None, *tasks, fire=fire, attempts=[attempt_row()], outputs=outputs))
+    await make(store, creation(None, *tasks, fire=fire, **returned(output_row(task="m", value=b"before"))))
     return epoch
 
 
@@ -185,7 +186,7 @@ async def test_a_run_must_be_as_it_was_found(store: Store) -> None:
     row = replace(found, state=RunState.SUCCESS, ended_at=after(1))
     for wrong in (replace(found, state=RunState.QUEUED), replace(found, clears=1)):
         await assert_refused(store, big_change(epoch, found=wrong, row=row), STALE)
-    await make(store, Change(run="r1", events=[event_row()]))
+    await make(store, Change(run="r1", history=history(event_row())))
     await make(store, big_change(epoch, found=found, row=row))
 
 
@@ -198,8 +199,8 @@ async def test_an_intervention_makes_decisions_stale(store: Store) -> None:
 
 async def test_a_run_that_is_gone_is_stale(store: Store) -> None:
     await prepare(store)
-    await assert_refused(store, Change(run="r2", events=[event_row("r2")]), STALE)
-    await assert_refused(store, Change(run="r2", added=[task_row()], outputs=[output_row("r2")]), STALE)
+    await assert_refused(store, Change(run="r2", history=history(event_row("r2"))), STALE)
+    await assert_refused(store, Change(run="r2", added=[task_row()], **returned(output_row("r2"))), STALE)
 
 
 async def test_a_run_is_made_once(store: Store) -> None:

@@ -6,13 +6,14 @@ import pytest
 
 from tests.contract.run_samples import (
     after,
-    attempt_row,
     creation,
     event_row,
     everything,
     fire_row,
+    history,
     make,
     output_row,
+    returned,
     run_row,
     task_row,
 )
@@ -32,9 +33,8 @@ async def put_ended(store: Store, run: str, at: float, **values: Any) -> None:
             run_row(run, **({"state": RunState.SUCCESS, "ended_at": after(at)} | values)),
             task_row("a", TaskState.SUCCESS),
             fire=fire_row(run, slot=after(at), digest=run),
-            attempts=[attempt_row(run)],
-            outputs=[output_row(run)],
-            events=[event_row(run)],
+            **returned(output_row(run)),
+            history=history(event_row(run)),
         ),
     )
     await store.notes.put(Note(run, None, "note", NOON))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.contract.conftest import MemoryPlace, Place, SqlitePlace
 from tests.contract.package_samples import loaded, package, trusted
-from tests.contract.run_samples import creation, everything, fire_row, make, output_row
+from tests.contract.run_samples import creation, everything, fire_row, make, output_row, returned
 from tests.contract.samples import NOON, entry, journal, key, letter, part, recovery
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import Store
@@ -113,7 +113,7 @@ async def check_that_content_outlives(place: Place) -> None:
     await before.dead_letters.put([letter("01")])
     await before.recoveries.add([recovery("01")])
     await before.pauses.set("public", "r", paused=True)
-    await make(before, creation(outputs=[output_row()], fire=fire_row(slot=NOON)))
+    await make(before, creation(**returned(output_row()), fire=fire_row(slot=NOON)))
     await before.leases.take("leader", "node-1", 60)
     await before.schedules.pause("public", "flow", paused=True)
     await before.packages.publish(package(), b"archive", 0)

@@ -5,13 +5,14 @@ one is no longer so, the store refuses the whole and whoever made the change loo
 in order to think about it, and a report that comes too late changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from tidemill.workflows.records import AttemptRow, EventRow, FireRow, OutputRow, RunRow, TaskRow
+from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.records import AttemptKey, AttemptRow, Event, FireRow, History, RunRow, TaskRow
 from tidemill.workflows.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
 
 
@@ -57,10 +58,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     added: Sequence[TaskRow] = ()
     attempts: Sequence[AttemptRow] = ()
     """Tries that ended. One that had ended before stays as it is."""
-    outputs: Sequence[OutputRow] = ()
+    outputs: Mapping[AttemptKey, bytes] = {}
+    """What some of these tries returned, encoded."""
     forgotten: Sequence[str] = ()
-    """Tasks whose outputs are deleted, all elements."""
-    events: Sequence[EventRow] = ()
+    """Tasks of which everything is deleted that earlier tries returned, all elements."""
+    history: History | None = None
     lease: float = 0.0
     """Seconds for which what is queued or running after the change is leased to its owner."""
     pools: Sequence[PoolLimit] = ()
@@ -87,28 +89,14 @@ class Refused(msgspec.Struct, frozen=True):
     why: Literal["fenced", "stale", "full", "fired"]
 
 
-def task_event(
-    run: str, row: TaskRow, before: TaskState, after: TaskState, *, at: datetime, actor: str, reason: str = ""
-) -> EventRow:
+def task_event(row: TaskRow, before: TaskState, after: TaskState, reason: str = "") -> Event:
     """Return the record of a move of a task run; IllegalMoveError if there is no such move."""
     if not TASK_MOVES.allow(before, after):
         TASK_MOVES.check(f"task '{row.task}'", before, after)
-    return EventRow(
-        run=run,
-        task=row.task,
-        index=row.index,
-        attempt=row.attempt,
-        before=before,
-        after=after,
-        at=at,
-        actor=actor,
-        reason=reason,
-    )
+    return Event(row.task, row.index, row.attempt, before, after, reason)
 
 
-def run_event(run: RunRow, after: RunState, at: datetime, actor: str, reason: str = "") -> EventRow:
+def run_event(run: RunRow, after: RunState, reason: str = "") -> Event:
     """Return the record of a move of a run; IllegalMoveError if there is no such move."""
     RUN_MOVES.check(f"run '{run.id}'", run.state, after)
-    return EventRow(
-        run=run.id, task=None, index=-1, attempt=0, before=run.state, after=after, at=at, actor=actor, reason=reason
-    )
+    return Event(None, WHOLE, 0, run.state, after, reason)

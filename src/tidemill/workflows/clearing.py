@@ -15,7 +15,7 @@ from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.change import Change, TaskChange, run_event, task_event
 from tidemill.workflows.plan import WHOLE
-from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, TaskRow, current_attempt
+from tidemill.workflows.records import AttemptRow, Event, History, RunRecord, TaskRow, current_attempt
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
@@ -88,7 +88,8 @@ def cancel(record: RunRecord, intervention: Intervention) -> Change:
         raise RequestError(message, code="run_ended", status=409, run=record.run.id)
     at, reason = intervention.at, intervention.reason
     open_rows = [row for row in record.tasks if not row.state.is_terminal]
-    events = [_event(record, row, TaskState.CANCELLED, intervention) for row in open_rows]
+    events = [task_event(row, row.state, TaskState.CANCELLED, reason) for row in open_rows]
+    events.append(run_event(record.run, RunState.CANCELLED, reason))
     ended = replace(record.run, state=RunState.CANCELLED, ended_at=at, reason=reason)
     return Change(
         run=record.run.id,
@@ -96,7 +97,7 @@ def cancel(record: RunRecord, intervention: Intervention) -> Change:
         row=ended,
         tasks=[TaskChange(row, _cancelled(row, at, reason)) for row in open_rows],
         attempts=_ended(record, open_rows, intervention),
-        events=[*events, run_event(record.run, RunState.CANCELLED, at, intervention.actor, reason)],
+        history=History(at, intervention.actor, events),
         intervenes=True,
     )
 
@@ -125,7 +126,7 @@ class _Clearing:
         self._tasks: list[TaskChange] = []
         self._removed: list[TaskRow] = []
         self._added: list[TaskRow] = []
-        self._events: list[EventRow] = []
+        self._events: list[Event] = []
 
     def reset(self, rows: Sequence[TaskRow]) -> None:
         """Let the planner decide on task runs anew."""
@@ -147,14 +148,14 @@ class _Clearing:
 
     def _tell(self, rows: Sequence[TaskRow]) -> None:
         for row in rows:
-            self._events += _events_of_clearing(self._record, row, self._intervention)
+            self._events += _events_of_clearing(row, self._intervention.reason)
 
     def change(self) -> Change:
         run, by = self._record.run, self._intervention
         again = None
         if run.state.is_terminal:
             again = replace(run, state=RunState.QUEUED, started_at=None, ended_at=None, reason="")
-            self._events.append(run_event(run, RunState.QUEUED, by.at, by.actor, by.reason))
+            self._events.append(run_event(run, RunState.QUEUED, by.reason))
         found = [*(one.found for one in self._tasks), *self._removed]
         return Change(
             run=run.id,
@@ -165,20 +166,17 @@ class _Clearing:
             added=self._added,
             attempts=_ended(self._record, found, by),
             forgotten=self.forgotten,
-            events=self._events,
+            history=History(by.at, by.actor, self._events) if self._events else None,
             intervenes=True,
         )
 
 
-def _events_of_clearing(record: RunRecord, row: TaskRow, by: Intervention) -> Iterator[EventRow]:
-    if row.state.is_active:
-        yield _event(record, row, TaskState.CANCELLED, by)
-        row = replace(row, state=TaskState.CANCELLED)
-    yield _event(record, row, TaskState.NONE, by)
-
-
-def _event(record: RunRecord, row: TaskRow, after: TaskState, by: Intervention) -> EventRow:
-    return task_event(record.run.id, row, row.state, after, at=by.at, actor=by.actor, reason=by.reason)
+def _events_of_clearing(row: TaskRow, reason: str) -> Iterator[Event]:
+    before = row.state
+    if before.is_active:
+        yield task_event(row, before, TaskState.CANCELLED, reason)
+        before = TaskState.CANCELLED
+    yield task_event(row, before, TaskState.NONE, reason)
 
 
 def _ended(record: RunRecord, rows: Sequence[TaskRow], by: Intervention) -> list[AttemptRow]:

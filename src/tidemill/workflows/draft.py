@@ -16,9 +16,9 @@ from tidemill.workflows.plan import WHOLE, Command, Expand, Finish, Move, Run, f
 from tidemill.workflows.records import (
     AttemptKey,
     AttemptRow,
-    EventRow,
+    Event,
     FireRow,
-    OutputRow,
+    History,
     RunRow,
     TaskRow,
     current_attempt,
@@ -58,8 +58,8 @@ class Draft:
         self._fire: FireRow | None = None
         self._touched: dict[Place, None] = {}
         self._attempts: list[AttemptRow] = []
-        self._outputs: list[OutputRow] = []
-        self._events: list[EventRow] = []
+        self._outputs: dict[AttemptKey, bytes] = {}
+        self._events: list[Event] = []
         self._removed: list[TaskRow] = []
         self._pools: set[str] = set()
         self._unrenewed: dict[Place, datetime] = {}
@@ -125,7 +125,7 @@ class Draft:
             self.scheduled.append(self._move(replace(whole, index=index), TaskState.SCHEDULED))
 
     def _move_run(self, after: RunState, reason: str = "", **fields: Any) -> None:
-        self._events.append(run_event(self.run, after, self._now, self._actor, reason))
+        self._events.append(run_event(self.run, after, reason))
         self.run = replace(self.run, state=after, reason=reason, **fields)
 
     # -- what happens to its task runs
@@ -177,7 +177,7 @@ class Draft:
         attempt = current_attempt(self.run.id, row, ended_at=self._now, outcome=outcome_of(ending), **failure)
         self._attempts.append(attempt)
         if isinstance(ending, Succeeded):
-            self._outputs.append(OutputRow(key=key.task_key, value=ending.value))
+            self._outputs[key] = ending.value
         self._note(row, row.state, after.state, after.reason)
         self._put(after)
         if after.state is TaskState.SCHEDULED:
@@ -212,8 +212,7 @@ class Draft:
         return self._put(replace(row, state=after, since=self._now, reason=reason, **fields))
 
     def _note(self, row: TaskRow, before: TaskState, after: TaskState, reason: str = "") -> None:
-        event = task_event(self.run.id, row, before, after, at=self._now, actor=self._actor, reason=reason)
-        self._events.append(event)
+        self._events.append(task_event(row, before, after, reason))
 
     def _put(self, row: TaskRow) -> TaskRow:
         place = row.task, row.index
@@ -254,7 +253,7 @@ class Draft:
             added=self._added(touched),
             attempts=self._attempts,
             outputs=self._outputs,
-            events=self._events,
+            history=History(self._now, self._actor, self._events) if self._events else None,
             lease=lease,
             pools=[PoolLimit(self.run.tenant, name, pools[name]) for name in sorted(self._pools)] if pools else (),
         )

@@ -5,6 +5,7 @@ The planner sees less of them (`plan.Run`, `plan.TaskRun`), and nothing here kno
 Rows hold nothing that could hold them, so the garbage collector need not look at them (`gc=False`): there are many.
 """
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -168,8 +169,32 @@ class OutputRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     value: bytes
 
 
+class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One move of a run (`task` is None) or a task run."""
+
+    task: str | None
+    index: int
+    attempt: int
+    before: str
+    after: str
+    reason: str = ""
+
+
+class History(msgspec.Struct, frozen=True):
+    """What happened in a run at one time, in order, and who did it. There is something."""
+
+    at: datetime
+    actor: str
+    events: Sequence[Event]
+
+    def rows(self, run: str) -> "Iterator[EventRow]":
+        """Yield the events, each with all that is known of it."""
+        for event in self.events:
+            yield EventRow(run=run, at=self.at, actor=self.actor, **msgspec.structs.asdict(event))
+
+
 class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One move of a run (`task` is None) or a task run: the history of everything that happened."""
+    """An event of a run, as it is told later."""
 
     run: str
     task: str | None

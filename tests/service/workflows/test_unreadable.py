@@ -115,8 +115,8 @@ async def test_a_run_goes_on_when_its_version_is_loaded_again(statement: str, sa
 async def test_an_output_that_cannot_be_read_is_the_error_of_its_task(is_loaded: bool, sqlite: str) -> None:
     """W-5: also where the code is not loaded, and values are plain; all others are there."""
     made = await begun(sqlite)
-    damage(sqlite, "UPDATE outputs SET value = x'c1' WHERE task = 'numbers' AND element = ?", WHOLE)
-    damage(sqlite, "UPDATE outputs SET value = x'c1' WHERE task = 'doubled' AND element = 1")
+    damage(sqlite, "UPDATE attempts SET value = x'c1' WHERE task = 'numbers' AND element = ?", WHOLE)
+    damage(sqlite, "UPDATE attempts SET value = x'c1' WHERE task = 'doubled' AND element = 1")
     async with tm.testing.node(sqlite, load=[flow_of()] if is_loaded else []) as node:
         found = await node.run_handle(made).state()
     numbers, doubled = found.tasks["numbers"], found.tasks["doubled"]

@@ -60,7 +60,7 @@ def test_runs_that_wait_are_no_reason_for_concern(monkeypatch: Monkey, capsys: C
         ("UPDATE runs SET state = 'running'", "its history tells that it is queued, and it is running"),
         ("UPDATE task_runs SET state = 'scheduled' WHERE task = 'publish'", "that task 'publish' is none, and it is"),
         (
-            """UPDATE run_events SET moves = replace(moves, '"none","upstream_failed"', '"none","skipped"')""",
+            """UPDATE run_events SET events = replace(events, '"none","upstream_failed"', '"none","skipped"')""",
             "a move from upstream_failed to none",
         ),
         ("DELETE FROM workflow_versions", "which it is pinned to, is not stored"),

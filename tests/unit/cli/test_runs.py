@@ -200,7 +200,7 @@ def test_what_cannot_be_read_is_told_and_can_be_cancelled(
     """W-5: the version of a run, and what a task returned; everything else is shown."""
     monkeypatch.setenv("COLUMNS", "200")
     assert run(monkeypatch, "runs", "retry", failed) == 0
-    damage(store, "UPDATE outputs SET value = x'c1' WHERE task = 'extract'")
+    damage(store, "UPDATE attempts SET value = x'c1' WHERE task = 'extract'")
     capsys.readouterr()
     assert run(monkeypatch, "runs", "show", failed) == 0
     assert "UnreadableOutput: DecodeError: MessagePack data" in capsys.readouterr().out

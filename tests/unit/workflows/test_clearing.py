@@ -60,7 +60,7 @@ def moves(change: Change) -> list[str]:
     """Return the events as words."""
     return [
         f"{one.task or 'run'}{'' if one.index == WHOLE else [one.index]}: {one.before} -> {one.after}"
-        for one in change.events
+        for one in (change.history.events if change.history else ())
     ]
 
 
@@ -87,7 +87,8 @@ def test_without_names_what_failed_reruns_and_all_after_it() -> None:
     assert change.intervenes
     run = applied(before, change).run
     assert (run.state, run.started_at, run.ended_at) == (RunState.QUEUED, None, None)
-    assert {(one.actor, one.reason, one.at) for one in change.events} == {("me", "again", LATER)}
+    assert change.history is not None
+    assert {(one.actor, one.reason, one.at) for one in change.history.rows("r1")} == {("me", "again", LATER)}
 
 
 def test_a_task_that_is_named_is_cleared_whole() -> None:
@@ -194,7 +195,7 @@ def check_events(before: RunRecord, after: RunRecord, change: Change) -> None:
     """Every event is a legal move, they follow one another, and end where the rows do."""
     states: dict[tuple[str | None, int], str] = {(one.task, one.index): one.state for one in before.tasks}
     states[None, WHOLE] = before.run.state
-    for one in change.events:
+    for one in change.history.events if change.history else ():
         table: Any = RUN_MOVES if one.task is None else TASK_MOVES
         kind: Any = RunState if one.task is None else TaskState
         assert states[one.task, one.index] == one.before != one.after

@@ -1,6 +1,5 @@
 """Changes of runs in memory: checked and written step by step, and taken back as soon as one step is refused."""
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -8,7 +7,7 @@ from msgspec.structs import replace
 from tidemill.storage.memory.tables import Tables
 from tidemill.storage.memory.times import all_in_utc
 from tidemill.workflows.change import Applied, Change, Refused
-from tidemill.workflows.records import EventRow, FireRow, RunRow, TaskKey, TaskRow
+from tidemill.workflows.records import FireRow, History, OutputRow, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
 
 
@@ -100,13 +99,14 @@ def _write_rest(tables: Tables, change: Change) -> None:
     outputs = tables.outputs.setdefault(change.run, {})
     for key in [key for key in outputs if key.task in change.forgotten]:
         tables.drop(outputs, key)
-    for output in change.outputs:
-        tables.put(outputs, output.key, output)
+    for attempt_key, value in change.outputs.items():
+        tables.put(outputs, attempt_key.task_key, OutputRow(key=attempt_key.task_key, value=value))
     attempts = tables.attempts.setdefault(change.run, {})
     for attempt in change.attempts:
         if attempt.key not in attempts:
             tables.put(attempts, attempt.key, all_in_utc(attempt))
-    add_events(tables, change.run, change.events)
+    if change.history is not None:
+        add_history(tables, change.run, change.history)
 
 
 def put_run(tables: Tables, row: RunRow) -> None:
@@ -135,11 +135,11 @@ def _drop_task(tables: Tables, key: TaskKey) -> None:
     tables.drop(tables.claimed, key)
 
 
-def add_events(tables: Tables, run: str, events: Iterable[EventRow]) -> None:
+def add_history(tables: Tables, run: str, history: History) -> None:
     """Append to the history of a run."""
-    history = tables.events.setdefault(run, {})
-    for event in events:
-        tables.put(history, len(history), all_in_utc(event))
+    told = tables.events.setdefault(run, {})
+    for event in history.rows(run):
+        tables.put(told, len(told), all_in_utc(event))
 
 
 def count_pool(tables: Tables, tenant: str, pool: str) -> int:

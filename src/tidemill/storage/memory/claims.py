@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from tidemill.storage.memory.changes import add_events, count_pool, put_run, put_task
+from tidemill.storage.memory.changes import add_history, count_pool, put_run, put_task
 from tidemill.storage.memory.tables import Tables
 from tidemill.storage.run_ports import Claim, Claimed
 from tidemill.workflows.change import task_event
-from tidemill.workflows.records import RunRow, TaskKey, TaskRow
+from tidemill.workflows.records import History, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
@@ -76,6 +76,6 @@ def _queue(tables: Tables, key: TaskKey, claim: Claim, lease_until: datetime) ->
         reason="",
     )
     put_task(tables, key.run, row)
-    event = task_event(key.run, row, found.state, TaskState.QUEUED, at=claim.at, actor=claim.owner)
-    add_events(tables, key.run, [event])
+    event = task_event(row, found.state, TaskState.QUEUED)
+    add_history(tables, key.run, History(claim.at, claim.owner, [event]))
     return tables.tasks[key.run][key]

@@ -14,8 +14,8 @@ import msgspec
 from tidemill.kernel.storable import storable
 from tidemill.storage.postgres.run_rows import (
     attempt_columns,
-    event_columns,
     fire_columns,
+    history_columns,
     run_columns,
     task_columns,
 )
@@ -94,8 +94,9 @@ class Accounts(msgspec.Struct):
         for task in change.forgotten:
             self.forgotten.add((change.run, task))
             self.outputs = {key: value for key, value in self.outputs.items() if key[:2] != (change.run, task)}
-        self.outputs |= {row.key: row.value for row in change.outputs}
-        self.events += [event_columns(row) for row in change.events]
+        self.outputs |= {key.task_key: value for key, value in change.outputs.items()}
+        if change.history is not None:
+            self.events += history_columns(change.run, change.history)
         return Applied(run.revision)
 
     # -- what is to be written, column by column

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from tidemill.storage.postgres.applying import Now, pool_key
-from tidemill.storage.postgres.run_rows import event_columns, keyed_task_of, run_of
+from tidemill.storage.postgres.run_rows import history_columns, keyed_task_of, run_of
 from tidemill.storage.postgres.writes import columns
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_ports import Claim, Claimed
 from tidemill.workflows.change import task_event
-from tidemill.workflows.records import EventRow, RunRow, TaskKey, TaskRow
+from tidemill.workflows.records import History, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
 
 PAGE = 500  # task runs that are looked at in one go
@@ -124,10 +124,10 @@ class Claiming:
             for run in claim_runs:
                 changes[run] += 1
         rows = await connection.fetch(self._queries.touch_runs, *columns(list(changes.items())), self._sender)
-        events = [event_columns(_event(key, row, claim)) for key, row, claim in new]
+        events = [columns for key, row, claim in new for columns in history_columns(key.run, _history(row, claim))]
         await connection.execute(self._queries.add_events, *columns(events))
         return {row["id"]: run_of(row) for row in rows}
 
 
-def _event(key: TaskKey, row: TaskRow, claim: Claim) -> EventRow:
-    return task_event(key.run, row, TaskState.SCHEDULED, TaskState.QUEUED, at=claim.at, actor=claim.owner)
+def _history(row: TaskRow, claim: Claim) -> History:
+    return History(claim.at, claim.owner, [task_event(row, TaskState.SCHEDULED, TaskState.QUEUED)])

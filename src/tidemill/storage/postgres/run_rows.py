@@ -1,6 +1,6 @@
 """Runs and what belongs to them, as columns and back."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from tidemill.workflows.records import (
     AttemptRow,
     EventRow,
     FireRow,
+    History,
     OutputRow,
     RunRow,
     TaskError,
@@ -118,10 +119,11 @@ def attempt_columns(row: AttemptRow) -> tuple[Any, ...]:
     )
 
 
-def event_columns(row: EventRow) -> tuple[Any, ...]:
-    """Return an event column by column."""
-    what = (row.run, row.task, row.index, row.attempt, row.before, row.after)
-    return *what, row.at, row.actor, storable(row.reason)
+def history_columns(run: str, history: History) -> Iterator[tuple[Any, ...]]:
+    """Yield what happened column by column."""
+    for one in history.events:
+        what = (run, one.task, one.index, one.attempt, one.before, one.after)
+        yield *what, history.at, history.actor, storable(one.reason)
 
 
 def fire_columns(row: FireRow) -> tuple[Any, ...]:
@@ -131,11 +133,10 @@ def fire_columns(row: FireRow) -> tuple[Any, ...]:
 
 def rows_of(change: Change) -> Iterator[Any]:
     """Yield everything that a change would write."""
-    yield from (row for row in (change.created, change.row, change.fire) if row is not None)
+    yield from (row for row in (change.created, change.row, change.fire, change.history) if row is not None)
     yield from (one.row for one in change.tasks)
-    lists: Sequence[Sequence[Any]] = (change.added, change.attempts, change.events)
-    for rows in lists:
-        yield from rows
+    yield from change.added
+    yield from change.attempts
 
 
 def _encoded(error: TaskError) -> bytes:

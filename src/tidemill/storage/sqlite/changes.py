@@ -15,7 +15,7 @@ from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.run_rows import (
     Columns,
     columns_of_attempt,
-    columns_of_events,
+    columns_of_history,
     columns_of_move,
     columns_of_run,
     columns_of_task,
@@ -48,9 +48,8 @@ class PreparedChange:
             else:
                 self._tasks.append((*columns_of_task(one.row, lease_until), *guard, micros(one.unrenewed)))
         self._added = [(one.task, one.index, *columns_of_task(one, lease_until)) for one in change.added]
-        self._attempts = [columns_of_attempt(one) for one in change.attempts]
-        self._outputs = [(*one.key, one.value) for one in change.outputs]
-        self._events = columns_of_events(change.events) if change.events else None
+        self._attempts = [(*columns_of_attempt(one), change.outputs.get(one.key)) for one in change.attempts]
+        self._history = None if change.history is None else columns_of_history(change.history)
         self._fire = None if change.fire is None else _columns_of_fire(change.fire)
 
     def __call__(self, connection: sqlite3.Connection) -> Applied | Refused:
@@ -135,12 +134,10 @@ class PreparedChange:
         queries, change = self._queries, self._change
         if change.forgotten:
             connection.executemany(queries.forget_outputs, [(change.run, task) for task in change.forgotten])
-        if self._outputs:
-            connection.executemany(queries.put_output, self._outputs)
         if self._attempts:
             connection.executemany(queries.add_attempt, self._attempts)
-        if self._events is not None:
-            connection.execute(queries.add_events, (change.run, revision, *self._events))
+        if self._history is not None:
+            connection.execute(queries.add_history, (change.run, revision, *self._history))
 
 
 def _is_trusted(change: Change) -> bool:

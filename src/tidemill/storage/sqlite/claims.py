@@ -8,10 +8,10 @@ from typing import Any
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_ports import Claim, Claimed
 from tidemill.storage.sqlite.changes import count_pool
-from tidemill.storage.sqlite.run_rows import columns_of_events, run_of, task_of
+from tidemill.storage.sqlite.run_rows import columns_of_history, run_of, task_of
 from tidemill.storage.sqlite.times import to_micros
 from tidemill.workflows.change import task_event
-from tidemill.workflows.records import EventRow, TaskKey, TaskRow
+from tidemill.workflows.records import Event, History, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
 
 
@@ -71,9 +71,9 @@ class PreparedClaim:
         self, connection: sqlite3.Connection, given: list[tuple[TaskKey, TaskRow]], revisions: dict[str, int]
     ) -> None:
         """Write an event of each."""
-        events: dict[str, list[EventRow]] = {run: [] for run in revisions}
+        events: dict[str, list[Event]] = {run: [] for run in revisions}
         for key, row in given:
-            queued = TaskState.SCHEDULED, TaskState.QUEUED
-            events[key.run].append(task_event(key.run, row, *queued, at=self._claim.at, actor=self._claim.owner))
-        rows = [(run, revisions[run], *columns_of_events(some)) for run, some in events.items()]
-        connection.executemany(self._queries.add_events, rows)
+            events[key.run].append(task_event(row, TaskState.SCHEDULED, TaskState.QUEUED))
+        histories = {run: History(self._claim.at, self._claim.owner, some) for run, some in events.items()}
+        rows = [(run, revisions[run], *columns_of_history(one)) for run, one in histories.items()]
+        connection.executemany(self._queries.add_history, rows)

@@ -1,6 +1,6 @@
 """Runs, task runs and the rest as SQLite keeps them: structs to columns, and back."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -9,7 +9,9 @@ from tidemill.storage.sqlite.times import from_micros, micros, moment, to_micros
 from tidemill.workflows.records import (
     AttemptKey,
     AttemptRow,
+    Event,
     EventRow,
+    History,
     OutputRow,
     RunRow,
     TaskError,
@@ -21,22 +23,9 @@ from tidemill.workflows.states import RunState, TaskState
 Columns = tuple[Any, ...]
 
 
-class _Moved(msgspec.Struct, array_like=True):
-    """An event as it lies beside the others of its change, all of the same run."""
-
-    task: str | None
-    index: int
-    attempt: int
-    before: str
-    after: str
-    at: int
-    actor: str
-    reason: str
-
-
 _encode = msgspec.json.Encoder().encode
 _decode_error = msgspec.json.Decoder(TaskError).decode
-_decode_moves = msgspec.json.Decoder(list[_Moved]).decode
+_decode_events = msgspec.json.Decoder(list[Event]).decode
 
 
 def columns_of_run(row: RunRow) -> Columns:
@@ -188,21 +177,16 @@ def attempt_of(columns: Columns) -> AttemptRow:
 
 def output_of(columns: Columns) -> OutputRow:
     """Return an output from its columns."""
-    *key, value = columns
-    return OutputRow(key=TaskKey(*key), value=value)
+    run, task, element, value, _ = columns
+    return OutputRow(key=TaskKey(run, task, element), value=value)
 
 
-def columns_of_events(events: Sequence[EventRow]) -> Columns:
-    """Return the columns of what happened in one change, but for which it was; there must be something."""
-    moves = [
-        _Moved(one.task, one.index, one.attempt, one.before, one.after, to_micros(one.at), one.actor, one.reason)
-        for one in events
-    ]
-    return moves[-1].at, _encode(moves).decode()
+def columns_of_history(history: History) -> Columns:
+    """Return the columns of what happened in one change, but for which it was."""
+    return to_micros(history.at), history.actor, _encode(history.events).decode()
 
 
 def events_of(columns: Columns) -> Iterator[EventRow]:
     """Yield what happened in one change, from its columns."""
-    run, moves = columns
-    for one in _decode_moves(moves):
-        yield EventRow(run=run, **(msgspec.structs.asdict(one) | {"at": from_micros(one.at)}))
+    run, at, actor, events = columns
+    return History(from_micros(at), actor, _decode_events(events)).rows(run)

@@ -119,7 +119,6 @@ class SqliteRuns(Runs):
             queries.delete_run,
             queries.delete_tasks,
             queries.delete_attempts,
-            queries.delete_outputs,
             queries.delete_events,
             queries.delete_notes,
             queries.delete_logs,

@@ -58,20 +58,16 @@ ON CONFLICT (run, task, element) DO NOTHING;
 
 -- name: add_attempt
 INSERT INTO attempts (
-    run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error
+    run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error, value
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
 -- name: forget_outputs
-DELETE FROM outputs WHERE run = ? AND task = ?;
+UPDATE attempts SET value = NULL WHERE run = ? AND task = ? AND value IS NOT NULL;
 
--- name: put_output
-INSERT INTO outputs (run, task, element, value) VALUES (?, ?, ?, ?)
-ON CONFLICT (run, task, element) DO UPDATE SET value = excluded.value;
-
--- name: add_events
-INSERT INTO run_events (run, revision, at, moves) VALUES (?, ?, ?, ?);
+-- name: add_history
+INSERT INTO run_events (run, revision, at, actor, events) VALUES (?, ?, ?, ?, ?);
 
 -- name: is_digest_active
 -- From the runs that are active, since these are few: a payload may have been fired any number of times.
@@ -197,8 +193,10 @@ AND NOT EXISTS (SELECT 1 FROM run_events WHERE run = runs.id AND at > ?1)
 ORDER BY created_at, id LIMIT ?2;
 
 -- name: outputs_of
-SELECT run, task, element, value FROM outputs
-WHERE run = ? AND task IN (SELECT value FROM json_each(?)) ORDER BY task, element;
+-- Of several tries that returned something, the last.
+SELECT run, task, element, attempts.value, max(attempt) FROM attempts
+WHERE run = ? AND task IN (SELECT value FROM json_each(?)) AND attempts.value IS NOT NULL
+GROUP BY task, element ORDER BY task, element;
 
 -- name: attempts_of
 SELECT run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error
@@ -211,7 +209,7 @@ FROM task_runs WHERE run = ?1 AND state IN ('queued', 'running')
 ORDER BY 2, 3, 4;
 
 -- name: events_of
-SELECT run, moves FROM run_events WHERE run = ? ORDER BY revision;
+SELECT run, at, actor, events FROM run_events WHERE run = ? ORDER BY revision;
 
 -- name: fired_slots
 SELECT slot FROM fires
@@ -239,9 +237,6 @@ DELETE FROM task_runs WHERE run = ?;
 
 -- name: delete_attempts
 DELETE FROM attempts WHERE run = ?;
-
--- name: delete_outputs
-DELETE FROM outputs WHERE run = ?;
 
 -- name: delete_events
 DELETE FROM run_events WHERE run = ?;

@@ -84,16 +84,8 @@ CREATE TABLE attempts (
     outcome TEXT NOT NULL,
     exit INTEGER,
     error BLOB, -- JSON
+    value BLOB, -- what it returned, msgpack; last, so that whoever does not ask for a large one need not read it
     PRIMARY KEY (run, task, element, attempt)
-) STRICT, WITHOUT ROWID;
-
--- Of a large value, only the beginning lies beside its key.
-CREATE TABLE outputs (
-    run TEXT NOT NULL,
-    task TEXT NOT NULL,
-    element INTEGER NOT NULL,
-    value BLOB NOT NULL,
-    PRIMARY KEY (run, task, element)
 ) STRICT, WITHOUT ROWID;
 
 -- What happened, one row for each change of a run.
@@ -101,7 +93,8 @@ CREATE TABLE run_events (
     run TEXT NOT NULL,
     revision INTEGER NOT NULL, -- the run's, after the change
     at INTEGER NOT NULL,
-    moves TEXT NOT NULL, -- JSON: a list for each event, in their order
+    actor TEXT NOT NULL,
+    events TEXT NOT NULL, -- JSON: a list for each, in their order
     PRIMARY KEY (run, revision)
 ) STRICT, WITHOUT ROWID;
 
