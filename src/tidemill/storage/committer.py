@@ -94,6 +94,7 @@ class GroupCommitter(Generic[Write]):
 
     async def open(self) -> None:
         """Begin to take units; also again after `close`, and then on another loop if need be."""
+        self._loop = asyncio.get_running_loop()
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
         self._is_open, self._is_busy = True, False
@@ -144,14 +145,14 @@ class GroupCommitter(Generic[Write]):
         elif self._express is None:
             self._start(self._work())
         else:
-            asyncio.get_running_loop().call_soon(self._gather, self._express, PATIENCE)
+            self._loop.call_soon(self._gather, self._express, PATIENCE)
 
     def _gather(self, express: "Express[Write]", patience: int) -> None:
         """Send the next group if it is as big as the last ones were, or was kept open for long enough."""
         if not patience or len(self._waiting) >= self._usual:
             self._send(express)
         else:
-            asyncio.get_running_loop().call_soon(self._gather, express, patience - 1)
+            self._loop.call_soon(self._gather, express, patience - 1)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._tasks.create_task(work, name="store: group committer")
@@ -169,7 +170,7 @@ class GroupCommitter(Generic[Write]):
         try:
             self.fail_if_told()
         except StoreError as error:
-            asyncio.get_running_loop().call_soon(self._told, group, None, error)
+            self._loop.call_soon(self._told, group, None, error)
         else:
             express([unit for unit, _ in group], partial(self._told, group))
 

@@ -100,6 +100,14 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     @cached_property
+    def givers(self) -> dict[str, tuple[str, ...]]:
+        """By task, those whose values it takes, each once."""
+        return {
+            task.name: tuple(dict.fromkeys(edge.source for edge in task.edges if edge.parameter is not None))
+            for task in self.tasks
+        }
+
+    @cached_property
     def followers(self) -> dict[str, tuple[str, ...]]:
         """By task, those right after it."""
         found: dict[str, list[str]] = {task.name: [] for task in self.tasks}

@@ -12,7 +12,7 @@ from tidemill.engine.wakeups import Alarm
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.library import Library
-from tidemill.engine.workflows.orders import make_order, sources_of
+from tidemill.engine.workflows.orders import make_order
 from tidemill.engine.workflows.places import Places
 from tidemill.engine.workflows.tidying import Tidying
 from tidemill.kernel.errors import StoreError
@@ -103,7 +103,7 @@ class Claimer:
     async def _take_on(self, run: RunRow, rows: Sequence[TaskRow], spec: WorkflowSpec) -> None:
         """Let claimed task runs of one run be run here; what they take is read once for all of them."""
         try:
-            known, outputs = await self._read(run.id, {source for row in rows for source in sources_of(spec, row.task)})
+            known, outputs = await self._read(run.id, {source for row in rows for source in spec.givers[row.task]})
         except Exception as error:  # whatever it is, what is held and neither run nor reported would be kept for ever
             for row in rows:
                 self._crew.ended(key_of(run.id, row), _unreadable(error))

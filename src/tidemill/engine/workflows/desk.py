@@ -304,8 +304,6 @@ class Desk:
     def _adopt(self, writing: Writing, applied: Applied) -> None:
         active, draft, before = writing.active, writing.draft, writing.active.rows
         is_alone, is_new = applied.revision <= active.run.revision + 1, active.birth is not None
-        for key in writing.ended:
-            self._crew.let_go(key)
         if active.run.state is RunState.QUEUED and draft.run.state is not RunState.QUEUED:
             logger.info(events.RUN_STARTED, extra={"run": draft.run.id, "workflow": draft.run.workflow})
         active.put(replace(draft.run, revision=applied.revision), draft.rows)
@@ -318,6 +316,8 @@ class Desk:
         self.allotment.count_pools(active, before, active.rows)
         for row in writing.claimed:
             self._crew.hold(active.run, row, active.spec)
+        for key in writing.ended:
+            self._crew.let_go(key)
         if is_new:
             self._crew.stirred()
         self._handover.take_on(active, writing.claimed)  # before the rest: a thread takes its time to wake

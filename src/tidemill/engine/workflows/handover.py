@@ -6,7 +6,7 @@ from tidemill.engine.workflows.allotment import Allotment
 from tidemill.engine.workflows.board import ActiveRun
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
-from tidemill.engine.workflows.orders import make_order, sources_of
+from tidemill.engine.workflows.orders import make_order
 from tidemill.kernel.errors import StoreError
 from tidemill.workflows.draft import Place, key_of
 from tidemill.workflows.endings import Failed, Returned
@@ -45,7 +45,7 @@ class Handover:
 
     async def _read_and_hand_over(self, active: ActiveRun, row: TaskRow) -> None:
         try:
-            stored = await self._store.runs.outputs(active.run.id, sources_of(active.spec, row.task))
+            stored = await self._store.runs.outputs(active.run.id, active.spec.givers[row.task])
         except StoreError as error:
             self._crew.ended(key_of(active.run.id, row), Returned(f"its inputs could not be read: {error}"))
             return
@@ -67,7 +67,7 @@ class Handover:
 
 def _is_ready(active: ActiveRun, row: TaskRow) -> bool:
     """Return whether everything that a task run takes is in mind."""
-    sources = sources_of(active.spec, row.task)
+    sources = active.spec.givers[row.task]
     return not sources or all(place in active.outputs for source in sources for place in _places(active, source))
 
 

@@ -13,11 +13,6 @@ Rows = Mapping[Place, TaskRow]
 Outputs = Mapping[Place, bytes]
 
 
-def sources_of(spec: WorkflowSpec, task: str) -> list[str]:
-    """Return the tasks whose values a task takes."""
-    return list(dict.fromkeys(edge.source for edge in spec.by_name[task].edges if edge.parameter is not None))
-
-
 def make_order(run: RunRow, row: TaskRow, spec: WorkflowSpec, rows: Rows, outputs: Outputs) -> Order:
     """Return the order for a claimed task run; `outputs` holds what its sources returned."""
     task = spec.by_name[row.task]

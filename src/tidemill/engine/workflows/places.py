@@ -7,7 +7,7 @@ that was given is reserved until it is taken, so that no two are given the same.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import NamedTuple
 
 from tidemill.engine.workflows.crew import Crew
@@ -66,12 +66,13 @@ class Places:
 
     def take(self, rows: Collection[TaskRow]) -> bool:
         """Reserve a place for each of some scheduled task runs, if nobody waits for one, and all get one."""
-        wanted = Counter([row.executor for row in rows])
-        for executor, number in wanted.items():
-            if self._waiting.get(executor) or executor not in self._executors or self.free(executor) < number:
+        for taken, row in enumerate(rows):
+            executor = row.executor
+            if self._waiting.get(executor) or executor not in self._executors or self.free(executor) <= 0:
+                for one in islice(rows, taken):
+                    self.release(one.executor)
                 return False
-        for executor, number in wanted.items():
-            self._reserved[executor] += number
+            self._reserved[executor] += 1
         return True
 
     def park(self, run: str, row: TaskRow) -> None:

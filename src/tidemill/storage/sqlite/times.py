@@ -26,7 +26,10 @@ def to_micros(time: datetime) -> int:
 
 def micros(time: datetime | None) -> int | None:
     """Return a time, if there is one, as a number."""
-    return None if time is None else to_micros(time)
+    if time is None:
+        return None
+    known = _known.get(id(time))  # as in `to_micros`: it is asked for every time of every row
+    return to_micros(time) if known is None else known[1]
 
 
 def moment(number: int | None) -> datetime | None:
