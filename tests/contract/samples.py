@@ -3,12 +3,16 @@
 import asyncio
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import JournalEntry, JournalKey, Part, PartKey, PartKind, StoredLetter, StoredRecovery
 
 NOON = datetime(2026, 3, 29, 12, 0, 0, 123_457, UTC)
 NOON_ELSEWHERE = NOON.astimezone(timezone(timedelta(hours=5, minutes=45)))
+NOON_NOWHERE = NOON.replace(tzinfo=None)
+HALF_PAST_TWO = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+"""In the hour that the zone has twice: the first one; with `fold=1` it is the second, and yet equal to the first."""
 
 ODD_NAMES = [
     "",

@@ -1,10 +1,21 @@
 """Checkpoints: two generations of each part, journals, and nothing half written."""
 
-from datetime import UTC
+from datetime import UTC, timedelta
 
 import pytest
 
-from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES, entry, journal, key, outcomes, part
+from tests.contract.samples import (
+    HALF_PAST_TWO,
+    NOON,
+    NOON_ELSEWHERE,
+    NOON_NOWHERE,
+    ODD_NAMES,
+    entry,
+    journal,
+    key,
+    outcomes,
+    part,
+)
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import Covered, Newest, Store
 
@@ -29,6 +40,22 @@ async def test_times_come_back_in_utc_with_their_microseconds(store: Store) -> N
     (found,) = await store.checkpoints.parts([key()])
     assert (found.taken_at, found.taken_at.tzinfo) == (NOON, UTC)
     assert found.taken_at.isoformat() == "2026-03-29T12:00:00.123457+00:00"
+
+
+async def test_the_hour_that_a_zone_has_twice_is_two_hours(store: Store) -> None:
+    """Python calls the two times equal, and no store may take the one for the other."""
+    first, second = HALF_PAST_TWO, HALF_PAST_TWO.replace(fold=1)
+    await store.checkpoints.save([part(1, taken_at=first), part(2, taken_at=second)])
+    later, earlier = await store.checkpoints.parts([key()])
+    assert (earlier.taken_at, later.taken_at) == (first.astimezone(UTC), first.astimezone(UTC) + timedelta(hours=1))
+
+
+async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
+    """Nothing of the call is stored: each database would take it for another time."""
+    await store.checkpoints.append([entry(1)])
+    with pytest.raises(ValueError, match="without a zone"):
+        await store.checkpoints.save([part(), part(of=key("s"), taken_at=NOON_NOWHERE)], [Covered(journal(), 1)])
+    assert (await store.checkpoints.all_parts(), await store.checkpoints.all_entries()) == ([], [entry(1)])
 
 
 async def test_two_generations_are_kept_newest_moment_first(store: Store) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC
 
 import pytest
 
-from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES, letter
+from tests.contract.samples import NOON, NOON_ELSEWHERE, NOON_NOWHERE, ODD_NAMES, letter
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import Store
 
@@ -50,6 +50,13 @@ async def test_a_letter_keeps_its_time_and_its_bytes(store: Store) -> None:
     first, second = await store.dead_letters.all_letters()
     assert (first.at, first.at.tzinfo, first.payload) == (NOON, UTC, b"")
     assert second.payload == b"\x00" * 1_000_000
+
+
+async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
+    """Nothing of the call is stored: each database would take it for another time."""
+    with pytest.raises(ValueError, match="without a zone"):
+        await store.dead_letters.put([letter("01"), letter("02", at=NOON_NOWHERE)])
+    assert await store.dead_letters.all_letters() == []
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)

@@ -88,7 +88,7 @@ async def test_a_group_of_changes_costs_as_many_statements_as_one(url: str) -> N
         assert epoch is not None
         rows = [running(task_row("a", pool="gpu")), running(task_row("b", pool="gpu")), task_row("m")]
         await make(store, *(creation(run_row(f"r{number}"), *rows) for number in range(41)))
-        applying = Applying(Queries.of("tidemill.storage.postgres"), "test", None)
+        applying = Applying(Queries.of("tidemill.storage.postgres"), "test", lambda: None)
         costs = []
         for runs in (["r0"], [f"r{number}" for number in range(1, 41)]):
             counting = Counting(connection)

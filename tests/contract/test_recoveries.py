@@ -4,7 +4,7 @@ from datetime import UTC, timedelta
 
 import pytest
 
-from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES, recovery
+from tests.contract.samples import NOON, NOON_ELSEWHERE, NOON_NOWHERE, ODD_NAMES, recovery
 from tidemill.storage.ports import Store
 
 
@@ -41,6 +41,22 @@ async def test_what_is_older_than_a_moment_is_forgotten(store: Store) -> None:
     await store.recoveries.forget(NOON_ELSEWHERE)
     assert await store.recoveries.newest("public", 10) == [new]
     assert await store.recoveries.newest("other", 10) == []
+
+
+async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
+    """Nothing is stored or forgotten: each database would take it for another time."""
+    with pytest.raises(ValueError, match="without a zone"):
+        await store.recoveries.forget(NOON_NOWHERE)
+    old = recovery("01", at=NOON - timedelta(days=2))
+    await store.recoveries.add([old])
+    writes = [
+        lambda: store.recoveries.add([recovery("02"), recovery("03", at=NOON_NOWHERE)]),
+        lambda: store.recoveries.forget(NOON_NOWHERE),
+    ]
+    for write in writes:
+        with pytest.raises(ValueError, match="without a zone"):
+            await write()
+    assert await store.recoveries.newest("public", 10) == [old]
 
 
 @pytest.mark.parametrize("text", ODD_NAMES)

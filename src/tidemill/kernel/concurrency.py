@@ -82,7 +82,7 @@ async def in_thread(function: Callable[..., Any], /, *values: Any, **named: Any)
     return await asyncio.to_thread(call)
 
 
-Told = Callable[[Any, BaseException | None], None]
+Callback = Callable[[Any, BaseException | None], None]
 """Is told the result of a call, or its error."""
 
 
@@ -103,7 +103,7 @@ class WorkerThread:
         self.post(partial(_answer, answer), function, *values)
         return await answer
 
-    def post(self, told: Told, function: Callable[..., Any], *values: Any) -> None:
+    def post(self, told: Callback, function: Callable[..., Any], *values: Any) -> None:
         """Have the same called; `told` is called on the loop as soon as there is a result, or an error."""
         if self._is_closed:
             raise RuntimeError("the thread has been closed")
@@ -123,7 +123,7 @@ class _Call(NamedTuple):
     function: Callable[..., Any]
     values: tuple[Any, ...]
     loop: asyncio.AbstractEventLoop
-    told: Told
+    told: Callback
 
     def make(self) -> None:
         """Make the call, on the thread."""

@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 Unit = TypeVar("Unit", contravariant=True)
 Write = TypeVar("Write")
 
-Told = Callable[[list[Any] | None, BaseException | None], None]
+Callback = Callable[[list[Any] | None, BaseException | None], None]
 """Is called on the loop with the results of some units, or with what stood against them."""
-Express = Callable[[Sequence[Write], Told], None]
+Express = Callable[[Sequence[Write], Callback], None]
 """Runs units in one transaction, like `Transactor.transact`."""
 _Asked = tuple[Write, Answer[Any]]
 

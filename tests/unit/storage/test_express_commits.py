@@ -9,7 +9,7 @@ import pytest
 
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.answers import Answer
-from tidemill.storage.committer import PATIENCE, Ambiguous, Committed, GroupCommitter, Told, Transactor
+from tidemill.storage.committer import PATIENCE, Ambiguous, Callback, Committed, GroupCommitter, Transactor
 
 Unit = Callable[[], Any]
 
@@ -18,10 +18,10 @@ class Sent(Transactor[Unit]):
     """A database that keeps what it is sent until a test has it answered."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[Sequence[Unit], Told]] = []
+        self.sent: list[tuple[Sequence[Unit], Callback]] = []
         self.one_by_one = 0
 
-    def send(self, units: Sequence[Unit], told: Told) -> None:
+    def send(self, units: Sequence[Unit], told: Callback) -> None:
         """Take a group."""
         self.sent.append((units, told))
 

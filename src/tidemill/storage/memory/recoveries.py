@@ -9,6 +9,7 @@ from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.memory.tables import Tables, Unit
 from tidemill.storage.memory.times import in_utc
 from tidemill.storage.ports import Recoveries, StoredRecovery
+from tidemill.storage.times import check_zone
 
 
 class MemoryRecoveries(Recoveries):
@@ -34,6 +35,8 @@ class MemoryRecoveries(Recoveries):
         return newest_first[:limit][::-1]
 
     async def forget(self, before: datetime) -> None:
+        check_zone(before)
+
         def write(tables: Tables) -> None:
             for recovery in [one for one in tables.recoveries.values() if one.at < before]:
                 tables.drop(tables.recoveries, recovery.id)

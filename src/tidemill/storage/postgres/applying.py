@@ -12,13 +12,14 @@ from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import TaskKey
 from tidemill.workflows.states import TaskState
 
-Now = Callable[[], datetime]
+Now = Callable[[], datetime | None]
+"""What leases go by; None for the server's clock."""
 
 
 class Applying:
     """The work that changes share in a transaction."""
 
-    def __init__(self, queries: Queries, sender: str, now: Now | None) -> None:
+    def __init__(self, queries: Queries, sender: str, now: Now) -> None:
         self._queries = queries
         self._sender = sender
         self._now = now
@@ -67,7 +68,7 @@ class Applying:
                 accounts.used[tenant, pool] = used
 
     async def _write(self, connection: Any, accounts: Accounts) -> None:
-        queries, time = self._queries, None if self._now is None else self._now()
+        queries, time = self._queries, self._now()
         outputs = [(*key, value) for key, value in accounts.outputs.items()]
         for statement, rows, more in (
             (queries.insert_runs, accounts.new_runs(), [self._sender]),

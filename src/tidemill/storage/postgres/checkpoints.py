@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.ports import Covered, JournalEntry, JournalKey, Newest, Part, PartKey
+from tidemill.storage.ports import Checkpoints, Covered, JournalEntry, JournalKey, Newest, Part, PartKey
 from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Rows, Unit, Write
 from tidemill.storage.queries import Queries
 from tidemill.storage.rows import entry_of, part_of
 
 
-class PostgresCheckpoints:
+class PostgresCheckpoints(Checkpoints):
     """Snapshots and journals in tables."""
 
     def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
@@ -20,37 +21,31 @@ class PostgresCheckpoints:
         self._queries = queries
 
     async def save(self, parts: Sequence[Part], covered: Sequence[Covered] = ()) -> None:
-        """Write parts of one moment, each over its slot, and forget journal entries that they cover."""
+        check_times(*parts)
         saved = Rows(self._queries.save_parts, [_part_row(part) for part in parts])
         forgotten = Rows(self._queries.forget_entries, [(*one.key, one.position) for one in covered])
         await self._committer.commit(Write((saved, forgotten)))
 
     async def append(self, entries: Sequence[JournalEntry]) -> None:
-        """Append to journals."""
         rows = [(*entry.key, entry.position, entry.checksum, entry.payload) for entry in entries]
         await self._committer.commit(Write((Rows(self._queries.append_entries, rows, all_at_once=True),)))
 
     async def parts(self, keys: Sequence[PartKey]) -> list[Part]:
-        """Return every stored generation of these parts, newest moment first."""
         columns = [[key[index] for key in keys] for index in range(len(PartKey._fields))]
         return [part_of(*row) for row in await self._database.read(self._queries.parts, *columns)]
 
     async def entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
-        """Return all entries of these journals in the order of their positions."""
         columns = [[key[index] for key in journals] for index in range(len(JournalKey._fields))]
         return [entry_of(*row) for row in await self._database.read(self._queries.entries, *columns)]
 
     async def newest(self) -> Newest:
-        """Return the highest moment and position in use, over all tenants."""
         [row] = await self._database.read(self._queries.newest)
         return Newest(row["moment"], row["position"])
 
     async def all_parts(self) -> list[Part]:
-        """Return every stored part of every tenant, by key, newest moment first; for audits."""
         return [part_of(*row) for row in await self._database.read(self._queries.all_parts)]
 
     async def all_entries(self) -> list[JournalEntry]:
-        """Return every journal entry by key and position; for audits."""
         return [entry_of(*row) for row in await self._database.read(self._queries.all_entries)]
 
 

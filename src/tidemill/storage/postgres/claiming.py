@@ -53,7 +53,7 @@ class Rooms(msgspec.Struct):
 class Claiming:
     """The work that claims share in a transaction."""
 
-    def __init__(self, queries: Queries, sender: str, now: Now | None) -> None:
+    def __init__(self, queries: Queries, sender: str, now: Now) -> None:
         self._queries = queries
         self._sender = sender
         self._now = now
@@ -108,8 +108,7 @@ class Claiming:
         return [tuple(row) for row in rows]
 
     async def _queue(self, connection: Any, claim: Claim, picked: Sequence[tuple[Any, ...]]) -> Given:
-        time = None if self._now is None else self._now()
-        what = (claim.owner, claim.lease, claim.at, time)
+        what = (claim.owner, claim.lease, claim.at, self._now())
         rows = await connection.fetch(self._queries.claim_task_runs, *columns(picked), *what)
         queued = dict(map(keyed_task_of, rows))
         return [(TaskKey(*key), queued[TaskKey(*key)]) for key in picked]

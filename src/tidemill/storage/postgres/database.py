@@ -19,7 +19,7 @@ import asyncpg
 
 from tidemill.kernel.errors import StoreError
 from tidemill.kernel.ids import incarnation
-from tidemill.storage.committer import Ambiguous, Committed
+from tidemill.storage.committer import Ambiguous, Committed, Transactor
 from tidemill.storage.postgres.address import Address
 from tidemill.storage.postgres.faults import DRIVER_ERRORS, REPEATABLE, explain, refused, told_as_store_error
 from tidemill.storage.postgres.writes import Unit, run
@@ -107,7 +107,7 @@ class Link:
             raise StoreError("the store is not open")
 
 
-class Database:
+class Database(Transactor[Unit]):
     """A PostgreSQL database: the transactor of the group committer, and a way to read."""
 
     def __init__(self, address: Address, queries: Queries) -> None:

@@ -11,7 +11,6 @@ epoch cannot change in between, and finds another epoch once it has.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from datetime import datetime
 from typing import Any, TypeVar
 
 import asyncpg
@@ -22,12 +21,12 @@ from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.faults import told_as_store_error
 from tidemill.storage.postgres.lock_session import LockSession
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Lease
+from tidemill.storage.run_ports import Lease, Leases
 
 Result = TypeVar("Result")
 
 
-class PostgresLeases:
+class PostgresLeases(Leases):
     """Offices that one holder has at a time, in a table."""
 
     def __init__(
@@ -35,7 +34,7 @@ class PostgresLeases:
         address: Address,
         database: Database,
         queries: Queries,
-        now: Now | None,
+        now: Now,
         fail_if_told: Callable[[], None],
     ) -> None:
         self._title = address.title
@@ -57,8 +56,6 @@ class PostgresLeases:
         await self._session.close()
 
     async def take(self, name: str, holder: str, ttl: float, dead: Collection[str] = ()) -> int | None:
-        """Take an office that is free, has run out, or belongs to one of the dead; return the new epoch, or None."""
-
         async def take(connection: Any) -> int | None:
             try:
                 epoch = await self._take(connection, name, holder, ttl, dead)
@@ -75,10 +72,8 @@ class PostgresLeases:
         return await self._use(take)
 
     async def renew(self, name: str, epoch: int, ttl: float) -> bool:
-        """Stay in office for another while, even if it had run out; False if somebody else has taken over."""
-
         async def renew(connection: Any) -> bool:
-            if await connection.fetchval(self._queries.renew_lease, name, epoch, ttl, self._time()) is None:
+            if await connection.fetchval(self._queries.renew_lease, name, epoch, ttl, self._now()) is None:
                 await self._leave(connection, name, epoch)
                 return False
             self._offices[name] = epoch
@@ -89,8 +84,6 @@ class PostgresLeases:
         return await self._use(renew)
 
     async def release(self, name: str, epoch: int) -> None:
-        """Leave an office, unless somebody else has it already."""
-
         async def release(connection: Any) -> None:
             await connection.execute(self._queries.release_lease, name, epoch)
             await self._leave(connection, name, epoch)
@@ -98,7 +91,6 @@ class PostgresLeases:
         await self._use(release)
 
     async def current(self, name: str) -> Lease | None:
-        """Return who is in office, whether or not the time has run out; None if nobody is."""
         rows = await self._database.read(self._queries.current_lease, name)
         return Lease(*rows[0]) if rows else None
 
@@ -109,7 +101,7 @@ class PostgresLeases:
                 return await self._session.use(work)
 
     async def _take(self, connection: Any, name: str, holder: str, ttl: float, dead: Collection[str]) -> int | None:
-        row = await connection.fetchrow(self._queries.lease, name, self._time())
+        row = await connection.fetchrow(self._queries.lease, name, self._now())
         epoch, has_run_out = (0, False) if row is None else (row["epoch"], row["has_run_out"])
         is_free = row is None or row["holder"] is None or row["holder"] in dead
         if self._offices.get(name) != epoch:
@@ -120,7 +112,7 @@ class PostgresLeases:
             return None
         # Without the condition on the time where the holder is known to be gone.
         is_gone = is_free or not has_run_out
-        taken = await connection.fetchval(self._queries.take_lease, name, holder, ttl, epoch, is_gone, self._time())
+        taken = await connection.fetchval(self._queries.take_lease, name, holder, ttl, epoch, is_gone, self._now())
         return None if taken is None else int(taken)
 
     async def _lock(self, connection: Any, name: str, epoch: int, *, is_over: bool) -> bool:
@@ -145,7 +137,3 @@ class PostgresLeases:
         if self._offices.get(name) == epoch:
             del self._offices[name]
             await self._session.unlock(connection, name)
-
-    def _time(self) -> datetime | None:
-        """Return the time that the store was given; None for the server's."""
-        return None if self._now is None else self._now()

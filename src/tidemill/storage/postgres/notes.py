@@ -6,10 +6,10 @@ from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Rows, Unit, Write
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Note
+from tidemill.storage.run_ports import Note, Notes
 
 
-class PostgresNotes:
+class PostgresNotes(Notes):
     """Notes on runs and tasks, in a table."""
 
     def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
@@ -18,7 +18,6 @@ class PostgresNotes:
         self._queries = queries
 
     async def put(self, note: Note) -> None:
-        """Write a note in place of the one before; an empty text removes it."""
         check_times(note)
         key = (note.run, note.task is not None, note.task or "")
         if note.text:
@@ -28,6 +27,5 @@ class PostgresNotes:
         await self._committer.commit(Write((written,)))
 
     async def of(self, run: str) -> list[Note]:
-        """Return the notes of a run, its own first, then by task."""
         rows = await self._database.read(self._queries.notes, run)
         return [Note(run, task if is_of_task else None, text, at) for _, is_of_task, task, text, at in rows]

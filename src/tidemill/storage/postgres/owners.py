@@ -7,10 +7,10 @@ from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Rows, Unit, Write
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Owner
+from tidemill.storage.run_ports import Owner, Owners
 
 
-class PostgresOwners:
+class PostgresOwners(Owners):
     """Processes that claim work, in a table."""
 
     def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
@@ -19,15 +19,12 @@ class PostgresOwners:
         self._queries = queries
 
     async def put(self, owner: Owner) -> None:
-        """Remember an owner."""
         check_times(owner)
         row = (owner.id, owner.host, owner.boot, owner.pid, owner.started, owner.at)
         await self._committer.commit(Write((Rows(self._queries.put_owner, [row]),)))
 
     async def all(self) -> list[Owner]:
-        """Return all owners, oldest first."""
         return [Owner(**row) for row in await self._database.read(self._queries.owners)]
 
     async def forget(self, ids: Collection[str]) -> None:
-        """Forget owners."""
         await self._committer.commit(Write((Rows(self._queries.forget_owners, [(list(ids),)]),)))

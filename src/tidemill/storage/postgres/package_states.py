@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.package_ports import LoadedPackage
+from tidemill.storage.package_ports import LoadedPackage, PackageStates
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Rows, Unit, Write
 from tidemill.storage.queries import Queries
 
 
-class PostgresPackageStates:
+class PostgresPackageStates(PackageStates):
     """What the nodes of a store have loaded, in a table."""
 
     def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
@@ -20,17 +20,14 @@ class PostgresPackageStates:
         self._queries = queries
 
     async def put(self, rows: Sequence[LoadedPackage]) -> None:
-        """Write what is loaded, each in place of the row of its tenant, name and owner."""
         check_times(*rows)
         written = [_row(one) for one in rows]
         await self._committer.commit(Write((Rows(self._queries.put_package_state, written),)))
 
     async def remove(self, rows: Sequence[tuple[str, str, str]]) -> None:
-        """Forget rows by (tenant, name, owner); one that is not there is no error."""
         await self._committer.commit(Write((Rows(self._queries.remove_package_state, rows),)))
 
     async def all(self) -> list[LoadedPackage]:
-        """Return every row, by tenant and name, oldest first."""
         return [LoadedPackage(**row) for row in await self._database.read(self._queries.all_package_states)]
 
 

@@ -3,14 +3,14 @@
 from typing import Any
 
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.package_ports import Published
+from tidemill.storage.package_ports import Packages, Published
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Unit
 from tidemill.storage.queries import Queries
 
 
-class PostgresPackages:
+class PostgresPackages(Packages):
     """The registry of packages that are wanted, in tables. Who changes it is heard by the other stores."""
 
     def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries, sender: str) -> None:
@@ -20,7 +20,6 @@ class PostgresPackages:
         self._sender = sender
 
     async def publish(self, package: Published, archive: bytes, found: int) -> bool:
-        """Want a package in place of the one of its name, if the revision of that is still the one found."""
         check_times(package)
         queries, key = self._queries, (package.tenant, package.name)
         columns = (*key, package.version, package.digest, package.size, package.at)
@@ -37,8 +36,6 @@ class PostgresPackages:
         return is_published
 
     async def withdraw(self, tenant: str, name: str) -> bool:
-        """Want a package no more; return whether it was wanted. What is recorded of its versions stays."""
-
         async def write(connection: Any) -> bool:
             await connection.execute(self._queries.lock_packages)
             return bool(await connection.fetch(self._queries.withdraw_package, tenant, name, self._sender))
@@ -47,22 +44,17 @@ class PostgresPackages:
         return was_wanted
 
     async def published(self) -> list[Published]:
-        """Return every package that is wanted, by tenant and name."""
         return [Published(**row) for row in await self._database.read(self._queries.all_packages)]
 
     async def archive(self, tenant: str, name: str, digest: str) -> bytes | None:
-        """Return an archive; None if another one is wanted by now, or none."""
         rows = await self._database.read(self._queries.archive, tenant, name, digest)
         return bytes(rows[0]["archive"]) if rows else None
 
     async def recorded(self, tenant: str, name: str) -> str | None:
-        """Return the version that was recorded last for a name; None for a name that was never seen."""
         rows = await self._database.read(self._queries.recorded_version, tenant, name)
         return str(rows[0]["version"]) if rows else None
 
     async def record(self, tenant: str, name: str, version: str) -> None:
-        """Record a version: whoever calls has seen that it is newer, or that an older one is allowed."""
-
         async def write(connection: Any) -> None:
             await connection.execute(self._queries.lock_packages)
             await connection.execute(self._queries.record_package, tenant, name, version, 0)

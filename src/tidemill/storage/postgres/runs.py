@@ -21,13 +21,13 @@ from tidemill.storage.postgres.run_rows import (
 from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Share, Unit, columns
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Claim, Claimed, Revision, RunFilter
+from tidemill.storage.run_ports import Claim, Claimed, Revision, RunFilter, Runs
 from tidemill.storage.times import check_zone
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRecord, RunRow, TaskKey, TaskRow
 
 
-class PostgresRuns:
+class PostgresRuns(Runs):
     """Runs with everything that belongs to them, in tables."""
 
     def __init__(
@@ -37,7 +37,7 @@ class PostgresRuns:
         claims: GroupCommitter[Unit],
         queries: Queries,
         sender: str,
-        now: Now | None,
+        now: Now,
     ) -> None:
         self._database = database
         self._committer = committer
@@ -48,36 +48,31 @@ class PostgresRuns:
         self._claiming = Claiming(queries, sender, now)
 
     def apply(self, change: Change) -> Answer[Applied | Refused]:
-        """Write a change of one run, or nothing at all; the answer comes when that is committed."""
         check_times(*rows_of(change))
         return self._committer.submit(Share(self._applying, change))
 
     async def claim(self, claim: Claim) -> list[Claimed]:
-        """Give scheduled task runs to somebody: highest priority first, then those that have waited longest."""
         check_times(claim)
         self._committer.fail_if_told()
         claimed: list[Claimed] = await self._claims.commit(Share(self._claiming, claim))
         return claimed
 
     async def beat(self, owner: str, attempts: Collection[AttemptKey], lease: float) -> set[AttemptKey]:
-        """Renew the leases of attempts that live; return those that are still their owner's, queued or running."""
         if not attempts:
             return set()
         keys = columns([tuple(key) for key in sorted(attempts)])
 
         async def renew(connection: Any) -> set[AttemptKey]:
-            rows = await connection.fetch(self._queries.beat, owner, *keys, lease, self._time())
+            rows = await connection.fetch(self._queries.beat, owner, *keys, lease, self._now())
             return {AttemptKey(*row) for row in rows}
 
         living: set[AttemptKey] = await self._committer.commit(renew)
         return living
 
     async def active(self) -> list[Revision]:
-        """Return all runs that have not ended, of all tenants, oldest first."""
         return [Revision(*row) for row in await self._database.read(self._queries.active_runs)]
 
     async def load(self, ids: Collection[str]) -> list[RunRecord]:
-        """Return runs with their task runs; one that is not there is left out."""
         wanted = list(ids)
         runs, rows = await self._database.read_together((self._queries.runs, wanted), (self._queries.task_runs, wanted))
         tasks: dict[str, list[TaskRow]] = {row["id"]: [] for row in runs}
@@ -86,53 +81,42 @@ class PostgresRuns:
         return [RunRecord(run_of(row), tasks[row["id"]]) for row in runs]
 
     async def find(self, wanted: RunFilter) -> list[RunRow]:
-        """Return runs without their tasks, oldest first."""
         statement, more = self._search(wanted)
         rows = await self._database.read(statement, wanted.tenant, list(wanted.states), wanted.limit, *more)
         return [run_of(row) for row in reversed(rows)]
 
     async def overdue(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
-        """Return queued and running task runs whose lease has run out, longest first."""
-        return await self._tasks(self._queries.overdue_task_runs, self._time(), limit)
+        return await self._tasks(self._queries.overdue_task_runs, self._now(), limit)
 
     async def claimed(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
-        """Return the queued and running task runs of some owners."""
         return await self._tasks(self._queries.claimed_task_runs, list(owners))
 
     async def claimants(self) -> set[str]:
-        """Return the owners of all queued and running task runs."""
         return {owner for (owner,) in await self._database.read(self._queries.claimants)}
 
     async def orphans(self, before: datetime, limit: int) -> list[str]:
-        """Return running runs in which nothing is active, and nothing has happened after a moment; oldest first."""
         check_zone(before)
         return [run for (run,) in await self._database.read(self._queries.orphans, before, limit)]
 
     async def outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:
-        """Return what tasks of a run returned, by task and index."""
         return [output_of(row) for row in await self._database.read(self._queries.outputs, run, list(tasks))]
 
     async def attempts(self, run: str) -> list[AttemptRow]:
-        """Return all tries of a run's tasks, by key."""
         return [attempt_of(row) for row in await self._database.read(self._queries.attempts, run)]
 
     async def events(self, run: str) -> list[EventRow]:
-        """Return everything that happened in a run, in order."""
         return [event_of(row) for row in await self._database.read(self._queries.events, run)]
 
     async def fired_slots(self, tenant: str, workflow: str, key: str, start: datetime, end: datetime) -> set[datetime]:
-        """Return the slots in [start, end] that have had their fire."""
         check_zone(start)
         check_zone(end)
         rows = await self._database.read(self._queries.fired_slots, tenant, workflow, key, start, end)
         return {slot for (slot,) in rows}
 
     async def tenants(self) -> list[str]:
-        """Return the tenants that have runs, in order."""
         return [tenant for (tenant,) in await self._database.read(self._queries.tenants)]
 
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
-        """Delete the oldest runs of a tenant that ended before a moment, with all but the fires of slots."""
         check_zone(before)
 
         async def delete(connection: Any) -> int:
@@ -156,7 +140,3 @@ class PostgresRuns:
 
     async def _tasks(self, statement: str, *arguments: Any) -> list[tuple[TaskKey, TaskRow]]:
         return [keyed_task_of(row) for row in await self._database.read(statement, *arguments)]
-
-    def _time(self) -> datetime | None:
-        """Return the time that the store was given; None for the server's."""
-        return None if self._now is None else self._now()

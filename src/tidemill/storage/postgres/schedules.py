@@ -8,10 +8,10 @@ from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Rows, Unit, Write, columns
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Cursor, ScheduleKey
+from tidemill.storage.run_ports import Cursor, ScheduleKey, Schedules
 
 
-class PostgresSchedules:
+class PostgresSchedules(Schedules):
     """How far schedules were looked at, and which workflows are paused, in tables.
 
     Nodes that load the same package write the same rows at the same time: always in the order of their keys.
@@ -23,7 +23,6 @@ class PostgresSchedules:
         self._queries = queries
 
     async def insert(self, cursors: Sequence[Cursor]) -> list[ScheduleKey]:
-        """Write cursors of schedules that have none, as they are given; return which these are, sorted."""
         check_times(*cursors)
         rows = sorted(map(_row, cursors), key=lambda row: row[:3])
 
@@ -35,30 +34,24 @@ class PostgresSchedules:
         return inserted
 
     async def arm(self, keys: Sequence[ScheduleKey]) -> None:
-        """Let slots have runs from now on; a schedule that is not there is no error."""
         await self._committer.commit(Write((Rows(self._queries.arm_schedule, sorted(keys)),)))
 
     async def delete(self, keys: Sequence[ScheduleKey]) -> None:
-        """Forget schedules, but not the fires of their slots; one that is not there is no error."""
         await self._committer.commit(Write((Rows(self._queries.delete_schedule, sorted(keys)),)))
 
     async def cursor(self, tenant: str, workflow: str, key: str) -> Cursor | None:
-        """Return how far a schedule was looked at; None if never."""
         rows = await self._database.read(self._queries.schedule, tenant, workflow, key)
         return Cursor(**rows[0]) if rows else None
 
     async def move(self, cursor: Cursor) -> None:
-        """Remember how far a schedule was looked at; `last` of the same rule never goes back."""
         check_times(cursor)
         await self._committer.commit(Write((Rows(self._queries.move_schedule, [_row(cursor)]),)))
 
     async def pause(self, tenant: str, workflow: str, *, paused: bool) -> None:
-        """Remember, or forget, that a workflow is paused."""
         statement = self._queries.pause_workflow if paused else self._queries.resume_workflow
         await self._committer.commit(Write((Rows(statement, [(tenant, workflow)]),)))
 
     async def paused(self) -> set[tuple[str, str]]:
-        """Return (tenant, workflow) of every paused workflow."""
         return {(tenant, workflow) for tenant, workflow in await self._database.read(self._queries.paused_workflows)}
 
 

@@ -6,10 +6,10 @@ from datetime import datetime
 from tidemill.kernel.ids import incarnation
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.migrations import check_current
-from tidemill.storage.package_ports import Packages, PackageStates, TrustedKeys
-from tidemill.storage.ports import Checkpoints, DeadLetters, Pauses, Recoveries, SchemaState
+from tidemill.storage.ports import SchemaState, Store
 from tidemill.storage.postgres import schema
 from tidemill.storage.postgres.address import Address
+from tidemill.storage.postgres.applying import Now
 from tidemill.storage.postgres.backfills import PostgresBackfills
 from tidemill.storage.postgres.checkpoints import PostgresCheckpoints
 from tidemill.storage.postgres.database import Database
@@ -29,10 +29,10 @@ from tidemill.storage.postgres.trusted_keys import PostgresTrustedKeys
 from tidemill.storage.postgres.versions import PostgresVersions
 from tidemill.storage.postgres.writes import Unit
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Backfills, Leases, Logs, News, Notes, Owners, Runs, Schedules, Versions
+from tidemill.storage.run_ports import News
 
 
-class PostgresStore:
+class PostgresStore(Store):
     """A PostgreSQL database behind the ports; its tables are in a schema of their own, `tidemill`.
 
     `now` is a clock for tests, which leases then go by; without it they go by the server's.
@@ -46,32 +46,31 @@ class PostgresStore:
         self._committer: GroupCommitter[Unit] = GroupCommitter(self._database)
         self._claims: GroupCommitter[Unit] = GroupCommitter(self._claiming)
         sender = incarnation()
+        time: Now = now or (lambda: None)
         self._listener = Listener(address, sender)
-        self._leases = PostgresLeases(address, self._database, queries, now, self._committer.fail_if_told)
+        self._leases = PostgresLeases(address, self._database, queries, time, self._committer.fail_if_told)
         parts = (self._database, self._committer, queries)
-        self.checkpoints: Checkpoints = PostgresCheckpoints(*parts)
-        self.dead_letters: DeadLetters = PostgresDeadLetters(*parts)
-        self.recoveries: Recoveries = PostgresRecoveries(*parts)
-        self.pauses: Pauses = PostgresPauses(*parts)
-        self.runs: Runs = PostgresRuns(self._database, self._committer, self._claims, queries, sender, now)
-        self.notes: Notes = PostgresNotes(*parts)
-        self.versions: Versions = PostgresVersions(*parts)
-        self.schedules: Schedules = PostgresSchedules(*parts)
-        self.leases: Leases = self._leases
-        self.owners: Owners = PostgresOwners(*parts)
-        self.logs: Logs = PostgresLogs(*parts)
-        self.backfills: Backfills = PostgresBackfills(*parts)
-        self.packages: Packages = PostgresPackages(*parts, sender)
-        self.package_states: PackageStates = PostgresPackageStates(*parts)
-        self.trusted_keys: TrustedKeys = PostgresTrustedKeys(*parts)
+        self.checkpoints = PostgresCheckpoints(*parts)
+        self.dead_letters = PostgresDeadLetters(*parts)
+        self.recoveries = PostgresRecoveries(*parts)
+        self.pauses = PostgresPauses(*parts)
+        self.runs = PostgresRuns(self._database, self._committer, self._claims, queries, sender, time)
+        self.notes = PostgresNotes(*parts)
+        self.versions = PostgresVersions(*parts)
+        self.schedules = PostgresSchedules(*parts)
+        self.leases = self._leases
+        self.owners = PostgresOwners(*parts)
+        self.logs = PostgresLogs(*parts)
+        self.backfills = PostgresBackfills(*parts)
+        self.packages = PostgresPackages(*parts, sender)
+        self.package_states = PostgresPackageStates(*parts)
+        self.trusted_keys = PostgresTrustedKeys(*parts)
 
     @property
     def title(self) -> str:
-        """What and where it is, for messages; never a password."""
         return self._address.title
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date under a lock; StoreError says what stands against it."""
         await schema.migrate(self._address, self._queries)
         self._database.open()
         self._claiming.open()
@@ -81,12 +80,10 @@ class PostgresStore:
         await self._committer.open()
 
     async def look(self) -> None:
-        """Connect to read only, as of this one moment; creates nothing, changes nothing, and takes no writes."""
         check_current(await self.schema(), self.title)
         await self._database.look()
 
     async def close(self) -> None:
-        """Let go of the database. Writes that were not answered yet may or may not happen."""
         await self._committer.close()
         await self._claims.close()
         await self._listener.close()
@@ -95,15 +92,12 @@ class PostgresStore:
         await self._database.close()
 
     async def listen(self, heard: Callable[[], None], about: News | None = None) -> None:
-        """Call back when another process changed a run or which packages are wanted; or only `about` one of the two."""
         await self._listener.listen(heard, about)
 
     async def schema(self) -> SchemaState:
-        """Return how far the schema is, without changing anything; works on a store that is not open."""
         return await schema.state(self._address, self._queries)
 
     async def problems(self) -> list[str]:
-        """Return what the database itself finds damaged, one sentence each; works while open."""
         broken = await self._database.read(self._queries.invalid_indexes)
         [(failures,)] = await self._database.read(self._queries.checksum_failures)
         found = [f"index {name} is not valid; run REINDEX INDEX {name}" for (name,) in broken]
@@ -112,5 +106,4 @@ class PostgresStore:
         return found
 
     def fail_next(self, times: int) -> None:
-        """Let the next `times` transactions fail before they begin; for tests."""
         self._committer.fail_next(times)

@@ -3,14 +3,14 @@
 from typing import Any
 
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.package_ports import TrustedKey
+from tidemill.storage.package_ports import TrustedKey, TrustedKeys
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Rows, Unit, Write
 from tidemill.storage.queries import Queries
 
 
-class PostgresTrustedKeys:
+class PostgresTrustedKeys(TrustedKeys):
     """Who may sign packages, in a table."""
 
     def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
@@ -19,14 +19,11 @@ class PostgresTrustedKeys:
         self._queries = queries
 
     async def put(self, key: TrustedKey) -> None:
-        """Trust a key; one that is trusted already stays as it is."""
         check_times(key)
         row = (key.tenant, key.id, key.text, key.at)
         await self._committer.commit(Write((Rows(self._queries.trust_key, [row]),)))
 
     async def remove(self, tenant: str, id: str) -> bool:
-        """Trust a key no more; return whether it was trusted."""
-
         async def delete(connection: Any) -> bool:
             return bool(await connection.fetch(self._queries.distrust_key, tenant, id))
 
@@ -34,5 +31,4 @@ class PostgresTrustedKeys:
         return was_trusted
 
     async def of(self, tenant: str) -> list[TrustedKey]:
-        """Return the keys that a tenant trusts, oldest first."""
         return [TrustedKey(**row) for row in await self._database.read(self._queries.trusted_keys, tenant)]

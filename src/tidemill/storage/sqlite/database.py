@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.answers import Answer
-from tidemill.storage.committer import Committed, GroupCommitter, Told, Transactor
+from tidemill.storage.committer import Callback, Committed, GroupCommitter, Transactor
 from tidemill.storage.sqlite.faults import explain
 from tidemill.storage.sqlite.link import Link, OnlookerLink, ReaderLink, WriterLink
 from tidemill.storage.sqlite.transactions import RunAgainError, transaction
@@ -106,7 +106,7 @@ class Database(Transactor[Unit]):
         assert self._writer is not None, "the committer is open only while the writer is"
         return Committed(await self._writer.run(lambda connection: _run_all(connection, units)))
 
-    def _send(self, units: Sequence[Unit], told: Told) -> None:
+    def _send(self, units: Sequence[Unit], told: Callback) -> None:
         """Run units as `transact` does, and call back."""
         assert self._writer is not None, "as above"
         self._writer.post(lambda connection: _run_all(connection, units), told)

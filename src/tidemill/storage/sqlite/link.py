@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from tidemill.kernel.concurrency import Told, WorkerThread
+from tidemill.kernel.concurrency import Callback, WorkerThread
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.sqlite.connections import connect_onlooker, connect_reader, connect_writer
 from tidemill.storage.sqlite.faults import code_of, explain, is_fault, title_of
@@ -50,7 +50,7 @@ class Link(ABC):
         result: T = await self._thread.call(self._run, work)
         return result
 
-    def post(self, work: Work[Any], told: Told) -> None:
+    def post(self, work: Work[Any], told: Callback) -> None:
         """Have the same run; `told` is called on the loop with the result, or with what stood against it."""
         self._thread.post(told, self._run, work)
 

@@ -9,7 +9,10 @@ _MICROSECOND = timedelta(microseconds=1)
 _REMEMBERED = 64
 
 _known: dict[int, tuple[datetime, int]] = {}
-"""The numbers of some times, by identity, since the rows of a change are full of the same few. It keeps them alive."""
+"""The numbers of some times, since the rows of a change are full of the same few. It keeps them alive.
+
+By identity, since two times may be equal and yet an hour apart: where a zone has an hour twice.
+"""
 
 
 def to_micros(time: datetime) -> int:
