@@ -1,10 +1,17 @@
-"""`python -m tidemill` is the command line."""
+"""`tidemill`, and `python -m tidemill`: the command line."""
 
 import signal
 
-if __name__ == "__main__":
+_heeded = signal.getsignal(signal.SIGINT)
+if _heeded is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until there is somebody to handle it: an import has no say in it
-    from tidemill.cli.main import main
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+from tidemill.cli.main import main  # noqa: E402, as Ctrl-C is to end it without a traceback
+
+if _heeded is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _heeded)
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
     main()

@@ -32,7 +32,7 @@ from tidemill.kernel.addresses import without_password
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
 from tidemill.kernel.settings import Settings
-from tidemill.kernel.storable import LARGEST, NAME_RULE, WORD_RULE, is_name, is_word
+from tidemill.kernel.storable import LARGEST, WORD_RULE, checked_tenant, is_word
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.loader import in_load_order
 from tidemill.packages.service import PackageService
@@ -70,7 +70,7 @@ class Node:
         tenant: str = "public",
     ) -> None:
         self.settings = Settings.read(settings)
-        self.tenant = _checked_tenant(tenant)
+        self.tenant = checked_tenant(tenant)
         self.registry = Registry(tenant)
         self._to_load = [load] if isinstance(load, Reactor | Graph | Workflow | ModuleType | str | Path) else list(load)
         self._metrics = Metrics(GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS)
@@ -83,6 +83,7 @@ class Node:
             self._checkpointer = environment.keeper = Checkpointer(self._store, environment)
         self._scheduler = GraphScheduler(environment, self.registry, self._metrics, self._store)
         self._concurrency = _checked_count("concurrency", concurrency)
+        self._liveness = self._make_liveness()
         self._workflows = self._make_workflows(environment.clock, executor, _checked_pools(pools), store)
         self._metrics.register(Collector(self._workflows.figures, Figures.samples))
         environment.followers = self._workflows.subscriptions
@@ -112,7 +113,7 @@ class Node:
             settings=self.settings,
             executor=executor,
             pools=pools,
-            liveness=self._make_liveness(),
+            liveness=self._liveness,
             find_trigger=self.registry.trigger,
             is_alone=self._is_alone,
             stands_in=self._stands_in,
@@ -132,7 +133,7 @@ class Node:
             self._scheduler,
             self._workflows,
             owner=self._workflows.owner,
-            liveness=self._make_liveness(),
+            liveness=self._liveness,
         )
         self._metrics.register(Collector(service, PackageService.samples))
         return service
@@ -230,7 +231,7 @@ class Node:
     def _tenant(self, tenant: str | None) -> str:
         if not self._is_open:
             raise RequestError("the node is not running: use `async with tm.Node(...)`", code="not_running", status=409)
-        return self.tenant if tenant is None else _checked_tenant(tenant)
+        return self.tenant if tenant is None else checked_tenant(tenant)
 
     # -- packages
 
@@ -275,6 +276,8 @@ class Node:
 
     async def unload(self, name: str, *, tenant: str | None = None) -> None:
         """Unload a package by the name that `load` returned; refused if a source has loaded it, and still wants it."""
+        if not isinstance(name, str):
+            raise RequestError(f"name the package to unload, as `load` returned it, not {name!r}", code="invalid_name")
         work = self._unload(name, self._tenant(tenant))
         await self._environment.tasks.see_through("node: unload", work)
 
@@ -414,7 +417,7 @@ class Node:
     async def _calm(self) -> None:
         calm = 0
         while calm < 3:
-            await asyncio.sleep(0 if self._is_calm else GLANCE)
+            await asyncio.sleep(0 if self._is_calm else GLANCE)  # real time: it is work that is waited for
             calm = calm + 1 if self._is_calm else 0
 
     @property
@@ -480,10 +483,3 @@ def _checked_pools(pools: Mapping[str, int] | None) -> dict[str, int]:
         if not is_word(name):
             raise DefinitionError.of("node", f"a pool has a name, {WORD_RULE}, not {name!r}")
     return {name: _checked_count(f"pool '{name}'", slots) for name, slots in (pools or {}).items()}
-
-
-def _checked_tenant(name: str) -> str:
-    """Refuse a tenant whose name could not be told apart in `tenant/name`."""
-    if not is_name(name):
-        raise RequestError(f"a tenant's name is {NAME_RULE}, not {name!r}", code="invalid_tenant")
-    return name

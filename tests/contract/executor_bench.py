@@ -13,6 +13,7 @@ from tests.contract import executor_flows
 from tidemill.engine.workflows.executors.in_process import InProcess
 from tidemill.engine.workflows.executors.interface import Input, LogRecord, One, Order, Reports
 from tidemill.engine.workflows.executors.runner import Runner
+from tidemill.engine.workflows.executors.stopping import GRACE
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import OperationError
@@ -71,16 +72,18 @@ class Ledger(Reports):
 class Bench:
     """An executor with everything around it."""
 
-    def __init__(self, name: str, folder: Path, concurrency: int = 8) -> None:
+    def __init__(self, name: str, folder: Path, concurrency: int = 8, grace: float = GRACE) -> None:
         self.clock = VirtualClock()
         self.ledger = Ledger()
         self.folder = folder
         self.workflows: dict[str, Workflow] = {one.name: one for one in (executor_flows.flow, executor_flows.loose)}
         self.executor: InProcess | Subprocess
         if name == "in_process":
-            self.executor = InProcess(self.lookup, self.ledger, self.clock, concurrency=concurrency, push=_push)
+            self.executor = InProcess(
+                self.lookup, self.ledger, self.clock, concurrency=concurrency, push=_push, grace=grace
+            )
         else:
-            self.executor = Subprocess(self.lookup, self.ledger, self.clock, concurrency=concurrency)
+            self.executor = Subprocess(self.lookup, self.ledger, self.clock, concurrency=concurrency, grace=grace)
         self._numbers = 0
 
     def lookup(self, tenant: str, workflow: str, version: str) -> Workflow:

@@ -10,7 +10,9 @@ import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 import tidemill as tm
 from tidemill.workflows.definition import Fail, Params, Skip
@@ -44,6 +46,13 @@ class Wanted(Params):
 
 class Thing:
     """Something that cannot be stored."""
+
+
+class Mute:
+    """Something that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise ValueError("no")
 
 
 class MuteError(Exception):
@@ -164,6 +173,21 @@ def wrong_inside() -> list[int]:
     return ["text"]  # type: ignore[list-item]
 
 
+@flow.task
+def wrong_bool() -> int:
+    return True
+
+
+@flow.task
+def wrong_literal() -> Literal["a", "b"]:
+    return "c"  # type: ignore[return-value]
+
+
+@flow.task
+def wrong_range() -> Annotated[int, msgspec.Meta(ge=0)]:
+    return -1
+
+
 @flow.task(retry=3)
 def unstorable() -> Any:
     return Thing()
@@ -238,8 +262,31 @@ async def interrupts_the_loop() -> None:
 
 
 @flow.task
-async def cancels_itself() -> None:
+async def raises_a_cancellation() -> None:
     raise asyncio.CancelledError
+
+
+@flow.task
+async def cancels_itself() -> None:
+    asyncio.current_task().cancel()  # type: ignore[union-attr]
+    await asyncio.sleep(0)
+
+
+@flow.task
+async def awaits_what_it_cancelled() -> None:
+    """After a group that failed, of which Python 3.11 keeps in mind that it cancelled the task around it."""
+
+    async def fail() -> None:
+        raise ValueError("no")
+
+    with contextlib.suppress(BaseExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+    assert asyncio.current_task().cancelling()  # type: ignore[union-attr]
+    other = asyncio.get_running_loop().create_task(asyncio.sleep(60))
+    await asyncio.sleep(0)
+    other.cancel()
+    await other
 
 
 @flow.task
@@ -302,6 +349,17 @@ def talks(ctx: tm.Context) -> None:
     for number in range(20):
         ctx.log.info("line %d", number, extra={"number": number, "thing": Thing, "name": "n"})
     ctx.log.error("bad")
+
+
+@flow.task
+def talks_of_odd_things(ctx: tm.Context) -> None:
+    ctx.log.info("before")
+    deep: list[Any] = []
+    for _ in range(500):
+        deep = [deep]
+    odd = {"big": 2**80, "within": [1, {"big": 2**70, -(2**70): 2}], "half": "\ud800", "things": [1, Thing()]}
+    ctx.log.info("odd", **odd, mute=Mute(), last=2**64 - 1, deep=deep)
+    ctx.log.info("after")
 
 
 @flow.task
@@ -399,6 +457,69 @@ def leaves_a_child(ctx: tm.Context) -> str:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path(ctx["pids"]).write_text(str(child.pid), encoding="utf-8")
     return "done"
+
+
+@loose.task
+def leaves_a_flood(ctx: tm.Context) -> str:
+    """Return while something that has left the group prints without end."""
+    child = subprocess.Popen(["yes"], start_new_session=True)
+    Path(ctx["pids"]).write_text(str(child.pid), encoding="utf-8")
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(0.2)
+    return "done"
+
+
+# -- forking
+
+
+@flow.task
+def forks(params: Wanted) -> int:
+    """Return how a copy of this process ended that leaves the function as it is told to."""
+    if (copy := os.fork()) == 0:
+        return leave(params.day)
+    return os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+
+
+@flow.task
+async def forks_on_a_loop(params: Wanted) -> int:
+    """Return the same."""
+    if (copy := os.fork()) == 0:
+        return leave(params.day)
+    return os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])  # noqa: ASYNC222 - it ends at once
+
+
+def leave(how: str) -> int:
+    """Leave a function in one of several ways."""
+    if how == "raises":
+        raise ValueError("in the copy")
+    if how == "exits":
+        sys.exit(7)
+    return 99
+
+
+# -- leaving something behind
+
+
+@flow.task
+async def leaves_a_thread() -> str:
+    asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+    return "done"
+
+
+@flow.task
+async def leaves_a_stubborn_task() -> str:
+    """Return while a task of the loop goes on that swallows its cancellation, and has printed that it did."""
+
+    async def stay() -> None:
+        while True:
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                print("no", flush=True)
+
+    stubborn = asyncio.get_running_loop().create_task(stay())
+    await asyncio.sleep(0)
+    return "left" if not stubborn.done() else "ended"
 
 
 # -- ending a process

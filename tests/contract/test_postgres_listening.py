@@ -60,7 +60,7 @@ QUIET: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
     "empty claim": lambda store: store.runs.claim(claim({})),
     "beat": lambda store: store.runs.beat("node-1", [KEY], LEASE),
     "log": lambda store: store.logs.append([LogChunk(key=KEY, number=0, payload=b"")]),
-    "pause": lambda store: store.schedules.pause("public", "flow", paused=True),
+    "pause": lambda store: store.schedules.pause("public", "flow"),
     "late publication": lambda store: store.packages.publish(package(), b"archive", 7),
     "empty withdrawal": lambda store: store.packages.withdraw("public", "never"),
     "recorded version": lambda store: store.packages.record("public", "market", "1.0.0"),

@@ -64,6 +64,7 @@ class RunMachine(RuleBasedStateMachine):
         self.held: dict[str, Held] = {}
         self.slots: set[int] = set()
         self.epoch = 0
+        self.is_paused = False
 
     def make_place(self) -> Place:
         """Return the database under test."""
@@ -94,11 +95,22 @@ class RunMachine(RuleBasedStateMachine):
 
         return self.runner.run(apply())
 
+    @rule(paused=st.sampled_from([False, False, True]))
+    def pause(self, paused: bool) -> None:
+        schedules = self.store.schedules
+        self.runner.run(
+            schedules.pause("public", "flow") if paused else schedules.resume("public", "flow", self.clock.now())
+        )
+        self.is_paused = paused
+
     @rule(run=runs, slot=st.integers(0, 3))
     def create(self, run: str, slot: int) -> None:
         rows = {task: task_row(task, pool="gpu" if task == "a" else None, priority=slot) for task in TASKS}
         fire = fire_row(run, slot=NOON + timedelta(days=slot))
         result = self.apply(creation(run_row(run), *rows.values(), fire=fire))
+        if self.is_paused:
+            assert result == Refused("paused")
+            return
         if run in self.held or slot in self.slots:
             assert result == Refused("stale" if run in self.held else "fired")
             return
@@ -198,6 +210,8 @@ class RunMachine(RuleBasedStateMachine):
 
     def choose(self, room: int, pools: dict[str, int]) -> list[tuple[str, str]]:
         """Return what a claim should give, in order."""
+        if self.is_paused:
+            return []
         rows = [(run, row) for run, held in self.held.items() for row in held.tasks.values()]
         left = pools.get("gpu", 0) - sum(row.pool == "gpu" and row.state.is_claimed for _, row in rows)
         waiting = [(run, row) for run, row in rows if row.state is TaskState.SCHEDULED]

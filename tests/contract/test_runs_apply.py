@@ -38,6 +38,7 @@ from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import Store
 from tidemill.storage.run_ports import RunFilter
 from tidemill.workflows.change import Applied, Change, Refused, TaskChange
+from tidemill.workflows.records import VersionKey
 from tidemill.workflows.states import RunState, TaskState
 
 ELSEWHERE = timezone(timedelta(hours=-3, minutes=-30))
@@ -178,6 +179,21 @@ async def test_interventions_are_counted(store: Store) -> None:
     await make(store, creation())
     await make(store, Change(run="r1", intervenes=True), Change(run="r1"), Change(run="r1", intervenes=True))
     assert (await run_of(store)).clears == 2
+
+
+async def test_a_run_is_pinned_to_another_version(store: Store) -> None:
+    """W-19: with whatever else is changed of it; who plans by the old one is refused."""
+    await make(store, creation(run_row(state=RunState.FAILED)), creation(run_row("r2")))
+    found = await run_of(store)
+    again = replace(found, version="v2", state=RunState.QUEUED)
+    await make(store, Change(run="r1", found=found, row=again, intervenes=True))
+    assert await run_of(store) == replace(again, revision=found.revision + 1, clears=1)
+    assert (await run_of(store, "r2")).version == "v1"
+    late = Change(run="r1", found=found, row=replace(found, state=RunState.CANCELLED))
+    assert await store.runs.apply(late) == Refused("stale")
+    assert (await run_of(store)).version == "v2"
+    loaded = [VersionKey("public", "flow", "v2")]
+    assert [one.run.version for one in await store.runs.claim(claim(loaded=loaded))] == ["v2"]
 
 
 async def test_a_run_is_changed_in_state_times_and_reason(store: Store) -> None:

@@ -139,10 +139,10 @@ async def test_queues_are_served_by_name(store: Store) -> None:
 
 async def test_tasks_of_paused_workflows_wait(store: Store) -> None:
     await make(store, creation(), creation(run_row("r2", tenant="other")))
-    await store.schedules.pause("public", "flow", paused=True)
+    await store.schedules.pause("public", "flow")
     both = [VersionKey("public", "flow", "v1"), VersionKey("other", "flow", "v1")]
     assert names(await store.runs.claim(claim(loaded=both))) == ["r2/a"]
-    await store.schedules.pause("public", "flow", paused=False)
+    await store.schedules.resume("public", "flow", after(0))
     assert names(await store.runs.claim(claim(loaded=both))) == ["r1/a"]
 
 

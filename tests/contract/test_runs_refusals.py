@@ -37,6 +37,7 @@ from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import RunState, TaskState
 
 STALE, FENCED, FIRED, FULL = Refused("stale"), Refused("fenced"), Refused("fired"), Refused("full")
+PAUSED = Refused("paused")
 RUNNING = running(queued(task_row("a", pool="gpu")))
 
 
@@ -341,3 +342,55 @@ async def test_of_stores_that_change_a_task_run_at_once_one_does(place: Place) -
         row = replace(found, state=TaskState.SCHEDULED, claimed_by=None)
         await make(stores[0], move("r1", found, row))
     await asyncio.gather(*(store.close() for store in stores))
+
+
+# -- pauses
+
+
+async def test_no_run_of_a_paused_workflow_is_made(store: Store) -> None:
+    """cloacina.md 131: whatever it comes of; not even its slot is taken."""
+    await store.schedules.pause("public", "flow")
+    await assert_refused(store, creation(), PAUSED)
+    await assert_refused(store, creation(fire=fire_row(slot=after(0), digest="d")), PAUSED)
+    others = [run_row("r2", workflow="other"), run_row("r3", tenant="other")]
+    await make(store, *(creation(run) for run in others))
+    await store.schedules.resume("public", "flow", after(0))
+    await make(store, creation(fire=fire_row(slot=after(0), digest="d")))
+
+
+async def test_a_pause_stands_against_nothing_else(store: Store) -> None:
+    """131: what is there goes on, and is changed as ever."""
+    epoch = await prepare(store)
+    await store.schedules.pause("public", "flow")
+    await make(store, big_change(epoch))
+
+
+async def test_which_refusal_comes_first(store: Store) -> None:
+    """A term that is over is told before the pause, and the pause before the slot, or that the run is there."""
+    epoch = await prepare(store)
+    await store.schedules.pause("public", "flow")
+    await assert_refused(store, creation(fence=Fence("leader", epoch + 1)), FENCED)
+    await assert_refused(store, creation(), PAUSED)
+    await assert_refused(store, creation(run_row("r2"), fire=fire_row(run="r2", slot=after(0))), PAUSED)
+
+
+async def test_runs_that_are_made_together_are_judged_each_for_itself(store: Store) -> None:
+    """131: a pause of one workflow is none of another."""
+    await store.schedules.pause("public", "flow")
+    changes = [creation(run_row("r1")), creation(run_row("r2", workflow="other")), creation(run_row("r3"))]
+    first, second, third = await asyncio.gather(*(store.runs.apply(one) for one in changes))
+    assert (first, third) == (PAUSED, PAUSED)
+    assert isinstance(second, Applied)
+
+
+async def test_a_pause_holds_on_every_node_at_once(place: Place) -> None:
+    """131: as soon as it is written."""
+    here, there = place.store(), place.store()
+    await here.open()
+    await there.open()
+    await there.schedules.pause("public", "flow")
+    assert await here.runs.apply(creation()) == PAUSED
+    await there.schedules.resume("public", "flow", after(0))
+    assert isinstance(await here.runs.apply(creation()), Applied)
+    await here.close()
+    await there.close()

@@ -145,7 +145,7 @@ async def test_fires_outlive_their_schedule(store: Store) -> None:
 
 async def test_a_pause_outlives_its_schedules(store: Store) -> None:
     """P-3: it is the operator's."""
-    await store.schedules.pause("public", "flow", paused=True)
+    await store.schedules.pause("public", "flow")
     await store.schedules.insert([CURSOR])
     await store.schedules.delete([CURSOR.schedule])
     assert await store.schedules.paused() == {("public", "flow")}
@@ -212,15 +212,51 @@ async def test_a_workflow_is_paused_until_it_is_resumed(store: Store) -> None:
     pairs = {(tenant, workflow) for tenant in ("a", "b") for workflow in ODD_NAMES}
     for tenant, workflow in pairs:
         for _ in range(2):
-            await store.schedules.pause(tenant, workflow, paused=True)
+            await store.schedules.pause(tenant, workflow)
     assert await store.schedules.paused() == pairs
     for _ in range(2):
-        await store.schedules.pause("a", "Z", paused=False)
+        await store.schedules.resume("a", "Z", NOON)
     assert await store.schedules.paused() == pairs - {("a", "Z")}
 
 
 async def test_pauses_of_workflows_and_of_reactors_are_two_things(store: Store) -> None:
-    await store.schedules.pause("public", "x", paused=True)
+    await store.schedules.pause("public", "x")
     assert not await store.pauses.is_paused("public", "x")
     await store.pauses.set("public", "y", paused=True)
     assert await store.schedules.paused() == {("public", "x")}
+
+
+async def test_a_resumed_workflow_goes_on_from_then(store: Store) -> None:
+    """cloacina.md 131: in one transaction its schedules are looked at until it is resumed, and no others."""
+    cursors = [CURSOR, disarmed("second"), replace(CURSOR, key="ahead", last=after(90))]
+    others = [replace(CURSOR, workflow="other"), replace(CURSOR, tenant="other")]
+    await store.schedules.insert([*cursors, *others])
+    await store.schedules.pause("public", "flow")
+    await store.schedules.resume("public", "flow", after(60))
+    assert await store.schedules.paused() == set()
+    assert [await stored(store, one.key) for one in cursors] == [
+        replace(CURSOR, last=after(60)),
+        disarmed("second", last=after(60)),
+        cursors[2],
+    ]
+    assert [await store.schedules.cursor(*one.schedule) for one in others] == others
+
+
+async def test_what_was_not_paused_is_not_resumed(store: Store) -> None:
+    """131: no slot is lost to it."""
+    await store.schedules.move(CURSOR)
+    await store.schedules.resume("public", "flow", after(60))
+    assert await stored(store) == CURSOR
+
+
+async def test_a_failed_resume_changes_nothing(store: Store) -> None:
+    await store.schedules.move(CURSOR)
+    await store.schedules.pause("public", "flow")
+    store.fail_next(1)
+    with pytest.raises(StoreError, match="on purpose"):
+        await store.schedules.resume("public", "flow", after(60))
+    with pytest.raises(ValueError, match="without a zone"):
+        await store.schedules.resume("public", "flow", NOON.replace(tzinfo=None))
+    assert (await stored(store), await store.schedules.paused()) == (CURSOR, {("public", "flow")})
+    await store.schedules.resume("public", "flow", NOON_ELSEWHERE)
+    assert (await stored(store), await store.schedules.paused()) == (CURSOR, set())

@@ -115,7 +115,7 @@ async def check_that_content_outlives(place: Place) -> None:
     await before.pauses.set("public", "r", paused=True)
     await make(before, creation(**returned(output_row()), fire=fire_row(slot=NOON)))
     await before.leases.take("leader", "node-1", 60)
-    await before.schedules.pause("public", "flow", paused=True)
+    await before.schedules.pause("public", "flow")
     await before.packages.publish(package(), b"archive", 0)
     await before.package_states.put([loaded()])
     await before.trusted_keys.put(trusted())

@@ -207,6 +207,37 @@ async def test_a_file_that_was_deleted_is_not_written_to(path: Path) -> None:
         assert await positions(store) == [1, 3]
 
 
+async def test_author_code_that_moves_the_process_does_not_take_the_file_away(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-5: a relative path is one from where the store was made, whether it is open by then or not."""
+    elsewhere = path.with_name("elsewhere")
+    elsewhere.mkdir()
+    monkeypatch.chdir(path.parent)
+    store = SqliteStore(path.name)
+    monkeypatch.chdir(elsewhere)
+    await store.open()
+    try:
+        await store.checkpoints.append([entry(1)])
+        assert await positions(store) == [1]
+        assert (await store.schema()).found > 0
+        assert await store.problems() == []
+    finally:
+        await store.close()
+    assert path.exists()
+    assert list(elsewhere.iterdir()) == []
+
+
+async def test_a_relative_path_in_a_folder_that_is_gone_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And an absolute one is none the worse for it."""
+    (path.parent / "gone").mkdir()
+    monkeypatch.chdir(path.parent / "gone")
+    (path.parent / "gone").rmdir()
+    with pytest.raises(StoreError, match=r"tidemill.db: the folder in which this process works is gone; name"):
+        SqliteStore(path.name)
+    assert SqliteStore(str(path)).title.endswith(str(path))
+
+
 async def test_a_restored_backup_is_taken_up_once_the_old_log_is_gone(path: Path) -> None:
     """SQLite alone would read the old log into the restored file."""
     backup = path.with_name("backup.db")

@@ -5,14 +5,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.contract.executor_bench import Bench, bench_of, until
+from tests.contract.executor_bench import PATIENCE, Bench, bench_of, until
+from tidemill.engine.workflows.executors import fork_pool
 from tidemill.engine.workflows.executors.interface import One
 from tidemill.engine.workflows.executors.output import HEAD, LINE, TAIL
 from tidemill.engine.workflows.executors.subprocess import Subprocess
@@ -171,19 +175,26 @@ async def test_a_timeout_takes_grandchildren_too(bench: Bench) -> None:
     await until(lambda: is_gone(child) and is_gone(grandchild))
 
 
-async def test_what_ignores_sigterm_is_killed_after_the_grace(bench: Bench) -> None:
-    order = await bench.start("ignores_signals")
-    await bench.executor.cancel(order.key, "not wanted")
-    await bench.forward(4.9)
-    assert bench.ledger.endings == []
-    await bench.forward(0.1)
-    assert await bench.ledger.ending(order.key) == Stopped("not wanted")
+async def test_what_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
+    """In real time: a process needs that to clean up, however far a test moves the clock."""
+    async with bench_of("subprocess", tmp_path, grace=0.5) as bench:
+        order, before = await bench.start("ignores_signals"), time.monotonic()
+        await bench.executor.cancel(order.key, "not wanted")
+        bench.clock.move_to(3600.0)
+        assert await bench.ledger.ending(order.key) == Stopped("not wanted")
+        assert time.monotonic() - before >= 0.5
 
 
 async def test_nothing_that_a_task_started_outlives_it(bench: Bench) -> None:
     params = bench.files()
     assert await bench.value("leaves_a_child", workflow="loose", params=params) == "done"
     await until(lambda: is_gone(pids(bench)[0]))
+
+
+@pytest.mark.parametrize(("task", "value"), [("leaves_a_thread", "done"), ("leaves_a_stubborn_task", "left")])
+async def test_what_code_leaves_on_its_loop_does_not_keep_it(bench: Bench, task: str, value: str) -> None:
+    """Tasks: it has returned; what it left behind is given a short while."""
+    assert await bench.value(task) == value
 
 
 async def test_a_child_inherits_nothing_that_is_not_its_own(bench: Bench) -> None:
@@ -314,15 +325,55 @@ async def test_a_module_that_cannot_be_imported_elsewhere_is_refused(bench: Benc
         await bench.executor.submit(bench.order("one", workflow="changing", params={}))
 
 
-async def test_an_import_that_does_not_end_is_given_up(bench: Bench, changing: Changing) -> None:
+async def test_an_import_that_does_not_end_is_given_up(
+    bench: Bench, changing: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody waits for ever, and nothing is left behind."""
+    monkeypatch.setattr(fork_pool, "PATIENCE", 0.5)
     endless = "import sys, threading\nif 'pytest' not in sys.modules: threading.Event().wait()"
     changing.write(1, extra=endless)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(bench.forward(60.0))
-        with pytest.raises(OperationError, match="it took longer than 60 s"):
-            await bench.executor.submit(bench.order("one", workflow="changing", params={}))
+    with pytest.raises(OperationError, match=r"it took longer than 0.5 s"):
+        await bench.executor.submit(bench.order("one", workflow="changing", params={}))
+    monkeypatch.undo()
     assert await bench.value("noop") is None
+
+
+async def test_an_import_takes_real_time(bench: Bench, changing: Changing) -> None:
+    """A clock that is moved by hours makes no import late."""
+    changing.write(1, extra="import sys, time\nif 'pytest' not in sys.modules: time.sleep(0.2)")
+    async with asyncio.TaskGroup() as group:
+        submitted = group.create_task(bench.executor.submit(bench.order("one", workflow="changing", params={})))
+        while not submitted.done():
+            bench.clock.move_to(bench.clock.monotonic() + 3600.0)
+            await asyncio.sleep(0.005)
+
+
+async def test_a_fork_server_that_does_not_end_is_killed(bench: Bench, changing: Changing) -> None:
+    """Closing does not wait for author code: here a thread of its module, for which Python would wait."""
+    stays = "threading.Thread(target=threading.Event().wait).start()"
+    changing.write(1, extra=f"import sys, threading\nif 'pytest' not in sys.modules: {stays}")
+    assert await bench.value("one", workflow="changing", params={}) == 1
+    async with asyncio.timeout(PATIENCE):
+        await bench.executor._pool.close()
+
+
+async def test_processes_begin_and_end_without_the_threads_of_the_loop(tmp_path: Path) -> None:
+    """W-5: author code may have taken all of them."""
+    release, pool = threading.Event(), ThreadPoolExecutor(1)
+    pool.submit(release.wait)
+    asyncio.get_running_loop().set_default_executor(pool)
+    try:
+        async with asyncio.timeout(PATIENCE), bench_of("subprocess", tmp_path) as bench:
+            assert await bench.value("noop") is None
+    finally:
+        release.set()
+
+
+async def test_a_flood_from_outside_the_group_ends_with_its_attempt(bench: Bench) -> None:
+    """W-4: what has left the group goes on writing for ever; that must not hold up the node."""
+    async with asyncio.timeout(PATIENCE):
+        assert await bench.value("leaves_a_flood", workflow="loose", params=bench.files()) == "done"
+    await until(lambda: is_gone(pids(bench)[0]))  # nobody reads it any more
 
 
 async def test_without_descriptors_nothing_is_begun(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

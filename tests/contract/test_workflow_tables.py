@@ -55,11 +55,12 @@ async def test_a_note_of_another_zone_is_of_the_same_instant(store: Store) -> No
 
 
 async def test_a_version_stays_as_it_was_first_seen(store: Store) -> None:
-    """W-19."""
+    """W-19: but for when it was last seen, which never goes back."""
     assert await store.versions.get(VERSION.key) is None
     await store.versions.put(VERSION)
     await store.versions.put(replace(VERSION, spec=b"other", seen_at=after(9)))
-    assert await store.versions.get(VERSION.key) == VERSION
+    await store.versions.put(replace(VERSION, seen_at=after(5)))
+    assert await store.versions.get(VERSION.key) == replace(VERSION, seen_at=after(9))
 
 
 @pytest.mark.parametrize("field", ["tenant", "workflow", "version"])
@@ -72,7 +73,7 @@ async def test_versions_do_not_know_of_one_another(store: Store, field: str) -> 
 
 
 async def test_versions_are_found_by_tenant(store: Store) -> None:
-    """By workflow, the oldest first."""
+    """By workflow, the one that was seen last at the end."""
     keys = [("flow", "v2", 0), ("flow", "v1", 5), ("other", "v1", 0), ("a", "v9", 9)]
     rows = [
         Version(key=VersionKey("public", name, version), spec=b"{}", seen_at=after(at)) for name, version, at in keys
@@ -80,6 +81,9 @@ async def test_versions_are_found_by_tenant(store: Store) -> None:
     for row in [*reversed(rows), replace(VERSION, key=VersionKey("elsewhere", "flow", "v3"))]:
         await store.versions.put(row)
     assert await store.versions.of("public") == [rows[3], rows[0], rows[1], rows[2]]
+    seen = replace(rows[0], seen_at=after(6))
+    await store.versions.put(seen)
+    assert await store.versions.of("public") == [rows[3], rows[1], seen, rows[2]]
     assert await store.versions.of("nobody") == []
 
 
@@ -174,7 +178,7 @@ async def test_a_failed_write_changes_nothing(store: Store) -> None:
         lambda: store.owners.put(OWNER),
         lambda: store.logs.append([chunk()]),
         lambda: store.backfills.put(BACKFILL),
-        lambda: store.schedules.pause("public", "flow", paused=True),
+        lambda: store.schedules.pause("public", "flow"),
     ]
     for write in writes:
         store.fail_next(1)

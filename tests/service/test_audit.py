@@ -10,9 +10,9 @@ import pytest
 import tidemill as tm
 from tests.service.damage import SAME_DAY, change, copy, fill, look_at, rows
 from tests.service.samples import Sample, pair
+from tidemill.engine.findings import Finding
 from tidemill.engine.graphs.checkpoints.audit import journals
 from tidemill.engine.graphs.checkpoints.audit.examination import audit, examine
-from tidemill.engine.graphs.checkpoints.audit.finding import Finding
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.ports import PartKind, StoredLetter
 

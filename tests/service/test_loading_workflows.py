@@ -7,6 +7,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.samples import single
+from tests.service.workflows.acting import start_and_pause
 from tidemill.packages.loader import in_load_order, read_package
 from tidemill.packages.service import PackageService
 from tidemill.workflows.workflow import Workflow
@@ -21,7 +22,7 @@ class Engine:
         self.refuses: set[str] = set()
         self.fails: set[str] = set()
 
-    def check(self, tenant: str, workflow: Workflow) -> None:
+    def check(self, workflow: Workflow) -> None:
         self.checked.append(workflow.name)
         if workflow.name in self.refuses:
             raise tm.DefinitionError([tm.Problem(message="there is no pool 'x'")], f"workflow '{workflow.name}'")
@@ -57,7 +58,7 @@ def node_with(engine: Engine, *load: Any) -> tm.Node:
     """Return a node whose workflows are run by the engine."""
     node: tm.Node = tm.testing.node(load=load)
     parts = node._run_store, node._environment, node.registry, node._scheduler
-    node._packages = PackageService(*parts, engine, owner=node._workflows.owner, liveness=node._make_liveness())
+    node._packages = PackageService(*parts, engine, owner=node._workflows.owner, liveness=node._liveness)
     return node
 
 
@@ -340,8 +341,7 @@ async def test_another_package_may_not_take_a_name() -> None:
 async def test_a_version_that_is_superseded_while_older_ones_are_forgotten_stays() -> None:
     """P-6, W-8: who needs it was not asked, so it is not forgotten, and its run goes on."""
     async with tm.testing.node(load=[numbered("x", 1), numbered("y", 1)]) as node:
-        await node.pause("y")
-        run = await node.start("y")
+        (run,) = await start_and_pause(node, "y")
         await node.load(numbered("x", 2))
         library, runs = node._workflows.library, node._run_store.runs
         needed, find = library.current("public", "y"), runs.find

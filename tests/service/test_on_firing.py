@@ -349,17 +349,20 @@ async def test_the_fast_lane_opens_again_when_nobody_follows() -> None:
     assert payloads(seen) == [{"a": 1}]
 
 
-async def test_a_paused_workflow_has_its_runs_when_it_is_resumed() -> None:
-    """workflows.md: pause holds runs back, and loses none."""
+async def test_a_firing_in_a_pause_starts_nothing() -> None:
+    """cloacina.md 131: a paused workflow has no fires, resuming does not catch up; and nothing has failed."""
     seen: list[Any] = []
     async with tm.testing.node(load=[*single().load, follower(seen)]) as node:
         await node.pause("w")
         await node.push("a", 1)
         await node.settle()
-        assert seen == []
         await node.resume("w")
         await node.settle()
-    assert payloads(seen) == [{"a": 1}]
+        assert seen == []
+        assert node.metrics()["subscription_errors_total"] == 0
+        await node.push("a", 2)
+        await node.settle()
+    assert payloads(seen) == [{"a": 2}]
 
 
 # -- what outlives the process

@@ -165,9 +165,9 @@ async def test_packages_that_are_loaded_together_are_prepared_together(
     async with tm.Node() as node:
         prepare, together = node.depot._workshop.prepare, asyncio.Barrier(3)
 
-        async def meet(*package: object) -> object:
+        async def meet(*package: object, **options: object) -> object:
             await together.wait()
-            return await prepare(*package)  # type: ignore[arg-type]
+            return await prepare(*package, **options)  # type: ignore[arg-type]
 
         monkeypatch.setattr(node.depot._workshop, "prepare", meet)
         async with asyncio.timeout(20):

@@ -375,7 +375,7 @@ async def test_a_rule_that_did_not_come_to_be_leaves_the_cursor(store: str, mome
         assert await rows(node) == before
         await node.resume("daily")
         await node.advance("1h")
-        assert await runs_of(node, "schedule") == 3
+        assert await runs_of(node, "schedule") == (1 if is_paused else 3)  # what fell due in a pause has none
 
 
 @pytest.mark.parametrize("catchup", ["none", "latest", "all"])

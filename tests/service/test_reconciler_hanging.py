@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 from tests.service.sites import bench, states, version
-from tidemill.packages.places import MOMENT
+from tidemill.packages.bench import MOMENT
 from tidemill.packages.reconciler import PLACES
 
 

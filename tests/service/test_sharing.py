@@ -133,9 +133,13 @@ async def test_sharing_is_not_withdrawn_while_others_are_bound(tenants: Tenants)
     """P-4, G-30: refused like an unload, and the version before stays, shared."""
     await tenants.market()
     await tenants.desk()
-    said = r"reactor 'market' has 1 bound subscriber\(s\): \['beta/bar'\]; unbind them first"
-    for change in ({"shared": ""}, {"code": MARKET.replace("[book])", '[book], when="all")')}):
-        with pytest.raises(tm.RequestError, match=said) as refused:
+    said = r"reactor 'market' has 1 bound subscriber\(s\): \['beta/bar'\]; unbind them first\nthe new version "
+    changes = {
+        "does not share it with other tenants any more": {"shared": ""},
+        "has when='all', not when='any'": {"code": MARKET.replace("[book])", '[book], when="all")')},
+    }
+    for words, change in changes.items():
+        with pytest.raises(tm.RequestError, match=f"{said}{words}\nunload the packages of the subscribers") as refused:
             await tenants.market("2.0.0", **change)
         assert refused.value.code == "reactor_in_use"
     assert tenants.node.registry.is_shared("acme", "market")

@@ -62,7 +62,7 @@ def check_rules(spec: WorkflowSpec, history: Iterable[EventRow]) -> None:
         task = spec.by_name[event.task]
         is_decided = event.before == TaskState.NONE and event.after == TaskState.SCHEDULED
         if is_decided and task.each is None:
-            found = outlook(task, {name: _state(rows) for name, rows in stands.items()}, {})
+            found = outlook(task, {name: _state(rows) for name, rows in stands.items()}, lambda _: True)
             assert found.verdict is Verdict.RUN, (event, found)
         rows = stands[event.task]
         if event.index != WHOLE:

@@ -17,6 +17,7 @@ import tidemill as tm
 from tests.simulation.flows import Recipe, World
 from tidemill.kernel.errors import StoreError, TidemillError
 from tidemill.storage.answers import Answer
+from tidemill.workflows.naming import PausedError
 from tidemill.workflows.records import RunRecord
 from tidemill.workflows.states import RunState
 
@@ -44,7 +45,7 @@ STEPS = st.lists(
         st.tuples(st.just("advance"), st.sampled_from(["1s", "3s", "2m"])),
         st.tuples(st.just("fail_store"), st.integers(1, 4)),
         st.tuples(st.sampled_from(["crash", "kill_worker", "pause", "resume", "turn"]), NOTHING),
-        st.tuples(st.sampled_from(["cancel", "clear", "clear_failed"]), st.integers(0, 4)),
+        st.tuples(st.sampled_from(["cancel", "clear", "clear_failed", "pin_anew"]), st.integers(0, 4)),
         st.tuples(st.just("slow_executor"), st.sampled_from(["0ms", "500ms", "20s"])),
     ),
     max_size=14,
@@ -78,7 +79,7 @@ class Player:
                 await self._intervene(kind, value)
 
     async def start(self) -> None:
-        with suppress(StoreError):
+        with suppress(StoreError, PausedError):
             self.started.append((await self.node.start(self.world.flow)).id)
 
     async def _intervene(self, kind: str, number: int | None) -> None:
@@ -89,7 +90,7 @@ class Player:
             if kind == "cancel":
                 await run.cancel()
             else:
-                await run.retry(None if kind == "clear_failed" else "t0")
+                await run.retry("t0" if kind == "clear" else None, latest=kind == "pin_anew")
 
     async def check(self) -> list[RunRecord]:
         """Check what must always hold; from a file it is read piece by piece, so only while nobody writes."""

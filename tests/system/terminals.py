@@ -37,11 +37,12 @@ class Terminal:
         )
         os.close(theirs)
         self._seen = b""
+        self._columns = columns
 
     @property
     def screen(self) -> str:
         """What can be read on it now, and above."""
-        return _drawn(self._seen.decode(errors="replace"))
+        return _drawn(self._seen.decode(errors="replace"), self._columns)
 
     def wait_for(self, holds: Callable[[str], bool], patience: float = 30.0) -> str:
         """Read until something holds of the screen, and return that; AssertionError if it never does."""
@@ -82,9 +83,13 @@ def _take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def _drawn(text: str) -> str:
-    """Return what a terminal shows of it: as much of one as a program needs that redraws some lines."""
+def _drawn(text: str, columns: int) -> str:
+    """Return what a terminal shows of it: as much of one as a program needs that redraws some lines.
+
+    What goes beyond the last column begins another line there, and is read as one with the line that it belongs to.
+    """
     lines: list[list[str]] = [[]]
+    continued: set[int] = set()
     row = column = position = 0
     while position < len(text):
         if escape := _ESCAPE.match(text, position):
@@ -92,6 +97,7 @@ def _drawn(text: str) -> str:
                 row = max(0, row - int(escape["number"] or 1))
             elif escape["order"] == "K":
                 lines[row] = [] if escape["number"] == "2" else lines[row][:column]
+                continued.discard(row)
             position = escape.end()
             continue
         sign = text[position]
@@ -100,9 +106,14 @@ def _drawn(text: str) -> str:
             column = 0
         elif sign == "\n":
             row += 1
-            lines += [[] for _ in range(row + 1 - len(lines))]
         elif sign >= " ":
+            if column == columns:
+                row, column = row + 1, 0
+                continued.add(row)
+            lines += [[] for _ in range(row + 1 - len(lines))]
             lines[row] += [" "] * (column + 1 - len(lines[row]))
             lines[row][column] = sign
             column += 1
-    return "\n".join("".join(line).rstrip() for line in lines)
+        lines += [[] for _ in range(row + 1 - len(lines))]
+    drawn = [f"{'' if number in continued else chr(10)}{''.join(line)}" for number, line in enumerate(lines)]
+    return "\n".join(line.rstrip() for line in "".join(drawn)[1:].split("\n"))

@@ -102,6 +102,20 @@ def test_what_a_package_does_at_import_is_told_as_its_own(folder: Path, tmp_path
     assert shown in (4, 5)  # the last few of them; where the process was ended, the very last may be half a line
 
 
+def test_a_package_cannot_make_it_mute(folder: Path, tmp_path: Path) -> None:
+    """P-5, P-10: what a package does to the whole process at import is put back and told, and others go on."""
+    meddling = "import io, os, sys\nsys.stdout = io.StringIO()\nos.chdir('/')\n"
+    (folder / "sound.py").write_text(PLAIN.format(value=1))
+    with DevSession(folder, tmp_path / "scratch") as dev:
+        dev.wait_for("sound", "loaded")
+        (folder / "meddling.py").write_text(meddling + PLAIN.format(value=1).replace('"flow"', '"other"'))
+        dev.wait_for("meddling", "importing it replaced sys.stdout, moved the process to /; that is put back")
+        dev.wait_for("meddling  loaded in")
+        (folder / "sound.py").write_text(PLAIN.format(value=2))
+        dev.wait_for("sound  reloaded in")
+        assert dev.end() == 130
+
+
 def test_what_the_machine_kept_from_loading_is_tried_again_and_told_once(folder: Path, tmp_path: Path) -> None:
     """P-12, P-10: nobody has to save it again; control characters in what it says reach no terminal."""
     tries, library = tmp_path / "tries", tmp_path / "library"

@@ -70,6 +70,15 @@ def on_a_thread() -> None:
     time.sleep(1000)
 
 
+single = tm.Workflow("single", max_active_runs=1)
+
+
+@single.task
+def on_its_own() -> None:
+    while not Path("go").exists():
+        time.sleep(0.01)
+
+
 many = tm.Workflow("many")
 
 for _number in range(40):
@@ -107,7 +116,7 @@ def test_each_task_has_a_line_while_it_runs(folder: Path, terminals: list[Termin
         r"flow  1 of 3 tasks  .*\n"
         r"✓ numbers .*\n"
         r".* running 4/5 .* waits\n"
-        r"· a_task_whose_",
+        r"· a_task_whose",
         re.MULTILINE,
     )
     screen = terminal.wait_for(lambda screen: picture.search(screen) is not None)
@@ -152,6 +161,7 @@ def test_ctrl_c_cancels_the_run(folder: Path, terminals: list[Terminal]) -> None
     terminal.press(CTRL_C)
     assert terminal.end() == 130
     lines = terminal.screen.splitlines()
+    assert not any(line.startswith("endless  ") for line in lines), terminal.screen
     assert sum(line.startswith("│") and "cancelled" in line for line in lines) == 2
     assert lines[-1].startswith("endless was cancelled after ")
     with closing(sqlite3.connect(folder / "tidemill.db")) as connection:
@@ -181,12 +191,28 @@ def test_what_cannot_be_stopped_is_named_while_it_is_waited_for(folder: Path, te
 
 
 def test_a_run_that_may_not_begin_says_why(folder: Path, terminals: list[Terminal]) -> None:
-    """W-17: a paused workflow is no reason to look at a screen on which nothing happens."""
-    (folder / "go").touch()
-    for arguments in (["run", "flows.py:flow"], ["workflows", "pause", "flow"]):
-        terminals.append(terminal := Terminal([*arguments, "--store", "sqlite:///tidemill.db"], folder))
-        assert terminal.end() == 0
-    terminals.append(terminal := Terminal(["run", "flows.py:flow", "--store", "sqlite:///tidemill.db"], folder))
-    terminal.wait_for(lambda screen: "waiting: the run is queued: workflow 'flow' is paused" in screen)
+    """W-17: a run that waits for another one is no reason to look at a screen on which nothing happens."""
+    for _ in range(2):
+        arguments = ["run", "flows.py:single", "--store", "sqlite:///tidemill.db"]
+        terminals.append(terminal := Terminal(arguments, folder))
+        terminal.wait_for(lambda screen: "on_its_own running" in screen or "waiting:" in screen)
+    said = "waiting: the run is queued: 1 other run of 'single' is running, at most 1 may"
+    terminal.wait_for(lambda screen: said in " ".join(screen.split()))
     terminal.press(CTRL_C)
     assert terminal.end() == 130
+    (folder / "go").touch()
+    assert terminals[0].end() == 0
+
+
+def test_a_paused_workflow_is_not_run(folder: Path, terminals: list[Terminal]) -> None:
+    """131: it is refused, with what to do, and not queued."""
+    (folder / "go").touch()
+    for arguments, code in [
+        (["run", "flows.py:flow"], 0),
+        (["workflows", "pause", "flow"], 0),
+        (["run", "flows.py:flow"], 2),
+    ]:
+        terminals.append(terminal := Terminal([*arguments, "--store", "sqlite:///tidemill.db"], folder))
+        assert terminal.end() == code
+    assert "workflow 'flow' is paused" in terminal.screen
+    assert "running" not in terminal.screen

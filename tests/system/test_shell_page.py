@@ -42,7 +42,7 @@ def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     """Q-3: the commands follow one another, in one folder, with the page's own file."""
     (file,) = FILE.findall(PAGE)
     (tmp_path / "report.py").write_text(file)
-    environment = {**os.environ, "COLUMNS": "80", "PYTHONUTF8": "1"}
+    environment = {**os.environ, "COLUMNS": "80", "PYTHONUTF8": "1", "TZ": "UTC"}
     environment.pop("TIDEMILL_STORE", None)
     named = "tayadenf"  # the run that the page speaks of
     short = named

@@ -4,7 +4,7 @@ msgpack says nothing about classes, so a value of a union is stored with the nam
 does not name cannot come back as it was, and is refused when it is to be stored, not when it is needed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Protocol, get_args, get_origin
 
 import msgspec
@@ -143,6 +143,25 @@ class _List(Codec):
             return [self._element.decode(bytes(raw)) for raw in msgspec.msgpack.decode(data, type=list[msgspec.Raw])]
         except msgspec.DecodeError as error:
             raise MisfitError(_first_line(error)) from error
+
+
+def decode_plain(data: bytes, variant: str | None) -> Any:
+    """Return a stored value without its annotation: plain values, without the names that tell variants apart.
+
+    `variant` is the label of the annotation, or of that member of it, which the value is of.
+    """
+    value = msgspec.msgpack.decode(data)
+    if _is_named(value, [variant]):
+        return value[1]
+    parts = (variant or "").removeprefix("list[").removesuffix("]").split(" | ")
+    inner = [one.rpartition(".")[2] for one in parts]  # within a list they are named with their modules
+    if len(inner) > 1 and isinstance(value, list) and all(_is_named(one, inner) for one in value):
+        return [one[1] for one in value]
+    return value
+
+
+def _is_named(value: Any, names: Collection[str | None]) -> bool:
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and value[0] in names
 
 
 def encode_plain(value: Any) -> bytes:

@@ -65,6 +65,14 @@ class Context:
         """Return a value from the run's params and the dicts that tasks before returned; only in a task."""
         _is_not_here(f"[{key!r}]", TASK)
 
+    def __contains__(self, key: object) -> bool:
+        """Return whether `ctx[key]` has a value; only in a task."""
+        _is_not_here(f"[{key!r}]", TASK)
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002
+        """Return `ctx[key]`, or something else where there is no such value; only in a task."""
+        _is_not_here("get", TASK)
+
     def defer(
         self,
         *,

@@ -24,6 +24,7 @@ from typing import (
 
 import msgspec
 
+from tidemill.annotations.signatures import Parameter
 from tidemill.kernel.namespaces import plain_name, plain_text
 
 NoneType = type(None)
@@ -95,6 +96,11 @@ def runtime_classes(annotation: Any) -> tuple[type, ...] | None:
 def accepts_none(annotation: Any) -> bool:
     """Return whether an annotation says in so many words that None may come."""
     return any(member is None or member is NoneType for member in members(annotation))
+
+
+def is_required(parameter: Parameter) -> bool:
+    """Return whether a parameter must be given a value: it has no default, and takes no None."""
+    return not (parameter.has_default or accepts_none(parameter.annotation))
 
 
 def without_none(annotation: Any) -> Any:

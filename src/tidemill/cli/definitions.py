@@ -1,31 +1,43 @@
-"""The workflows of a file, as a command names them."""
+"""The graphs and workflows of a file, as a command names them."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
-from tidemill.kernel.errors import RequestError
+from tidemill.graphs.graph import Graph
+from tidemill.kernel.errors import DefinitionError, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.importing import import_module
 from tidemill.packages.loader import Package, read_package
 from tidemill.workflows.workflow import Workflow
 
+GraphPlace = Annotated[
+    str, typer.Argument(metavar="FILE[:NAME]", help="A Python file or a module and, if it has several, the graph.")
+]
 WorkflowPlace = Annotated[
     str,
     typer.Argument(metavar="FILE[:NAME]", help="A Python file or a module and, if it has several, the workflow."),
 ]
 
+Kind = TypeVar("Kind", Graph, Workflow)
 
-def package_at(file: str) -> Package:
-    """Return what a file declares; RequestError unless there is a workflow among it."""
+
+def package_at(file: str, kind: type[Kind]) -> Package:
+    """Return what a file declares; RequestError unless there is one of a kind among it."""
     package = read_package(import_module(file))
-    if not package.workflows:
-        raise RequestError(f"{file} declares no workflow", code="no_workflow", status=404)
+    if not _declared(package, kind):
+        raise _not_found(f"{file} declares no {_noun(kind)}", kind)
     return package
+
+
+def graph_at(place: str) -> Graph:
+    """Return a graph by its own name, by that of the variable that holds it, or the only one of a file."""
+    file, _, name = place.partition(":")
+    return _named(file, name, package_at(file, Graph), Graph)
 
 
 def workflow_at(place: str) -> Workflow:
@@ -34,23 +46,53 @@ def workflow_at(place: str) -> Workflow:
     Graphs of the same file that it calls by name are bound to it.
     """
     file, _, name = place.partition(":")
-    package = package_at(file)
+    package = package_at(file, Workflow)
+    return bound_workflow(_named(file, name, package, Workflow), package)
+
+
+def bound_workflow(workflow: Workflow, package: Package) -> Workflow:
+    """Return a workflow with the graphs of its package that it calls by name."""
     graphs = {graph.name: graph for graph in package.graphs}
-    return _named(file, name, package).bound(graphs.get)
+    return workflow.bound(graphs.get)
 
 
-def _named(file: str, name: str, package: Package) -> Workflow:
-    known = {workflow.name: workflow for workflow in package.workflows}
+def check_all(definitions: Iterable[Graph | Workflow]) -> None:
+    """Check all of some definitions; DefinitionError says everything that is wrong with any of them."""
+    problems: list[Problem] = []
+    for one in definitions:
+        try:
+            one.check()
+        except DefinitionError as error:
+            problems += error.problems
+    if problems:
+        raise DefinitionError(problems)
+
+
+def _named(file: str, name: str, package: Package, kind: type[Kind]) -> Kind:
+    known = {one.name: one for one in _declared(package, kind)}
     held = vars(sys.modules[package.name]).get(name) if name else None
-    if isinstance(held, Workflow):
+    if isinstance(held, kind):
         return held
+    there, noun = ", ".join(sorted(known)), _noun(kind)
     if name and name not in known:
-        message = f"{file} has no workflow '{name}'{did_you_mean(name, known)}; it has {', '.join(sorted(known))}"
-        raise RequestError(message, code="no_workflow", status=404)
+        raise _not_found(f"{file} has no {noun} '{name}'{did_you_mean(name, known)}; it has {there}", kind)
     if not name and len(known) > 1:
-        message = f"{file} has several workflows, name one: {file}:{min(known)} (there are {', '.join(sorted(known))})"
-        raise RequestError(message, code="no_workflow", status=404)
+        raise _not_found(f"{file} has several {noun}s, name one: {file}:{min(known)} (there are {there})", kind)
     return known[name] if name else next(iter(known.values()))
+
+
+def _declared(package: Package, kind: type[Kind]) -> list[Kind]:
+    return [one for one in (*package.graphs, *package.workflows) if isinstance(one, kind)]
+
+
+def _noun(kind: type[Kind]) -> str:
+    return kind.__name__.lower()
+
+
+def _not_found(message: str, kind: type[Kind]) -> RequestError:
+    if kind is Graph:
+        return RequestError(message, code="no_graph", status=404)
+    return RequestError(message, code="no_workflow", status=404)
 
 
 @contextmanager

@@ -5,18 +5,19 @@ then as a number.
 """
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from tidemill.cli.dev_view import DevView
 from tidemill.cli.summary import came_of, ending
-from tidemill.cli.words import between, count, one_line
+from tidemill.cli.words import between, count, one_line, seen, with_fields
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import Location, RequestError, TidemillError
+from tidemill.kernel.errors import RequestError, TidemillError
 from tidemill.node import Node
 from tidemill.telemetry import events
+from tidemill.telemetry.logs import facts_of
 from tidemill.workflows.result import RunResult
 from tidemill.workflows.states import RunState, TaskState
 
@@ -25,12 +26,11 @@ MANY = 3  # news of one workflow within a tick that are told one by one
 ROUND = 10.0  # seconds after which firings, and what repeated itself, are counted out
 SHORT = 8  # characters of a run's id, the last, that are shown: enough to name it
 
-SUBJECTS = ("package", "workflow", "reactor", "accumulator", "trigger", "graph", "task", "attempt", "phase", "stream")
+SUBJECTS = ("package", "workflow", "reactor", "accumulator", "component_name", "trigger", "graph", "phase", "stream")
 REASONS = ("reason", "error")
 TOLD_ELSEWHERE = frozenset([events.PACKAGE_FAILED, events.FIRING_DEAD])
 """Of packages the view says more, and a firing that ends as a dead letter has failed before."""
 
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _STYLES = {RunState.SUCCESS: "green", RunState.FAILED: "bold red", RunState.CANCELLED: "yellow"}
 
 
@@ -45,6 +45,8 @@ class Activity:
         """Of the runs that have begun and not ended."""
         self._started: list[str] = []
         self._ended: list[str] = []
+        self._lost: dict[tuple[str, str, str], list[str]] = {}
+        """What was lost since the last tick: by run, task and reason, as it is named in the run."""
         self._told: Counter[tuple[str, str]] = Counter()
         """How often each trouble has come up since it was told."""
         self._fires: dict[str, tuple[int, int]] = {}
@@ -59,6 +61,7 @@ class Activity:
         since = self._clock.monotonic()
         while True:
             await self._clock.sleep(TICK)
+            await self._tell_lost()
             await self._tell_runs()
             if self._clock.monotonic() - since >= ROUND:
                 since = self._clock.monotonic()
@@ -78,21 +81,41 @@ class Activity:
         elif record.msg == events.RUN_ENDED:
             self._workflows.setdefault(facts["run"], facts["workflow"])
             self._ended.append(facts["run"])
+        elif record.msg == events.TASK_LOST and "attempt" in facts:
+            run, name = _run_and_task(facts["attempt"])
+            self._lost.setdefault((run, name.partition("[")[0], facts["reason"]), []).append(name)
         elif record.levelno >= self._loudness and record.msg not in TOLD_ELSEWHERE:
             self._tell_trouble(record)
 
     def _tell_task(self, record: logging.LogRecord) -> None:
-        run, _, task = str(vars(record).get("attempt", "")).partition("/")
+        attempt = str(vars(record).get("attempt", ""))
+        run, _ = _run_and_task(attempt)
         if run in self._started:  # first things first
             self._started.remove(run)
             self._tell_start(run)
-        name = f"{self._workflows.get(run, 'run ' + run[-SHORT:])}.{task.partition('#')[0]}"
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-        self._view.say(f"| {level}{one_line(record.getMessage())}", name)
+        said = {name: value for name, value in facts_of(record).items() if name != "attempt"}
+        self._view.say(f"| {level}{with_fields(record.getMessage(), said)}", self._attempt_name(attempt))
+
+    def _attempt_name(self, attempt: str) -> str:
+        run, name = _run_and_task(attempt)
+        return f"{self._run_name(run)}.{name}"
+
+    def _run_name(self, run: str) -> str:
+        return self._workflows.get(run, f"run {run[-SHORT:]}")
+
+    def _subject(self, facts: dict[str, Any]) -> str:
+        """Return what a record is about, as it is named elsewhere."""
+        if found := next((str(facts[name]) for name in SUBJECTS if facts.get(name)), ""):
+            return found
+        if facts.get("attempt"):
+            return self._attempt_name(str(facts["attempt"]))
+        names = [self._run_name(facts["run"])] * bool(facts.get("run")) + [str(facts.get("task") or "")]
+        return ".".join(filter(None, names))
 
     def _tell_trouble(self, record: logging.LogRecord) -> None:
         facts = vars(record)
-        subject = next((str(facts[name]) for name in SUBJECTS if facts.get(name)), "")
+        subject = self._subject(facts)
         reason = next((one_line(str(facts[name])) for name in REASONS if facts.get(name)), "")
         self._told[subject, reason or record.msg] += 1
         if self._told[subject, reason or record.msg] > 1:
@@ -100,7 +123,8 @@ class Activity:
         event = record.getMessage().replace(".", " ").replace("_", " ")
         style = "bold red" if record.levelno >= logging.ERROR else "yellow"
         trace = [logging.Formatter().formatException(record.exc_info)] if record.exc_info else []
-        place = self._firing_site(facts) if record.msg == events.FIRING_FAILED else ""
+        is_firing = record.msg == events.FIRING_FAILED
+        place = self._firing_site(facts) if is_firing else seen(str(facts.get("place", "")))
         text = f"{event}: {reason}" if reason else event
         self._view.say(f"{text}{f' ({place})' if place else ''}", subject, style, trace)
 
@@ -121,6 +145,20 @@ class Activity:
         self._told.clear()
 
     # -- runs
+
+    async def _tell_lost(self) -> None:
+        lost, self._lost = self._lost, {}
+        for (run, task, reason), names in lost.items():
+            one, many = f"task {names[0]}", f"{count(len(names), 'element')} of task {task}"
+            what = f"{one} of run {run[-SHORT:]} was" if len(names) == 1 else f"{many} of run {run[-SHORT:]} were"
+            self._view.say(f"{what} lost: {one_line(reason)}", await self._workflow_of(run), "yellow")
+
+    async def _workflow_of(self, run: str) -> str:
+        """Return the workflow of a run, also of one that began in an earlier life; "" if that cannot be told."""
+        if run not in self._workflows:
+            with suppress(TidemillError):
+                return (await self._node.run_handle(run).state()).workflow
+        return self._workflows.get(run, "")
 
     async def _tell_runs(self) -> None:
         ended, self._ended = self._ended, []
@@ -159,14 +197,13 @@ class Activity:
         """Yield what failed in a run, with the place in the author's code."""
         for name, task in result.tasks.items():
             if task.state is TaskState.FAILED:
-                frames = list(_FRAME.finditer(task.error.traceback)) if task.error is not None else []
-                last = [self._view.place(Location(one["file"], int(one["line"]))) for one in frames[-1:]]
-                yield f"{f'{last[0]}: ' if last else ''}{name}: {came_of(task)}"
+                place = seen(task.error.place) if task.error is not None else ""
+                yield f"{f'{place}: ' if place else ''}{name}: {came_of(task)}"
 
     def _tell_many(self, name: str, started: list[str], ended: list[str]) -> None:
         begun = sum(self._workflows[run] == name for run in started)
         over = sum(self._workflows[run] == name for run in ended)
-        parts = [f"{count(begun, 'run')} have begun"] * bool(begun) + [f"{count(over, 'run')} have ended"] * bool(over)
+        parts = [_counted(begun, "begun")] * bool(begun) + [_counted(over, "ended")] * bool(over)
         self._view.say(", ".join(parts), name)
 
     # -- reactors
@@ -183,3 +220,14 @@ class Activity:
             if state.fires > fires:
                 failed = f", {state.failures - failures:,} of them failed" if state.failures > failures else ""
                 self._view.say(f"{count(state.fires - fires, 'firing')} in {ROUND:.0f} s{failed}", name, "dim")
+
+
+def _run_and_task(attempt: str) -> tuple[str, str]:
+    """Return the run of an attempt, and its task or element: "clean[7]"."""
+    run, _, name = attempt.partition("/")
+    return run, name.rpartition("#")[0]
+
+
+def _counted(runs: int, what: str) -> str:
+    """Return how many runs have done something: "1 run has begun"."""
+    return f"{count(runs, 'run')} {'has' if runs == 1 else 'have'} {what}"

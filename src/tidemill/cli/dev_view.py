@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tidemill import __version__
 from tidemill.cli.output import show, tabulated, width
-from tidemill.cli.words import count, length, one_line, short_moment
+from tidemill.cli.words import count, length, one_line, seen, short_moment, zone
 from tidemill.engine.registry import PackageState
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import Location, Problem
@@ -58,7 +58,7 @@ class DevView:
 
     def greet(self) -> None:
         """Say what runs, and where."""
-        self.say(f"tidemill {__version__} runs what is in {self._shown(str(self._root))}; Ctrl-C ends it")
+        self.say(f"tidemill {__version__} runs what is in {seen(str(self._root))}; Ctrl-C ends it")
 
     # -- packages
 
@@ -124,7 +124,8 @@ class DevView:
         kept = [number for number in range(len(names)) if any(row[number] for row in rows)]
         columns = [Column(names[number]) for number in kept]
         cells = [[row[number] for number in kept] for row in rows]
-        return tabulated(columns, cells, width(), spare=["triggers", "version", "graphs", "reactors", "workflows"])
+        spare = ["triggers", "version", "graphs", "reactors", "workflows"]
+        return tabulated(columns, cells, width(), spare=spare, folded=names[:1] + names[2:-1])
 
     def _cells(self, status: PackageStatus) -> Iterator[tuple[str, str]]:
         """Yield the cells of a row, each with its style."""
@@ -143,7 +144,7 @@ class DevView:
         now = self._clock.now()
         slots = [one.next_after(now) for one in workflow.schedules] if workflow is not None else []
         found = [slot for slot in slots if slot is not None]
-        return f"{name} (next {short_moment(min(found))})" if found else name
+        return f"{name} (next {short_moment(min(found))} {zone([min(found)])})" if found else name
 
     # -- places that a terminal can lead to
 
@@ -159,7 +160,7 @@ class DevView:
 
     def place(self, location: Location) -> str:
         """Return a file and a line, seen from here."""
-        return f"{self._shown(location.file)}:{location.line}"
+        return f"{seen(location.file)}:{location.line}"
 
     def site(self, error: BaseException) -> str:
         """Return where in a package an error came from; "" if it did not."""
@@ -167,10 +168,6 @@ class DevView:
         folder = f"{self._root if self._root.is_dir() else self._root.parent}{os.sep}"
         own = [one for one in frames if one.filename.startswith(folder)]
         return self.place(Location(own[-1].filename, own[-1].lineno or 0)) if own else ""
-
-    def _shown(self, path: str) -> str:
-        here = f"{os.getcwd()}{os.sep}"
-        return path.removeprefix(here) if path.startswith(here) else "." if path == here[:-1] else path
 
 
 def _named(version: str | None) -> str:

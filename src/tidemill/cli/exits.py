@@ -1,12 +1,13 @@
 """How commands end: their exit codes, and what becomes of one that cannot do what it was asked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import typer
 
-from tidemill.cli.output import complain
-from tidemill.kernel.errors import TidemillError
+from tidemill.cli.output import Format, complain, say, show_json
+from tidemill.kernel.errors import DefinitionError, Problem, TidemillError
 
 FAILED = 1
 """Of a command that did what it was asked, and found something bad: a store that is not well, a run that failed."""
@@ -26,3 +27,30 @@ def refusing() -> Iterator[None]:
     except TidemillError as error:
         complain(str(error))
         raise typer.Exit(COULD_NOT) from error
+
+
+@contextmanager
+def reporting(output: Format) -> Iterator[None]:
+    """End a check that found definitions unsound with every problem, in a line each; a file that fails is one too."""
+    try:
+        yield
+    except DefinitionError as error:
+        if output is Format.JSON:
+            show_json(judgement(error.problems))
+        else:
+            for problem in error.problems:
+                say(str(problem))
+        raise typer.Exit(FAILED) from error
+
+
+def judgement(problems: Iterable[Problem] = (), **facts: Any) -> dict[str, Any]:
+    """Return what a check found, for programs: whether all is sound, every problem, and what it looked at."""
+    told = [
+        {
+            "file": one.location and one.location.file,
+            "line": one.location and one.location.line,
+            "message": one.message,
+        }
+        for one in problems
+    ]
+    return {"sound": not told, "problems": told, **facts}

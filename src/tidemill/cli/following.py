@@ -6,19 +6,19 @@ from contextlib import suppress
 from tidemill.cli.progress import Progress
 from tidemill.cli.words import length
 from tidemill.engine.workflows.commands import RunHandle
+from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError, TidemillError
 from tidemill.script import ScriptNode
 from tidemill.workflows.records import RunRecord
 from tidemill.workflows.states import RunState, TaskState
 
-INTERRUPTED = "interrupted"
 SOON = 0.2  # seconds within which what can be stopped usually is
 STILL = 1.0  # seconds for which nothing goes on before somebody wants to know why
 
 
-async def follow(handle: RunHandle, asked: asyncio.Event, progress: Progress, node: ScriptNode) -> None:
+async def follow(handle: RunHandle, asked: asyncio.Event, progress: Progress, node: ScriptNode, clock: Clock) -> None:
     """Show a run until it has ended, and cancel it when somebody asks."""
-    following = _Following(handle, asked, progress)
+    following = _Following(handle, asked, progress, clock)
     try:
         async with asyncio.TaskGroup() as group:
             helpers = [
@@ -31,7 +31,7 @@ async def follow(handle: RunHandle, asked: asyncio.Event, progress: Progress, no
     except ExceptionGroup as several:
         raise several.exceptions[0] from several
     if node.unstopped():
-        await asyncio.sleep(SOON)
+        await clock.sleep(SOON)
     if names := node.unstopped():
         said = ", ".join(f"'{name}'" for name in names)
         progress.say(
@@ -43,10 +43,11 @@ async def follow(handle: RunHandle, asked: asyncio.Event, progress: Progress, no
 class _Following:
     """One run, as it was last seen."""
 
-    def __init__(self, handle: RunHandle, asked: asyncio.Event, progress: Progress) -> None:
+    def __init__(self, handle: RunHandle, asked: asyncio.Event, progress: Progress, clock: Clock) -> None:
         self._handle = handle
         self._asked = asked
         self._progress = progress
+        self._clock = clock
         self._record: RunRecord | None = None
 
     async def show(self) -> None:
@@ -59,13 +60,13 @@ class _Following:
         """Cancel the run when somebody asks."""
         await self._asked.wait()
         with suppress(RequestError):  # it has ended meanwhile
-            await self._handle.cancel(INTERRUPTED)
+            await self._handle.cancel("interrupted")
 
     async def explain(self) -> None:
         """Say why the run stands still whenever it does for a while."""
         said, before = "", None
         while not self._asked.is_set():
-            await asyncio.sleep(STILL / 2)
+            await self._clock.sleep(STILL / 2)
             waiting = self._waiting()
             text = await self._why(waiting) if waiting is not None and waiting == before else ""
             if text != said and not self._asked.is_set():

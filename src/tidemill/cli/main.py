@@ -1,5 +1,6 @@
 """The `tidemill` command."""
 
+import inspect
 from typing import Annotated
 
 import typer
@@ -26,6 +27,20 @@ app.add_typer(db.app, name="db")
 app.command()(doctor.doctor)
 app.command(cls=run.RunCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(run.run)
 app.command()(backfill.backfill)
+app.command("backfill-cancel")(backfill.backfill_cancel)
+
+
+def _flow(group: typer.Typer) -> None:
+    """Let the paragraphs of help texts break where the terminal does, not also where their source does."""
+    for command in group.registered_commands:
+        paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _flow(inner.typer_instance)
+
+
+_flow(app)
 
 
 def _show_version(wanted: bool) -> None:

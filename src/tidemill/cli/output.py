@@ -6,8 +6,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from io import TextIOWrapper
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
@@ -48,6 +49,11 @@ def width() -> int:
     return _console().width
 
 
+def longest(limit: int, width: int) -> int:
+    """Return how many characters of a text are shown: those of a limit, unless lines are as long as they need to be."""
+    return limit if width < BOUNDLESS else BOUNDLESS
+
+
 def show(*renderables: Any) -> None:
     """Print things that Rich knows to draw; text is never broken, save by the terminal itself."""
     console = _console()
@@ -60,6 +66,10 @@ class Format(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+
+
+Output = Annotated[Format, typer.Option("-o", "--output", help="How to print it.")]
+"""The option of every command that shows something."""
 
 
 def say(text: str) -> None:
@@ -96,47 +106,81 @@ def show_code(source: str) -> None:
 
 
 def show_rows(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], form: Format, *, spare: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    form: Format,
+    *,
+    spare: Sequence[str] = (),
+    folded: Sequence[str] = (),
 ) -> None:
-    """Print rows as a table, or as a list of JSON objects; columns that are `spare` only where there is room."""
+    """Print rows as a table, or as a list of JSON objects; `spare` and `folded` as for `tabulated`."""
     if form is Format.JSON:
         show_json([dict(zip(columns, row, strict=True)) for row in rows])
         return
     cells = [[Text(", ".join(cell) if isinstance(cell, list) else str(cell)) for cell in row] for row in rows]
-    show(tabulated([Column(name) for name in columns], cells, width(), spare=spare))
+    show(tabulated([Column(name) for name in columns], cells, width(), spare=spare, folded=folded))
 
 
 def tabulated(
-    columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int, *, spare: Sequence[str], cut: str = ""
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Text]],
+    width: int,
+    *,
+    spare: Sequence[str],
+    cut: str = "",
+    folded: Sequence[str] = (),
 ) -> Table:
     """Return a table that fits: without columns that are `spare`, in that order, and with `cut` as wide as is left.
 
-    What does not fit even then is folded, the first column before others, so that names and ids are never lost.
+    What does not fit even then is folded, so that names and ids are never lost: the columns that are `folded`, or the
+    first.
     """
-    lead, *_ = names = [str(one.header) for one in columns]
+    names = [str(one.header) for one in columns]
+    folded = folded or names[:1]
     wide = {name: _widest(name, [row[number] for row in rows]) for number, name in enumerate(names)}
-    need = wide | {lead: min(wide[lead], max(CUT, width // 3))} | ({cut: min(wide[cut], CUT)} if cut else {})
-    for name in spare:
-        if _total(need) > width:
-            need.pop(name, None)
-    kept = {name: wide[name] for name in need}
-    rest = width - _total(kept) + kept[lead]
-    table = Table(expand=cut in need and _total(kept) > width)
+    need = _needed(wide, width, spare, cut, folded)
+    table = Table(expand=cut in need and _total({name: wide[name] for name in need}) > width)
+    shares = _shares(wide, need, folded, width)
     for one in columns:
-        if one.header not in need:
-            continue
-        is_cut = one.header == cut
-        table.add_column(
-            one.header,
-            justify=one.justify,
-            overflow="ellipsis" if is_cut else "fold",
-            no_wrap=is_cut or one.header != lead,
-            max_width=max(need[lead], rest) if one.header == lead else None,
-            ratio=1 if is_cut and table.expand else None,
-        )
+        if (name := str(one.header)) in need:
+            table.add_column(
+                name,
+                justify=one.justify,
+                overflow="ellipsis" if name == cut else "fold",
+                no_wrap=name not in folded,
+                min_width=None if name == cut else shares.get(name, wide[name]),
+                max_width=shares.get(name),
+                ratio=1 if name == cut and table.expand else None,
+            )
     for row in rows:
         table.add_row(*(cell for name, cell in zip(names, row, strict=True) if name in need))
     return table
+
+
+def _needed(
+    wide: Mapping[str, int], width: int, spare: Sequence[str], cut: str, folded: Sequence[str]
+) -> dict[str, int]:
+    """Return the columns that are shown, and how wide each has to be at least."""
+    need = dict(wide)
+    for name in {cut, *folded} & wide.keys():
+        need[name] = min(wide[name], CUT if name == cut else max(CUT, width // 3))
+    for name in spare:
+        if _total(need) > width:
+            need.pop(name, None)
+    return need
+
+
+def _shares(wide: Mapping[str, int], need: Mapping[str, int], folded: Sequence[str], width: int) -> dict[str, int]:
+    """Return how wide those that are folded are: as they need to be, or else an equal part of what others leave."""
+    names = sorted(need.keys() & set(folded), key=wide.__getitem__)
+    least = sum(need[name] for name in names)
+    plenty = width - _total({name: wide[name] for name in need if name not in names} | dict.fromkeys(names, 0))
+    room = max(plenty, min(least, width - _total(need) + least))
+    shares: dict[str, int] = {}
+    for number, name in enumerate(names):
+        shares[name] = max(1, min(wide[name], room // (len(names) - number)))
+        room -= shares[name]
+    return shares
 
 
 def _widest(name: str, cells: Sequence[Text]) -> int:

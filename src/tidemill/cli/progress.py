@@ -14,8 +14,9 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tidemill.cli.words import between, count, mark, one_line, short_name, state_text
-from tidemill.engine.workflows.watching import Glance, Said
+from tidemill.cli.summary import of_elements
+from tidemill.cli.words import between, count, mark, one_line, short_name, state_text, with_fields
+from tidemill.engine.workflows.watching import Glance, LogLine
 from tidemill.kernel.clock import Clock
 from tidemill.workflows.plan import WHOLE, together
 from tidemill.workflows.records import EventRow, RunRecord, TaskKey, TaskRow
@@ -24,6 +25,7 @@ from tidemill.workflows.states import TaskState
 
 BESIDE = 4  # lines of a terminal that are not for tasks: the heading, what is not shown, the prompt
 NARROW = 60  # columns of a line below which it is short
+ECHO = 4  # columns that stay free at the end: ^C, pressed twice, must not begin another line below what is redrawn
 TIME = 3  # which column has the time
 SPINS = 10  # pictures a second
 QUIET_MOVES = frozenset([TaskState.NONE, TaskState.SCHEDULED, TaskState.QUEUED])
@@ -99,9 +101,9 @@ class LiveProgress(Progress):
 
     def show(self, glance: Glance) -> None:
         for said in glance.said:
-            self._newest[said.key.task] = one_line(said.record.message)
+            self._newest[said.key.task] = with_fields(said.record.message, said.record.fields)
         self._ended_at = glance.record.run.ended_at
-        found = _by_task(glance.record)
+        found = glance.record.by_task()
         self._lines = [self._line(name, found[name]) for name in sorted(found, key=self._order.__getitem__)]
 
     def say(self, text: str) -> None:
@@ -122,7 +124,6 @@ class LiveProgress(Progress):
     def _line(self, name: str, rows: Sequence[TaskRow]) -> Line:
         is_mapped = rows[0].index != WHOLE
         state = together(row.state for row in rows) if is_mapped else rows[0].state
-        done = sum(row.state.is_terminal for row in rows)
         starts = [row.started_at for row in rows if row.started_at is not None]
         ends = [row.ended_at for row in rows if row.ended_at is not None]
         reason = next((row.reason for row in rows if row.reason and row.state is not TaskState.SUCCESS), "")
@@ -132,7 +133,7 @@ class LiveProgress(Progress):
             name=name,
             state=state,
             tries=max(row.tries for row in rows),
-            elements=f"{done}/{len(rows)}" if is_mapped else "",
+            elements=of_elements(row.state for row in rows) if is_mapped else "",
             started_at=min(starts, default=None),
             ended_at=max(ends) if len(ends) == len(rows) else None,
             wake_at=rows[0].wake_at,
@@ -151,7 +152,7 @@ class LiveProgress(Progress):
         if sentence:
             yield sentence
         cells = [list(self._cells(line, now, is_ascii=options.ascii_only)) for line in lines]
-        yield _table(cells, options.max_width)
+        yield _table(cells, options.max_width - ECHO)
         if left_out:
             yield Text(f"  {left_out}", style="dim")
 
@@ -200,13 +201,6 @@ def _table(rows: Sequence[Sequence[Text]], width: int) -> Table:
 
 def _widest(cells: Sequence[Text]) -> int:
     return max((cell.cell_len for cell in cells), default=0)
-
-
-def _by_task(record: RunRecord) -> dict[str, list[TaskRow]]:
-    found: dict[str, list[TaskRow]] = {}
-    for row in record.tasks:
-        found.setdefault(row.task, []).append(row)
-    return found
 
 
 def _fitting(lines: Sequence[Line], room: int) -> tuple[list[Line], str]:
@@ -270,7 +264,7 @@ class PlainProgress(Progress):
             elif one.after not in QUIET_MOVES and not (one.index != WHOLE and one.after == TaskState.RUNNING):
                 number = tries.get((one.task, one.index, one.attempt), 0)
                 tried = f" (try {number})" if number > 1 else ""
-                yield one.at, _element(TaskKey(one.run, one.task, one.index)), f"{one.after}{tried}{_because(one)}"
+                yield one.at, TaskKey(one.run, one.task, one.index).label, f"{one.after}{tried}{_because(one)}"
 
     def __enter__(self) -> Self:
         return self
@@ -278,14 +272,10 @@ class PlainProgress(Progress):
     def __exit__(self, *error: object) -> None: ...
 
 
-def _told(said: Said) -> tuple[datetime, str, str]:
+def _told(said: LogLine) -> tuple[datetime, str, str]:
     level = "" if said.record.level == "info" else f"{said.record.level}: "
-    return said.record.at, _element(said.key), f"| {level}{one_line(said.record.message)}"
+    return said.record.at, said.key.label, f"| {level}{with_fields(said.record.message, said.record.fields)}"
 
 
 def _because(event: EventRow) -> str:
     return f": {one_line(event.reason)}" if event.reason and event.reason != event.after else ""
-
-
-def _element(key: TaskKey) -> str:
-    return key.task if key.element == WHOLE else f"{key.task}[{key.element}]"

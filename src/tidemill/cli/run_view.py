@@ -1,19 +1,19 @@
 """A stored run as it is shown: everything that is kept of it, read together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from rich.table import Column, Table
 from rich.text import Text
 
-from tidemill.cli.output import tabulated
+from tidemill.cli.output import longest, tabulated
 from tidemill.cli.summary import plain_result
-from tidemill.cli.words import between, moment, one_line, short_moment, state_text
+from tidemill.cli.words import LINE, between, dated, one_line, seen, short_moment, state_text, zoned
 from tidemill.engine.workflows.control import Control
 from tidemill.workflows.plan import WHOLE
-from tidemill.workflows.records import AttemptRow, EventRow, RunRow
-from tidemill.workflows.result import RunResult
+from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, RunRow, TaskError, TaskKey
+from tidemill.workflows.result import RunResult, TaskResult
 
 SHORT_ACTOR = 8
 """Characters of whoever did something, the last, that are shown."""
@@ -35,7 +35,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 async def read_view(control: Control, id: str) -> RunView:
     """Read a run from a store."""
     record = await control.operations.record(id)
-    result = await control.operations.result(id)
+    result = _named(await control.operations.result(id), record)
     return RunView(
         row=msgspec.structs.replace(record.run, reason=result.reason),  # which also tells what cannot be read
         result=result,
@@ -45,40 +45,75 @@ async def read_view(control: Control, id: str) -> RunView:
     )
 
 
-def title_of(view: RunView) -> Text:
+class _Fields(dict[str, Any]):
+    """A value of a class whose code is not here: its fields, shown as the class would show itself."""
+
+    def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"{self._name}({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+
+def _named(result: RunResult, record: RunRecord) -> RunResult:
+    """Return a result whose values say of which class they are, as far as that is kept."""
+    names = {(row.task, row.index): row.variant or "" for row in record.tasks}
+
+    def named(task: str, index: int, value: Any) -> Any:
+        name = names.get((task, index), "")
+        return _Fields(name, value) if isinstance(value, dict) and name.isidentifier() and name != "dict" else value
+
+    def one(name: str, task: TaskResult) -> TaskResult:
+        if not task.mapped:
+            return msgspec.structs.replace(task, output=named(name, WHOLE, task.output))
+        mapped = [
+            msgspec.structs.replace(each, output=named(name, number, each.output))
+            for number, each in enumerate(task.mapped)
+        ]
+        return msgspec.structs.replace(task, mapped=mapped, output=[each.output for each in mapped if each.has_output])
+
+    return msgspec.structs.replace(result, tasks={name: one(name, task) for name, task in result.tasks.items()})
+
+
+def title_of(view: RunView, width: int) -> Text:
     """Return what a run is, in a few lines."""
-    row = view.row
-    slot = f" for {row.slot:%Y-%m-%d %H:%M %Z}" if row.slot is not None else ""
+    row, limit = view.row, longest(LINE, width)
+    slot = f" for {zoned(row.slot)}" if row.slot is not None else ""
     params = ", ".join(f"{name}={value!r}" for name, value in _params(row).items())
     lines = [
-        Text.assemble((row.workflow, "bold"), " ", state_text(row.state), _because(row), f"  (run {row.id})"),
+        Text.assemble((row.workflow, "bold"), " ", state_text(row.state), _because(row, limit), f"  (run {row.id})"),
         Text(f"{row.origin}{slot}, version {row.version[:8]}", "dim"),
-        Text(f"created {moment(row.created_at)}{_time(row)}", "dim"),
+        Text(f"created {zoned(row.created_at)}{_time(row)}", "dim"),
     ]
-    return Text("\n").join([*lines, Text(f"params: {one_line(params)}", "dim")] if params else lines)
+    return Text("\n").join([*lines, Text(f"params: {one_line(params, limit)}", "dim")] if params else lines)
 
 
-def _because(row: RunRow) -> str:
-    return f": {one_line(row.reason)}" if row.reason and row.reason != row.state else ""
+def _because(row: RunRow, limit: int) -> str:
+    return f": {one_line(row.reason, limit)}" if row.reason and row.reason != row.state else ""
 
 
 def _time(row: RunRow) -> str:
     if row.ended_at is not None:
         took = between(row.started_at, row.ended_at)
-        return f", ended {moment(row.ended_at)}{f' after {took}' if took else ''}"
-    return f", began {moment(row.started_at)}" if row.started_at is not None else ""
+        return f", ended {zoned(row.ended_at)}{f' after {took}' if took else ''}"
+    return f", began {zoned(row.started_at)}" if row.started_at is not None else ""
 
 
-def failed_tries(attempts: Sequence[AttemptRow]) -> Iterator[str]:
+def failed_tries(attempts: Sequence[AttemptRow], width: int) -> Iterator[str]:
     """Yield a line for each try that neither succeeded nor goes on, with the whole error; the first ones."""
     found = [one for one in _by_time(attempts) if one.outcome not in ("", "success", "deferred", "skipped")]
     for one in found[:TOLD]:
         took = between(one.started_at, one.ended_at)
-        why = f": {one_line(str(one.error))}" if one.error is not None else ""
-        name = _element(one.key.task, one.key.element)
+        why = f": {one_line(str(one.error), longest(LINE, width))}{_at(one.error)}" if one.error is not None else ""
+        name = one.key.task_key.label
         yield f"{name}, try {one.number}: {_outcome(one)}{f' after {took}' if took else ''}{why}"
     if len(found) > TOLD:
         yield f"... and {len(found) - TOLD:,} more tries that failed"
+
+
+def _at(error: TaskError) -> str:
+    return f" ({seen(error.place)})" if error.place else ""
 
 
 def _by_time(attempts: Sequence[AttemptRow]) -> list[AttemptRow]:
@@ -89,18 +124,19 @@ def attempts_table(attempts: Sequence[AttemptRow], width: int) -> Table:
     """Return tries: where each ran, how long, and how it ended."""
     rows = [
         [
-            Text(_element(one.key.task, one.key.element)),
+            Text(one.key.task_key.label),
             Text(str(one.number)),
             Text(_outcome(one)),
             Text(one.executor),
             Text(short_moment(one.started_at) if one.started_at is not None else ""),
             Text(between(one.started_at, one.ended_at)),
-            Text(one_line(str(one.error)) if one.error is not None else ""),
+            Text(one_line(str(one.error), longest(LINE, width)) if one.error is not None else ""),
         ]
         for one in _by_time(attempts)
     ]
-    columns = list(map(Column, ["task", "try", "outcome", "executor", "began", "time", "why"]))
-    return _titled("tries", tabulated(columns, rows, width, spare=["executor", "began", "time", "why"], cut="why"))
+    began = dated("began", (one.started_at for one in attempts))
+    columns = list(map(Column, ["task", "try", "outcome", "executor", began, "time", "why"]))
+    return _titled("tries", tabulated(columns, rows, width, spare=["executor", began, "time", "why"], cut="why"))
 
 
 def _outcome(attempt: AttemptRow) -> str:
@@ -111,21 +147,20 @@ def timeline_table(events: Sequence[EventRow], width: int) -> Table:
     """Return all that happened in a run, in order."""
     rows = []
     for one in events:
-        what = "run" if one.task is None else _element(one.task, one.index)
+        what = "run" if one.task is None else TaskKey(one.run, one.task, one.index).label
         by = one.actor if len(one.actor) <= SHORT_ACTOR else f"…{one.actor[-SHORT_ACTOR:]}"
         at = f"{one.at.astimezone():%H:%M:%S.%f}"[:-3]
-        rows.append([Text(text) for text in (at, what, one.before, one.after, by, one_line(one.reason))])
-    columns = list(map(Column, ["at", "what", "from", "to", "by", "why"]))
-    return _titled("timeline", tabulated(columns, rows, width, spare=["by", "from", "why"], cut="why"))
+        why = one_line(one.reason, longest(LINE, width))
+        rows.append([Text(text) for text in (at, what, one.before, one.after, by, why)])
+    at = dated("at", (one.at for one in events))
+    columns = list(map(Column, [at, "what", "from", "to", "by", "why"]))
+    table = tabulated(columns, rows, width, spare=["by", "from", "why"], cut="why", folded=["what"])
+    return _titled("timeline", table)
 
 
 def _titled(title: str, table: Table) -> Table:
     table.title, table.title_justify = title, "left"
     return table
-
-
-def _element(task: str, number: int) -> str:
-    return task if number == WHOLE else f"{task}[{number}]"
 
 
 def plain_run(row: RunRow) -> dict[str, Any]:

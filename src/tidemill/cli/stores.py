@@ -11,6 +11,7 @@ from tidemill.engine.workflows.control import Control
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.settings import Settings
+from tidemill.kernel.storable import checked_tenant
 from tidemill.node import make_store
 from tidemill.storage.ports import SchemaState, Store
 
@@ -25,16 +26,28 @@ Address = Annotated[
 ]
 
 
-Tenant = Annotated[str, typer.Option(help="Whose they are.")]
+def _tenant(name: str) -> str:
+    try:
+        return checked_tenant(name)
+    except RequestError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+Tenant = Annotated[str, typer.Option(help="Whose they are.", callback=_tenant)]
 
 
 def store_at(address: str | None) -> Store:
     """Return the store that a command was given, or that the settings name; not opened."""
     address = address or Settings.read().store
     if not address:
-        raise RequestError("name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE", code="no_address")
+        message = f"name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE{_nearby(Path())}"
+        raise RequestError(message, code="no_address")
     if address.startswith("memory:"):
         raise RequestError("a store in memory ends with its process: name a database", code="no_address")
+    if "://" not in address:
+        hint = f"; did you mean sqlite:///{address}?" if Path(address).is_file() else _nearby(Path(address))
+        message = f"'{address}' is no address: that is sqlite:///FILE or postgresql://USER@HOST:PORT/DATABASE{hint}"
+        raise RequestError(message, code="no_address")
     return make_store(address)
 
 
@@ -44,7 +57,8 @@ async def reaching(address: str | None, *, is_looking: bool = False) -> AsyncIte
     store = store_at(address)
     state = await store.schema()
     if not state.found and (missing := _missing_file(address or Settings.read().store)):
-        message = f"there is no file {missing}: see that the address is right, or make it with `tidemill db upgrade`"
+        advice = f"see that the address is right, or make it with `tidemill db upgrade`{_nearby(Path(missing).parent)}"
+        message = f"there is no file {missing}: {advice}"
         raise RequestError(message, code="no_file", status=404)
     if state.found != state.known:
         raise OperationError(describe(store.title, state))
@@ -62,6 +76,13 @@ async def controlling(
     """Reach the workflows of a store that is there; to look only, see `reaching`."""
     async with reaching(address, is_looking=is_looking) as store:
         yield Control(store, SystemClock(), Settings.read(), actor="cli", executor=executor)
+
+
+def _nearby(folder: Path) -> str:
+    """Return where `tidemill dev` keeps what it runs, if it does so in a folder, or here."""
+    stores = [home / ".tidemill" / "dev.db" for home in (folder, Path())]
+    found = next((store for store in stores if store.exists()), None)
+    return f"; `tidemill dev` has one: sqlite:///{found}" if found else ""
 
 
 def _missing_file(address: str | None) -> str | None:

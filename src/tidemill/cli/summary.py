@@ -1,32 +1,36 @@
 """What came of a run: a table of its tasks, the outcome in a sentence, the tracebacks of what failed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 from rich.table import Column, Table
 from rich.text import Text
 
-from tidemill.cli.output import tabulated
-from tidemill.cli.words import between, one_line, state_text, value_text
+from tidemill.cli.output import BOUNDLESS, longest, say, show, tabulated
+from tidemill.cli.words import LINE, between, one_line, state_text, value_text
+from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.records import TaskKey
 from tidemill.workflows.result import RunResult, TaskResult
 from tidemill.workflows.states import RunState, TaskState
 
 SPARE = ("tries", "time", "result")
 """What is left out where there is no room, in this order."""
-LONG = 200  # characters of a result that are shown at most
+LONG = 200  # characters of a result that are shown at most, where lines are not as long as they need to be
+TRACED = 3  # tracebacks that are shown before the rest is only counted
 
 
 def table_of(result: RunResult, width: int) -> Table:
     """Return the tasks of a run: state, tries, time, and what each returned, or why it did not."""
     columns = [Column("task"), Column("state"), _number("tries"), _number("time"), Column("result")]
+    limit = longest(LONG, width)
     rows = [
         [
             Text(name),
             _state(task),
             Text(str(task.attempts) if task.attempts else ""),
             Text(between(task.started_at, task.ended_at)),
-            Text(one_line(came_of(task), LONG), _style(task)),
+            Text(came_of(task, limit), _style(task)),
         ]
         for name, task in result.tasks.items()
     ]
@@ -40,9 +44,14 @@ def _number(title: str) -> Column:
 def _state(task: TaskResult) -> Text:
     state = state_text(task.state)
     if task.mapped:
-        done = sum(one.state is TaskState.SUCCESS for one in task.mapped)
-        state.append(f" {done}/{len(task.mapped)}")
+        state.append(f" {of_elements(one.state for one in task.mapped)}")
     return state
+
+
+def of_elements(states: Iterable[TaskState]) -> str:
+    """Return how many elements of a mapped task have succeeded, and how many there are: "2/3"."""
+    found = list(states)
+    return f"{found.count(TaskState.SUCCESS)}/{len(found)}"
 
 
 def _style(task: TaskResult) -> str:
@@ -51,15 +60,15 @@ def _style(task: TaskResult) -> str:
     return "red" if task.state is TaskState.FAILED else "dim"
 
 
-def came_of(task: TaskResult) -> str:
-    """Return what a task returned, or why it did not, in one line."""
+def came_of(task: TaskResult, limit: int = LINE) -> str:
+    """Return what a task returned, or why it did not, in one line of at most so many characters."""
     if task.state is TaskState.SUCCESS and task.error is None:
-        return value_text(task.output)
+        return value_text(task.output, limit)
     if task.error is not None:
         number = next((number for number, one in enumerate(task.mapped) if one.error is not None), None)
         element = "" if number is None else f"[{number}] "
-        return one_line(f"{element}{task.error}")
-    return one_line("" if task.reason == task.state else task.reason)
+        return one_line(f"{element}{task.error}", limit)
+    return one_line("" if task.reason == task.state else task.reason, limit)
 
 
 def outcome_of(result: RunResult) -> Text:
@@ -78,24 +87,36 @@ def ending(state: RunState) -> str:
     return {RunState.SUCCESS: "succeeded", RunState.CANCELLED: "was cancelled"}.get(state, str(state))
 
 
-def tracebacks_of(result: RunResult) -> Iterator[tuple[str, str]]:
-    """Yield what failed and its traceback, the same one once: a heading, and the author's own lines."""
+def tracebacks_of(result: RunResult, element: int | None = None) -> Iterator[tuple[str, str]]:
+    """Yield what failed, or only that element of it, and its traceback, the same one once: the author's own lines."""
     seen: set[str] = set()
     for name, task in result.tasks.items():
-        parts = list(enumerate(task.mapped)) if task.mapped else [(None, task)]
+        parts = list(enumerate(task.mapped)) if task.mapped else [(WHOLE, task)]
         for number, one in parts:
-            if one.state is TaskState.FAILED and one.error and one.error.traceback:
+            is_meant = element in (None, number)
+            if is_meant and one.state is TaskState.FAILED and one.error and one.error.traceback:
                 trace = one.error.traceback.rstrip()
                 if trace not in seen:
                     seen.add(trace)
-                    yield (name if number is None else f"{name}[{number}]"), trace
+                    yield TaskKey(result.id, name, number).label, trace
+
+
+def show_tracebacks(result: RunResult, element: int | None = None) -> bool:
+    """Print the tracebacks of what failed, or only of that element, the first ones; return whether there are any."""
+    traces = list(tracebacks_of(result, element))
+    for name, trace in traces[:TRACED]:
+        show("", Text(f"{name} failed:", "red"))
+        say(trace)
+    if len(traces) > TRACED:
+        say(f"\n... and {len(traces) - TRACED:,} more that failed")
+    return bool(traces)
 
 
 def plain_result(result: RunResult) -> Any:
     """Return a run's result as JSON can hold it; what JSON cannot is there as its `repr`."""
     tasks = {name: _plain_task(task) for name, task in result.tasks.items()}
     whole: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(result, tasks={}))
-    return whole | {"tasks": tasks}
+    return whole | {"tasks": tasks, "outputs": {name: tasks[name]["output"] for name in result.outputs}}
 
 
 def _plain_task(task: TaskResult) -> dict[str, Any]:
@@ -108,6 +129,10 @@ def _plain_task(task: TaskResult) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """Return a value as JSON can hold it, or its text."""
     try:
-        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=value_text))
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_text))
     except (TypeError, ValueError, RecursionError):
-        return value_text(value)
+        return _text(value)
+
+
+def _text(value: Any) -> str:
+    return value_text(value, BOUNDLESS)

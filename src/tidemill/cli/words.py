@@ -1,5 +1,7 @@
 """States, lengths of time and values as people read them: short, and in colour on a terminal."""
 
+import os
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -7,6 +9,9 @@ from rich.text import Text
 
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.workflows.states import RunState, TaskState
+
+LINE = 500
+"""Characters of a text that are shown at most where it is one of many."""
 
 _MARKS = {
     TaskState.NONE: ("·", ".", "dim"),
@@ -53,9 +58,10 @@ def between(start: datetime | None, end: datetime | None) -> str:
     return "" if start is None or end is None else length((end - start).total_seconds())
 
 
-def moment(at: datetime | None) -> str:
-    """Return a moment, to the second, in the time of this machine; nothing for none."""
-    return "" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+def moment(at: datetime | None, *, seconds: bool = True) -> str:
+    """Return a moment, to the second or to the minute, in the time of this machine; nothing for none."""
+    text = "" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+    return text if seconds else text[:-3]
 
 
 def short_moment(at: datetime) -> str:
@@ -63,7 +69,40 @@ def short_moment(at: datetime) -> str:
     return f"{at.astimezone():%m-%d %H:%M:%S}"
 
 
-def one_line(text: str, limit: int = 500) -> str:
+def zoned(at: datetime) -> str:
+    """Return a moment, to the second, in the time of this machine, with the name of that."""
+    return f"{moment(at)} {zone([at])}"
+
+
+def zone(moments: Iterable[datetime | None]) -> str:
+    """Return the name of this machine's time at some moments: "UTC", "CET", or "CET/CEST" if they lie in both."""
+    return "/".join(dict.fromkeys(f"{at.astimezone():%Z}" for at in moments if at is not None))
+
+
+def dated(title: str, moments: Iterable[datetime | None]) -> str:
+    """Return the title of a column of moments, with the name of the time they are in."""
+    name = zone(moments)
+    return f"{title} ({name})" if name else title
+
+
+def seen(path: str) -> str:
+    """Return a file, with or without a line, seen from here."""
+    here = f"{os.getcwd()}{os.sep}"
+    return path.removeprefix(here) if path.startswith(here) else "." if path == here[:-1] else path
+
+
+def with_fields(message: str, fields: Mapping[str, Any], limit: int = LINE) -> str:
+    """Return what was said in one line, and behind it the fields that it was said with: "read  rows=3"."""
+    told = " ".join(f"{name}={_field(value)}" for name, value in fields.items())
+    return one_line(message, limit) + (f"  {one_line(told, limit)}" if told else "")
+
+
+def _field(value: Any) -> str:
+    """Return the value of a field: a text as it is if it is one word, else in quotes."""
+    return value if isinstance(value, str) and value.isprintable() and value.split() == [value] else repr(value)
+
+
+def one_line(text: str, limit: int = LINE) -> str:
     """Return a text without line breaks and control characters, cut if it is very long."""
     flat = " ".join("".join(one if one.isprintable() else " " for one in text[: 4 * limit]).split())
     return flat if len(flat) <= limit else f"{flat[: limit - 1]}…"
@@ -82,11 +121,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def value_text(value: Any) -> str:
+def value_text(value: Any, limit: int = LINE) -> str:
     """Return a value in one line; nothing for None."""
     if value is None:
         return ""
     try:
-        return one_line(value if isinstance(value, str) else repr(value))
+        return one_line(value if isinstance(value, str) else repr(value), limit)
     except AUTHOR_ERRORS as error:  # author code: a `__repr__` may do anything
         return describe(error)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Never, TypeVar
 
@@ -12,6 +13,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 REMINDER = 1.0  # seconds until code that swallowed its cancellation is cancelled again
+GLANCE = 0.001  # seconds between looks at whether something has ended
 
 
 class Tasks:
@@ -106,6 +108,15 @@ async def never_ending(work: Callable[[], Awaitable[None]], failed: Callable[[Ex
             await work()
         except Exception as error:  # whatever is wrong with a round, a loop of the engine must not die of it
             failed(error)
+
+
+async def wait_until(is_done: Callable[[], bool], patience: float) -> None:
+    """Wait until something holds that nobody tells, but no longer than so many seconds: author code may hang."""
+    deadline = time.monotonic() + patience
+    while not is_done():
+        if time.monotonic() > deadline:
+            return
+        await asyncio.sleep(GLANCE)  # real time: code that runs takes it, whatever the clock says
 
 
 async def stop(task: "asyncio.Task[Any] | None") -> None:

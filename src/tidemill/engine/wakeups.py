@@ -4,6 +4,9 @@ import asyncio
 
 from tidemill.kernel.clock import Clock
 
+FOR_GOOD = 10 * 365 * 86400.0
+"""Seconds, for whoever means for ever: no clock can sleep that long."""
+
 
 class Alarm:
     """Something to sleep on: it ends when rung, or after a time. Rung before anybody sleeps, it is not forgotten."""

@@ -20,10 +20,10 @@ from tidemill.annotations.signatures import MISSING, Parameter, Signature
 from tidemill.annotations.variants import (
     NoneType,
     Variant,
-    accepts_none,
     admits,
     clashes,
     full_name,
+    is_required,
     label,
     members,
     variants,
@@ -318,7 +318,7 @@ def _can_arrive(annotation: Any, given: Sequence[Variant], admitted: Sequence[Va
 
 def _edge_from(origin: Origin, parameter: Parameter, admitted: tuple[type, ...] | None) -> Edge:
     """Return the edge that feeds a parameter from whatever has its name."""
-    optional = parameter.has_default or accepts_none(parameter.annotation)
+    optional = not is_required(parameter)
     return Edge(parameter=parameter, origin=origin, source=parameter.name, optional=optional, admitted=admitted)
 
 

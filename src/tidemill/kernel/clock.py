@@ -1,8 +1,8 @@
 """Time, and who owns it: the system's clock in production, a virtual one in tests.
 
-Nothing else in Tidemill reads the time or sleeps. A virtual clock stands still until it is told to move;
-then it wakes its sleepers in the order of their due times, so a test of three hours takes milliseconds and
-always tells the same story.
+Nothing else in Tidemill reads the time or sleeps, unless it is real time that it needs: then a comment says why.
+A virtual clock stands still until it is told to move; then it wakes its sleepers in the order of their due times, so
+a test of three hours takes milliseconds and always tells the same story.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class SystemClock(Clock):
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(seconds)  # real time: here it comes in
 
 
 class VirtualClock(Clock):

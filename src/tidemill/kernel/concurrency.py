@@ -1,9 +1,10 @@
-"""Concurrent steps inside one awaitable call: strands that start together and fail as one."""
+"""Concurrent steps inside one awaitable call: strands that start together and fail as one, and calls on threads."""
 
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
@@ -72,14 +73,29 @@ class Strands:
 
 async def in_thread(function: Callable[..., Any], /, *values: Any, **named: Any) -> Any:
     """Call a blocking function on a thread and wait for it without holding the loop."""
+    return await asyncio.to_thread(_bearable, partial(function, *values, **named))
 
-    def call() -> Any:
-        try:
-            return function(*values, **named)
-        except StopIteration as error:  # which no future can carry: Python does the same inside a coroutine
-            raise RuntimeError("a function on a thread raised StopIteration") from error
 
-    return await asyncio.to_thread(call)
+async def in_own_thread(name: str, function: Callable[..., Any], /, *values: Any) -> Any:
+    """Call a blocking function on a thread that is made for this call, and wait for it without holding the loop.
+
+    Such a call neither waits for a place among others nor takes one, however long it hangs. Whoever stops waiting
+    leaves the thread to itself; it is a daemon, so the process does not wait for it either.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+    called = partial(copy_context().run, _bearable, partial(function, *values))
+    call = _Call(called, (), loop, partial(_answer, answer))
+    threading.Thread(target=call.make, name=name, daemon=True).start()
+    return await answer
+
+
+def _bearable(call: Callable[[], Any]) -> Any:
+    """Call something, and turn the one error that no future can carry into what Python makes of it in a coroutine."""
+    try:
+        return call()
+    except StopIteration as error:
+        raise RuntimeError("a function on a thread raised StopIteration") from error
 
 
 Callback = Callable[[Any, BaseException | None], None]

@@ -42,3 +42,14 @@ def parse_positive(value: Duration) -> float:
     if not seconds > 0:
         raise ValueError(f"{value!r} is not a duration longer than zero")
     return seconds
+
+
+def written(seconds: float) -> str:
+    """Return a duration as people write it, to the microsecond, so that `parse` reads it: "30s", "1h30m"."""
+    said, rest = "", round(seconds, 6)
+    for unit in ("d", "h", "m"):
+        whole, rest = divmod(rest, _SECONDS[unit])
+        said += f"{whole:.0f}{unit}" if whole else ""
+    if said and not rest:
+        return said
+    return f"{said}{rest:.6f}".rstrip("0").rstrip(".") + "s"

@@ -227,8 +227,13 @@ class Namespace:
         with open(path, "rb") as file:
             content = file.read()
         shown = os.path.join(self.tree.shown, os.path.relpath(path, self.tree.folder))
-        code: CodeType = compile(content, shown, "exec", dont_inherit=True)
-        lines = io.StringIO(decode_source(content)).readlines()
+        try:
+            code: CodeType = compile(content, shown, "exec", dont_inherit=True)
+            lines = io.StringIO(decode_source(content)).readlines()
+        except (SyntaxError, ValueError) as error:
+            if getattr(error, "filename", None) and getattr(error, "lineno", None):
+                raise
+            raise _no_text(content, shown, error) from error
         # Not left to linecache: it would read the author's file, which by then may be another. None is "do not check".
         self._lines[shown] = linecache.cache[shown] = len(content), None, lines, shown
         return code
@@ -286,6 +291,20 @@ class _Importlib(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(importlib, name)
+
+
+def _no_text(content: bytes, shown: str, error: Exception) -> SyntaxError:
+    """Return the error for a file that cannot be read as text, with its place: Python has none for that."""
+    message, place = f"it cannot be read as text: {error.args[0] if error.args else error}", 0
+    try:
+        content.decode()
+    except UnicodeDecodeError as failure:
+        place = failure.start
+        message = f"byte 0x{content[place]:02x} is not UTF-8: save the file as UTF-8, or name its encoding in line 1"
+    if b"\0" in content:
+        place = content.index(b"\0")
+        message = "there is a NUL character, which is in no text: save the file as text in UTF-8"
+    return SyntaxError(message, (shown, content.count(b"\n", 0, place) + 1, None, None))
 
 
 class _Loader(SourceFileLoader):

@@ -2,45 +2,42 @@
 
 import os
 from collections.abc import Mapping
+from math import isclose
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from tidemill.kernel.addresses import without_password
-from tidemill.kernel.durations import parse, parse_positive
+from tidemill.kernel.durations import parse, parse_positive, written
 from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.storable import LARGEST, is_name
 from tidemill.kernel.suggestions import did_you_mean
 
 PREFIX = "TIDEMILL_"
-_DURATIONS = frozenset(
-    [
-        "tick_interval",
-        "run_orphan_after",
-        "heartbeat_interval",
-        "heartbeat_timeout",
-        "lease_ttl",
-        "watchdog_interval",
-        "checkpoint_interval",
-        "backoff_base",
-        "backoff_max",
-        "success_reset",
-        "unload_timeout",
-        "retention",
-        "package_poll_interval",
-    ]
-)
 _MAY_BE_ZERO = frozenset(
     ["run_orphan_after", "backoff_base", "backoff_max", "success_reset", "unload_timeout", "retention"]
 )
 """Durations of which none at all makes sense. The others are waited for in a loop, which would spin."""
+_PATHS = frozenset(["packages", "trusted_keys"])
+"""They mean what they meant when they were read, wherever author code moves the process to."""
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _EDITIONS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
 
 
+_AT_LEAST_ONE = frozenset(["dispatch_workers", "dispatch_queue", "reap_limit"])
+"""Numbers of which none at all would leave something undone for ever, without a word."""
+_BEATS = 3
+"""How many heartbeats a lease lasts for, at least: two of them may be late, or lost."""
+
+
 class _ByEdition(int):
     """A default that an edition may change; a number that somebody gave is a plain int."""
+
+
+class _Fitting(float):
+    """A default that is less if something else is shorter; seconds that somebody gave are a plain float, or a text."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dispatch_queue: int = _ByEdition(1)
     reap_limit: int = 100
     run_orphan_after: float = 300.0
-    heartbeat_interval: float = 15.0
+    heartbeat_interval: float = _Fitting(15.0)
     heartbeat_timeout: float = 90.0
     lease_ttl: float = 3.0
     watchdog_interval: float = 5.0
@@ -117,22 +114,39 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name, number in _EDITIONS[self.edition].items():
             if isinstance(getattr(self, name), _ByEdition):
                 force_setattr(self, name, number)
+        is_fitted = isinstance(self.heartbeat_interval, _Fitting)
         hints = get_type_hints(Settings)
         for name in self.__struct_fields__:
             force_setattr(self, name, _typed(name, getattr(self, name), hints[name]))
+        self._fit_heartbeats(may_change=is_fitted)
+
+    def _fit_heartbeats(self, *, may_change: bool) -> None:
+        """Let an attempt that lives be heard of several times before its silence means anything."""
+        interval, timeout = self.heartbeat_interval, self.heartbeat_timeout
+        longest = timeout / _BEATS
+        if may_change:
+            force_setattr(self, "heartbeat_interval", min(interval, longest))
+        elif interval > longest and not isclose(interval, longest):
+            raise DefinitionError.of(
+                "settings",
+                "heartbeat_interval is at most a third of heartbeat_timeout, or tasks that live would be taken for "
+                f"lost: {written(interval)} is more than a third of {written(timeout)}",
+            )
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:
     try:
-        if name in _DURATIONS:
+        if kind is float:  # every one is a duration
             read = parse if name in _MAY_BE_ZERO else parse_positive
             return read(float(value) if isinstance(value, str) and _is_number(value) else value)
+        if name in _PATHS:
+            return None if value is None else str(Path(value).absolute())
         if name == "tenant_retention":
             return _by_tenant(value)
         if kind is bool:
             return _flag(value)
-        return _whole(value) if kind is int else value
-    except (TypeError, ValueError, OverflowError) as error:
+        return _whole(value, least=int(name in _AT_LEAST_ONE)) if kind is int else value
+    except (TypeError, ValueError, OverflowError, OSError) as error:
         raise DefinitionError.of("settings", f"{name}: {error}") from error
 
 
@@ -149,10 +163,10 @@ def _by_tenant(value: Any) -> dict[str, float]:
     return {name: parse(kept.strip() if isinstance(kept, str) else kept) for name, kept in found.items()}
 
 
-def _whole(value: Any) -> int:
+def _whole(value: Any, least: int) -> int:
     number = int(value)
-    if not 0 <= number <= LARGEST or (isinstance(value, float) and value != number):
-        raise ValueError(f"{value!r} is not a whole number from 0 to {LARGEST}")
+    if not least <= number <= LARGEST or (isinstance(value, float) and value != number):
+        raise ValueError(f"{value!r} is not a whole number from {least} to {LARGEST}")
     return number
 
 

@@ -1,5 +1,7 @@
 """What every store can hold: names, whole numbers and texts. Whatever it could not is refused where it is declared."""
 
+from tidemill.kernel.errors import RequestError
+
 LARGEST = 2**31 - 1
 """The largest whole number that a store keeps in a column."""
 WORD_LENGTH = 200
@@ -17,6 +19,18 @@ def is_word(value: object) -> bool:
 def is_name(value: object) -> bool:
     """Return whether something can be the name of a tenant, or of what it owns: a word, whole in `tenant/name`."""
     return is_word(value) and "/" not in str(value)
+
+
+def checked_tenant(name: str) -> str:
+    """Return the name of a tenant; RequestError for one that could not be told apart in `tenant/name`."""
+    if not is_name(name):
+        raise RequestError(f"a tenant's name is {NAME_RULE}, not {name!r}", code="invalid_tenant")
+    return name
+
+
+def is_storable(value: object) -> bool:
+    """Return whether something is a text that every store can hold as it is: nothing stored has any other for a key."""
+    return isinstance(value, str) and storable(value) == value
 
 
 def storable(text: str) -> str:

@@ -61,6 +61,9 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_package_at(path: Path, limits: Limits = STANDARD) -> Contents:
     """Return what a folder or an archive holds; nothing is imported, and nothing written."""
+    if path.suffix != SUFFIX and path.is_file() and (path.parent / MANIFEST).exists():
+        message = f"{path} is a file of a package: name its folder, {path.parent}"
+        raise RequestError(message, code="no_file", status=404)
     return read_folder(path, limits) if path.is_dir() else read_archive(path, limits)
 
 
@@ -69,7 +72,7 @@ def read_package_at(path: Path, limits: Limits = STANDARD) -> Contents:
 
 def read_archive(path: Path, limits: Limits = STANDARD) -> Contents:
     """Return what an archive holds; RequestError or DefinitionError if it is not one that may be unpacked."""
-    return parse_archive(_read(path, path.name, limits.archive_size, is_strict=False), str(path), limits)
+    return parse_archive(read_file(path, path.name, limits.archive_size, is_strict=False), str(path), limits)
 
 
 def parse_archive(raw: bytes, title: str, limits: Limits = STANDARD) -> Contents:
@@ -160,7 +163,7 @@ def read_folder(folder: Path, limits: Limits = STANDARD) -> Contents:
         raise RequestError(f"there is no folder {folder}", code="no_file", status=404)
     if not os.path.lexists(folder / MANIFEST):
         raise invalid(title, f"there is no {MANIFEST}", MANIFEST)
-    manifest = read_manifest(_read(folder / MANIFEST, MANIFEST, limits.file_size), str(folder / MANIFEST))
+    manifest = read_manifest(read_file(folder / MANIFEST, MANIFEST, limits.file_size), str(folder / MANIFEST))
     try:
         names = [MANIFEST, *_belonging(folder, manifest, title, limits)]
     except OSError as error:
@@ -171,7 +174,7 @@ def read_folder(folder: Path, limits: Limits = STANDARD) -> Contents:
     files: dict[str, bytes] = {}
     left = limits.total_size
     for name in names:
-        files[name] = _read(folder / name, name, min(limits.file_size, left))
+        files[name] = read_file(folder / name, name, min(limits.file_size, left))
         left -= len(files[name])
     return _contents(files, title, None)
 
@@ -200,7 +203,7 @@ def _below(folder: Path, inside: str, title: str, limits: Limits) -> Iterator[st
             yield name
 
 
-def _read(path: Path, name: str, limit: int, *, is_strict: bool = True) -> bytes:
+def read_file(path: Path, name: str, limit: int, *, is_strict: bool = True) -> bytes:
     """Return the content of a plain file, if it is not too much; links are followed unless `is_strict`."""
     try:
         mode = path.lstat().st_mode if is_strict else path.stat().st_mode

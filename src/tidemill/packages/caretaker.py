@@ -1,6 +1,6 @@
 """Brings one package to where it is wanted and keeps it there.
 
-A caretaker looks at what is wanted and at what there is, takes one step, and looks again, until nothing is left to do
+A caretaker looks at what is wanted and at what there is, does one thing, and looks again, until nothing is left to do
 now; then it rests until it is rung or its time has come. Since it has its own task, a package never waits for another,
 and since it has only one, no package is worked on twice at once.
 """
@@ -19,11 +19,11 @@ from tidemill.engine.wakeups import Alarm
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import TidemillError
-from tidemill.packages.decision import Pace, Step, Trouble, View, decide, hope_after
-from tidemill.packages.places import Places
+from tidemill.packages.bench import Bench
+from tidemill.packages.decision import Decision, Pace, Trouble, View, decide, hope_after
 from tidemill.packages.ports import Installed, Site
 from tidemill.packages.preparing import Prepared
-from tidemill.packages.status import PackageStatus, State
+from tidemill.packages.status import PackageStatus, State, StatusListener
 from tidemill.packages.wanted import PackageKey, Wanted
 from tidemill.packages.words import gist, harmless_error, visible
 from tidemill.telemetry import events
@@ -32,7 +32,7 @@ from tidemill.telemetry.streaks import Streaks
 logger = logging.getLogger(__name__)
 
 FOR_GOOD = 10 * 365 * 86400.0
-_HEEDING = frozenset([Step.BACK_OFF, Step.WAIT, Step.YIELD])
+_HEEDING = frozenset([Decision.BACK_OFF, Decision.WAIT, Decision.YIELD])
 
 
 class Surroundings(msgspec.Struct, kw_only=True):
@@ -43,10 +43,10 @@ class Surroundings(msgspec.Struct, kw_only=True):
     paces: Mapping[Pace, Backoff]
     """How long to wait before the next try."""
 
-    places: Places
+    bench: Bench
     """Where packages are prepared."""
 
-    told: Callable[[PackageStatus], None]
+    told: StatusListener
     """Called when the status of a package has changed."""
 
     changed: Callable[[], None]
@@ -89,9 +89,9 @@ class Caretaker:
         self._trouble: Trouble | None = None
         self._again_at: datetime | None = None
         self._tried: str | None = None
-        """The digest that the step is about which is being taken."""
+        """The digest that is being worked on."""
         self._preparing: asyncio.Timeout | None = None
-        self._last = Step.REST
+        self._last = Decision.REST
         self._waits = 0
         self._have_others_changed = False
         self._told: str | None = None
@@ -126,7 +126,7 @@ class Caretaker:
         self._alarm.ring()
 
     def hear_of_others(self) -> None:
-        """Look again if what others do may matter, also to the step that is being taken."""
+        """Look again if what others do may matter, also to what is being done."""
         self._have_others_changed = True
         if self.is_busy or self._last in _HEEDING:
             self.ring()
@@ -146,13 +146,13 @@ class Caretaker:
             self._discard()
 
     async def _look(self) -> float | None:
-        """Take the next step; return for how long to rest after it, None if there is nothing left to look after."""
+        """Do what is next; return for how long to rest after it, None if there is nothing left to look after."""
         self._tried = _digest(self._wish)
-        self._last = Step.REST
+        self._last = Decision.REST
         try:
             view = self._view()
             self._last = decide(view, self._around.clock.monotonic())
-            return await self._take(self._last, view)
+            return await self._carry_out(self._last, view)
         except Exception as error:  # whatever is wrong with one package concerns this one alone
             return self._fail(error)
 
@@ -184,32 +184,32 @@ class Caretaker:
             return ()
         return tuple(map(visible, self._around.site.missing(self.key.tenant, self._ready.prepared.metadata)))
 
-    async def _take(self, step: Step, view: View) -> float | None:
-        match step:
-            case Step.PREPARE:
+    async def _carry_out(self, decision: Decision, view: View) -> float | None:
+        match decision:
+            case Decision.PREPARE:
                 await self._prepare()
-            case Step.INSTALL:
+            case Decision.INSTALL:
                 await self._install()
-            case Step.REMOVE:
+            case Decision.REMOVE:
                 await self._remove()
-            case Step.WAIT:
+            case Decision.WAIT:
                 return self._wait(view.missing)
-            case Step.BACK_OFF:
+            case Decision.BACK_OFF:
                 return self._back_off()
-            case Step.YIELD:
+            case Decision.YIELD:
                 return self._yield()
-            case Step.REST:
+            case Decision.REST:
                 return self._rest()
-            case Step.FORGET:
+            case Decision.FORGET:
                 self._forget()
                 return None
         return 0.0
 
     async def _prepare(self) -> None:
         self._tell("preparing")
-        async with self._around.places.one():
+        async with self._around.bench.place():
             wish = self._wish
-            if wish is None or decide(self._view(), self._around.clock.monotonic()) is not Step.PREPARE:
+            if wish is None or decide(self._view(), self._around.clock.monotonic()) is not Decision.PREPARE:
                 return  # things have changed while others had the place
             self._tried = wish.digest
             try:
@@ -252,7 +252,7 @@ class Caretaker:
         self._own = None
 
     def _note(self, count: str, event: str) -> None:
-        """Take note of a step that changed what is loaded."""
+        """Take note that what is loaded has changed."""
         self._around.counts[count] += 1
         logger.info(event, extra=self._facts(self._loaded))
         self._around.changed()
@@ -292,12 +292,12 @@ class Caretaker:
     def _recover(self) -> None:
         """Forget what went wrong before; a version that only waits has not shown yet that it is over."""
         self._trouble = None
-        if self._last is not Step.WAIT:
+        if self._last is not Decision.WAIT:
             self._waits = 0
             self._around.streaks.end(self.key)
 
     def _fail(self, error: Exception) -> float:
-        """Take note of a step that failed, unless something else is wanted by now."""
+        """Take note of a try that failed, unless something else is wanted by now."""
         if self._tried != _digest(self._wish):
             return 0.0
         before = self._trouble if self._is_about_the_wish(self._trouble) else None
@@ -314,7 +314,7 @@ class Caretaker:
             heeds_others=hope.others,
         )
         self._again_at = self._around.clock.now() + timedelta(seconds=delay)
-        self._last = Step.BACK_OFF
+        self._last = Decision.BACK_OFF
         self._tell_of_failure(error, reason)
         return delay
 

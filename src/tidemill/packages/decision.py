@@ -15,8 +15,8 @@ _OUTSIDE = frozenset(["no_file", "unknown_key"])
 """Refusals that end without another package or a new version: a file that is just being saved, a key trusted later."""
 
 
-class Step(StrEnum):
-    """What may be done next."""
+class Decision(StrEnum):
+    """What is to be done next."""
 
     FORGET = auto()
     """Nothing is wanted, and nothing is loaded."""
@@ -80,25 +80,25 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     trouble: Trouble | None = None
 
 
-def decide(view: View, now: float) -> Step:
-    """Return the next step for a package; `now` is by the monotonic clock."""
+def decide(view: View, now: float) -> Decision:
+    """Return what is next for a package; `now` is by the monotonic clock."""
     if view.wanted is None and view.loaded is None:
-        return Step.FORGET
+        return Decision.FORGET
     if view.is_held:
-        return Step.YIELD
+        return Decision.YIELD
     if view.loaded == view.wanted:
-        return Step.REST
+        return Decision.REST
     if view.trouble is not None and view.trouble.digest == view.wanted and now < view.trouble.again_at:
-        return Step.BACK_OFF
+        return Decision.BACK_OFF
     if view.wanted is None:
-        return Step.REMOVE
+        return Decision.REMOVE
     if view.ready != view.wanted:
-        return Step.PREPARE
-    return Step.WAIT if view.missing else Step.INSTALL
+        return Decision.PREPARE
+    return Decision.WAIT if view.missing else Decision.INSTALL
 
 
 class Pace(StrEnum):
-    """How soon a step is taken again that has failed, and how rare that becomes."""
+    """How soon is tried again what has failed, and how rare that becomes."""
 
     STEADY = auto()
     """Soon, and often: it is cheap, and may go well at any moment."""
@@ -111,14 +111,14 @@ class Pace(StrEnum):
 
 
 class Hope(msgspec.Struct, frozen=True, kw_only=True):
-    """What may make a step succeed that has failed, apart from a new version."""
+    """What may make a try succeed after one that failed, apart from a new version."""
 
     pace: Pace
     others: bool
 
 
-def hope_after(error: Exception, step: Step) -> Hope:
-    """Return what may help after this error of a step.
+def hope_after(error: Exception, tried: Decision) -> Hope:
+    """Return what may help after this error of what was tried.
 
     What is refused while it is prepared is wrong in itself, unless the machine kept it from being tried. What is
     refused later is wrong beside its neighbours, who may change. Everything else is the machine's or the store's.
@@ -126,9 +126,9 @@ def hope_after(error: Exception, step: Step) -> Hope:
     if not isinstance(error, DefinitionError | RequestError):
         return Hope(pace=Pace.STEADY, others=False)
     code = error.code if isinstance(error, RequestError) else None
-    if step is Step.PREPARE:
+    if tried is Decision.PREPARE:
         if code in _OF_OTHERS | _OUTSIDE:
             return Hope(pace=Pace.STEADY, others=code in _OF_OTHERS)
         may_pass = isinstance(error, ProbeError) and error.may_pass
         return Hope(pace=Pace.FADING if may_pass else Pace.SLOW, others=False)
-    return Hope(pace=Pace.STEADY if code is not None or step is Step.REMOVE else Pace.SLOW, others=True)
+    return Hope(pace=Pace.STEADY if code is not None or tried is Decision.REMOVE else Pace.SLOW, others=True)

@@ -6,7 +6,7 @@ that never raises, waits for others if it has to, and tells in the status how th
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,13 +30,11 @@ from tidemill.packages.signature import load_public_keys
 from tidemill.packages.sources.database import RegistrySource
 from tidemill.packages.sources.folder import FolderSource
 from tidemill.packages.sources.plain import contents_of_file
-from tidemill.packages.status import PackageStatus
+from tidemill.packages.status import PackageStatus, StatusListener
 from tidemill.packages.trust import Trust
 from tidemill.packages.wanted import PackageKey, Source
 from tidemill.storage.ports import Store
 from tidemill.telemetry.metrics import Sample
-
-Told = Callable[[PackageStatus], None]
 
 
 class Depot:
@@ -114,12 +112,14 @@ class Depot:
             for one in prepared.values():
                 one.discard()
 
-    async def prepare(self, contents: Contents, tenant: str, *, allow_downgrade: bool = False) -> Prepared:
+    async def prepare(
+        self, contents: Contents, tenant: str, *, allow_downgrade: bool = False, is_own: bool = False
+    ) -> Prepared:
         """Make a package ready beside what runs; refused below a version that was recorded, unless that is allowed."""
         if not allow_downgrade:
             manifest = contents.manifest
             await self._service.ledger.check_version(tenant, manifest.name, str(manifest.version))
-        return await self._workshop.prepare(contents, tenant)
+        return await self._workshop.prepare(contents, tenant, is_own=is_own)
 
     async def install(self, prepared: Prepared, tenant: str, origin: str = "", *, allow_downgrade: bool = False) -> str:
         """Load what was prepared, which is only borrowed."""
@@ -147,15 +147,18 @@ class Depot:
 
     # -- because a source wants it
 
-    async def watch_folder(self, path: Path, tenant: str, told: Told | None = None) -> Reconciler:
-        """Load what lies in a folder, as it is saved there.
+    async def watch_folder(
+        self, path: Path, tenant: str, told: StatusListener | None = None, *, is_own: bool = False
+    ) -> Reconciler:
+        """Load what lies in a folder, as it is saved there; the developer's own code is tried where it is to run.
 
         An older version is what its owner wants, unless signatures are required: then who may write to the folder may
         still not bring back what was signed once.
         """
         self._workshop.keep_spare()
         allow_downgrade = self._settings.allow_downgrade or not self._settings.require_signatures
-        return await self._watch(FolderSource(path, tenant), f"folder {path}", told, allow_downgrade=allow_downgrade)
+        site = _OriginSite(self, self._service, f"folder {path}", allow_downgrade=allow_downgrade, is_own=is_own)
+        return await self._watch(FolderSource(path, tenant), site, told)
 
     async def watch_registry(self) -> Reconciler:
         """Load what was published in the store's registry; whether it may be older was asked when it was published."""
@@ -165,12 +168,10 @@ class Depot:
             self._settings.package_poll_interval,
             lambda heard: self._store.listen(heard, "packages"),
         )
-        return await self._watch(source, "registry", allow_downgrade=True)
+        return await self._watch(source, _OriginSite(self, self._service, "registry", allow_downgrade=True))
 
-    async def _watch(
-        self, source: Source, origin: str, told: Told | None = None, *, allow_downgrade: bool
-    ) -> Reconciler:
-        site = _OriginSite(self, self._service, origin, allow_downgrade=allow_downgrade)
+    async def _watch(self, source: Source, site: "_OriginSite", told: StatusListener | None = None) -> Reconciler:
+        origin = site.origin
         reconciler = Reconciler(source, site, self._clock, self._tasks, self._settings, told=told)
         await self._clear_up(source, origin)
         task = self._tasks.start(f"packages of {origin}", reconciler.run())
@@ -246,20 +247,24 @@ class _Watch(NamedTuple):
 class _OriginSite(Site):
     """A node as the reconciler of one source sees it."""
 
-    def __init__(self, depot: Depot, service: PackageService, origin: str, *, allow_downgrade: bool) -> None:
+    def __init__(
+        self, depot: Depot, service: PackageService, origin: str, *, allow_downgrade: bool, is_own: bool = False
+    ) -> None:
+        self.origin = origin
         self._depot = depot
         self._service = service
-        self._origin = origin
         self._allow_downgrade = allow_downgrade
+        self._is_own = is_own
 
     async def prepare(self, key: PackageKey, contents: Contents) -> Prepared:
-        return await self._depot.prepare(contents, key.tenant, allow_downgrade=self._allow_downgrade)
+        allow_downgrade, is_own = self._allow_downgrade, self._is_own
+        return await self._depot.prepare(contents, key.tenant, allow_downgrade=allow_downgrade, is_own=is_own)
 
     def missing(self, tenant: str, metadata: Metadata) -> list[str]:
         return self._depot.missing(tenant, metadata)
 
     async def install(self, key: PackageKey, prepared: Prepared) -> None:
-        await self._depot.install(prepared, key.tenant, self._origin, allow_downgrade=self._allow_downgrade)
+        await self._depot.install(prepared, key.tenant, self.origin, allow_downgrade=self._allow_downgrade)
 
     async def remove(self, key: PackageKey) -> None:
         await self._service.unload(key.name, key.tenant)

@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.annotations.signatures import AuthorFunction, Parameter
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.author_errors import describe
@@ -30,9 +29,15 @@ from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.namespaces import Namespace, Tree
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.beginnings import beginning_problems
+from tidemill.packages.elsewhere import left_open
+from tidemill.packages.importing import KEEP_BEHIND_MAIN
 from tidemill.packages.loader import Package, namesakes, read_module
 from tidemill.packages.manifest import MANIFEST, Manifest
 from tidemill.packages.metadata import DeclaredGraph, Metadata, of_graph, of_reactor, of_trigger, of_workflow
+from tidemill.packages.surroundings import Surroundings
+
+MARK = "TIDEMILL_PROBE"
+"""The variable of the environment by which the process, and what it starts, is found."""
 
 UNANSWERED = 113
 """The exit code of a process that was through, and could not send its answer."""
@@ -82,6 +87,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     manifest: Manifest
     limits: ProbeLimits
+    surroundings: Surroundings
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,30 +102,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a problem may be that of the machine, so that the same package may be sound later."""
 
 
-class _Elsewhere:
-    """Stands for a graph of another package: what a workflow makes of it is seen when it is loaded."""
-
-    reactor_name = None
-    is_async = False
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def inputs(self) -> Sequence[Parameter]:
-        return ()
-
-    def returns(self) -> Mapping[str, Any]:
-        return {}
-
-    def functions(self) -> Sequence[AuthorFunction]:
-        return ()
-
-
 class Examination:
     """Looks at one package, here or where it is loaded, and gathers everything that is wrong with it."""
 
-    def __init__(self, namespace: Namespace, manifest: Manifest) -> None:
+    def __init__(self, namespace: Namespace, manifest: Manifest, surroundings: Surroundings | None = None) -> None:
         self._namespace = namespace
+        self._surroundings = surroundings or Surroundings.bare()  # where it is loaded, nothing is hidden
         self._folder = namespace.tree.folder
         self._shown = namespace.tree.shown
         self._manifest = manifest
@@ -159,17 +147,12 @@ class Examination:
             message = f"{MANIFEST} names module '{name}', which is not there"
             return [Problem(message=message, location=self._manifest_line(name))]
         self._may_pass |= isinstance(error, _MACHINES)
-        if isinstance(error, ModuleNotFoundError):
-            said = f"{describe(error)}; install it where packages are loaded, or put it into the package"
-        elif isinstance(error, SystemExit):
-            said = (
-                f"it ended the program, with SystemExit({error.code!r}): "
-                'keep what it does as a program behind `if __name__ == "__main__":`'
-            )
+        if isinstance(error, SystemExit):
+            said = f"it ended the program, with SystemExit({error.code!r}): {KEEP_BEHIND_MAIN}"
         elif isinstance(error, MemoryError):
             said = "it needs more memory than it may have while it is imported"
         else:
-            said = describe(error)
+            said = "; ".join(filter(None, [describe(error), self._surroundings.advice(error)]))
         return [Problem(message=f"importing '{name}' failed: {said}", location=self._line_of(error))]
 
     def _line_of(self, error: BaseException) -> Location | None:
@@ -188,7 +171,7 @@ class Examination:
         self._problems += namesakes(package)
         reactors = {one.name: one for one in package.reactors}
         graphs = {one.name: one for one in package.graphs}
-        workflows = [one.bound(lambda name: graphs.get(name) or _Elsewhere(name)) for one in package.workflows]
+        workflows = [left_open(one, graphs) for one in package.workflows]
         for workflow in workflows:
             self._tried(workflow.check, workflow.location)
         for reactor in package.reactors:
@@ -202,21 +185,22 @@ class Examination:
             name=self._manifest.name,
             version=str(self._manifest.version),
             modules=self._manifest.modules,
-            reactors=tuple(of_reactor(one, self._place) for one in package.reactors),
+            reactors=tuple(of_reactor(one, self._relocate) for one in package.reactors),
             graphs=tuple(one for one in found_graphs if one is not None),
-            triggers=tuple(of_trigger(one, self._place) for one in package.triggers),
-            workflows=tuple(of_workflow(one, self._place) for one in workflows),
+            triggers=tuple(of_trigger(one, self._relocate) for one in package.triggers),
+            workflows=tuple(of_workflow(one, self._relocate) for one in workflows),
         )
 
     def _read_graph(self, graph: Graph, reactors: Mapping[str, Reactor]) -> DeclaredGraph | None:
         reactor = reactors.get(graph.reactor) if isinstance(graph.reactor, str) else graph.reactor
-        return self._tried(lambda: of_graph(graph, reactor, self._place), graph.location)
+        return self._tried(lambda: of_graph(graph, reactor, self._relocate), graph.location)
 
     def _misnamed(self, package: Package) -> Iterator[Problem]:
         """Yield what the manifest names and the modules do not declare."""
         if not (package.reactors or package.graphs or package.triggers or package.workflows):
             names = ", ".join(self._manifest.modules)
-            message = f"nothing is declared in its modules ({names}): no reactor, graph, trigger or workflow"
+            where = "it" if self._surroundings.file else f"its modules ({names})"
+            message = f"nothing is declared in {where}: no reactor, graph, trigger or workflow"
             yield Problem(message=message, location=self._manifest_line("modules"))
         reactors = [one.name for one in package.reactors]
         for name in self._manifest.reactors:
@@ -231,6 +215,8 @@ class Examination:
 
     def _manifest_line(self, word: str) -> Location | None:
         """Return the first line of the manifest in which a word stands, as well as can be told."""
+        if self._surroundings.file:  # which has no manifest
+            return Location(self._surroundings.file, 1)
         with suppress(OSError, UnicodeDecodeError):
             for number, line in enumerate(Path(self._folder, MANIFEST).read_text("utf-8").splitlines(), 1):
                 if word in line:
@@ -251,12 +237,12 @@ class Examination:
             self._problems.append(Problem(message=message, location=self._line_of(error) or location))
         return None
 
-    def _place(self, location: Location) -> Location:
+    def _relocate(self, location: Location) -> Location:
         return Location(self._relative(location.file), location.line)
 
     def _tidied(self, problem: Problem) -> Problem:
         """Return a problem with files named as in the package."""
-        location = None if problem.location is None else self._place(problem.location)
+        location = None if problem.location is None else self._relocate(problem.location)
         message = self._relative(problem.message)
         if len(message) > _LONGEST_MESSAGE:
             message = f"{message[:_LONGEST_MESSAGE]}…"
@@ -323,7 +309,8 @@ def main() -> None:
     _limit(request.limits)
     _end_with(waiting, request.limits)
     tree = Tree(request.folder, request.folder, request.manifest.tops)
-    answer = Examination(Namespace(tree), request.manifest).answer()
+    request.surroundings.enter(MARK)
+    answer = Examination(Namespace(tree), request.manifest, request.surroundings).answer()
     if os.getpid() != owner:  # a copy that the package forked: it waits until it is found among what was left behind
         signal.pause()
     data = request.nonce + msgspec.msgpack.encode(answer)

@@ -2,13 +2,17 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec.structs import replace
 
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.graphs.staging import in_use, said_of_subscribers
 from tidemill.engine.registry import Registry
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
-from tidemill.kernel.errors import DefinitionError, Problem, RequestError
+from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.beginnings import beginning_problems
 from tidemill.packages.claims import Claim, graph_names, named_by, trigger_names
@@ -19,6 +23,8 @@ from tidemill.workflows.definition import OnFiring, Trigger
 from tidemill.workflows.workflow import Workflow
 
 logger = logging.getLogger(__name__)
+
+_MANIFEST = "package.toml"  # its own module takes time to import, and nodes without such packages do not need it
 
 Find = Callable[[str, str], Graph | Workflow | Trigger | None]
 """Returns what is registered under a tenant and a name."""
@@ -92,11 +98,14 @@ class Guards:
             self._look_for_reactors(exchange, workflow)
 
     def _problems(self, exchange: Exchange, workflow: Workflow) -> Iterator[Problem]:
-        for check in (workflow.check, lambda: self._loader.check(exchange.tenant, workflow)):
-            try:
-                check()
-            except DefinitionError as error:
-                yield from error.problems
+        try:
+            workflow.check()
+        except DefinitionError as error:
+            yield from error.problems
+        try:
+            self._loader.check(workflow)
+        except DefinitionError as error:
+            yield from (_where_it_is_set(workflow, one) for one in error.problems)
         yield from self._unknown_triggers(exchange, workflow)
 
     def _unknown_triggers(self, exchange: Exchange, workflow: Workflow) -> Iterator[Problem]:
@@ -150,7 +159,31 @@ class Guards:
             if reactor.name in exchange.before.shared - exchange.after.shared:
                 bound = self._scheduler.subscribers(exchange.tenant, reactor.name)
                 if others := [name for name in bound if "/" in name]:
-                    raise in_use(reactor.name, others)
+                    raise in_use(reactor.name, others, changes=["does not share it with other tenants any more"])
+
+
+def _where_it_is_set(workflow: Workflow, problem: Problem) -> Problem:
+    """Return a problem with a pool or an executor, in the manifest if that names it: the code knows nothing of it."""
+    name = f"{workflow.name}.{problem.node}"
+    own = workflow.settings.get(name)
+    named = () if own is None else (own.pool, own.executor)
+    if problem.location is None or not any(one is not None and f"'{one}'" in problem.message for one in named):
+        return problem
+    message = f'[tasks."{name}"] in {_MANIFEST}: {problem.message}'
+    return replace(problem, message=message, location=_place_in_manifest(problem.location.file, name))
+
+
+def _place_in_manifest(file: str, word: str) -> Location | None:
+    """Return the first line with a word in the manifest above an author's file, as well as can be told.
+
+    None if there is no such file on this machine: it may be in an archive, and may have changed since.
+    """
+    for folder in Path(file).parents:
+        with suppress(OSError, UnicodeDecodeError):
+            text = (folder / _MANIFEST).read_text("utf-8")
+            lines = (number for number, line in enumerate(text.splitlines(), 1) if word in line)
+            return next((Location(str(folder / _MANIFEST), number) for number in lines), None)
+    return None
 
 
 def _names(definitions: Iterable[Reactor | Graph | Workflow | Trigger]) -> set[str]:

@@ -44,6 +44,17 @@ class _Bounded:
             self.write(line)
 
 
+def plain_stream(stream: Any) -> Any:
+    """Return what stands behind a stream while something is imported; else the stream itself."""
+    return stream.below if isinstance(stream, _Bounded) else stream
+
+
+def put_stream(name: str, stream: Any) -> None:
+    """Make a stream the standard output or error, bounded for who imports."""
+    with _changing:
+        setattr(sys, name, _Bounded(stream) if _room and stream is not None else stream)
+
+
 @contextmanager
 def bounded_output(limit: int) -> Iterator[None]:
     """Let this thread write so many characters to standard output and error, and lose what is more."""
@@ -51,7 +62,7 @@ def bounded_output(limit: int) -> Iterator[None]:
     with _changing:
         _room[thread] = limit
         for name in ("stdout", "stderr"):
-            stream = getattr(sys, name)
+            stream = getattr(sys, name, None)
             if stream is not None and not isinstance(stream, _Bounded):
                 setattr(sys, name, _Bounded(stream))
     try:
@@ -60,6 +71,6 @@ def bounded_output(limit: int) -> Iterator[None]:
         with _changing:
             del _room[thread]
             for name in ("stdout", "stderr") if not _room else ():
-                stream = getattr(sys, name)
+                stream = getattr(sys, name, None)
                 if isinstance(stream, _Bounded):  # else somebody has put another one there meanwhile
                     setattr(sys, name, stream.below)

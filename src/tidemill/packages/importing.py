@@ -4,10 +4,15 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 from tidemill.kernel.errors import DefinitionError, Location, RequestError
+
+KEEP_BEHIND_MAIN = 'keep what it does as a program behind `if __name__ == "__main__":`'
+"""What to do about a module that ends the program that imports it."""
 
 
 def import_module(place: str) -> ModuleType:
@@ -15,26 +20,27 @@ def import_module(place: str) -> ModuleType:
     path = Path(place)
     try:
         if path.suffix != ".py" and (not path.exists() or _is_package(path)):
-            return importlib.import_module(place)
+            with _path_kept():
+                return importlib.import_module(place)
         if path.is_dir() or path.suffix != ".py":
             what = "a folder" if path.is_dir() else "not a Python file"
             raise RequestError(f"{place} is {what}: name a file that ends in .py", code="no_file", status=404)
-        return _import_file(path)
+        if not path.exists():
+            raise RequestError(f"there is no file {place}", code="no_file", status=404)
+        with _path_kept(str(path.parent.resolve())):
+            return _import_file(path)
     except RequestError:
         raise
-    except FileNotFoundError as error:
-        raise RequestError(f"there is no file {place}", code="no_file", status=404) from error
     except Exception as error:  # author code: importing runs it
+        if isinstance(error, DefinitionError) and all(one.location is not None for one in error.problems):
+            raise DefinitionError(error.problems, place) from error  # it has its own places
         if isinstance(error, ModuleNotFoundError) and error.name in (place, place.partition(".")[0]):
             message = f"there is neither a file nor a module {place}"
             raise RequestError(message, code="no_file", status=404) from error
         message = f"importing it failed: {type(error).__name__}: {error}"
         raise DefinitionError.of(place, message, _authors_line(error)) from error
     except SystemExit as error:
-        message = (
-            f"importing it ended the program, with SystemExit({error.code!r}): "
-            'keep what it does as a program behind `if __name__ == "__main__":`'
-        )
+        message = f"importing it ended the program, with SystemExit({error.code!r}): {KEEP_BEHIND_MAIN}"
         raise DefinitionError.of(place, message, _authors_line(error)) from error
 
 
@@ -52,16 +58,27 @@ def _authors_line(error: BaseException) -> Location | None:
 
 def _import_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise FileNotFoundError(path)
+    assert spec is not None, "its name ends in .py"
+    assert spec.loader is not None, "as above"
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    sys.path.insert(0, str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[path.stem]
+        sys.modules.pop(path.stem, None)
         raise
-    finally:
-        sys.path.remove(str(path.parent.resolve()))
     return module
+
+
+@contextmanager
+def _path_kept(*first: str) -> Iterator[None]:
+    """Look for modules in some folders first; what author code adds stays, and what it takes away comes back."""
+    before = list(sys.path)
+    sys.path[:0] = first
+    try:
+        yield
+    finally:
+        for one in first:
+            if one in sys.path:
+                sys.path.remove(one)
+        sys.path += [one for one in before if one not in sys.path]

@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from tidemill.engine.registry import PackageState
 from tidemill.engine.workflows.owners import Liveness
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import RequestError
 from tidemill.packages.exchange import Exchange
-from tidemill.packages.versions import Version
+from tidemill.packages.versions import check_not_below
 from tidemill.storage.package_ports import LoadedPackage, Phase
 from tidemill.storage.ports import Store
 from tidemill.storage.run_ports import Owner, ScheduleKey
+
+_GOING_BACK = "allow_downgrade=True, as an argument or as a setting,"
 
 
 class Ledger:
@@ -34,7 +35,7 @@ class Ledger:
 
     async def check_version(self, tenant: str, name: str, version: str) -> None:
         """Refuse a version below the one that is recorded."""
-        _check_not_below(await self._store.packages.recorded(tenant, name), name, version)
+        check_not_below(await self._store.packages.recorded(tenant, name), name, version, _GOING_BACK)
 
     async def loading(self, exchange: Exchange) -> None:
         """Write down what comes with a package, and which rows it has so far, before anything is there.
@@ -46,7 +47,7 @@ class Ledger:
         if exchange.after.version:
             exchange.recorded = await self._store.packages.recorded(exchange.tenant, exchange.name)
             if not exchange.may_downgrade:
-                _check_not_below(exchange.recorded, exchange.name, exchange.after.version)
+                check_not_below(exchange.recorded, exchange.name, exchange.after.version, _GOING_BACK)
         await self._put(exchange, "loading", _with_rows_of_both(exchange))
 
     async def loaded(self, exchange: Exchange) -> None:
@@ -123,7 +124,7 @@ class Ledger:
         await self._take_away([page for page in dead if page.phase == "unloading"])
 
     async def _unwind_load(self, page: LoadedPackage, needed: set[ScheduleKey]) -> None:
-        disarmed = {key for key in _schedules(page) if await self._is_disarmed(key)}
+        disarmed = {key for key in _schedules(page) if await self.is_disarmed(key)}
         if residue := sorted(disarmed - needed):
             await self._store.schedules.delete(residue)
         state = msgspec.json.decode(page.state, type=PackageState)
@@ -147,6 +148,11 @@ class Ledger:
         mine = [page for page in await self._store.package_states.all() if page.owner == self._owner.id]
         return await self._needed(but=[*mine, *await self._pages_of_the_dead()])
 
+    async def is_disarmed(self, key: ScheduleKey) -> bool:
+        """Tell whether a schedule has a row that was never armed: no slot of it has had a run."""
+        cursor = await self._store.schedules.cursor(*key)
+        return cursor is not None and not cursor.armed
+
     async def _take_away(self, pages: Sequence[LoadedPackage]) -> None:
         """Take away rows that are on these pages and on no others, and then the pages."""
         needed = await self._needed(but=pages)
@@ -161,10 +167,6 @@ class Ledger:
         pages = [one for one in await self._store.package_states.all() if one.phase != "unloading"]
         return {key for one in pages if (one.tenant, one.name, one.owner) not in left_out for key in _schedules(one)}
 
-    async def _is_disarmed(self, key: ScheduleKey) -> bool:
-        cursor = await self._store.schedules.cursor(*key)
-        return cursor is not None and not cursor.armed
-
     async def _pages_of_the_dead(self) -> list[LoadedPackage]:
         """Return the pages of nodes of which it is certain that they write no more: those that said goodbye, too."""
         pages = await self._store.package_states.all()  # first: a node that comes after that has none of these
@@ -174,15 +176,6 @@ class Ledger:
 
     async def _forget(self, pages: Iterable[LoadedPackage]) -> None:
         await self._store.package_states.remove([(one.tenant, one.name, one.owner) for one in pages])
-
-
-def _check_not_below(recorded: str | None, name: str, version: str) -> None:
-    if recorded is not None and Version.parse(version) < Version.parse(recorded):
-        message = (
-            f"package '{name}' {version} is older than {recorded}, which was there before; "
-            "allow_downgrade=True, as an argument or as a setting, goes back to it"
-        )
-        raise RequestError(message, code="downgrade", status=409, version=version, recorded=recorded)
 
 
 def _concerns(exchange: Exchange) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from tidemill.kernel.durations import parse_positive
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.kernel.toml import read_toml
 from tidemill.packages.versions import Requirement, Version, running_python, running_tidemill
 from tidemill.workflows.settings import TaskSettings
 
@@ -21,6 +22,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 _CAPABILITY = re.compile(r"(?P<kind>[a-z]+):[A-Za-z0-9*][A-Za-z0-9_.*-]{0,199}", re.ASCII)
 _KINDS = ("executor", "network", "secret")
 _LONGEST_MANIFEST = 65_536
+_MOST_WRONG = 20  # entries of one list
 _LONGEST_LINE = 4_096  # the TOML parser takes a long time over a key of very many parts
 
 Path = tuple[str, ...]
@@ -87,22 +89,13 @@ def _text(content: bytes, file: str) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DefinitionError.of(MANIFEST, "it is not text in UTF-8", Location(file, line)) from error
+    if text.startswith("\ufeff"):
+        raise DefinitionError.of(MANIFEST, "it begins with a byte order mark: save it as UTF-8 without one", start)
     for number, line_text in enumerate(text.split("\n"), 1):
         if len(line_text) > _LONGEST_LINE:
             message = f"a line has more than {_LONGEST_LINE:,} characters"
             raise DefinitionError.of(MANIFEST, message, Location(file, number))
     return text
-
-
-def _parse(text: str, file: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except ValueError as error:  # of TOML, or of a number with too many digits
-        found = re.search(r"\(at line (\d+), column \d+\)", str(error))
-        line = int(found[1]) if found else text.count("\n") + 1
-        raise DefinitionError.of(MANIFEST, f"it is not TOML: {error}", Location(file, line)) from error
-    except RecursionError as error:
-        raise DefinitionError.of(MANIFEST, "it is nested too deeply", Location(file, 1)) from error
 
 
 def _lines(text: str) -> dict[Path, int]:
@@ -139,7 +132,7 @@ class _Reader:
 
     def __init__(self, text: str, file: str) -> None:
         self._file = file
-        self._content = _parse(text, file)
+        self._content = read_toml(text, file, MANIFEST)
         self._lines = _lines(text)
         self._problems: list[Problem] = []
 
@@ -173,9 +166,12 @@ class _Reader:
         """Return a value as it is kept, or None if it is wrong, which is a problem."""
         try:
             return read(value)
+        except _EntriesError as error:
+            for message in error.messages:
+                self._report(path, f"{path[-1]}: {message}")
         except (TypeError, ValueError, OverflowError) as error:
             self._report(path, f"{path[-1]}: {error}")
-            return None
+        return None
 
     def _values(self, path: Path, value: Any, readers: dict[str, Callable[[Any], Any]]) -> dict[str, Any]:
         table = self._table(path, value, readers)
@@ -257,17 +253,33 @@ def _module(value: Any) -> str:
     return value
 
 
-def _list(value: Any) -> list[Any]:
+class _EntriesError(ValueError):
+    """What is wrong with the entries of a list."""
+
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__(*messages)
+        self.messages = messages
+
+
+def _list(value: Any, read: Callable[[Any], str]) -> tuple[str, ...]:
+    """Return what is read of the entries of a list; everything that is wrong with them is one error."""
     if not isinstance(value, list):
         raise TypeError(f"it is a list, not {_shown(value)}")
+    found, wrong = [], []
     for index, one in enumerate(value):
-        if one in value[:index]:
-            raise ValueError(f"{_shown(one)} is in it twice")
-    return value
+        try:
+            if one in value[:index]:
+                raise ValueError(f"{_shown(one)} is in it twice")
+            found.append(read(one))
+        except (TypeError, ValueError) as error:
+            wrong.append(str(error))
+    if wrong:
+        raise _EntriesError(wrong[:_MOST_WRONG])
+    return tuple(found)
 
 
 def _modules(value: Any) -> tuple[str, ...]:
-    if not (read := tuple(_module(one) for one in _list(value))):
+    if not (read := _list(value, _module)):
         raise ValueError("it names no module")
     return read
 
@@ -281,7 +293,7 @@ def _requirement(value: Any) -> Requirement:
 
 
 def _capabilities(value: Any) -> tuple[str, ...]:
-    return tuple(_capability(one) for one in _list(value))
+    return _list(value, _capability)
 
 
 def _capability(value: Any) -> str:

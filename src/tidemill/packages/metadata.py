@@ -17,7 +17,7 @@ from tidemill.workflows.schedule import Cron, Schedule
 from tidemill.workflows.spec import TaskSpec
 from tidemill.workflows.workflow import Workflow
 
-Place = Callable[[Location], Location]
+Relocate = Callable[[Location], Location]
 """Makes a location one inside the package."""
 
 
@@ -148,11 +148,11 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # -- from what was declared; the graphs and workflows fit together by then
 
 
-def of_reactor(reactor: Reactor, place: Place) -> DeclaredReactor:
+def of_reactor(reactor: Reactor, relocate: Relocate) -> DeclaredReactor:
     """Return what is known of a reactor."""
     return DeclaredReactor(
         name=reactor.name,
-        location=place(reactor.location),
+        location=relocate(reactor.location),
         accumulators=tuple(map(_of_accumulator, reactor.accumulators)),
         mode=reactor.when.mode,
         criteria=tuple(one.name for one in reactor.when.accumulators or reactor.accumulators),
@@ -167,12 +167,12 @@ def _of_accumulator(one: Accumulator) -> DeclaredAccumulator:
     return DeclaredAccumulator(name=one.name, kind=str(one.kind), boundary=label(one.boundary_type))
 
 
-def of_graph(graph: Graph, reactor: Reactor | None, place: Place) -> DeclaredGraph:
+def of_graph(graph: Graph, reactor: Reactor | None, relocate: Relocate) -> DeclaredGraph:
     """Return what is known of a graph, wired with its reactor if that is at hand."""
     wiring = graph.compile_for(reactor).wiring
     return DeclaredGraph(
         name=graph.name,
-        location=place(graph.location),
+        location=relocate(graph.location),
         reactor=graph.reactor_name,
         inputs=tuple(
             DeclaredInput(name=one.name, type=label(one.annotation), required=one.required, window=one.window)
@@ -182,24 +182,24 @@ def of_graph(graph: Graph, reactor: Reactor | None, place: Place) -> DeclaredGra
     )
 
 
-def of_trigger(trigger: Trigger, place: Place) -> DeclaredTrigger:
+def of_trigger(trigger: Trigger, relocate: Relocate) -> DeclaredTrigger:
     """Return what is known of a trigger."""
     return DeclaredTrigger(
         name=trigger.name,
-        location=place(trigger.location),
+        location=relocate(trigger.location),
         every=trigger.every,
         timeout=trigger.timeout,
         allow_concurrent=trigger.allow_concurrent,
     )
 
 
-def of_workflow(workflow: Workflow, place: Place) -> DeclaredWorkflow:
+def of_workflow(workflow: Workflow, relocate: Relocate) -> DeclaredWorkflow:
     """Return what is known of a workflow, whose graphs are all at hand."""
     calls = {one.name: getattr(one.graph, "name", None) for one in workflow.tasks}
     named = [one for one in workflow.triggers if not isinstance(one, OnFiring)]
     return DeclaredWorkflow(
         name=workflow.name,
-        location=place(workflow.location),
+        location=relocate(workflow.location),
         tags=workflow.tags,
         max_active_runs=workflow.max_active_runs,
         tasks=tuple(_of_task(one, calls[one.name]) for one in workflow.wired().spec.tasks),

@@ -24,15 +24,17 @@ from msgspec.structs import replace
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import Problem
 from tidemill.kernel.namespaces import Namespace, Tree
+from tidemill.packages.aftermath import put_back_after
 from tidemill.packages.archive import Contents
+from tidemill.packages.bench import Bench
 from tidemill.packages.examination import Examination
 from tidemill.packages.import_output import bounded_output
 from tidemill.packages.loader import Package
 from tidemill.packages.manifest import Manifest
 from tidemill.packages.metadata import Metadata
-from tidemill.packages.places import Places
 from tidemill.packages.probe import STANDARD, ProbeError, ProbeLimits, Spare, probe
 from tidemill.packages.snapshots import Snapshots
+from tidemill.packages.surroundings import Surroundings, origin_of
 from tidemill.packages.trust import Trust
 
 _AT_ONCE = 8
@@ -94,7 +96,7 @@ class Workshop:
         self._trust = trust
         self._clock = clock
         self._limits = limits
-        self._places = Places(_AT_ONCE, clock)
+        self._bench = Bench(_AT_ONCE, clock)
         self._spare: Spare | None = None
         self._hanging: set[tuple[str, str]] = set()
         """Tenants and digests of what took too long to import, and has not ended yet."""
@@ -103,22 +105,36 @@ class Workshop:
         """Keep a process ready for the next package from the first one on: where packages are saved again and again."""
         self._spare = self._spare or Spare()
 
-    async def prepare(self, contents: Contents, tenant: str) -> Prepared:
-        """Make a package ready; raises a TidemillError if it is not fit for that, and leaves nothing behind."""
+    async def prepare(self, contents: Contents, tenant: str, *, is_own: bool = False) -> Prepared:
+        """Make a package ready; raises a TidemillError if it is not fit for that, and leaves nothing behind.
+
+        The developer's own code is tried with the environment, and in the folder, in which it is loaded.
+        """
         manifest = contents.manifest
         manifest.check_requirements()
         await self._trust.check(contents, tenant, self._clock.now())
         if (tenant, contents.digest) in self._hanging:
             raise self._too_slow(manifest.name)  # a thread that hangs cannot be ended: one of them is enough
-        async with self._places.one():
+        async with self._bench.place():
             folder = await asyncio.to_thread(self._snapshots.reserve, manifest.name)
             try:
                 await _finished(lambda: self._snapshots.write(folder, contents.files))
-                metadata = await probe(folder, manifest, limits=self._limits, clock=self._clock, spare=self._spare)
+                metadata = await self._try(contents, folder, is_own=is_own)
                 return await self._abandonable(lambda: self._load(contents, folder, metadata), contents, tenant)
             except BaseException:
                 await _finished(lambda: self._snapshots.remove(folder))
                 raise
+
+    async def _try(self, contents: Contents, folder: Path, *, is_own: bool) -> Metadata:
+        origin = origin_of(contents.title)
+        return await probe(
+            folder,
+            contents.manifest,
+            surroundings=Surroundings.shared(origin) if is_own else Surroundings.bare(origin),
+            limits=self._limits,
+            clock=self._clock,
+            spare=self._spare,
+        )
 
     def _load(self, contents: Contents, folder: Path, metadata: Metadata) -> Prepared:
         """Import a package that was tried; blocks for as long as that takes."""
@@ -126,7 +142,7 @@ class Workshop:
         namespace = Namespace(Tree(str(folder), _shown(contents), manifest.tops))
         try:
             examination = Examination(namespace, manifest)
-            with bounded_output(self._limits.output):
+            with put_back_after(manifest.name), bounded_output(self._limits.output):
                 answer = examination.answer()
             problems = answer.problems or tuple(_differences(metadata, answer.metadata))
             if problems or examination.package is None:

@@ -25,15 +25,16 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.errors import DefinitionError, Location, OperationError, Problem
-from tidemill.packages.examination import UNANSWERED, Answer, ProbeLimits, Request
+from tidemill.packages.examination import MARK, UNANSWERED, Answer, ProbeLimits, Request
 from tidemill.packages.manifest import Manifest
 from tidemill.packages.metadata import Metadata
+from tidemill.packages.surroundings import Surroundings
 from tidemill.packages.words import harmless_problem, with_last_lines
 
 __all__ = ["ProbeError", "ProbeLimits", "Spare", "probe"]
@@ -41,7 +42,6 @@ __all__ = ["ProbeError", "ProbeLimits", "Spare", "probe"]
 STANDARD = ProbeLimits()
 
 _PROGRAM = "tidemill.packages.examination"
-_MARK = "TIDEMILL_PROBE"
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _TICK = 0.01
 _GRACE = 0.5
@@ -75,14 +75,21 @@ class ProbeError(DefinitionError):
 
 
 async def probe(
-    folder: Path, manifest: Manifest, *, limits: ProbeLimits = STANDARD, clock: Clock, spare: "Spare | None" = None
+    folder: Path,
+    manifest: Manifest,
+    *,
+    surroundings: Surroundings | None = None,
+    limits: ProbeLimits = STANDARD,
+    clock: Clock,
+    spare: "Spare | None" = None,
 ) -> Metadata:
     """Import a package in a child process and return what it declares; ProbeError if it is not fit to be loaded.
 
-    The folder holds what belongs to the package and nothing else: nothing is written to it. A `spare` saves the time
+    The folder holds what belongs to the package and nothing else: nothing is written to it. Of this process the package
+    finds nothing, unless the surroundings say otherwise. A `spare` saves the time
     in which a process starts; what is used of it is replaced.
     """
-    trial = _Trial(folder, manifest, limits, spare)
+    trial = _Trial(_request(folder, manifest, limits, surroundings or Surroundings.bare()), spare)
     pool = ThreadPoolExecutor(1, thread_name_prefix="tidemill probe")
     work = asyncio.get_running_loop().run_in_executor(pool, trial.run)
     pool.shutdown(wait=False)
@@ -99,6 +106,16 @@ async def probe(
             if spare is not None:
                 spare.renew_soon()
     return _judged(work.result(), manifest, trial.request)
+
+
+def _request(folder: Path, manifest: Manifest, limits: ProbeLimits, surroundings: Surroundings) -> Request:
+    return Request(
+        nonce=secrets.token_bytes(32),
+        folder=os.path.realpath(folder),
+        manifest=manifest,
+        limits=limits,
+        surroundings=surroundings,
+    )
 
 
 async def _time_out(trial: "_Trial", seconds: float, clock: Clock) -> None:
@@ -170,7 +187,7 @@ class _Child:
         self._monotonic = SystemClock().monotonic  # of the grace that a real process gets, whatever clock the node has
         with ExitStack() as stack:
             home = tempfile.TemporaryDirectory(prefix="tidemill-probe-", ignore_cleanup_errors=True)
-            self._request = stack.enter_context(tempfile.TemporaryFile())  # nobody waits until it is read, as in a pipe
+            self._request = stack.enter_context(_nameless_file())  # nobody waits until it is read, as in a pipe
             self.answers, answering = os.pipe()
             stack.callback(os.close, self.answers)
             waiting, self._calling = os.pipe()
@@ -196,7 +213,7 @@ class _Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=home,
-            env={**kept, "HOME": home, "TMPDIR": home, _MARK: self._mark},
+            env={**kept, "HOME": home, "TMPDIR": home, MARK: self._mark},
             pass_fds=descriptors,
             start_new_session=True,
         )
@@ -222,7 +239,7 @@ class _Child:
 
     def others(self) -> Iterator[int]:
         """Yield the processes of its group, and those that left it, by the mark in their environment."""
-        mark = f"{_MARK}={self._mark}".encode()
+        mark = f"{MARK}={self._mark}".encode()
         for name in os.listdir("/proc") if sys.platform == "linux" else ():
             if not name.isdigit() or int(name) == self.process.pid:
                 continue
@@ -236,6 +253,13 @@ class _Child:
     def close(self) -> None:
         """Let go of what belongs to it; it has ended."""
         self._belongings.close()
+
+
+def _nameless_file() -> IO[bytes]:
+    """Return a file that nobody else finds; in memory, if the system can do that: there may be secrets in it."""
+    if sys.platform == "linux":
+        return os.fdopen(os.memfd_create("tidemill request"), "w+b")
+    return tempfile.TemporaryFile()
 
 
 class Spare:
@@ -284,12 +308,11 @@ def _see_off(child: _Child) -> None:
 class _Trial:
     """One package that is tried, until nothing of its child is left. `run` is for a thread, the rest for any."""
 
-    def __init__(self, folder: Path, manifest: Manifest, limits: ProbeLimits, spare: Spare | None) -> None:
-        place = os.path.realpath(folder)
-        self.request = Request(nonce=secrets.token_bytes(32), folder=place, manifest=manifest, limits=limits)
+    def __init__(self, request: Request, spare: Spare | None) -> None:
+        self.request = request
         self._spare = spare
-        self._output = _Kept(limits.output, _TAIL)
-        self._answer = _Kept(limits.answer)
+        self._output = _Kept(request.limits.output, _TAIL)
+        self._answer = _Kept(request.limits.answer)
         self._monotonic = SystemClock().monotonic  # of the grace that a real process gets, whatever clock the node has
         self._is_late = False
         self._is_unwanted = False

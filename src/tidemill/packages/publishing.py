@@ -5,11 +5,12 @@ from msgspec.structs import replace
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import in_thread
 from tidemill.kernel.errors import OperationError, RequestError, TidemillError
+from tidemill.kernel.storable import checked_tenant
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.archive import Contents, parse_archive
 from tidemill.packages.sources.database import archive_digest
 from tidemill.packages.trust import Trust
-from tidemill.packages.versions import Version
+from tidemill.packages.versions import check_not_below
 from tidemill.storage.package_ports import Packages, Published
 
 TRIES = 20  # of one who meets others who publish under the same name
@@ -29,6 +30,7 @@ class Publisher:
         The same package again changes nothing. Other files under the version that is wanted are refused, and so is a
         version below the one that was recorded last, unless `allow_downgrade`.
         """
+        checked_tenant(tenant)
         manifest = contents.manifest
         manifest.check_requirements()
         await self._trust.check(contents, tenant, self._clock.now())
@@ -49,7 +51,8 @@ class Publisher:
             if found is not None and found.version == offered.version:
                 await self._check_files(found, contents)
             if not allow_downgrade:
-                await self._check_downgrade(offered)
+                recorded = await self._packages.recorded(tenant, offered.name)
+                check_not_below(recorded, offered.name, offered.version, "--allow-downgrade")
             if await self._packages.publish(offered, raw, 0 if found is None else found.revision):
                 return await self._as_stored(offered)
         raise OperationError(f"package '{manifest.name}' is being published by others all the time: try again")
@@ -79,15 +82,6 @@ class Publisher:
         raise RequestError(
             f"{message}; give the new one a new version", code="version_taken", status=409, version=found.version
         )
-
-    async def _check_downgrade(self, offered: Published) -> None:
-        recorded = await self._packages.recorded(offered.tenant, offered.name)
-        if recorded is not None and Version.parse(offered.version) < Version.parse(recorded):
-            message = (
-                f"package '{offered.name}' {offered.version} is older than {recorded}, which was published before; "
-                "--allow-downgrade goes back to it"
-            )
-            raise RequestError(message, code="downgrade", status=409, version=offered.version, recorded=recorded)
 
 
 def _has_files(raw: bytes, title: str, contents: Contents) -> bool:

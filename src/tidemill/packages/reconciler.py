@@ -9,7 +9,7 @@ keeps from going, is looked at again whenever something was loaded or removed.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from tidemill.engine.service import Tasks, stop
 from tidemill.engine.wakeups import Alarm
@@ -17,11 +17,11 @@ from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import TidemillError
 from tidemill.kernel.settings import Settings
+from tidemill.packages.bench import Bench
 from tidemill.packages.caretaker import FOR_GOOD, Caretaker, Surroundings
 from tidemill.packages.decision import Pace
-from tidemill.packages.places import Places
 from tidemill.packages.ports import Site
-from tidemill.packages.status import PackageStatus
+from tidemill.packages.status import PackageStatus, StatusListener
 from tidemill.packages.wanted import PackageKey, Source, Wanted
 from tidemill.packages.words import harmless_error
 from tidemill.telemetry import events
@@ -49,7 +49,7 @@ class Reconciler:
         tasks: Tasks,
         settings: Settings,
         *,
-        told: Callable[[PackageStatus], None] | None = None,
+        told: StatusListener | None = None,
     ) -> None:
         self._source = source
         self._clock = clock
@@ -64,7 +64,7 @@ class Reconciler:
                 Pace.FADING: Backoff(self._backoff.first, max(self._backoff.ceiling, _SLOW.ceiling)),
                 Pace.SLOW: _SLOW,
             },
-            places=Places(PLACES, clock),
+            bench=Bench(PLACES, clock),
             told=self._tell,
             changed=self._spread_the_news,
             rested=self._see_whether_settled,

@@ -45,7 +45,7 @@ class PackageService:
         self._tasks = environment.tasks
         self.ledger = Ledger(store, owner, liveness, clock)
         steps = (
-            ScheduleRows(store.schedules, clock, self.ledger.needed_elsewhere),
+            ScheduleRows(store.schedules, clock, self.ledger),
             PollTriggers(registry),
             Reactors(scheduler, registry),
             TriggerlessGraphs(registry),

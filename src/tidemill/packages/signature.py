@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.kernel.storable import checked_tenant
 from tidemill.packages.archive import Contents
 from tidemill.packages.container import read_entries
 from tidemill.packages.entries import SIGNATURE, Limits
@@ -194,6 +195,8 @@ def sign(
     contents: Contents, key: PrivateKey, *, not_after: datetime | None = None, tenant: str | None = None
 ) -> Contents:
     """Return the contents with a signature, in place of one that they may have."""
+    if tenant is not None:
+        checked_tenant(tenant)
     statement = Statement(
         algorithm=ALGORITHM,
         key=key.public.id,

@@ -95,7 +95,8 @@ def write_skeleton(name: str, folder: Path) -> list[Path]:
     texts = {MANIFEST: _MANIFEST, f"{name}.py": _MODULE, f"test_{name}.py": _TEST}
     filled = {one: text.format(name=name, tidemill=running_tidemill()) for one, text in texts.items()}
     if taken := [str(folder / one) for one in filled if (folder / one).exists()]:
-        raise RequestError(f"{', '.join(taken)} is there already", code="file_exists", status=409)
+        are = "are" if len(taken) > 1 else "is"
+        raise RequestError(f"{', '.join(taken)} {are} there already", code="file_exists", status=409)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for one, text in filled.items():

@@ -1,5 +1,6 @@
 """How things stand with a package that is wanted or loaded: for people, wherever they look."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Literal
 
@@ -49,6 +50,10 @@ class PackageStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     again_at: datetime | None = None
     """When a failed step is tried again, a new version at once; None if nothing has failed, or others must change."""
+
+
+StatusListener = Callable[[PackageStatus], None]
+"""Hears of every change of a package's status."""
 
 
 def merged(first: PackageStatus, *others: PackageStatus) -> PackageStatus:

@@ -12,7 +12,7 @@ from importlib import metadata
 
 import msgspec
 
-from tidemill.kernel.errors import TidemillError
+from tidemill.kernel.errors import RequestError, TidemillError
 
 _STAGES = ("a", "b", "rc", "")
 _NUMBER = r"(0|[1-9]\d{0,8})"
@@ -60,6 +60,13 @@ class Version(msgspec.Struct, frozen=True, order=True):
 def _version(found: re.Match[str]) -> Version:
     major, minor, patch, stage, number = found.groups()
     return Version(int(major), int(minor or 0), int(patch or 0), _STAGES.index(stage or ""), int(number or 0))
+
+
+def check_not_below(recorded: str | None, name: str, version: str, how: str) -> None:
+    """Refuse a version of a package below the one that is recorded, if one is; `how` says what would let it pass."""
+    if recorded is not None and Version.parse(version) < Version.parse(recorded):
+        message = f"package '{name}' {version} is older than {recorded}, which was there before; {how} goes back to it"
+        raise RequestError(message, code="downgrade", status=409, version=version, recorded=recorded)
 
 
 class Requirement(msgspec.Struct, frozen=True):

@@ -163,19 +163,20 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     key: VersionKey
     spec: bytes
     seen_at: datetime
+    """When somebody last loaded it."""
 
 
 class Versions(Protocol):
     """Every version of a workflow that a run may be pinned to."""
 
     async def put(self, version: Version) -> None:
-        """Keep a version; one that is there already stays as it is."""
+        """Keep a version; of one that is there already only `seen_at` moves, and never back."""
 
     async def get(self, key: VersionKey) -> Version | None:
         """Return a version."""
 
     async def of(self, tenant: str) -> list[Version]:
-        """Return every version of a tenant's workflows, by workflow, oldest first."""
+        """Return every version of a tenant's workflows, by workflow, the one that was loaded last at the end."""
 
 
 class ScheduleKey(NamedTuple):
@@ -233,8 +234,11 @@ class Schedules(Protocol):
         One that is there stays armed or disarmed as it is; one that is not is written as given.
         """
 
-    async def pause(self, tenant: str, workflow: str, *, paused: bool) -> None:
-        """Remember, or forget, that a workflow is paused."""
+    async def pause(self, tenant: str, workflow: str) -> None:
+        """Remember that a workflow is paused."""
+
+    async def resume(self, tenant: str, workflow: str, at: datetime) -> None:
+        """Forget that a workflow is paused, and take its schedules for looked at until then, if it was."""
 
     async def paused(self) -> set[tuple[str, str]]:
         """Return (tenant, workflow) of every paused workflow."""

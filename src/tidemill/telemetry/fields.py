@@ -4,6 +4,13 @@ import logging
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+import msgspec
+
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
+
+DEPTH = 32
+"""How deep values within values are kept as such: whoever reads them has a stack of its own."""
+
 _OWN = frozenset(["exc_info", "stack_info", "stacklevel", "extra"])
 """Keywords of logging itself; every other one is a field."""
 _RESERVED = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -18,6 +25,46 @@ def fields_of(keywords: Mapping[str, Any]) -> dict[str, Any]:
 def without_reserved(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields without those that logging would refuse, as a record has its own of that name."""
     return {name: value for name, value in fields.items() if name not in _RESERVED}
+
+
+def storable_field(value: object) -> object:
+    """Return the value of a field so that it can be stored, and read again; what of it cannot be, as it is shown."""
+    try:
+        return _storable(msgspec.to_builtins(value, enc_hook=_shown), DEPTH)
+    except AUTHOR_ERRORS:  # author code: anything may be logged, and looking at it may do anything
+        return _shown(value)
+
+
+def _storable(value: Any, depth: int) -> Any:
+    match value:
+        case None | bool() | float():
+            return value
+        case int():
+            return value if -(2**63) <= value < 2**64 else _shown(value)
+        case str():
+            return value if value.isascii() or _is_whole(value) else _shown(value)
+        case list() | tuple() if depth:
+            return [_storable(one, depth - 1) for one in value]
+        case dict() if depth:
+            return {_storable(name, 0): _storable(one, depth - 1) for name, one in value.items()}
+    return _shown(value)
+
+
+def _is_whole(text: str) -> bool:
+    """Return whether a text has no half characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except AUTHOR_ERRORS as error:  # author code: as above
+        return describe(error)
+    return text.encode(errors="backslashreplace").decode()
 
 
 class FieldsLog(logging.LoggerAdapter[logging.Logger]):

@@ -19,7 +19,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage(),
         }
-        facts |= _facts(record)
+        facts |= facts_of(record)
         if record.exc_info:
             facts["traceback"] = self.formatException(record.exc_info)
         return json.dumps(facts, default=repr)
@@ -30,7 +30,7 @@ class PlainFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802, the name is Python's
         """Return the event with its facts."""
-        facts = ", ".join(f"{name}={_shown(value)}" for name, value in _facts(record).items())
+        facts = ", ".join(f"{name}={_shown(value)}" for name, value in facts_of(record).items())
         return f"{record.levelname} {record.message}: {facts}" if facts else f"{record.levelname} {record.message}"
 
 
@@ -68,7 +68,8 @@ def be_readable() -> None:
         logger.addHandler(LastResort())
 
 
-def _facts(record: logging.LogRecord) -> dict[str, Any]:
+def facts_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what was passed with a record in `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 

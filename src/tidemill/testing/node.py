@@ -115,7 +115,7 @@ class TestNode(Node):
         """Let time pass for what does not end while the node closes: nobody else moves the clock then."""
         while True:
             for _ in range(PATIENCE):
-                await asyncio.sleep(GLANCE)
+                await asyncio.sleep(GLANCE)  # real time: threads and stores take it
             self.clock.move_to(self.clock.monotonic() + self.settings.unload_timeout)
 
     # -- time
@@ -143,7 +143,8 @@ class TestNode(Node):
             is_new = not living <= self._waited_for
             is_asking = self._workflows.scheduler is not None and self._workflows.scheduler.is_asking
             is_loading = self._packages.is_busy
-            await asyncio.sleep(GLANCE if is_writing or is_new or is_asking or is_loading else 0)
+            is_elsewhere = is_writing or is_new or is_asking or is_loading
+            await asyncio.sleep(GLANCE if is_elsewhere else 0)  # real time: threads and stores take it
             turns += not is_writing
             calm = calm + 1 if self._is_as_calm_as_it_gets and not self._packages.is_busy else 0
         self._waited_for = self._workflows.crew.living()

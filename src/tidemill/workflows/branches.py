@@ -20,15 +20,16 @@ def excluded(tasks: Mapping[str, TaskSpec]) -> Iterator[tuple[str, str]]:
         for edge in tasks[name].edges if tasks[name].rule == "all_success" else ():
             if edge.optional:
                 continue
-            for source, variants in _needs(edge, needs[edge.source]).items():
+            is_mapped = tasks[edge.source].each is not None
+            for source, variants in _needs(edge, needs[edge.source], is_mapped=is_mapped).items():
                 found[source] = found.get(source, variants) & variants
         needs[name] = {source: variants for source, variants in found.items() if variants}
         for source in found.keys() - needs[name].keys():  # said once: what comes after it needs nothing of them
             yield name, source
 
 
-def _needs(edge: Edge, before: Needs) -> Needs:
-    """Return what must have been returned for an edge to be fulfilled."""
-    if not edge.takes:
+def _needs(edge: Edge, before: Needs, *, is_mapped: bool) -> Needs:
+    """Return what must have been returned for an edge to be fulfilled; the elements of a mapped task go many ways."""
+    if not edge.takes or is_mapped:
         return before
     return before | {edge.source: frozenset(edge.takes)}

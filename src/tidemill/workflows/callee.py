@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypedDict
 
 from tidemill.annotations.codec import UnstorableError, codec_of
 from tidemill.annotations.signatures import AuthorFunction, Parameter
-from tidemill.annotations.variants import accepts_none
+from tidemill.annotations.variants import is_required
 from tidemill.kernel.errors import Location
 
 
@@ -63,16 +63,12 @@ def calling(graph: Callee, name: str, location: Location, known: Collection[str]
 
     An input that the graph can do without is left out if nothing known has its name.
     """
-    taken = [one for one in graph.inputs() if _is_needed(one) or (one.name in known and one.name != name)]
+    taken = [one for one in graph.inputs() if is_required(one) or (one.name in known and one.name != name)]
     call: Any = _awaiting(graph) if graph.is_async else _direct(graph)
     call.__name__ = call.__qualname__ = name
     call.__annotations__ = {one.name: one.annotation for one in taken} | {"return": _result(name, graph)}
     call.__signature__ = inspect.Signature([_parameter(one) for one in taken])
     return AuthorFunction(call=call, location=location)
-
-
-def _is_needed(one: Parameter) -> bool:
-    return not (one.has_default or accepts_none(one.annotation))
 
 
 def _parameter(one: Parameter) -> inspect.Parameter:

@@ -51,7 +51,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     found: RunRow | None = None
     """The run as it was found: refused unless its `state` and `clears` are still so. None: whatever they are."""
     row: RunRow | None = None
-    """The run as it shall be: state, times, reason. `revision` and `clears` are counted by the store."""
+    """The run as it shall be: state, times, reason, version. `revision` and `clears` are counted by the store."""
     tasks: Sequence[TaskChange] = ()
     removed: Sequence[TaskRow] = ()
     """Task runs that make room for others; guarded like changes."""
@@ -77,16 +77,21 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     revision: int
 
 
+Why = Literal["fenced", "stale", "full", "fired", "paused"]
+"""Why a change is refused."""
+
+
 class Refused(msgspec.Struct, frozen=True):
     """Nothing was written.
 
     * fenced: somebody else is in office;
     * stale: something is not as it was found, or the run is gone;
     * full: a pool has no room;
-    * fired: the slot, or the payload, has its run already.
+    * fired: the slot, or the payload, has its run already;
+    * paused: it would make a run, and the workflow is paused.
     """
 
-    why: Literal["fenced", "stale", "full", "fired"]
+    why: Why
 
 
 def task_event(row: TaskRow, before: TaskState, after: TaskState, reason: str = "") -> Event:

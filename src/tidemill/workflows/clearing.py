@@ -3,6 +3,9 @@
 To clear a task is to forget how it ended, so that the planner decides on it anew. Whatever comes after it was built on
 that, and is cleared too; nothing else is touched. What is still active is cancelled first, as the table of moves wants
 it, and the numbers of attempts go on: a late report of what was interrupted finds a number that is no longer asked for.
+
+A run that has ended may go on with another version of its workflow (`Succession`). Then what is new begins too, and
+what the version does not have is forgotten.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -12,12 +15,13 @@ import msgspec
 from msgspec.structs import replace
 
 from tidemill.kernel.errors import RequestError
-from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.change import Change, TaskChange, run_event, task_event
+from tidemill.workflows.naming import unknown_task
 from tidemill.workflows.plan import WHOLE
 from tidemill.workflows.records import AttemptRow, Event, History, RunRecord, TaskRow, current_attempt
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
+from tidemill.workflows.succession import Succession
 
 
 class Intervention(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,31 +32,49 @@ class Intervention(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-def clear(record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None = None) -> list[str]:
+def clear(
+    record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None = None, succession: Succession | None = None
+) -> list[str]:
     """Return the tasks that would rerun, in order, for a preview.
 
     Without names: everything that failed, was cancelled or could not run; with names, these; and all that comes after.
+    With another version, also what begins in it.
     """
-    reach = _reach(record, spec, tasks)
+    if succession is not None and not record.run.state.is_terminal:
+        raise _not_ended(record)
+    reach = _reach(record, spec, tasks, succession)
     begun = {row.task for row in record.tasks if row.state is not TaskState.NONE}
+    begun |= succession.begun_anew if succession is not None else set()
     names = [task.name for task in spec.in_order if task.name in reach and task.name in begun]
-    if not names:
+    if not names and not (succession is not None and succession.gone):
         what = "nothing of it has failed" if tasks is None else "none of these tasks has begun"
         message = f"run {record.run.id} of workflow '{spec.name}' is {record.run.state}, and {what}"
         raise RequestError(message, code="nothing_to_retry", status=409, run=record.run.id)
     return names
 
 
+def _not_ended(record: RunRecord) -> RequestError:
+    run = record.run
+    message = (
+        f"run {run.id} of workflow '{run.workflow}' is {run.state}, and only one that has ended goes on with another "
+        f"version: wait for its end, or cancel it first, `tidemill runs cancel {run.id}`"
+    )
+    return RequestError(message, code="run_active", status=409, run=run.id)
+
+
 def elements_cleared(
-    record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None
+    record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None, succession: Succession | None = None
 ) -> dict[str, tuple[int, int]]:
     """Return of each mapped task that `clear` names how many of its elements would rerun, and how many it has.
 
     One whose list is made anew is not among them: nobody knows how many it will have.
     """
-    reach, found = _reach(record, spec, tasks), {}
-    for name in clear(record, spec, tasks):
-        rows = [row for row in record.tasks if row.task == name]
+    reach, of_tasks, found = _reach(record, spec, tasks, succession), record.by_task(), {}
+    anew = succession.begun_anew if succession is not None else set()
+    for name in clear(record, spec, tasks, succession):
+        if name in anew:
+            continue
+        rows = of_tasks[name]
         if rows[0].index != WHOLE and spec.by_name[name].each not in reach:
             cleared = [row for row in rows if not reach[name] or row.state.has_failed]
             found[name] = len(cleared), len(rows)
@@ -60,16 +82,21 @@ def elements_cleared(
 
 
 def clearing(
-    record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None, intervention: Intervention
+    record: RunRecord,
+    spec: WorkflowSpec,
+    tasks: Collection[str] | None,
+    intervention: Intervention,
+    succession: Succession | None = None,
 ) -> Change:
     """Return the change that clears what `clear` names, and queues the run again if it had ended."""
-    clear(record, spec, tasks)  # refuses what cannot be cleared
-    reach = _reach(record, spec, tasks)
-    work = _Clearing(record, intervention)
+    clear(record, spec, tasks, succession)  # refuses what cannot be cleared
+    reach, of_tasks = _reach(record, spec, tasks, succession), record.by_task()
+    work = _Clearing(record, intervention, succession)
+    anew = work.begin_succession() if succession is not None else set()
     for task in spec.in_order:
-        if task.name not in reach:
+        if task.name not in reach or task.name in anew:
             continue
-        rows = [row for row in record.tasks if row.task == task.name]
+        rows = of_tasks[task.name]
         is_mapped = rows[0].index != WHOLE
         if is_mapped and task.each in reach:
             work.make_whole(rows)
@@ -102,16 +129,18 @@ def cancel(record: RunRecord, intervention: Intervention) -> Change:
     )
 
 
-def _reach(record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None) -> dict[str, bool]:
+def _reach(
+    record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None, succession: Succession | None
+) -> dict[str, bool]:
     """Return the tasks that are cleared, each with whether only those of its elements are that failed."""
     if tasks is None:
-        seeds = {row.task for row in record.tasks if row.state.has_failed}
+        seeds = {row.task for row in record.tasks if row.state.has_failed and row.task in spec.by_name}
     elif unknown := [name for name in tasks if name not in spec.by_name]:
-        said = ", ".join(f"'{name}'{did_you_mean(name, spec.by_name)}" for name in unknown)
-        message = f"workflow '{spec.name}' has no task {said}"
-        raise RequestError(message, code="unknown_task", status=404, tasks=unknown)
+        raise unknown_task(spec.name, unknown, spec.by_name)
     else:
         seeds = set(tasks)
+    if succession is not None:
+        seeds |= succession.begun_anew
     after = {name for seed in seeds for name in spec.after(seed)}
     return {name: tasks is None and name not in after for name in seeds | after}
 
@@ -119,10 +148,11 @@ def _reach(record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None)
 class _Clearing:
     """The parts of a change that clears, as they come together."""
 
-    def __init__(self, record: RunRecord, intervention: Intervention) -> None:
+    def __init__(self, record: RunRecord, intervention: Intervention, succession: Succession | None) -> None:
         self.forgotten: list[str] = []
         self._record = record
         self._intervention = intervention
+        self._succession = succession
         self._tasks: list[TaskChange] = []
         self._removed: list[TaskRow] = []
         self._added: list[TaskRow] = []
@@ -131,7 +161,7 @@ class _Clearing:
     def reset(self, rows: Sequence[TaskRow]) -> None:
         """Let the planner decide on task runs anew."""
         begun = [row for row in rows if row.state is not TaskState.NONE]
-        self._tasks += [TaskChange(row, _fresh(row, self._intervention.at)) for row in begun]
+        self._tasks += [TaskChange(row, self._fresh(row)) for row in begun]
         self._tell(begun)
 
     def make_whole(self, rows: Sequence[TaskRow]) -> None:
@@ -139,12 +169,33 @@ class _Clearing:
 
         It takes over their highest numbers, so that no attempt of the elements to come has the key of an old one.
         """
-        self._removed += rows
         attempt, tries = max(row.attempt for row in rows), max(row.tries for row in rows)
-        whole = replace(rows[0], index=WHOLE, attempt=attempt, tries=tries)
-        self._added.append(_fresh(whole, self._intervention.at))
+        self._added.append(self._fresh(replace(rows[0], index=WHOLE, attempt=attempt, tries=tries)))
+        self.remove(rows)
+
+    def remove(self, rows: Sequence[TaskRow]) -> None:
+        """Let task runs be no more, nor what they returned."""
+        self._removed += rows
         self.forgotten.append(rows[0].task)
         self._tell([row for row in rows if row.state is not TaskState.NONE])
+
+    def begin_succession(self) -> set[str]:
+        """Remove what the new version does not have, and add what begins in it; return the names of that."""
+        succession, of_tasks = self._succession, self._record.by_task()
+        assert succession is not None, "only asked for with one"
+        for rows in succession.gone.values():
+            self.remove(rows)
+        anew = succession.begun_anew
+        for task in succession.spec.in_order:
+            if task.name in anew and task.name in of_tasks:
+                self.make_whole(of_tasks[task.name])
+            elif task.name in anew:
+                self._added.append(self._fresh(succession.first_row(task)))
+        return anew
+
+    def _fresh(self, row: TaskRow) -> TaskRow:
+        fresh = _fresh(row, self._intervention.at)
+        return fresh if self._succession is None else self._succession.placed(fresh)
 
     def _tell(self, rows: Sequence[TaskRow]) -> None:
         for row in rows:
@@ -154,7 +205,8 @@ class _Clearing:
         run, by = self._record.run, self._intervention
         again = None
         if run.state.is_terminal:
-            again = replace(run, state=RunState.QUEUED, started_at=None, ended_at=None, reason="")
+            version = run.version if self._succession is None else self._succession.version
+            again = replace(run, version=version, state=RunState.QUEUED, started_at=None, ended_at=None, reason="")
             self._events.append(run_event(run, RunState.QUEUED, by.reason))
         found = [*(one.found for one in self._tasks), *self._removed]
         return Change(

@@ -78,15 +78,28 @@ class TaskContext(Context):
 
     def __getitem__(self, key: str) -> Any:
         """Return a value from the run's params, or from the dicts that tasks before returned; the last one wins."""
-        if self._merged is None:
-            self._merged = self._merge()
         try:
-            return self._merged[key]
+            return self._values[key]
         except KeyError:
-            known = [name for name in self._merged if isinstance(name, str)]
+            known = [name for name in self._values if isinstance(name, str)]
             hint = did_you_mean(key, known) if isinstance(key, str) else ""
             message = f"{key!r} is neither a param of the run nor a key that a task before it returned{hint}"
             raise KeyError(message) from None
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether `ctx[key]` has a value."""
+        return key in self._values
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return `ctx[key]`, or something else where there is no such value."""
+        return self._values.get(key, default)
+
+    @property
+    def _values(self) -> Mapping[str, Any]:
+        """What `ctx[key]` looks in: put together when somebody first does."""
+        if self._merged is None:
+            self._merged = self._merge()
+        return self._merged
 
     def defer(
         self,

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tidemill.workflows.change import Change, Fence, PoolLimit, TaskChange, run_event, task_event
-from tidemill.workflows.endings import Ending, Failed, Lost, Succeeded, Terms, conclude, outcome_of
+from tidemill.workflows.endings import Budgets, Deferred, Ending, Failed, Lost, Skipped, Succeeded, conclude, outcome_of
 from tidemill.workflows.plan import WHOLE, Command, Expand, Finish, Move, Run, follow, plan
 from tidemill.workflows.records import (
     AttemptKey,
@@ -163,16 +163,16 @@ class Draft:
     def _begin(self, row: TaskRow) -> TaskRow:
         return self._move(row, TaskState.RUNNING, started_at=self._now)
 
-    def conclude(self, key: AttemptKey, ending: Ending, terms: Terms) -> bool:
+    def conclude(self, key: AttemptKey, ending: Ending, budgets: Budgets) -> bool:
         """Record how a try ended; False if that is no longer the one that was claimed: it came too late."""
         row = self._current(key)
         if row is None or self._is_refuted(ending, row):
             return False
         if isinstance(ending, Lost) and ending.unrenewed is not None:
             self._unrenewed[row.task, row.index] = ending.unrenewed  # the store looks again, when the change is written
-        if isinstance(ending, Succeeded) and row.state is TaskState.QUEUED:
-            row = self._begin(row)
-        after = conclude(row, ending, self._now, terms)
+        if row.state is TaskState.QUEUED and isinstance(ending, Succeeded | Skipped | Deferred):
+            row = self._begin(row)  # only what has begun ends so, whoever was told of its beginning
+        after = conclude(row, ending, self._now, budgets)
         failure = {"error": ending.error, "exit": ending.exit} if isinstance(ending, Failed) else {}
         attempt = current_attempt(self.run.id, row, ended_at=self._now, outcome=outcome_of(ending), **failure)
         self._attempts.append(attempt)
@@ -262,8 +262,3 @@ class Draft:
         if self._is_new:
             return tuple(self.rows.values())
         return [row for place, row in touched if place not in self._found]
-
-
-def key_of(run: str, row: TaskRow) -> AttemptKey:
-    """Return the key of the try that a claimed task run is at."""
-    return AttemptKey(run, row.task, row.index, row.attempt)

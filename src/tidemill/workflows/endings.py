@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tidemill.kernel.backoff import Retry
-from tidemill.workflows.records import TaskError, TaskRow
+from tidemill.workflows.records import AttemptOutcome, FailureOutcome, TaskError, TaskRow
 from tidemill.workflows.states import TaskState
 
 Poll = Callable[[], bool | Awaitable[bool]]
@@ -38,7 +38,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     """It raised, ran out of time, or its process ended."""
 
     error: TaskError
-    outcome: str = "failed"
+    outcome: FailureOutcome = "failed"
     may_retry: bool = True
     """Whether another try could help, as far as the error tells: the author's filter, and no `Fail`."""
     exit: int | None = None
@@ -49,6 +49,8 @@ class Deferred(msgspec.Struct, frozen=True, kw_only=True):
 
     wake_at: datetime
     """When it is woken, or polled next."""
+    after: float | None = None
+    """In how many seconds that is, if it asked for a time to pass: on another clock it is another moment."""
     is_over: bool = True
     """Whether the deferral is over when it is woken: not so if a poll must decide."""
     poll: Poll | None = None
@@ -79,15 +81,15 @@ class Returned(msgspec.Struct, frozen=True):
 Ending = Succeeded | Skipped | Failed | Deferred | Lost | Stopped | Returned
 
 
-class Terms(msgspec.Struct, frozen=True):
-    """On which terms a task is tried again."""
+class Budgets(msgspec.Struct, frozen=True):
+    """How often a task is tried again: after failures as its author said, after losses as the operator did."""
 
     retry: Retry | None = None
     max_recoveries: int = 3
     chance: Random | None = None
 
 
-def conclude(row: TaskRow, ending: Ending, now: datetime, terms: Terms) -> TaskRow:
+def conclude(row: TaskRow, ending: Ending, now: datetime, budgets: Budgets) -> TaskRow:
     """Return a queued or running task run as it is after a try of it has ended."""
     over = replace(row, claimed_by=None, lease_until=None, since=now, wake_at=None, reason="")
     match ending:
@@ -111,21 +113,21 @@ def conclude(row: TaskRow, ending: Ending, now: datetime, terms: Terms) -> TaskR
         case Returned(reason):
             return replace(over, state=TaskState.UP_FOR_RETRY, wake_at=now, reason=reason)
         case Failed():
-            return _failed(replace(over, failures=row.failures + 1), ending, now, terms)
+            return _failed(replace(over, failures=row.failures + 1), ending, now, budgets)
         case Lost(reason=reason):
-            return _lost(replace(over, recoveries=row.recoveries + 1), reason, now, terms)
+            return _lost(replace(over, recoveries=row.recoveries + 1), reason, now, budgets)
 
 
-def _failed(row: TaskRow, ending: Failed, now: datetime, terms: Terms) -> TaskRow:
-    retry, reason = terms.retry, str(ending.error)
+def _failed(row: TaskRow, ending: Failed, now: datetime, budgets: Budgets) -> TaskRow:
+    retry, reason = budgets.retry, str(ending.error)
     if retry is None or not ending.may_retry or row.failures > retry.times:
         return _end(row, TaskState.FAILED, now, reason=reason)
-    wait = timedelta(seconds=retry.delay_after(row.failures, terms.chance))
+    wait = timedelta(seconds=retry.delay_after(row.failures, budgets.chance))
     return replace(row, state=TaskState.UP_FOR_RETRY, wake_at=now + wait, reason=reason)
 
 
-def _lost(row: TaskRow, reason: str, now: datetime, terms: Terms) -> TaskRow:
-    if row.recoveries > terms.max_recoveries:
+def _lost(row: TaskRow, reason: str, now: datetime, budgets: Budgets) -> TaskRow:
+    if row.recoveries > budgets.max_recoveries:
         times = "once" if row.recoveries == 1 else f"{row.recoveries} times"
         return _end(row, TaskState.FAILED, now, reason=f"lost {times}: {reason}")
     return replace(row, state=TaskState.UP_FOR_RETRY, wake_at=now, reason=f"lost: {reason}")
@@ -143,7 +145,7 @@ def _end(
     return replace(row, state=state, ended_at=now, reason=reason, variant=variant, size=size)
 
 
-def outcome_of(ending: Ending) -> str:
+def outcome_of(ending: Ending) -> AttemptOutcome:
     """Return the word for an ending in the row of its attempt."""
     match ending:
         case Succeeded():

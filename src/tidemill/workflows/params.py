@@ -113,6 +113,8 @@ class _Reading:
 
 
 def _converted(value: Any, kind: Any, from_text: bool) -> Any:
+    if from_text and kind is Any:
+        return _guessed(value)
     try:
         return msgspec.convert(value, kind, strict=not from_text)
     except msgspec.ValidationError as error:
@@ -120,8 +122,12 @@ def _converted(value: Any, kind: Any, from_text: bool) -> Any:
             raise
         try:
             return msgspec.json.decode(value, type=kind, strict=False)
-        except msgspec.DecodeError:
-            raise error from None  # it is about the text as it was given
+        except msgspec.DecodeError as inner:
+            if not value.lstrip().startswith(("{", "[")):
+                raise error from None  # it is about the text as it was given
+            if isinstance(inner, msgspec.ValidationError):
+                raise  # it says what within the JSON does not fit
+            raise msgspec.ValidationError(f"{value!r} is no JSON: {inner}") from None
 
 
 def _example(kind: Any) -> str:

@@ -123,9 +123,12 @@ class Outlook(msgspec.Struct, frozen=True):
     states: dict[str, TaskState]
 
 
-def outlook(task: TaskSpec, states: dict[str, TaskState], variants: dict[str, str | None]) -> Outlook:
-    """Judge a task by its rule. Whoever took another branch counts as skipped, and as done where it is optional."""
-    seen = tuple((edge, _towards(edge, states[edge.source], variants.get(edge.source))) for edge in task.edges)
+def outlook(task: TaskSpec, states: dict[str, TaskState], takes_branch: Callable[[Edge], bool]) -> Outlook:
+    """Judge a task by its rule. Whoever took another branch counts as skipped, and as done where it is optional.
+
+    `takes_branch` says of an edge whether the task before it, which has succeeded, took that branch.
+    """
+    seen = tuple((edge, _towards(edge, states[edge.source], takes_branch)) for edge in task.edges)
     worst: dict[str, TaskState] = {}
     for edge, state in seen:  # one task may be named twice, for its value and for its end
         if edge.source not in worst or state is TaskState.SKIPPED:
@@ -133,10 +136,21 @@ def outlook(task: TaskSpec, states: dict[str, TaskState], variants: dict[str, st
     return Outlook(judge(task.rule, list(worst.values())), seen, worst)
 
 
-def _towards(edge: Edge, state: TaskState, variant: str | None) -> TaskState:
-    if state is TaskState.SUCCESS and edge.takes is not None and variant not in edge.takes:
+def _towards(edge: Edge, state: TaskState, takes_branch: Callable[[Edge], bool]) -> TaskState:
+    if state is TaskState.SUCCESS and edge.takes is not None and not takes_branch(edge):
         state = TaskState.SKIPPED
     return TaskState.SUCCESS if edge.optional and state is TaskState.SKIPPED else state
+
+
+def took_branch(edge: Edge, source: TaskSpec, rows: Sequence[TaskRun]) -> bool:
+    """Return whether a task that has succeeded took the branch of an edge; with an empty list a mapped one took all."""
+    had_nothing = source.each is not None and rows[0].index == WHOLE
+    return had_nothing or any(carries(edge, row) for row in rows)
+
+
+def carries(edge: Edge, row: TaskRun) -> bool:
+    """Return whether a task run has a value that goes along an edge."""
+    return row.state is TaskState.SUCCESS and (edge.takes is None or row.variant in edge.takes)
 
 
 def together(states: Iterable[TaskState]) -> TaskState:
@@ -173,7 +187,6 @@ class _Planning:
         self._commands: list[Command] = []
         self._rows: dict[str, list[TaskRun]] = {}
         self.states: dict[str, TaskState] = {}
-        self._variants: dict[str, str | None] = {}
         self._undecided: set[str] = set()
         self._asleep: set[str] = set()
         self._read(rows)
@@ -189,7 +202,6 @@ class _Planning:
             if row.index == WHOLE:
                 self._rows[name] = [row]
                 self.states[name] = state
-                self._variants[name] = row.variant
             else:
                 elements.setdefault(name, []).append(row)
         for name, ones in elements.items():
@@ -215,7 +227,7 @@ class _Planning:
         return False
 
     def _decide(self, task: TaskSpec) -> None:
-        found = outlook(task, self.states, self._variants)
+        found = outlook(task, self.states, self._took_branch)
         rule, verdict = task.rule, found.verdict
         if verdict is Verdict.RUN and task.each is not None:
             rule, found = "all_success", _of_list(found, task.each)  # whatever its rule, it needs the list
@@ -229,8 +241,11 @@ class _Planning:
         elif verdict is Verdict.RUN:
             self._move(task, TaskState.SCHEDULED)
 
+    def _took_branch(self, edge: Edge) -> bool:
+        return took_branch(edge, self._spec.by_name[edge.source], self._rows[edge.source])
+
     def _expand(self, task: TaskSpec, each: str) -> None:
-        size = self._size_of(each)
+        size = self._size_of(task.mapping or Edge(each))
         if size is None:
             self._move(task, TaskState.UPSTREAM_FAILED, f"'{each}' returned no list to map over")
         elif size == 0:
@@ -238,12 +253,12 @@ class _Planning:
         else:
             self._commands.append(Expand(task.name, size))
 
-    def _size_of(self, name: str) -> int | None:
-        """Return how many elements the value of a task has that succeeded; a mapped one gives those that did."""
-        rows = self._rows[name]
-        if self._spec.by_name[name].each is None:
+    def _size_of(self, mapping: Edge) -> int | None:
+        """Return how many elements there are to map over; of a mapped task those that the mapping carries."""
+        rows = self._rows[mapping.source]
+        if self._spec.by_name[mapping.source].each is None:
             return rows[0].size
-        return sum(row.index != WHOLE and row.state is TaskState.SUCCESS for row in rows)
+        return sum(row.index != WHOLE and carries(mapping, row) for row in rows)
 
     def _wake(self, task: TaskSpec) -> None:
         """Schedule what was put off, a retry or a deferral, and has waited long enough."""

@@ -26,8 +26,9 @@ def texts_of(functions: Iterable[FunctionType]) -> list[tuple[str, str, str]]:
     """Return the definitions that some functions use, beside themselves: module, name and text, in order."""
     found: set[tuple[str, str, str]] = set()
     for function in functions:
-        reach = _Reach(function.__module__)
-        reach.follow(function.__module__, names_in(function.__code__))
+        module = function.__module__ or function.__globals__.get("__name__") or ""  # generated code may have none
+        reach = _Reach(module)
+        reach.follow(module, names_in(function.__code__))
         found |= reach.texts
     return sorted(found)
 

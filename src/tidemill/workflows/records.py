@@ -5,15 +5,20 @@ The planner sees less of them (`plan.Run`, `plan.TaskRun`), and nothing here kno
 Rows hold nothing that could hold them, so the garbage collector need not look at them (`gc=False`): there are many.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from tidemill.workflows.plan import WHOLE, TaskRun
 from tidemill.workflows.states import RunState
 
+FailureOutcome = Literal["failed", "timeout", "dispatch_failed"]
+"""How a try may fail: its code raised or its process ended, it took too long, or its executor did not take it."""
+AttemptOutcome = FailureOutcome | Literal["", "success", "skipped", "lost", "deferred", "cancelled", "returned"]
+"""How a try may end, in the words that are stored; empty for one that has not."""
 NEVER = datetime.min.replace(tzinfo=UTC)
 """Stands for a time that ought to be there, and is not."""
 
@@ -24,6 +29,11 @@ class TaskKey(NamedTuple):
     run: str
     task: str
     element: int = WHOLE
+
+    @property
+    def label(self) -> str:
+        """What it is called within its run: "clean", or "clean[7]" for an element."""
+        return self.task if self.element == WHOLE else f"{self.task}[{self.element}]"
 
 
 class AttemptKey(NamedTuple):
@@ -119,6 +129,13 @@ class RunRecord(NamedTuple):
     run: RunRow
     tasks: list[TaskRow]
 
+    def by_task(self) -> dict[str, list[TaskRow]]:
+        """Return the task runs of each task: one, or its elements."""
+        found: dict[str, list[TaskRow]] = {}
+        for row in self.tasks:
+            found.setdefault(row.task, []).append(row)
+        return found
+
 
 class TaskError(msgspec.Struct, frozen=True):
     """Why a try failed: the class of the error, what it said, and where it came from."""
@@ -129,6 +146,15 @@ class TaskError(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
+
+    @property
+    def place(self) -> str:
+        """Where in the author's code it was raised, as file:line; "" if it was not raised there."""
+        frames = _FRAME.findall(self.traceback)
+        return ":".join(frames[-1]) if frames else ""
+
+
+_FRAME = re.compile(r'^[ |+-]*File "([^"\n]+)", line (\d+)', re.MULTILINE)
 
 
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -142,11 +168,16 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     claimed_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    outcome: str = ""
-    """How it ended: "success", "failed", "skipped", "timeout", "lost", "deferred", "cancelled", "returned"."""
+    outcome: AttemptOutcome = ""
+    """How it ended; empty until it has."""
     exit: int | None = None
     """The exit code of the process that it ran in; negative for the signal that ended that."""
     error: TaskError | None = None
+
+
+def key_of(run: str, row: TaskRow) -> AttemptKey:
+    """Return the key of the try that a claimed task run is at."""
+    return AttemptKey(run, row.task, row.index, row.attempt)
 
 
 def current_attempt(run: str, row: TaskRow, **ending: Any) -> AttemptRow:

@@ -30,6 +30,11 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     mapped: list["TaskResult"] = []
 
+    @property
+    def has_output(self) -> bool:
+        """Whether it succeeded, and what it returned can be read."""
+        return self.state is TaskState.SUCCESS and self.error is None
+
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """A run at one moment, as a rule after its end."""
@@ -51,7 +56,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def outputs(self) -> dict[str, Any]:
         """What the tasks returned that succeeded, by name; without what cannot be read any more."""
-        return {name: task.output for name, task in self.tasks.items() if _has_output(task)}
+        return {name: task.output for name, task in self.tasks.items() if task.has_output}
 
     def raise_for_status(self) -> Self:
         """Raise an OperationError that says which tasks failed and why, unless the run has ended well."""
@@ -85,11 +90,7 @@ def result_of(
 
     `mapped` names the tasks that are mapped: one of them that had nothing to map over returned an empty list.
     """
-    rows: dict[str, list[TaskRow]] = {}
-    for row in sorted(record.tasks, key=lambda row: row.index):
-        rows.setdefault(row.task, []).append(row)
     run = record.run
-    order = dict.fromkeys(row.task for row in record.tasks)
     return RunResult(
         id=run.id,
         workflow=run.workflow,
@@ -97,7 +98,10 @@ def result_of(
         created_at=run.created_at,
         started_at=run.started_at,
         ended_at=run.ended_at,
-        tasks={name: _task(run.id, rows[name], errors, outputs, name in mapped) for name in order},
+        tasks={
+            name: _task(run.id, sorted(rows, key=lambda row: row.index), errors, outputs, name in mapped)
+            for name, rows in record.by_task().items()
+        },
         reason=run.reason,
     )
 
@@ -128,15 +132,11 @@ def _task(
         attempts=max(one.attempts for one in found),
         started_at=min((one.started_at for one in found if one.started_at is not None), default=None),
         ended_at=max(ends) if len(ends) == len(found) else None,
-        output=[one.output for one in found if _has_output(one)],
+        output=[one.output for one in found if one.has_output],
         error=next((one.error for one in found if one.error is not None), None),
         reason=next((one.reason for one in found if one.reason), ""),
         mapped=found,
     )
-
-
-def _has_output(task: TaskResult) -> bool:
-    return task.state is TaskState.SUCCESS and task.error is None
 
 
 _WITH_ERRORS = (TaskState.FAILED, TaskState.UP_FOR_RETRY, TaskState.SUCCESS)

@@ -51,6 +51,11 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The tasks before it, each once, in the order of its parameters."""
         return tuple(dict.fromkeys(edge.source for edge in self.edges))
 
+    @property
+    def mapping(self) -> Edge | None:
+        """What it is mapped along: over a mapped task it takes the elements of some variants, else a list."""
+        return next((edge for edge in self.edges if edge.parameter == self.each), None) if self.each else None
+
 
 class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A workflow: its tasks in the order of their declaration."""

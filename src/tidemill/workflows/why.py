@@ -8,9 +8,9 @@ from datetime import datetime
 
 import msgspec
 
-from tidemill.kernel.errors import RequestError
-from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.plan import WHOLE, Expand, Move, Run, outlook, plan, together
+from tidemill.kernel.durations import written
+from tidemill.workflows.naming import named, pinned
+from tidemill.workflows.plan import WHOLE, Expand, Move, Run, outlook, plan, together, took_branch
 from tidemill.workflows.records import RunRecord, TaskRow
 from tidemill.workflows.rules import Verdict
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
@@ -35,8 +35,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The versions of the workflow whose code is loaded here; None if whoever asks is no node."""
     nodes: int | None = None
     """How many nodes may be alive on the store; None if nobody has looked."""
+    newest: str | None = None
+    """The version of the workflow that was loaded last, by anybody; None if nobody has looked."""
+    places: Mapping[tuple[str, int], str] = {}
+    """Of the task runs that failed: where in the author's code, as file:line."""
     polled: Mapping[tuple[str, int], float] | None = None
     """Of the task runs whose deferral a poll ends: the seconds between two calls; None if whoever asks cannot know."""
+    unanswered: Mapping[tuple[str, int], float] = {}
+    """Of those whose poll has been called and has not returned: for how many seconds."""
 
 
 def why(record: RunRecord, spec: WorkflowSpec, task: str, facts: Facts) -> list[str]:
@@ -46,23 +52,6 @@ def why(record: RunRecord, spec: WorkflowSpec, task: str, facts: Facts) -> list[
     """
     name, index = named(record, task)
     return _Asking(record, spec, name, facts, index).answer()
-
-
-def named(record: RunRecord, text: str) -> tuple[str, int | None]:
-    """Return the task that somebody named, and which element: "clean" or "clean[7]", as runs show them."""
-    name, bracket, number = text.removesuffix("]").partition("[")
-    rows = [row for row in record.tasks if row.task == name]
-    if not rows:
-        known = {row.task for row in record.tasks}
-        message = f"workflow '{record.run.workflow}' has no task '{name}'{did_you_mean(name, known)}"
-        raise RequestError(message, code="unknown_task", status=404, tasks=[name])
-    if not bracket:
-        return name, None
-    indexes = {row.index for row in rows}
-    if number.isdecimal() and int(number) in indexes:
-        return name, int(number)
-    has = "has no elements" if WHOLE in indexes else f"has {_count(len(rows), 'element')}, the first is {name}[0]"
-    raise RequestError(f"there is no '{text}': task '{name}' {has}", code="unknown_task", status=404, tasks=[text])
 
 
 class _Asking:
@@ -91,10 +80,24 @@ class _Asking:
         return [*said, *(sentence if WHOLE in of else f"{_elements(of)}: {sentence}" for sentence, of in told.items())]
 
     def _about_the_run(self) -> Iterator[str]:
+        if self._is_left_behind:
+            yield pinned(self._run, self._facts.newest or "")
         if self._facts.set_aside is not None:
             yield f"the run is set aside: {self._facts.set_aside}"
         if self._facts.nodes == 0:
             yield "no node is running on this store: start one"
+
+    @property
+    def _is_left_behind(self) -> bool:
+        """Whether it waits, there is a newer version, and no node is known to have the one that it waits for."""
+        newest, version, loaded = self._facts.newest, self._run.version, self._facts.loaded
+        if newest in (None, version) or self._run.state.is_terminal:
+            return False
+        if not any(row.state in _WAITING for row in self._rows):
+            return False
+        if loaded is not None:
+            return version not in loaded
+        return not any(row.state.is_claimed for row in self._record.tasks)  # whoever has claimed something has it
 
     # -- nobody has decided on it yet
 
@@ -135,22 +138,13 @@ class _Asking:
 
     def _awaited(self, task: TaskSpec) -> list[tuple[str, TaskState]]:
         """Return those before it that have not ended, as far as they matter."""
-        states, variants = self._standing()
-        found = outlook(task, states, variants)
+        rows = self._record.by_task()
+        states = {name: _standing(found) for name, found in rows.items()}
+        by_name = self._spec.by_name
+        found = outlook(task, states, lambda edge: took_branch(edge, by_name[edge.source], rows[edge.source]))
         if found.verdict is Verdict.RUN and task.each is not None:  # the rule is content, the list is missing
             return [(task.each, states[task.each])]
         return [(source, states[source]) for source in task.sources if not states[source].is_terminal]
-
-    def _standing(self) -> tuple[dict[str, TaskState], dict[str, str | None]]:
-        rows: dict[str, list[TaskRow]] = {}
-        for row in self._record.tasks:
-            rows.setdefault(row.task, []).append(row)
-        whole = {name: found[0] for name, found in rows.items() if found[0].index == WHOLE}
-        states = {
-            name: whole[name].state if name in whole else together(one.state for one in found)
-            for name, found in rows.items()
-        }
-        return states, {name: row.variant for name, row in whole.items()}
 
     # -- somebody has
 
@@ -163,20 +157,30 @@ class _Asking:
             case TaskState.RUNNING:
                 yield f"it is running at '{row.claimed_by}'{_since(row.started_at or row.since)}"
             case TaskState.UP_FOR_RETRY:
-                yield f"it is tried again{_at(row.wake_at)}, after: {row.reason or 'an unknown failure'}"
+                reason = f"{row.reason or 'an unknown failure'}{self._place(row)}"
+                yield f"it is tried again{_at(row.wake_at)}, after: {reason}"
             case TaskState.DEFERRED:
                 yield self._why_deferred(row)
             case TaskState.SUCCESS:
                 at = _at(row.ended_at) if len(self._rows) == 1 else ""  # else each would have a sentence of its own
                 yield f"it has succeeded{at}" + (f": {row.reason}" if row.reason else "")
             case _:
-                yield f"it {_ENDED[row.state]}{_because(row.reason if row.reason != row.state else '')}"
+                because = _because(row.reason if row.reason != row.state else "")
+                yield f"it {_ENDED[row.state]}{because}{self._place(row)}"
+
+    def _place(self, row: TaskRow) -> str:
+        has_failed = row.state in (TaskState.FAILED, TaskState.UP_FOR_RETRY)
+        place = self._facts.places.get((row.task, row.index)) if has_failed else None
+        return f" ({place})" if place else ""
 
     def _why_deferred(self, row: TaskRow) -> str:
         polled, wake_at = self._facts.polled, row.wake_at
         every = polled.get((row.task, row.index)) if polled is not None else None
         if every is not None:
-            return f"it is deferred{_since(row.since)}: its poll is called every {_span(every)} until that says yes"
+            calls = f"its poll is called every {written(every)} until that says yes"
+            waits = self._facts.unanswered.get((row.task, row.index), 0.0)
+            hangs = f"; it was called {written(round(waits, 1))} ago, and has not returned" if waits >= every else ""
+            return f"it is deferred{_since(row.since)}: {calls}{hangs}"
         if wake_at is None:
             return "it is deferred until somebody ends that"
         if wake_at > self._facts.now:
@@ -191,7 +195,7 @@ class _Asking:
 
     def _obstacles(self, row: TaskRow) -> Iterator[str]:
         version, loaded = self._run.version, self._facts.loaded
-        if loaded is not None and version not in loaded:
+        if loaded is not None and version not in loaded and not self._is_left_behind:
             yield (
                 f"it is scheduled, but no node here has version {version} of '{self._spec.name}' (loaded: "
                 f"{', '.join(sorted(loaded)) or 'none'}): load that version, or cancel the run and start it again"
@@ -211,6 +215,7 @@ class _Asking:
             yield f"it is scheduled, but executor '{row.executor}' has no place free"
 
 
+_WAITING = (TaskState.NONE, TaskState.SCHEDULED, TaskState.UP_FOR_RETRY)
 _RANKS = {TaskState.FAILED: 0, TaskState.SKIPPED: 2, TaskState.SUCCESS: 3}
 """In which order it is told of elements: what failed first, what went well last."""
 _SOON = {
@@ -235,6 +240,10 @@ _ENDED = {
 }
 
 
+def _standing(rows: Sequence[TaskRow]) -> TaskState:
+    return rows[0].state if rows[0].index == WHOLE else together(row.state for row in rows)
+
+
 def _because(reason: str) -> str:
     """Return a reason so that it can follow a sentence: the planner's begin with a word, others are told."""
     if not reason:
@@ -257,15 +266,6 @@ def _elements(numbers: Sequence[int]) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _span(seconds: float) -> str:
-    """Return a duration as authors write it: "30s", "1h30m"."""
-    said, rest = "", seconds
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        whole, rest = divmod(rest, size)
-        said += f"{whole:.0f}{unit}" if whole else ""
-    return f"{said}{rest:g}s" if rest or not said else said
 
 
 def _time(moment: datetime) -> str:

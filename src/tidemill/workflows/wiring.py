@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from hashlib import sha256
 from inspect import unwrap
 from types import CodeType, FunctionType
-from typing import Any, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec.structs import replace
@@ -20,9 +20,9 @@ from tidemill.annotations.signatures import AuthorFunction, Parameter, Signature
 from tidemill.annotations.variants import (
     NoneType,
     Variant,
-    accepts_none,
     admits,
     clashes,
+    is_required,
     label,
     members,
     variants,
@@ -127,7 +127,7 @@ class _Loom:
 
     def _optional(self, task: Task, edge: Edge, data: Sequence[Parameter]) -> Edge:
         """Return an edge as its annotation has it, where no rule was named; the list of a mapping is always needed."""
-        is_optional = any(one.name == edge.parameter and not _is_required(one) for one in data)
+        is_optional = any(one.name == edge.parameter and not is_required(one) for one in data)
         return replace(edge, optional=True) if is_optional and edge.parameter != task.each else edge
 
     def _takes_params(self, task: Task, parameter: Parameter) -> bool:
@@ -154,9 +154,9 @@ class _Loom:
                 parameter.name,
             )
             return None
-        admitted = self._admitted(task, parameter)
-        is_mapped = task.each == parameter.name  # over elements: it is not the list that takes a branch
-        return Edge(parameter.name, parameter.name, None if is_mapped else admitted)
+        opens_list = task.each == parameter.name and not self._is_mapped(task.each)
+        takes = self._lists_admitted(task, parameter) if opens_list else self._admitted(task, parameter)
+        return Edge(parameter.name, parameter.name, takes)
 
     def _meaning_of(self, parameter: Parameter) -> str:
         """Return what an author may have meant by a parameter that names no task."""
@@ -165,36 +165,66 @@ class _Loom:
         if self._params is not None and parameter.name in self._params.__struct_fields__:
             return f": for the run's params take `params: {label(self._params)}`, and use `params.{parameter.name}`"
         if parameter.name != "params":
-            return ""
+            return "; if each run is to be given it, declare it in a class of tm.Params, Workflow(..., params=CLASS)"
         if self._params is None:
             return ": for the run's params declare a tm.Params class, or take `ctx: tm.Context` and use ctx['name']"
         return f": for the run's params annotate it, `params: {label(self._params)}`"
 
     def _admitted(self, task: Task, parameter: Parameter) -> tuple[str, ...] | None:
         """Return the variants that a parameter admits; None for all of them."""
-        given = self._given(task, parameter.name)
+        source = parameter.name
+        given = self._results[source] if task.each == source else variants(self._returns(source))
         if given is None or variants(parameter.annotation) is None:
             return None
         admitted = [one for one in given if admits(parameter.annotation, one)]
         if not any(one.cls is not NoneType for one in admitted) and any(one.cls is not NoneType for one in given):
+            self._complain_of_never(task, parameter, given)
+        return _labels(admitted, given)
+
+    def _lists_admitted(self, task: Task, parameter: Parameter) -> tuple[str, ...] | None:
+        """Return the variants that are lists of what a parameter admits; None if there are no others."""
+        given = self._results[parameter.name]
+        lists = [one for one in given or () if issubclass(one.cls, list | tuple)]
+        if given is None or not lists:  # that it is no list is said elsewhere
+            return None
+        admitted = [one for one in lists if self._admits_elements(task, parameter, one)]
+        if not admitted:
+            elements = [one for each in lists for one in variants(_element(each.annotation)) or ()]
+            self._complain_of_never(task, parameter, elements)
+        return _labels(admitted, given)
+
+    def _admits_elements(self, task: Task, parameter: Parameter, given: Variant) -> bool:
+        """Return whether a parameter admits the elements of a list: all of them, for they have one way to go."""
+        elements = variants(_element(given.annotation))
+        if elements is None or variants(parameter.annotation) is None:
+            return True
+        admitted = [one for one in elements if admits(parameter.annotation, one)]
+        if admitted and len(admitted) < len(elements):
+            both = " | ".join(one.label for one in elements)
             self._complain(
                 task,
-                f"parameter '{parameter.name}' of task '{task.name}' takes {label(parameter.annotation)}, which can "
-                f"never arrive: task '{parameter.name}' gives {' | '.join(one.label for one in given)}",
+                f"parameter '{parameter.name}' of task '{task.name}' takes {label(parameter.annotation)}, but the "
+                f"elements of '{parameter.name}' are {both}, and a list goes one way: take all of it, or let a task "
+                f"that is mapped over '{parameter.name}' return {both}, and map over that one",
                 parameter.name,
             )
-        return None if len(admitted) == len(given) else tuple(one.label for one in admitted)
+        return bool(admitted)
 
-    def _given(self, task: Task, source: str) -> tuple[Variant, ...] | None:
-        """Return what one task hands to another: an element if that is mapped over it."""
-        returns = self._returns(source)
-        return variants(_element(returns) if task.each == source else returns)
+    def _complain_of_never(self, task: Task, parameter: Parameter, given: Sequence[Variant]) -> None:
+        self._complain(
+            task,
+            f"parameter '{parameter.name}' of task '{task.name}' takes {label(parameter.annotation)}, which can "
+            f"never arrive: task '{parameter.name}' gives {' | '.join(one.label for one in given)}",
+            parameter.name,
+        )
 
     def _returns(self, name: str) -> Any:
         """Return what a task as a whole returns: a list if it is mapped."""
         returns = self._signatures[name].returns
-        is_mapped = next(one for one in self._tasks if one.name == name).each is not None
-        return list[returns] if is_mapped else returns  # type: ignore[valid-type]
+        return list[returns] if self._is_mapped(name) else returns  # type: ignore[valid-type]
+
+    def _is_mapped(self, name: str) -> bool:
+        return next(one for one in self._tasks if one.name == name).each is not None
 
     def _order_edges(self, task: Task) -> Iterator[Edge]:
         for name in task.after:
@@ -205,7 +235,7 @@ class _Loom:
                 self._complain(task, f"task '{task.name}' comes after '{name}', which is no task{hint}")
 
     def _rule(self, task: Task, data: Sequence[Parameter]) -> str:
-        required = [one for one in data if _is_required(one)]
+        required = [one for one in data if is_required(one)]
         if task.rule is None:
             return "all_success" if required or not data else "none_failed"
         if task.rule not in RULES:
@@ -241,12 +271,12 @@ class _Loom:
         for name, one in wired.items():
             found = self._results[name]
             edges = [edge for other in wired.values() for edge in other.spec.edges if edge.source == name]
-            data = [edge for edge in edges if edge.parameter is not None]
+            # A parameter that nothing can reach has been complained of: it says nothing about the variants.
+            data = [edge for edge in edges if edge.parameter is not None and edge.takes != ()]
             for ignored in one.task.ignores:
                 if found is not None and not any(admits(ignored, variant) for variant in found):
                     self._complain(one.task, f"task '{name}' ignores {label(ignored)}, which it never returns")
-            is_mapped = one.task.each is not None or any(other.task.each == name for other in wired.values())
-            if found is None or not data or is_mapped:
+            if found is None or not data:
                 continue
             for variant in found:
                 if variant.cls is NoneType or any(admits(ignored, variant) for ignored in one.task.ignores):
@@ -290,10 +320,6 @@ def _spec(task: Task, edges: tuple[Edge, ...], rule: str) -> TaskSpec:
     )
 
 
-def _is_required(parameter: Parameter) -> bool:
-    return not (parameter.has_default or accepts_none(parameter.annotation))
-
-
 def _is_list(annotation: Any) -> bool:
     """Return whether an annotation may be a list: only what says otherwise is none."""
     found = variants(annotation)
@@ -301,10 +327,14 @@ def _is_list(annotation: Any) -> bool:
 
 
 def _element(annotation: Any) -> Any:
-    for member in members(annotation):
-        if get_origin(member) in (list, tuple) and get_args(member):
-            return get_args(member)[0]
-    return Any
+    """Return what the elements of a list are."""
+    args = tuple(one for one in get_args(annotation) if one is not ...)
+    return Union[args] if get_origin(annotation) in (list, tuple) and args else Any  # noqa: UP007
+
+
+def _labels(admitted: Sequence[Variant], given: Sequence[Variant]) -> tuple[str, ...] | None:
+    """Return the names of the variants that a parameter admits; None for all that there are."""
+    return None if len(admitted) == len(given) else tuple(one.label for one in admitted)
 
 
 def _digest(tasks: Sequence[Task]) -> str:

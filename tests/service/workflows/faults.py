@@ -16,6 +16,7 @@ from tidemill.storage.answers import Answer
 from tidemill.storage.run_ports import WorkflowStore
 from tidemill.workflows.change import Applied, Change, TaskChange
 from tidemill.workflows.draft import Draft
+from tidemill.workflows.endings import Lost
 from tidemill.workflows.records import RunRecord, RunRow, TaskRow
 from tidemill.workflows.states import RunState, TaskState
 
@@ -187,6 +188,13 @@ async def overwrite(node: tm.testing.TestNode, run: str, **fields: Any) -> None:
     found = await only_task(node, run)
     change = Change(run=run, tasks=[TaskChange(found, replace(found, **fields))])
     assert isinstance(await store_of(node).runs.apply(change), Applied)
+
+
+async def lose_overdue(node: tm.testing.TestNode) -> None:
+    """Take the one attempt back that nobody has heard of, as a leader would that does not have it in its own hands."""
+    ((key, row),) = await store_of(node).runs.overdue(10)
+    await node._workflows.scheduler._task_reaper._lose(key, row, Lost("no heartbeat", row.lease_until))
+    await node.advance("1s")
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], turns: int = 2000) -> None:

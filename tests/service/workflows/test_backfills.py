@@ -88,9 +88,61 @@ async def test_cancelled_while_its_runs_are_made(store: str | None) -> None:
         assert await states_of(node, plan.id) == ["cancelled"] * 3
 
 
-async def test_one_that_there_is_not() -> None:
-    """api.md, errors."""
+async def test_slots_that_are_yet_to_come_are_left_to_the_schedule(store: str | None) -> None:
+    """W-15, slots of the past: those after now are cut off and told of, and the clock makes them when they are due."""
+    gate = Gate()
+    gate.is_open.set()
+    async with tm.testing.node(store, load=[hourly(gate)], start=START) as node:
+        range_ = START - timedelta(hours=1), START + timedelta(hours=3)
+        plan = await node.backfill("flow", *range_, preview=True)
+        assert (plan.slots, plan.future) == ((START - timedelta(hours=1), START), 3)
+        plan = await node.backfill("flow", *range_)
+        assert (len(plan.runs), plan.future) == (2, 3)
+        await node.advance("3h")
+        assert len(await node.runs("flow", "success")) == 5
+        plan = await node.backfill("flow", START + timedelta(days=1), START + timedelta(days=2))
+        assert (plan.id, plan.slots, plan.future) == (None, (), 25)
+
+
+async def test_paused_while_its_runs_are_made(store: str | None) -> None:
+    """cloacina.md 131: it makes no more of them, and it is said how many it made."""
+    gate = Gate()
+    async with tm.testing.node(store, load=[hourly(gate)], start=LATER) as node:
+
+        def pausing(start: Any) -> Any:
+            made: list[str] = []
+
+            async def instead(wish: Any) -> Any:
+                if len(made) == 2:
+                    await node.pause("flow")
+                made.append(await start(wish))
+                return made[-1]
+
+            return instead
+
+        range_ = START, START + timedelta(hours=9)
+        with replacing(node._workflows._starter, "start", pausing), pytest.raises(tm.RequestError) as caught:
+            await node.backfill("flow", *range_)
+        assert caught.value.code == "workflow_paused"
+        assert "when 2 of 10 runs of backfill" in str(caught.value)
+        assert len(await states_of(node, caught.value.facts["backfill"])) == 2
+        await node.resume("flow")
+        assert len((await node.backfill("flow", *range_)).runs) == 8
+
+
+@pytest.mark.parametrize("id", ["none", "\0", "\ud800", 5, None])
+async def test_one_that_there_is_not(id: Any) -> None:
+    """api.md, errors: also by an id that no store could hold."""
     async with tm.testing.node() as node:
         with pytest.raises(tm.RequestError) as caught:
-            await node.cancel_backfill("none")
+            await node.cancel_backfill(id)
         assert caught.value.code == "unknown_backfill"
+        str(caught.value).encode()
+
+
+@pytest.mark.parametrize("limit", [2**31, 2**80])
+async def test_a_limit_that_no_store_could_hold(limit: int, store: str | None) -> None:
+    """W-15: is none."""
+    gate = Gate()
+    async with tm.testing.node(store, load=[hourly(gate)], start=LATER) as node:
+        assert len((await node.backfill("flow", START, START + timedelta(hours=2), limit=limit)).runs) == 3

@@ -169,7 +169,7 @@ async def test_values_are_read_with_what_was_made_once(store: str | None, monkey
             for _ in range(3):
                 assert (await run.state()).outputs["work"] == number
             await node.advance("10m")
-            assert len(node._workflows.access.operations._runners) <= 2
+            assert len(node._workflows.access.operations._runners._made) <= 2
         assert len(made) == 3
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.service.workflows.acting import START
+from tests.service.workflows.acting import START, start_and_pause
 from tests.service.workflows.faults import (
     CAUSED,
     blocked_flow,
@@ -238,8 +238,7 @@ async def test_poison_run(store: str | None) -> None:
     """F6, W-5, contract 60: everything about one run raises; all others go on in the same tick, and it is told why."""
     flow = plain_flow()
     async with tm.testing.node(store, load=[flow]) as node:
-        await node.pause("flow")
-        poisoned, healthy = await node.start("flow"), await node.start("flow")
+        poisoned, healthy = await start_and_pause(node, "flow", 2)
         node.break_run(poisoned.id)
         await node.resume("flow")
         await node.advance("1s")
@@ -271,8 +270,7 @@ async def test_a_run_whose_version_cannot_be_read(store: str | None) -> None:
     """F6: an unreadable stored spec is the problem of its own runs."""
     flow = plain_flow()
     async with tm.testing.node(store, load=[flow]) as node:
-        await node.pause("flow")
-        run = await node.start("flow")
+        (run,) = await start_and_pause(node, "flow")
         with replacing(node._workflows.library, "spec", lambda _: _unreadable):
             node._workflows.desk.board.clear()
             await node.advance("10s")

@@ -12,6 +12,7 @@ from tests.service.workflows.faults import (
     QUICK,
     blocked_flow,
     breaking,
+    lose_overdue,
     miss_ends,
     plain_flow,
     replacing,
@@ -127,6 +128,7 @@ async def frozen(_: pytest.MonkeyPatch) -> set[str]:
         await node.start("flow")
         with breaking(store_of(node).runs, "beat"):
             await node.advance("130s")
+            await lose_overdue(node)
         blocked.go.set()
         await node.advance("20s")
         return risen(node)

@@ -10,6 +10,7 @@ import tidemill as tm
 from tests.service.workflows.acting import Gate
 from tests.service.workflows.faults import breaking, replacing
 from tests.service.workflows.pairs import PATIENCE, Pair, until
+from tidemill.engine.workflows import logbook
 from tidemill.kernel.errors import StoreError
 
 
@@ -168,6 +169,32 @@ async def test_a_log_that_cannot_be_written_keeps_no_task_from_its_end(store: st
             run = await node.start("loud")
             await node.advance("20s")
             assert (await run.state()).state == "success"
+
+
+async def test_what_there_is_no_room_for_leaves_a_line(store: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W-16, contract 80: code that does not let the store have its turn says more than may wait: that is told."""
+    monkeypatch.setattr(logbook, "KEPT", 10)
+    flow, spoken = tm.Workflow("flood"), asyncio.Event()
+
+    @flow.task
+    async def work(ctx: tm.Context) -> None:
+        for number in range(25):
+            ctx.log.info(str(number))
+        await spoken.wait()
+        ctx.log.info("after")
+
+    @flow.task
+    async def neighbour(ctx: tm.Context) -> None:
+        ctx.log.info("here")
+
+    async with tm.testing.node(store, load=[flow]) as node:
+        run = await node.start("flood")
+        await node.advance("1s")
+        spoken.set()
+        await node.settle()
+        kept = [str(number) for number in range(10)]
+        assert await said(run, "work") == [*kept, "[... 15 records left out ...]", "after"]
+        assert (await said(run, "neighbour"))[0] in ("here", "[... 1 records left out ...]")
 
 
 async def test_keywords_are_fields(store: str | None) -> None:

@@ -1,8 +1,11 @@
 """Runs from outside: lists, handles, waiting, tenants."""
 
+from typing import Any
+
 import pytest
 
 import tidemill as tm
+from tests.postgres import PostgresServer
 from tests.service.workflows.acting import Gate
 
 
@@ -96,3 +99,37 @@ async def test_two_tenants_do_not_see_each_other(store: str | None) -> None:
         with pytest.raises(tm.RequestError) as caught:
             await node.start("simple", tenant="nobody")
         assert caught.value.code == "unknown_workflow"
+
+
+UNHEARD_OF = ["nobody", "a\0", "\ud800", 5, None]
+
+
+@pytest.mark.parametrize("id", UNHEARD_OF)
+async def test_an_id_that_no_store_could_hold_is_unknown(id: Any, store: str | None) -> None:
+    """api.md, errors: before any store is asked."""
+    async with tm.testing.node(store) as node:
+        run = node.run_handle(id)
+        acts = [run.state, run.cancel, run.retry, run.wait, lambda: run.why("x"), lambda: run.note("x")]
+        acts += [lambda: anext(run.logs("x")), lambda: anext(run.watch())]
+        acts += [run.notes] if id != "nobody" else []
+        for act in acts:
+            with pytest.raises(tm.RequestError) as caught:
+                await act()
+            assert (caught.value.code, caught.value.status) == ("unknown_run", 404)
+
+
+@pytest.mark.parametrize("name", ["a\0", "\ud800"])
+async def test_a_name_that_no_store_could_hold_has_no_runs(name: str, postgres: PostgresServer) -> None:
+    """api.md, errors: on PostgreSQL as anywhere."""
+    async with tm.testing.node(await postgres.fresh_store()) as node:
+        assert await node.runs(name) == []
+        for act in (node.start(name), node.pause(name), node.resume(name)):
+            with pytest.raises(tm.RequestError) as caught:
+                await act
+            assert caught.value.code == "unknown_workflow"
+        with pytest.raises(tm.RequestError) as caught:
+            await node.run_handle(name).state()
+        assert caught.value.code == "unknown_run"
+        with pytest.raises(tm.RequestError) as caught:
+            await node.cancel_backfill(name)
+        assert caught.value.code == "unknown_backfill"

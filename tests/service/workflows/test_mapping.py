@@ -211,6 +211,112 @@ async def test_mapping_over_what_was_skipped_is_skipped() -> None:
     assert result.ok
 
 
+class Even(tm.Boundary):
+    number: int
+
+
+class Odd(tm.Boundary):
+    number: int
+
+
+def sorting() -> tm.Workflow:
+    """Return a workflow that sorts the numbers in its param, and takes the even and the odd ones different ways."""
+    flow = tm.Workflow("sorting")
+
+    @flow.task
+    async def numbers(ctx: tm.Context) -> list[int]:
+        return ctx["numbers"]  # type: ignore[no-any-return]
+
+    @flow.task(each=numbers)
+    async def sort(numbers: int) -> Even | Odd:
+        if numbers < 0:
+            raise tm.Skip("no number to count with")
+        return Odd(number=numbers) if numbers % 2 else Even(number=numbers)
+
+    @flow.task(each=sort)
+    async def even(sort: Even) -> int:
+        return sort.number
+
+    @flow.task(each=sort)
+    async def odd(sort: Odd) -> int:
+        return sort.number
+
+    @flow.task
+    async def both(even: list[int] | None, odd: list[int] | None) -> tuple[list[int] | None, list[int] | None]:
+        return even, odd
+
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("numbers", "even", "odd"),
+    [([1, 2, 3, -1, 4], [2, 4], [1, 3]), ([3, -1], None, [3]), ([2], [2], None), ([], [], []), ([-1], None, None)],
+)
+async def test_elements_go_different_ways(
+    store: str | None, numbers: list[int], even: list[int] | None, odd: list[int] | None
+) -> None:
+    """api.md: a union return type routes; a branch that no element takes is skipped, and None for those behind it."""
+    async with tm.testing.node(store, load=[sorting()]) as node:
+        result = await see_through(node, "sorting", numbers=numbers)
+        again = await (await node.crash()).run_handle(result.id).state()
+    assert result.ok
+    assert [result.outputs.get("even"), result.outputs.get("odd")] == [even, odd]
+    assert result.outputs.get("both", (None, None)) == (even, odd)
+    assert again.outputs == result.outputs
+
+
+async def test_a_value_that_is_no_list_takes_another_branch() -> None:
+    """api.md: untaken branches are skipped, also one that would be mapped."""
+    flow = tm.Workflow("either")
+
+    @flow.task
+    async def choose(ctx: tm.Context) -> Even | list[int]:
+        return [1, 2] if ctx["many"] else Even(number=2)
+
+    @flow.task(each=choose)
+    async def work(choose: int) -> int:
+        return choose
+
+    @flow.task
+    async def alone(choose: Even) -> int:
+        return choose.number
+
+    async with tm.testing.node(load=[flow]) as node:
+        one = await see_through(node, "either", many=False)
+        many = await see_through(node, "either", many=True)
+    assert states(one) == {"choose": "success", "work": "skipped", "alone": "success"}
+    assert states(many) == {"choose": "success", "work": "success", "alone": "skipped"}
+    assert (one.ok, many.ok, many.outputs["work"]) == (True, True, [1, 2])
+
+
+@pytest.mark.parametrize(("error", "rule"), [(tm.Skip("none"), None), (ValueError("none"), "all_done")])
+async def test_who_takes_a_mapping_that_never_was_gets_none_or_the_default(
+    store: str | None, error: Exception, rule: str | None
+) -> None:
+    """docs, Rules: as of a task that is not mapped."""
+    flow = tm.Workflow("never")
+
+    @flow.task
+    async def numbers() -> list[int]:
+        raise error
+
+    @flow.task(each=numbers)
+    async def work(numbers: int) -> int:
+        return numbers
+
+    @flow.task(rule=rule)
+    async def collect(work: list[int] | None, numbers: list[int] | None) -> str:
+        return f"{work} {numbers}"
+
+    @flow.task(rule=rule)
+    async def default(work: list[int] = [7]) -> list[int]:  # noqa: B006
+        return work
+
+    async with tm.testing.node(store, load=[flow]) as node:
+        result = await see_through(node, "never")
+    assert (result.outputs["collect"], result.outputs["default"]) == ("None None", [7])
+
+
 async def test_mapping_over_what_failed_is_upstream_failed() -> None:
     """cloacina.md 108, for a mapped task."""
     flow = tm.Workflow("never")

@@ -1,15 +1,16 @@
 """`node.pause(workflow)`, and notes on runs and tasks."""
 
+from datetime import timedelta
 from typing import Literal
 
 import pytest
 
 import tidemill as tm
-from tests.service.workflows.acting import START, Gate, see_through, states
+from tests.service.workflows.acting import START, Gate, see_through, start_and_pause, states
 
 
 async def test_nothing_begins_and_what_runs_goes_on(store: str | None) -> None:
-    """leoflow.md 19: no launches; running tasks finish; resuming resumes."""
+    """leoflow.md 19: no launches; running tasks finish; resuming resumes, also what had been made before."""
     flow = tm.Workflow("paused")
     gate = Gate()
 
@@ -25,8 +26,7 @@ async def test_nothing_begins_and_what_runs_goes_on(store: str | None) -> None:
     async with tm.testing.node(store, load=[flow]) as node:
         going = await node.start("paused")
         await node.advance("1s")
-        await node.pause("paused")
-        waiting = await node.start("paused")
+        (waiting,) = await start_and_pause(node, "paused")
         gate.is_open.set()
         await node.settle()
         await node.advance("5s")
@@ -49,12 +49,13 @@ async def test_a_pause_outlives_a_crash_and_is_of_one_workflow(store: str | None
             return 1
 
     async with tm.testing.node(store, load=flows) as node:
-        await node.pause("paused")
-        run = await node.start("paused")
+        (run,) = await start_and_pause(node, "paused")
         node = await node.crash()
         assert (await see_through(node, "other")).ok
         await node.advance("5s")
         assert (await node.run_handle(run.id).state()).state is tm.RunState.QUEUED
+        with pytest.raises(tm.RequestError):
+            await node.start("paused")
         await node.resume("paused")
         await node.settle()
         assert (await node.run_handle(run.id).state()).ok
@@ -97,18 +98,11 @@ async def slots(node: tm.testing.node) -> list[str]:
     return [(await run.state()).outputs["slot"] for run in await node.runs("minutely")]
 
 
-CAUGHT_UP = {
-    "none": [],
-    "latest": ["02:01"],
-    "all": ["01:55", "01:56", "01:57", "01:58", "01:59", "02:00", "02:01"],
-}
-
-
 @pytest.mark.parametrize("catchup", ["none", "latest", "all"])
-async def test_catchup_decides_about_slots_that_a_pause_made_miss(
+async def test_what_fell_due_in_a_pause_gets_no_run(
     catchup: Literal["none", "latest", "all"], store: str | None
 ) -> None:
-    """api.md, `catchup`: what a pause made miss was missed, as if no node had been there."""
+    """cloacina.md 131: resume does not catch up, whatever `catchup` says of a time without any node."""
     async with tm.testing.node(store, load=[minutely(catchup)], start=START) as node:
         await node.advance("61s")
         await node.pause("minutely")
@@ -116,9 +110,75 @@ async def test_catchup_decides_about_slots_that_a_pause_made_miss(
         assert await slots(node) == ["00:01"]
         await node.resume("minutely")
         await node.settle()
-        assert await slots(node) == ["00:01", *CAUGHT_UP[catchup]]
+        assert await slots(node) == ["00:01"]
+        assert node.metrics()["slots_dropped_total"] == 120
         await node.advance("2m")
-        assert await slots(node) == ["00:01", *CAUGHT_UP[catchup], "02:02", "02:03"]
+        assert await slots(node) == ["00:01", "02:02", "02:03"]
+        plan = await node.backfill("minutely", START + timedelta(minutes=5), START + timedelta(minutes=6))
+        await node.settle()
+        assert len(plan.runs) == 2  # which is the way to have them
+
+
+@pytest.mark.parametrize("pauses", [True, False])
+async def test_resumed_while_no_node_was_there(pauses: bool, sqlite: str) -> None:
+    """131: what fell due in the pause gets no run either; a resume of what was not paused changes nothing."""
+    async with tm.testing.node(sqlite, load=[minutely("all")], start=START) as node:
+        await node.advance("61s")
+        schedules = node._run_store.schedules
+        if pauses:
+            await node.pause("minutely")
+        await schedules.resume("public", "minutely", START + timedelta(minutes=5))  # from the shell, say
+    async with tm.testing.node(sqlite, load=[minutely("all")], start=START + timedelta(minutes=7)) as node:
+        await node.settle()
+        later = ["00:06", "00:07"]
+        assert await slots(node) == ["00:01", *([] if pauses else ["00:02", "00:03", "00:04", "00:05"]), *later]
+
+
+async def test_no_run_is_made_while_it_is_paused(store: str | None) -> None:
+    """131: starting it is refused, and it is said what to do; so is a backfill, and a retry waits."""
+    async with tm.testing.node(store, load=[minutely("none")], start=START) as node:
+        await node.pause("minutely")
+        for act in (node.start("minutely"), node.backfill("minutely", START - timedelta(minutes=2), START)):
+            with pytest.raises(tm.RequestError, match="`tidemill workflows resume minutely`") as caught:
+                await act
+            assert (caught.value.code, caught.value.status) == ("workflow_paused", 409)
+            assert caught.value.facts["workflow"] == "minutely"
+        plan = await node.backfill("minutely", START - timedelta(minutes=2), START, preview=True)
+        assert len(plan.slots) == 3
+        assert await node.runs("minutely") == []
+        assert not node._workflows.desk.board
+        await node.resume("minutely")
+        assert await node.start("minutely")
+
+
+async def test_a_pause_holds_before_the_leader_knows_of_it(store: str | None) -> None:
+    """131: the store refuses, for whatever node and whatever reason a run was to be made."""
+    asked: list[int] = []
+
+    @tm.trigger(every="10s")
+    async def there() -> tm.Fire:
+        asked.append(1)
+        return tm.Fire()
+
+    flow = tm.Workflow("minutely", schedule=tm.Cron("* * * * *", catchup="all"), triggers=[there])
+
+    @flow.task
+    def slot(ctx: tm.Context) -> str:
+        return str(ctx.slot)
+
+    async with tm.testing.node(store, load=[flow], start=START, settings={"tick_interval": "10m"}) as node:
+        await node.settle()
+        before = len(await node.runs("minutely"))
+        await node._run_store.schedules.pause("public", "minutely")  # by another node
+        with pytest.raises(tm.RequestError) as caught:
+            await node.start("minutely")
+        assert caught.value.code == "workflow_paused"
+        polls = len(asked)
+        await node.advance("130s")
+        assert len(asked) > polls  # the leader has not heard of it
+        assert len(await node.runs("minutely")) == before
+        assert node.metrics()["slots_dropped_total"] == 2
+        assert node.metrics()["schedule_errors_total"] == node.metrics()["trigger_errors_total"] == 0
 
 
 @pytest.mark.parametrize("reloads", [False, True])
@@ -140,10 +200,13 @@ async def test_a_pause_in_which_the_node_crashed_or_loaded_anew_is_one(reloads: 
 async def test_a_pause_by_others_is_one(store: str | None) -> None:
     """api.md, `catchup`: "none", paused and resumed in the store, where the leader hears of it."""
     async with tm.testing.node(store, load=[minutely("none")], start=START) as node:
-        for is_paused, wait in [(True, "10m"), (False, "61s")]:
-            await node._run_store.schedules.pause("public", "minutely", paused=is_paused)
-            node._workflows.scheduler.hear()
-            await node.advance(wait)
+        schedules = node._run_store.schedules
+        await schedules.pause("public", "minutely")
+        node._workflows.scheduler.hear()
+        await node.advance("10m")
+        await schedules.resume("public", "minutely", node.clock.now())
+        node._workflows.scheduler.hear()
+        await node.advance("61s")
         assert await slots(node) == ["00:11"]
         assert node.metrics()["slots_dropped_total"] == 10
 

@@ -4,8 +4,9 @@ import asyncio
 from datetime import UTC, datetime
 
 import tidemill as tm
+from tests.service.workflows.acting import start_and_pause
 from tests.service.workflows.faults import QUICK, blocked_flow, overwrite
-from tidemill.workflows.endings import Lost, Terms
+from tidemill.workflows.endings import Budgets, Lost
 from tidemill.workflows.plan import WHOLE
 from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import RunState, TaskState
@@ -39,7 +40,7 @@ async def test_a_late_value_is_not_handed_on() -> None:
         desk = node._workflows.desk
         assert desk is not None
         first = AttemptKey(run.id, "a", -1, 1)
-        await desk.ask(run.id, lambda draft: draft.conclude(first, Lost("for this test"), Terms()))
+        await desk.ask(run.id, lambda draft: draft.conclude(first, Lost("for this test"), Budgets()))
         await node.advance("1s")
         gates["a"].set()  # the old attempt returns in the same turn as something that counts
         gates["b"].set()
@@ -59,9 +60,7 @@ async def test_everything_for_which_there_is_room_begins_after_a_pause() -> None
         await gate.wait()
 
     async with tm.testing.node(load=[flow], concurrency=100) as node:
-        await node.pause("flow")
-        for _ in range(60):
-            await node.start("flow")
+        await start_and_pause(node, "flow", 60)
         await node.resume("flow")
         await node.advance("1s")
         assert len(await node.runs("flow", "running")) == 50
@@ -155,8 +154,7 @@ async def test_a_run_that_cannot_be_planned_is_tried_by_one_at_a_time() -> None:
         """Do nothing."""
 
     async with tm.testing.node(load=[flow]) as node:
-        await node.pause("flow")
-        run = await node.start("flow")
+        (run,) = await start_and_pause(node, "flow")
         node.break_run(run.id)
         desk = node._workflows.desk
         assert desk is not None
@@ -165,6 +163,28 @@ async def test_a_run_that_cannot_be_planned_is_tried_by_one_at_a_time() -> None:
             await node.advance("100ms")
         waiting = [task for task in asyncio.all_tasks() if task.get_name() == f"run: {run.id} again"]
         assert len(waiting) == 1
+
+
+async def test_a_run_that_cannot_be_planned_is_not_tried_at_once_because_something_is_due() -> None:
+    """W-5: a retry whose time has come does not make the loop go round and round."""
+    flow = tm.Workflow("flow")
+    troubles = ["down"]
+
+    @flow.task(retry=tm.Retry(1, delay="10s"))
+    def work() -> int:
+        if troubles:
+            raise ConnectionError(troubles.pop())
+        return 1
+
+    async with tm.testing.node(load=[flow]) as node:
+        run = await node.start("flow")
+        await node.advance("1s")
+        node.break_run(run.id)
+        await node.advance("1m")
+        assert 0 < node.metrics()["run_errors_total"] < 20
+        node._workflows.desk.broken.clear()
+        await node.advance("2m")
+        assert (await run.state()).outputs == {"work": 1}
 
 
 async def test_what_waits_to_be_handed_over_takes_a_place() -> None:

@@ -13,6 +13,7 @@ from tests.service.workflows.faults import (
     Neighbour,
     blocked_flow,
     breaking,
+    lose_overdue,
     miss_ends,
     only_task,
     overwrite,
@@ -199,6 +200,21 @@ async def test_a_healthy_task_is_never_touched(store: str | None) -> None:
         assert blocked.begun == [f"{run.id}/work#1"]
 
 
+async def test_what_lives_under_the_leaders_own_eyes_is_never_lost(store: str | None) -> None:
+    """W-11: silence means nothing if whoever judges it has the attempt in hand; only its heartbeats do not arrive."""
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
+        run = await node.start("flow")
+        await node.advance("40s")
+        with breaking(node._workflows._heartbeats, "beat", StoreError("refused")):
+            await node.advance("10m")
+        assert "agent_lost_tasks_total" not in troubles(node)
+        blocked.go.set()
+        await node.settle()
+        assert (await run.state()).state is RunState.SUCCESS
+        assert len(blocked.begun) == 1
+
+
 async def test_nobody_is_lost_because_the_store_was_away(store: str | None) -> None:
     """W-11, fault 28: leases ran out while nobody could renew them; after the outage everybody is heard first."""
     flow, blocked = blocked_flow()
@@ -293,6 +309,7 @@ async def test_a_late_report_of_a_lost_attempt_is_refused_and_counted(store: str
         await node.advance("40s")
         with breaking(node._workflows._heartbeats, "beat", StoreError("frozen")):
             await node.advance("100s")  # alive, but nobody hears of it
+            await lose_overdue(node)
         assert troubles(node)["agent_lost_tasks_total"] == 1
         assert len(blocked.begun) == 2
         blocked.go.set()

@@ -1,6 +1,8 @@
 """The loop: on time, isolated in every part, and never waiting for anybody."""
 
 import asyncio
+import gc
+import weakref
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -299,3 +301,17 @@ async def test_a_trigger_that_fails_is_told_once_and_when_it_recovers(
     assert told[0].exc_text is not None
     assert "in answer" in told[0].exc_text
     assert "pollers.py" not in told[0].exc_text
+
+
+async def test_nothing_keeps_what_belonged_to_a_term_that_is_over(store: str | None) -> None:
+    """W-8: nobody calls a scheduler that is no longer in office, and what it had in mind is forgotten."""
+    async with tm.testing.node(store, load=[plain_flow()], settings=QUICK) as node:
+        await (await node.start("flow")).wait(5)
+        service = node._workflows
+        terms = weakref.ref(service.desk), weakref.ref(service.scheduler)
+        service.leadership.step_down(service.desk.term)
+        async with asyncio.timeout(5):
+            while any(one() is not None for one in terms):
+                await asyncio.sleep(0.005)  # the tasks of the term are yet to end
+                gc.collect()
+        assert service.office is None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.service.workflows.acting import states
+from tests.service.workflows.acting import start_and_pause, states
 from tidemill.workflows.plan import WHOLE
 
 
@@ -81,8 +81,7 @@ async def test_a_run_whose_version_cannot_be_read(statement: str, said: str, sql
 async def test_a_queued_run_whose_version_cannot_be_read(statement: str, said: str, sqlite: str) -> None:
     """W-5, W-17: nothing is said that will not happen."""
     async with tm.testing.node(sqlite, load=[flow_of()]) as node:
-        await node.pause("flow")
-        made = (await node.start("flow")).id
+        made = (await start_and_pause(node, "flow"))[0].id
     damage(sqlite, statement)
     damage(sqlite, "DELETE FROM workflow_pauses")
     async with tm.testing.node(sqlite, load=[]) as node:

@@ -3,7 +3,7 @@
 import pytest
 
 import tidemill as tm
-from tests.service.workflows.acting import Gate, states
+from tests.service.workflows.acting import Gate, start_and_pause, states
 
 
 def version(gate: Gate, word: str, extra: bool = False) -> tm.Workflow:
@@ -54,8 +54,7 @@ async def test_a_queued_run_keeps_its_version_too(store: str | None) -> None:
     gate = Gate()
     gate.is_open.set()
     async with tm.testing.node(store, load=[version(gate, "old")]) as node:
-        await node.pause("daily")
-        run = await node.start("daily")
+        (run,) = await start_and_pause(node, "daily")
         await node.load(version(gate, "new", extra=True))
         await node.resume("daily")
         await node.settle()
@@ -106,3 +105,176 @@ async def test_a_workflow_that_was_changed_after_it_was_loaded(store: str | None
         run = await node.start("daily")
         await node.advance("1s")
         assert (await run.state()).tasks["late"].output == 4
+
+
+# -- another version for a run that has ended
+
+
+def mended(trouble: bool, *, more: bool = False) -> tm.Workflow:
+    """Return a workflow whose second task fails, or its next version, which may also have other tasks."""
+    flow = tm.Workflow("daily")
+
+    @flow.task
+    async def first() -> list[int]:
+        return [1, 2]
+
+    if trouble:
+
+        @flow.task
+        async def second(first: list[int]) -> int:
+            raise OSError("disk full")
+
+        @flow.task
+        async def third(second: int) -> int:
+            return second
+
+    else:
+
+        @flow.task
+        async def second(first: list[int]) -> int:
+            return sum(first)
+
+    if more:
+
+        @flow.task(each="first")
+        async def each(first: int) -> int:
+            return first * 10
+
+    return flow
+
+
+async def test_a_run_that_failed_goes_on_with_the_code_that_was_mended(store: str | None) -> None:
+    """W-19: with `latest`, and what had succeeded is not run again; without, it waits for its own version."""
+    async with tm.testing.node(store, load=[mended(True)]) as node:
+        run = await node.start("daily")
+        await node.settle()
+        assert states(await run.state()) == {"first": "success", "second": "failed", "third": "upstream_failed"}
+        await node.advance("1m")
+        await node.load(mended(False, more=True))
+        await node.advance("2m")  # so that nobody has the old one in mind
+        assert await run.retry(preview=True, latest=True) == ["second", "each"]
+        assert (await run.state()).state == "failed"
+        assert await run.retry(latest=True) == ["second", "each"]
+        await node.settle()
+        result = await run.state()
+        assert result.ok
+        assert result.outputs == {"first": [1, 2], "second": 3, "each": [10, 20]}
+        assert {name: one.attempts for name, one in result.tasks.items() if name != "each"} == {"first": 1, "second": 2}
+        node = await node.crash()
+        assert (await node.run_handle(run.id).state()).outputs == result.outputs
+
+
+async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) -> None:
+    """W-19, W-17: a mere retry waits, and it is said what to do, which helps."""
+    old, new = mended(True), mended(False)
+    async with tm.testing.node(store, load=[old]) as node:
+        run = await node.start("daily")
+        await node.settle()
+        await node.load(new)
+        await node.advance("2m")
+        before, after = old.wired().spec.version, new.wired().spec.version
+        operations = node._workflows.access.operations
+        said = f"run {run.id} is pinned to version {before} of 'daily'; {after} is newer"
+        again = f"`tidemill runs retry {run.id} --latest`"
+        assert await operations.pinned(run.id) == (
+            f"{said}: unless a node has {before} loaded it waits; {again} goes on with {after}"
+        )
+        await run.retry()
+        await node.advance("1m")
+        assert states(await run.state())["second"] == "scheduled"
+        assert (await run.why("second"))[0].startswith(said)
+        assert (await run.why("third"))[0].startswith(said)
+        assert not (await run.why("first"))[0].startswith(said)
+        with pytest.raises(tm.RequestError, match="cancel it first") as caught:
+            await run.retry(latest=True)
+        assert (caught.value.code, caught.value.status) == ("run_active", 409)
+        await run.cancel()
+        assert await run.clear("second", latest=True) == ["second"]
+        await node.settle()
+        assert (await run.state()).outputs == {"first": [1, 2], "second": 3}
+        assert await operations.pinned(run.id) is None
+
+
+async def test_the_version_that_was_loaded_last_is_the_newest(sqlite: str) -> None:
+    """W-19: also one that was there before; whoever has nothing loaded goes by the store."""
+    old, new = mended(False), mended(True)
+    async with tm.testing.node(sqlite, load=[old]) as node:
+        await node.advance("1s")
+        await node.load(new)
+        run = await node.start("daily")
+        await node.settle()
+        await node.advance("1s")
+        await node.load(mended(False))
+        await node.advance("2m")
+    async with tm.testing.node(sqlite, load=[]) as node:
+        assert await node.run_handle(run.id).retry(latest=True) == ["second"]
+        (record,) = await node._run_store.runs.load([run.id])
+        assert record.run.version == old.wired().spec.version
+        assert {row.task for row in record.tasks} == {"first", "second"}
+        assert (await node._run_store.runs.events(run.id))[-1].reason.endswith(record.run.version)
+
+
+async def test_a_leader_that_has_the_run_in_mind_takes_its_new_version(sqlite: str) -> None:
+    """W-19: cancelled and pinned anew by somebody else, between two looks at it."""
+    gate = Gate()
+    async with tm.testing.node(sqlite, load=[version(gate, "old")]) as node:
+        run = await node.start("daily")
+        await node.advance("1s")
+        await node.load(version(gate, "new", extra=True))
+        operations = node._workflows.access.operations
+        operations._touched = lambda _: None  # as if it happened in another process
+        await run.cancel()
+        await run.retry(latest=True)
+        gate.is_open.set()
+        await node.advance("5s")
+        assert (await run.state()).outputs == {"first": "new", "second": "new and more"}
+
+
+def made_of(*names: str, fails: str = "") -> tm.Workflow:
+    """Return a workflow of tasks that return their names; the last fails if that says why."""
+    flow = tm.Workflow("daily")
+
+    def task(name: str, said: str) -> None:
+        async def work() -> str:
+            if said:
+                raise OSError(said)
+            return name
+
+        work.__name__ = name
+        flow.task(work)
+
+    for name in names:
+        task(name, fails if name == names[-1] else "")
+    return flow
+
+
+async def test_a_task_that_was_gone_comes_back(store: str | None) -> None:
+    """W-1, W-19: its attempts have numbers of their own, so that what it returns now is not taken for an old one."""
+    async with tm.testing.node(store, load=[made_of("a", "b")]) as node:
+        run = await node.start("daily")
+        await node.settle()
+        for names in (("a", "c"), ("a", "c", "b")):
+            await node.advance("1s")
+            await node.load(made_of(*names))
+            await node.advance("1s")
+            await run.retry(latest=True)
+            await node.settle()
+            result = await run.state()
+            assert result.ok
+            assert result.outputs == {name: name for name in names}
+        attempts = await node._run_store.runs.attempts(run.id)
+        assert [(one.key.task, one.key.attempt) for one in attempts] == [("a", 1), ("b", 1), ("b", 2), ("c", 1)]
+        node = await node.crash()
+        assert (await node.run_handle(run.id).state()).outputs == {"a": "a", "b": "b", "c": "c"}
+
+
+async def test_a_version_without_the_task_that_failed_is_enough(store: str | None) -> None:
+    """W-19: then nothing is left to run, and the run has succeeded."""
+    async with tm.testing.node(store, load=[made_of("a", "b", fails="no")]) as node:
+        run = await node.start("daily")
+        await node.settle()
+        await node.load(made_of("a"))
+        assert await run.retry(latest=True) == []
+        await node.settle()
+        assert (await run.state()).outputs == {"a": "a"}
+        assert (await run.state()).ok

@@ -3,6 +3,8 @@
 import asyncio
 
 import tidemill as tm
+from tests.service.workflows.acting import Gate
+from tidemill.workflows.states import RunState
 
 
 async def test_a_watch_tells_everything_once_and_ends_with_the_run() -> None:
@@ -58,3 +60,23 @@ async def test_tasks_come_in_the_order_in_which_they_run() -> None:
     async with tm.testing.node(load=[flow]) as node:
         run = await node.start("flow")
         assert list((await run.wait(5)).tasks) == ["zebra", "monkey", "ant"]
+
+
+async def test_a_watch_pauses_by_the_clock_of_its_node() -> None:
+    """`every` is the node's time: on a virtual clock nobody looks again before that moves."""
+    flow, gate = tm.Workflow("flow"), Gate()
+
+    @flow.task
+    async def work() -> None:
+        await gate.pass_through()
+
+    async with tm.testing.node(load=[flow]) as node, asyncio.TaskGroup() as tasks:
+        run = await node.start("flow")
+        glances = run.watch(every=3600)
+        await anext(glances)
+        again = tasks.create_task(anext(glances), name="the next glance")
+        gate.is_open.set()
+        await node.advance("59m")
+        assert not again.done()
+        await node.advance("1m")
+        assert (await again).record.run.state is RunState.SUCCESS

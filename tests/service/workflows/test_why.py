@@ -3,7 +3,7 @@
 import pytest
 
 import tidemill as tm
-from tests.service.workflows.acting import Gate
+from tests.service.workflows.acting import Gate, start_and_pause
 
 
 async def test_every_state(store: str | None) -> None:
@@ -142,8 +142,7 @@ async def test_a_run_that_is_set_aside(store: str | None) -> None:
     async def work() -> None: ...
 
     async with tm.testing.node(store, load=[flow]) as node:
-        await node.pause("poison")
-        run = await node.start("poison")
+        (run,) = await start_and_pause(node, "poison")
         node.break_run(run.id)
         await node.resume("poison")
         await node.advance("5s")
@@ -168,6 +167,30 @@ async def test_nobody_has_the_version_that_a_run_is_pinned_to(sqlite: str) -> No
         run = await node.start("w")
     async with tm.testing.node(sqlite, load=[after]) as node:
         await node.advance("10m")
-        [sentence] = await node.run_handle(run.id).why("work")
+        first, second = await node.run_handle(run.id).why("work")
     old, new = before.wired().spec.version, after.wired().spec.version
-    assert f"no node here has version {old} of 'w' (loaded: {new})" in sentence
+    assert first == (
+        f"run {run.id} is pinned to version {old} of 'w'; {new} is newer: unless a node has {old} loaded it waits; "
+        f"`tidemill runs cancel {run.id}`, and then `tidemill runs retry {run.id} --latest`, goes on with {new}"
+    )
+    assert second.startswith("it is scheduled since ")
+    assert second.endswith("and waits to be taken")
+
+
+async def test_the_nodes_are_counted_by_whoever_knows_them(store: str | None) -> None:
+    """W-12, W-17: of a node that has crashed its successor knows that it is gone, also where it does not plan."""
+    flow, gate = tm.Workflow("flow"), Gate()
+
+    @flow.task
+    async def work() -> None:
+        await gate.pass_through()
+
+    async with tm.testing.node(store, load=[flow]) as node:
+        run = await node.start("flow")
+        await node.advance("1s")
+        successor = await node.crash()
+        operations = successor._workflows.access.operations
+        owners = await successor._run_store.owners.all()
+        facts = await operations._facts(await operations.record(run.id))
+        assert (len(owners), facts.nodes) == (2, 1)
+        gate.is_open.set()

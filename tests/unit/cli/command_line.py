@@ -1,5 +1,9 @@
 """The command line in this process, and files for it to look at."""
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from tidemill.cli.main import main
@@ -64,3 +68,13 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     with pytest.raises(SystemExit) as ended:
         main()
     return int(ended.value.code or 0)
+
+
+@contextmanager
+def in_zone(name: str) -> Iterator[None]:
+    """Let the clock of this machine hang somewhere for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", name)
+        time.tzset()
+        yield
+    time.tzset()

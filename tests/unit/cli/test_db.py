@@ -1,6 +1,7 @@
 """`tidemill db` as an operator would use it."""
 
 import asyncio
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -110,3 +111,41 @@ async def test_a_postgresql_database_is_upgraded_once(
     assert "has no schema yet" in out[0]
     assert out[1].endswith(f"brought from version 0 to {NEWEST}")
     assert out[2].endswith(f"is at version {NEWEST}, which is what this Tidemill needs")
+
+
+def test_what_a_schema_is_at_is_json_for_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """server.md, `-o json` everywhere; the exit code stays."""
+    arguments = ["--store", f"sqlite:///{tmp_path / 'new.db'}", "-o", "json"]
+    found = []
+    for verb, code in [("check", 1), ("upgrade", 0), ("check", 0)]:
+        assert run(monkeypatch, "db", verb, *arguments) == code
+        found.append(json.loads(capsys.readouterr().out))
+    assert [one.get("current") for one in found] == [False, None, True]
+    assert (found[0]["found"], found[1]["before"], found[1]["now"]) == (0, 0, found[0]["known"])
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([], "; `tidemill dev` has one: sqlite:///.tidemill/dev.db\n"),
+        (["--store", "desk"], "; `tidemill dev` has one: sqlite:///desk/.tidemill/dev.db\n"),
+        (["--store", "desk/.tidemill/dev.db"], "; did you mean sqlite:///desk/.tidemill/dev.db?\n"),
+        (["--store", "sqlite:///desk/tidemill.db"], "; `tidemill dev` has one: sqlite:///desk/.tidemill/dev.db\n"),
+        (["--store", "nowhere"], "; `tidemill dev` has one: sqlite:///.tidemill/dev.db\n"),
+    ],
+)
+def test_the_store_of_dev_is_named_where_it_is_near(
+    given: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever ran `tidemill dev` here does not know where that keeps what it ran."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TIDEMILL_STORE", raising=False)
+    for home in (tmp_path, tmp_path / "desk"):
+        (home / ".tidemill").mkdir(parents=True)
+        (home / ".tidemill" / "dev.db").touch()
+    assert run(monkeypatch, "runs", "list", *given) == 2
+    said = capsys.readouterr().err
+    assert said.endswith(told)
+    assert "in memory" not in said

@@ -50,7 +50,7 @@ def test_what_is_wrong_is_grouped_and_counted(
 def test_programs_get_json(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The same facts."""
     change(path, "UPDATE dead_letters SET payload = x'c1'")
-    assert run(monkeypatch, "doctor", "--json", "--store", f"sqlite:///{path}") == 1
+    assert run(monkeypatch, "doctor", "-o", "json", "--store", f"sqlite:///{path}") == 1
     found = json.loads(capsys.readouterr().out)
     assert found["store"] == f"SQLite database {path}"
     assert found["schema"] == {"found": NEWEST, "known": NEWEST}
@@ -76,7 +76,7 @@ def test_a_damaged_file_is_a_finding_not_a_failure_to_look(
     """Whoever watches must be able to tell "damaged" from "down"."""
     damaged = tmp_path / "damaged.db"
     damaged.write_bytes(b"no database" * 500)
-    assert run(monkeypatch, "doctor", "--store", f"sqlite:///{damaged}", "--json") == 1
+    assert run(monkeypatch, "doctor", "--store", f"sqlite:///{damaged}", "-o", "json") == 1
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert (finding["severity"], finding["subject"]) == ("wrong", "database")
 

@@ -40,7 +40,7 @@ def change(path: Path, *statements: str) -> None:
 
 def findings(monkeypatch: Monkey, capsys: Captured, code: int) -> list[dict[str, Any]]:
     """Return what the doctor finds."""
-    assert run(monkeypatch, "doctor", "--json") == code
+    assert run(monkeypatch, "doctor", "-o", "json") == code
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["findings"]
     return found
 

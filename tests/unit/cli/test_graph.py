@@ -57,7 +57,7 @@ def test_a_sound_file_passes_the_check(
 ) -> None:
     """The check says what it looked at."""
     assert run(monkeypatch, "graph", "check", str(file)) == 0
-    assert capsys.readouterr().out == "1 graph(s) and 1 reactor(s) are sound\n"
+    assert capsys.readouterr().out == "1 graph and 1 reactor are sound\n"
 
 
 def test_the_check_shows_every_problem_with_file_and_line(
@@ -108,7 +108,7 @@ def test_a_mistake_ends_with_one_clear_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """No traceback for what a user can mend."""
-    assert run(monkeypatch, "graph", *(argument.format(file=file) for argument in arguments)) == 1
+    assert run(monkeypatch, "graph", *(argument.format(file=file) for argument in arguments)) == 2
     printed = capsys.readouterr().err
     assert complaint in printed
     assert "Traceback" not in printed
@@ -121,4 +121,50 @@ def test_a_file_that_cannot_be_imported_names_its_line(
     path = tmp_path / "broken_graph.py"
     path.write_text("import tidemill as tm\nreactor = tm.Reactr('r', [])\n")
     assert run(monkeypatch, "graph", "check", str(path)) == 1
-    assert f"{path}:2: importing it failed: AttributeError" in capsys.readouterr().err
+    assert capsys.readouterr().out.startswith(f"{path}:2: importing it failed: AttributeError")
+    for verb in ("list", "show", "code"):
+        assert run(monkeypatch, "graph", verb, str(path)) == 2
+        assert f"{path}:2: importing it failed: AttributeError" in capsys.readouterr().err
+
+
+def test_of_several_graphs_one_must_be_named(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `tidemill run` says it of workflows."""
+    file.write_text(SOUND + '\nother = tm.Graph("another_graph", reactor=numbers)\n')
+    assert run(monkeypatch, "graph", "code", str(file)) == 2
+    said = f"{file} has several graphs, name one: {file}:another_graph (there are another_graph, doubling_graph)\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_file_may_import_its_neighbours(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also when its graph is compiled, which is after it was imported."""
+    (file.parent / "graph_neighbour.py").write_text("class Answer(int): ...\n")
+    late = "\ndef late() -> type:\n    import graph_neighbour\n    return graph_neighbour.Answer\n"
+    file.write_text(SOUND.replace("-> list[int]", '-> "late()"') + late)
+    for verb in ("check", "show", "code"):
+        assert run(monkeypatch, "graph", verb, str(file)) == 0, capsys.readouterr()
+
+
+def test_a_check_is_json_for_programs(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """server.md, `-o json` everywhere: whether it is sound, each problem with its place, what there is."""
+    assert run(monkeypatch, "graph", "check", str(file), "-o", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["sound"], found["problems"], found["graphs"]) == (True, [], ["doubling_graph"])
+    file.write_text("import tidemill as tm\nreactor = tm.Reactr('r', [])\n")
+    assert run(monkeypatch, "graph", "check", str(file), "-o", "json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["sound"], found["problems"][0]["file"], found["problems"][0]["line"]) == (False, str(file), 2)
+
+
+def test_classes_are_named_alike_wherever_they_stand(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A class within a list has no more of a name than a class alone."""
+    file.write_text(SOUND.replace("-> list[int]", "-> list[Answer]").replace("@tm", "class Answer(int): ...\n@tm", 1))
+    assert run(monkeypatch, "graph", "show", str(file)) == 0, capsys.readouterr()
+    assert " list[Answer] " in capsys.readouterr().out

@@ -52,6 +52,22 @@ def test_a_name_without_room_is_folded_and_not_cut() -> None:
     assert max(map(len, lines)) <= 40
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_only_what_may_be_folded_is(width: int) -> None:
+    """Several columns share what room there is; all others stay whole, whatever comes before them."""
+    columns = list(map(Column, ["id", "takes", "returns", "last"]))
+    rows = [[Text("12345678"), Text("word, " * 20), Text("x" * 50), Text("state")], [Text("1"), *[Text("a")] * 3]]
+    table = tabulated(columns, rows, width, spare=["last"], folded=["takes", "returns"])
+    console = Console(width=width, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(table)
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= width
+    assert "│ 12345678 │" in captured.get()
+    assert (captured.get().count("word,"), captured.get().count("x")) == (20, 50)
+    assert ("state" in captured.get()) == (width > 60)
+
+
 def test_a_dumb_terminal_cannot_redraw(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets a line per event, as a file does."""
     for kind, expected in [("dumb", False), ("xterm", True)]:

@@ -132,14 +132,20 @@ def test_a_package_is_shown(here: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         (["build", "nowhere"], 2, "there is no folder nowhere"),
         (["check", "bad.tidemill"], 1, "bad.tidemill: it is not a zip file, is cut off, or something follows its end"),
         (["check", "future"], 1, "package 'future' 0.1.0 cannot run here: it requires Tidemill >=99"),
-        (["new", "../market"], 1, "a name has small letters, digits and '_'"),
-        (["new", "json"], 1, "'json' would hide a module of the standard library"),
+        (["new", "../market"], 2, "a name has small letters, digits and '_'"),
+        (["new", "market"], 2, "test_market.py are there already"),
+        (["check", "market/market.py"], 2, "market/market.py is a file of a package: name its folder, market"),
+        (["check", "market/package.toml"], 2, "market/package.toml is a file of a package: name its folder, market"),
+        (["new", "json"], 2, "'json' would hide a module of the standard library"),
         (["key", "../alice"], 2, "cannot be the name of a key"),
         (["verify", "market", "--key", "none.pub"], 2, "there is no file none.pub"),
         (["verify", "market", "--key", "bad.tidemill"], 2, "is not a public key: it is one line"),
         (["sign", "market", "--key", "bad.tidemill"], 2, "bad.tidemill can be read by others"),
         (["sign", "market", "--key", "k.pub"], 2, "k.pub is a public key, with which is verified: sign with the priv"),
         (["sign", "market", "--key", "k.pem", "--not-after", "soon"], 2, "--not-after: 'soon' is not a time such as"),
+        (["sign", "market", "--key", "k.pem", "--not-after", "2020-01-01"], 2, "--not-after: 2020-01-01 is over, so"),
+        (["sign", "market", "--key", "k.pem", "--tenant", ""], 2, "a tenant's name is a text of 1 to 200 characters"),
+        (["sign", "market", "--key", "k.pem", "--tenant", "a/b"], 2, "and without '/', not 'a/b'"),
     ],
 )
 def test_a_mistake_ends_with_one_clear_line(
@@ -211,3 +217,38 @@ def test_a_check_imports_a_package_in_a_process_of_its_own(
     assert capsys.readouterr().err.startswith("market.py:1: importing 'market' failed")
     assert not {"market", "beside"} & sys.modules.keys()
     assert sorted(os.listdir(here / "market")) == ["beside.py", "market.py", "package.toml", "test_market.py"]
+
+
+def test_a_check_says_what_a_package_only_misses_while_it_is_tried(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """P-7, P-10: a module that is not declared, and a secret that is not shown to code which nobody has tried."""
+    assert package(monkeypatch, "new", "market") == 0
+    module = here / "market" / "market.py"
+    code = module.read_text()
+    (here / "market" / "lib.py").write_text("")
+    module.write_text(f"import lib\n{code}")
+    assert package(monkeypatch, "check", "market") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("market/market.py:1: importing 'market' failed: ModuleNotFoundError: No module named 'lib'")
+    assert error.endswith('add "lib" to modules in package.toml\n')
+    monkeypatch.setenv("SHOP_KEY", "secret")
+    module.write_text(f'import os\nos.environ["SHOP_KEY"]\n{code}')
+    assert package(monkeypatch, "check", "market") == 1
+    assert "the environment has SHOP_KEY, but packages are tried without it" in capsys.readouterr().err
+
+
+def test_a_check_is_json_for_programs(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """server.md, `-o json` everywhere: as the checks of graphs and workflows answer."""
+    assert package(monkeypatch, "new", "market") == 0
+    capsys.readouterr()
+    assert package(monkeypatch, "check", "market", "-o", "json", "--no-import") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["sound"], found["name"], found["version"], found["signed"]) == (True, "market", "0.1.0", False)
+    (here / "market" / "package.toml").write_text("name\n")
+    assert package(monkeypatch, "check", "market", "-o", "json") == 1
+    out, err = capsys.readouterr()
+    (problem,) = json.loads(out)["problems"]
+    assert (problem["file"], problem["line"], err) == ("market/package.toml", 1, "")

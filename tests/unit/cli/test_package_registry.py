@@ -112,7 +112,7 @@ def test_versions_go_forward(here: Path, monkeypatch: pytest.MonkeyPatch, capsys
     set_version(here, "0.1.1")
     capsys.readouterr()
     assert package(monkeypatch, "upload", "market") == 2
-    assert "0.1.1 is older than 0.2.0, which was published before; --allow-downgrade" in capsys.readouterr().err
+    assert "0.1.1 is older than 0.2.0, which was there before; --allow-downgrade" in capsys.readouterr().err
     assert package(monkeypatch, "upload", "market", "--allow-downgrade") == 0
     assert capsys.readouterr().out.startswith("market 0.1.1 is published")
 
@@ -160,7 +160,30 @@ def test_keys_of_a_file_count_for_every_tenant(
     assert printed.endswith("signatures are required (TIDEMILL_REQUIRE_SIGNATURES)\n")
     monkeypatch.setenv("TIDEMILL_TRUSTED_KEYS", "nowhere.pub")
     assert package(monkeypatch, "upload", "market") == 2
-    assert capsys.readouterr().err == "there is no file nowhere.pub\n"
+    assert capsys.readouterr().err == f"there is no file {here / 'nowhere.pub'}\n"
+
+
+@pytest.mark.parametrize("tenant", ["", "a/b c", "a\nb", "a" * 300])
+def test_a_tenant_that_no_node_could_have_is_refused(
+    here: Path, tenant: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As by the node itself; the command was called wrongly, and nothing is written."""
+    for command in (["upload", "market"], ["trust", "alice.pub"], ["list"], ["keys"], ["unload", "market"]):
+        assert package(monkeypatch, *command, "--tenant", tenant) == 2
+        assert "a tenant's name is" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert package(monkeypatch, "list") == 0
+    assert capsys.readouterr().out.startswith("no packages")
+    assert (here / "tidemill.db").exists()
+
+
+def test_settings_that_are_wrong_say_nothing_about_a_package(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2: the command could not do what it was asked."""
+    monkeypatch.setenv("TIDEMILL_REQUIRE_SIGNATURES", "maybe")
+    for command in (["keys"], ["upload", str(here / "market")], ["list"]):
+        assert package(monkeypatch, *command) == 2
+        assert capsys.readouterr().err.startswith("settings: require_signatures: 'maybe' is neither true nor false")
 
 
 def test_a_signature_of_other_files_is_told(

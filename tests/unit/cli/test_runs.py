@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 
 import tidemill as tm
 from tests.postgres import PostgresServer
-from tests.unit.cli.command_line import REPORT, run
+from tests.unit.cli.command_line import REPORT, in_zone, run
 
 Monkey = pytest.MonkeyPatch
 Captured = pytest.CaptureFixture[str]
+
+NO_NODE = "no node is running on this store: start one\n"
 
 
 @pytest.fixture
@@ -121,12 +124,13 @@ def test_an_unknown_run_is_one_line(verb: str, monkeypatch: Monkey, capsys: Capt
     assert capsys.readouterr().err == "there is no run 'nowhere'\n"
 
 
-def test_why_explains(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
+def test_why_explains(failed: str, file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """W-17."""
     assert run(monkeypatch, "runs", "why", failed, "publish") == 0
     assert capsys.readouterr().out == "it cannot run because of 'clean'\n"
     assert run(monkeypatch, "runs", "why", failed, "clean") == 0
-    told = ["element 13: it has failed: ValueError: no thirteen", "elements 0 to 12, 14: it has succeeded"]
+    place = f"{file}:{REPORT.split('raise')[0].count(chr(10)) + 1}"
+    told = [f"element 13: it has failed: ValueError: no thirteen ({place})", "elements 0 to 12, 14: it has succeeded"]
     assert capsys.readouterr().out.splitlines() == told
     assert run(monkeypatch, "runs", "why", failed, "clean[13]") == 0
     assert capsys.readouterr().out.splitlines() == told[:1]
@@ -142,7 +146,7 @@ def test_what_failed_is_queued_again_and_cancelled(failed: str, monkeypatch: Mon
     assert capsys.readouterr().out == "would run again: clean (1 of 15), publish\n"
     assert shown(monkeypatch, capsys, failed)["state"] == "failed"
     assert run(monkeypatch, "runs", "retry", failed, "--from", "extract") == 0
-    assert capsys.readouterr().out == "to run again: extract, clean, publish\n"
+    assert capsys.readouterr().out == f"to run again: extract, clean, publish\n{NO_NODE}"
     assert shown(monkeypatch, capsys, failed)["state"] == "queued"
     assert run(monkeypatch, "runs", "cancel", failed, "--reason", "no need") == 0
     found = shown(monkeypatch, capsys, failed) if not capsys.readouterr().err else {}
@@ -157,7 +161,7 @@ def test_cleared_tasks_run_again_where_a_node_is(
 ) -> None:
     """The next node that has the workflow goes on with what was cleared."""
     assert run(monkeypatch, "runs", "clear", failed, "publish", "clean") == 0
-    assert capsys.readouterr().out == "to run again: clean (15 of 15), publish\n"
+    assert capsys.readouterr().out == f"to run again: clean (15 of 15), publish\n{NO_NODE}"
     assert shown(monkeypatch, capsys, failed)["state"] == "queued"
     assert run(monkeypatch, "run", str(file), "--day", "2026-01-02", "--store", store, "-q") == 0
     capsys.readouterr()
@@ -179,7 +183,9 @@ def test_every_command_answers_programs(failed: str, monkeypatch: Monkey, capsys
         "task": "publish",
         "reasons": ["it cannot run because of 'clean'"],
     }
-    again = {"run": failed, "preview": True, "tasks": ["clean", "publish"]}
+    version = shown(monkeypatch, capsys, failed)["version"]
+    again = {"run": failed, "preview": True, "tasks": ["clean", "publish"], "version": version}
+    again |= {"left_out": [], "pinned": None}
     some, every = {"elements": {"clean": {"cleared": 1, "of": 15}}}, {"elements": {"clean": {"cleared": 15, "of": 15}}}
     assert answered(monkeypatch, capsys, "runs", "retry", part, "--preview") == again | some
     assert answered(monkeypatch, capsys, "runs", "clear", part, "clean", "--preview") == again | every
@@ -223,8 +229,11 @@ def test_logs_are_printed(failed: str, monkeypatch: Monkey, capsys: Captured) ->
         assert capsys.readouterr().out.endswith(" #1 info    reading 2026-01-01\n")
     assert run(monkeypatch, "runs", "logs", failed, "extract", "-o", "json") == 0
     assert json.loads(capsys.readouterr().out)["message"] == "reading 2026-01-01"
-    assert run(monkeypatch, "runs", "logs", failed, "clean[13]") == 0
+    assert run(monkeypatch, "runs", "logs", failed, "clean[12]") == 0
     assert capsys.readouterr().out == ""
+    for name in ("clean", "clean[13]"):
+        assert run(monkeypatch, "runs", "logs", failed, name) == 0
+        assert capsys.readouterr().out.endswith('    raise ValueError("no thirteen")\nValueError: no thirteen\n')
     assert run(monkeypatch, "runs", "logs", failed, "extrakt") == 2
     assert "did you mean 'extract'?" in capsys.readouterr().err
 
@@ -241,19 +250,56 @@ def test_looking_creates_no_store(tmp_path: Path, monkeypatch: Monkey, capsys: C
     assert not missing.exists()
 
 
+# -- another version
+
+
+def test_a_run_goes_on_with_the_code_that_was_mended(
+    failed: str, file: Path, store: str, monkeypatch: Monkey, capsys: Captured
+) -> None:
+    """W-19: `retry` says that the run is pinned and what to do, and `--latest` does it."""
+    before = shown(monkeypatch, capsys, failed)["version"]
+    mended = file.with_name("mended_flow.py")
+    mended.write_text(REPORT.replace('raise ValueError("no thirteen")', "return 13"))
+    assert run(monkeypatch, "run", str(mended), "--day", "2026-01-02", "--store", store, "-q") == 0
+    capsys.readouterr()
+    after = listed(monkeypatch, capsys)[-1]["version"]
+    assert run(monkeypatch, "runs", "retry", failed, "--preview") == 0
+    names, pinned = capsys.readouterr().out.splitlines()
+    assert names == "would run again: clean (1 of 15), publish"
+    assert pinned == (
+        f"run {failed} is pinned to version {before} of 'daily_report'; {after} is newer: unless a node has {before} "
+        f"loaded it waits; `tidemill runs retry {failed} --latest` goes on with {after}"
+    )
+    assert run(monkeypatch, "runs", "retry", failed) == 0
+    assert f"`tidemill runs cancel {failed}`, and then" in capsys.readouterr().out.splitlines()[1]
+    assert run(monkeypatch, "runs", "why", failed, "clean[13]") == 0
+    assert capsys.readouterr().out.startswith(f"run {failed} is pinned to version {before}")
+    assert run(monkeypatch, "runs", "retry", failed, "--latest") == 2
+    assert "cancel it first" in capsys.readouterr().err
+    assert run(monkeypatch, "runs", "cancel", failed) == 0
+    capsys.readouterr()
+    assert run(monkeypatch, "runs", "clear", failed, "clean", "--latest", "--preview") == 0
+    assert capsys.readouterr().out == f"would run again, with version {after}: clean (15 of 15), publish\n"
+    assert run(monkeypatch, "runs", "retry", failed, "--latest", "-o", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["version"], found["pinned"], found["tasks"]) == (after, None, ["clean", "publish"])
+    assert shown(monkeypatch, capsys, failed)["version"] == after
+
+
 # -- workflows
 
 
 @pytest.mark.usefixtures("store")
 def test_workflows_are_listed_paused_and_resumed(monkeypatch: Monkey, capsys: Captured) -> None:
     """What the store knows of them."""
-    expected = {"workflow": "daily_report", "versions": 1, "paused": "", "active": 0, "state": "failed"}
-    for verb, paused in [("resume", ""), ("pause", "paused"), ("pause", "paused"), ("resume", "")]:
+    expected = {"workflow": "daily_report", "versions": 1, "active": 0, "state": "failed"}
+    for verb, paused in [("resume", False), ("pause", True), ("pause", True), ("resume", False)]:
         assert run(monkeypatch, "workflows", verb, "daily_report") == 0
         capsys.readouterr()
         assert run(monkeypatch, "workflows", "list", "-o", "json") == 0
         (row,) = json.loads(capsys.readouterr().out)
         assert row | expected | {"paused": paused} == row
+        assert datetime.fromisoformat(row["last_run"]).tzinfo is not None
     assert run(monkeypatch, "workflows", "pause", "daily_reprt") == 2
     assert "did you mean 'daily_report'?" in capsys.readouterr().err
 
@@ -261,7 +307,9 @@ def test_workflows_are_listed_paused_and_resumed(monkeypatch: Monkey, capsys: Ca
 def test_the_check_of_a_sound_file_says_what_it_looked_at(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """As `tidemill graph check` does."""
     assert run(monkeypatch, "workflows", "check", str(file)) == 0
-    assert capsys.readouterr().out == "1 workflow(s) and 0 trigger(s) are sound\n"
+    assert capsys.readouterr().out == "1 workflow and 0 triggers are sound\n"
+    found = answered(monkeypatch, capsys, "workflows", "check", str(file))
+    assert (found["sound"], found["workflows"], found["triggers"]) == (True, ["daily_report"], [])
 
 
 def test_the_check_shows_every_problem_with_file_and_line(
@@ -276,6 +324,23 @@ def test_the_check_shows_every_problem_with_file_and_line(
     assert "did you mean 'publish'?" in problem
 
 
+def test_a_declaration_that_is_refused_at_import_has_its_place_once(
+    tmp_path: Path, monkeypatch: Monkey, capsys: Captured
+) -> None:
+    """Its own: that the import failed of it is nothing to mend."""
+    path = tmp_path / "misspelt_flow.py"
+    path.write_text(REPORT.replace('@report.task(each="extract")', "@report.task(retries=3)"))
+    assert run(monkeypatch, "workflows", "check", str(path)) == 1
+    (problem,) = capsys.readouterr().out.splitlines()
+    assert problem.startswith(f"{path}:26: a task has no option 'retries' (did you mean 'retry'?)")
+
+
+def test_a_check_of_a_file_that_is_not_there_was_not_done(monkeypatch: Monkey, capsys: Captured) -> None:
+    """Which is not the same as a file that is unsound."""
+    assert run(monkeypatch, "workflows", "check", "nowhere.py") == 2
+    assert capsys.readouterr().err == "there is no file nowhere.py\n"
+
+
 # -- backfill
 
 
@@ -285,7 +350,7 @@ def test_a_backfill_makes_the_missing_runs(file: Path, monkeypatch: Monkey, caps
     backfill = ["backfill", str(file), "--from", "2026-01-01", "--to", "2026-01-03"]
     assert run(monkeypatch, *backfill, "--preview") == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "2026-01-01 06:00+00:00"
+    assert printed[0].startswith("2026-01-01 06:00 UTC") or "(2026-01-01 06:00 UTC)" in printed[0]
     assert printed[-1] == "3 runs of 'daily_report' would be made"
     assert len(listed(monkeypatch, capsys)) == 2
     assert run(monkeypatch, *backfill) == 0
@@ -302,14 +367,66 @@ def test_a_backfill_makes_the_missing_runs(file: Path, monkeypatch: Monkey, caps
 def test_the_days_of_a_backfill_are_those_of_the_schedule(
     file: Path, tmp_path: Path, monkeypatch: Monkey, capsys: Captured
 ) -> None:
-    """A day begins and ends where the schedule's clock hangs, and slots are told by that clock."""
+    """A day begins and ends where the schedule's clock hangs, and slots are told by this clock and by that."""
+    told = "2026-01-02 04:30 UTC (2026-01-01 23:30 EST)"
     path = tmp_path / "zoned_flow.py"
     path.write_text(REPORT.replace('"0 6 * * *"', '"30 23 * * *", timezone="America/New_York"'))
     days = ["--from", "2026-01-01", "--to", "2026-01-01"]
-    assert run(monkeypatch, "backfill", str(path), *days, "--preview") == 0
-    assert capsys.readouterr().out.splitlines()[0] == "2026-01-01 23:30-05:00"
-    assert run(monkeypatch, "backfill", str(path), "--from", "2026-01-02T04:30Z", *days[2:], "--preview") == 0
-    assert capsys.readouterr().out.splitlines()[0] == "2026-01-01 23:30-05:00"
+    with in_zone("UTC"):
+        assert run(monkeypatch, "backfill", str(path), *days, "--preview") == 0
+        assert capsys.readouterr().out.splitlines()[0] == told
+        assert run(monkeypatch, "backfill", str(path), "--from", "2026-01-02T04:30Z", *days[2:], "--preview") == 0
+        assert capsys.readouterr().out.splitlines()[0] == told
+
+
+@pytest.mark.usefixtures("store")
+def test_slots_that_are_yet_to_come_are_left_to_the_schedule(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+    """W-15: a typo in --to takes no slot away from the schedule; and a day is a day however it is written."""
+    far = ["backfill", str(file), "--from", "2999-01-01", "--to", "29990103"]
+    assert run(monkeypatch, *far, "--preview") == 0
+    said = "0 runs of 'daily_report' would be made; 3 slots of the range are yet to come\n"
+    assert capsys.readouterr().out == said
+    assert run(monkeypatch, *far) == 0
+    assert capsys.readouterr().out == "no run of 'daily_report' was made; 3 slots of the range are yet to come\n"
+    assert run(monkeypatch, *far, "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["future"] == 3
+    assert run(monkeypatch, "backfill", str(file), "--from", "20260101", "--to", "20260101", "--preview") == 0
+    assert capsys.readouterr().out.endswith("1 run of 'daily_report' would be made\n")
+    nothing = ["--from", "2026-01-01T07:00", "--to", "2026-01-01T08:00"]
+    assert run(monkeypatch, "backfill", str(file), *nothing) == 0
+    assert capsys.readouterr().out == "no run of 'daily_report' was made; there is no slot in this range\n"
+
+
+@pytest.mark.usefixtures("store")
+def test_a_backfill_is_cancelled(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+    """W-15: by its id."""
+    days = ["--from", "2026-01-01", "--to", "2026-01-03"]
+    assert run(monkeypatch, "backfill", str(file), *days, "-o", "json") == 0
+    made = json.loads(capsys.readouterr().out)["id"]
+    assert run(monkeypatch, "backfill-cancel", made) == 0
+    assert capsys.readouterr().out == f"backfill {made} is cancelled, and 3 runs of it with it\n"
+    assert len(listed(monkeypatch, capsys, "--state", "cancelled")) == 3
+    assert run(monkeypatch, "backfill-cancel", made, "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out) == {"id": made, "cancelled": 0}
+    assert run(monkeypatch, "backfill-cancel", "nobody") == 2
+    assert capsys.readouterr().err == "there is no backfill 'nobody'\n"
+
+
+def test_a_backfill_that_could_not_run_is_refused(
+    store: str, file: Path, monkeypatch: Monkey, capsys: Captured
+) -> None:
+    """At an executor that no node has, as by `tidemill run`, or of a workflow that is paused (cloacina.md 131)."""
+    days = ["--from", "2026-01-01", "--to", "2026-01-03"]
+    assert run(monkeypatch, "backfill", str(file), *days, "--executor", "subproces", "--preview") == 2
+    assert capsys.readouterr().err == "there is no executor 'subproces' (did you mean 'subprocess'?)\n"
+    assert run(monkeypatch, "backfill", str(file), *days, "--executor", "nope") == 2
+    assert capsys.readouterr().err == "there is no executor 'nope'; there are in_process, subprocess\n"
+    assert run(monkeypatch, "workflows", "pause", "daily_report") == 0
+    for command in (["backfill", *days], ["run", "--day", "2026-01-01", "-q"]):
+        capsys.readouterr()
+        assert run(monkeypatch, command[0], str(file), *command[1:], "--store", store) == 2
+        assert "`tidemill workflows resume daily_report`" in capsys.readouterr().err
+    assert len(listed(monkeypatch, capsys)) == 2
 
 
 @pytest.mark.usefixtures("store")

@@ -1,13 +1,15 @@
-"""Strands: steps that run together inside one call and fail as one."""
+"""Strands: steps that run together inside one call and fail as one. And calls on threads."""
 
 import asyncio
+import threading
 import traceback
 from collections.abc import Coroutine
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from tidemill.kernel.concurrency import Strands, in_thread
+from tidemill.kernel.concurrency import Strands, in_own_thread, in_thread
 
 
 async def give(value: int) -> int:
@@ -113,3 +115,39 @@ async def test_strands_that_are_cancelled_from_outside_are_cancelled() -> None:
         await begun.wait()
         running.cancel()
     assert running.cancelled()
+
+
+# -- threads
+
+COLOUR: ContextVar[str] = ContextVar("colour", default="none")
+
+
+async def test_a_thread_of_its_own_returns_and_raises_as_a_call_does() -> None:
+    """In the context of whoever calls, on a thread with the name that it is given."""
+    COLOUR.set("blue")
+
+    def show(one: int, two: int) -> tuple[int, str, str]:
+        return one + two, COLOUR.get(), threading.current_thread().name
+
+    assert await in_own_thread("adder", show, 1, 2) == (3, "blue", "adder")
+    with pytest.raises(ValueError, match="invalid literal"):
+        await in_own_thread("reader", int, "x")
+    with pytest.raises(RuntimeError, match="raised StopIteration"):
+        await in_own_thread("looker", next, iter(()))
+
+
+async def test_a_thread_of_its_own_waits_for_no_other_and_holds_up_nobody() -> None:
+    """However many hang; and whoever stops waiting leaves its thread to itself."""
+    go, ended = threading.Event(), threading.Semaphore(0)
+
+    def hang() -> None:
+        go.wait()
+        ended.release()
+
+    waiting = [asyncio.wait_for(in_own_thread(f"hanging {number}", hang), 0.01) for number in range(64)]
+    found = await asyncio.gather(*waiting, in_own_thread("free", int, "7"), return_exceptions=True)
+    assert {type(one) for one in found[:-1]} == {TimeoutError}
+    assert found[-1] == 7
+    go.set()
+    for _ in waiting:
+        assert ended.acquire(timeout=10)

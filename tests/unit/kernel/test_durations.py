@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.kernel.durations import LONGEST, parse, parse_positive
+from tidemill.kernel.durations import LONGEST, parse, parse_positive, written
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -90,3 +90,18 @@ def test_no_text_breaks_the_parser(text: str) -> None:
         assert parse(text) >= 0
     except ValueError as error:
         assert "is not a duration" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (0.2, "0.2s"), (30, "30s"), (60, "1m"), (100, "1m40s"), (5400, "1h30m"), (90061.5, "1d1h1m1.5s")],
+)
+def test_a_duration_is_written_as_people_write_it(seconds: float, text: str) -> None:
+    """W-17: a sentence says it as the author did."""
+    assert written(seconds) == text
+
+
+@given(st.floats(0, LONGEST))
+def test_what_is_written_is_read_back(seconds: float) -> None:
+    """To the microsecond, however small or large."""
+    assert parse(written(min(seconds, LONGEST))) == pytest.approx(seconds, abs=1e-6)

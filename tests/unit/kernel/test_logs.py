@@ -1,10 +1,15 @@
 """Logs: facts beside the event, and readable also where nobody has set up logging."""
 
+import json
+import logging
 import subprocess
 import sys
+from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
+from tidemill.telemetry.logs import write_json_logs
 from tidemill.telemetry.streaks import REMINDER, Streaks
 
 WARNING = """
@@ -43,3 +48,36 @@ def test_a_streak_is_told_when_it_begins_now_and_then_and_when_its_kind_changes(
     assert streaks.fail("a", "KeyError") == streaks.fail("b", "KeyError") == 1
     assert (streaks.end("a"), streaks.end("a")) == (1, 0)
     assert streaks.fail("a", "KeyError") == 1
+
+
+@pytest.fixture
+def level() -> Iterator[None]:
+    """Leave the level of the logs as it was."""
+    logger = logging.getLogger("tidemill")
+    before = logger.level
+    yield
+    logger.setLevel(before)
+
+
+@pytest.mark.usefixtures("level")
+def test_json_logs_are_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """docs, Running, Logs: the event, its facts beside it, and a traceback in the same line."""
+    logger = logging.getLogger("tidemill.engine.anything")
+    handler = write_json_logs()
+    try:
+        logger.debug("not asked for")
+        logger.info("run.started", extra={"run": "r1", "params": {"day": 3}, "node": Ellipsis})
+        try:
+            raise ValueError("two\nlines")
+        except ValueError:
+            logger.exception("a %s failed", "listener")
+    finally:
+        logging.getLogger("tidemill").removeHandler(handler)
+    started, failed = map(json.loads, capsys.readouterr().err.splitlines())
+    assert datetime.fromisoformat(started.pop("at")).tzinfo is not None
+    facts = {"run": "r1", "params": {"day": 3}, "node": "Ellipsis"}
+    assert started == {"level": "info", "logger": "tidemill.engine.anything", "event": "run.started", **facts}
+    assert (failed["level"], failed["event"]) == ("error", "a listener failed")
+    assert failed["traceback"].endswith("ValueError: two\nlines")
+    logger.warning("nobody writes it")
+    assert not capsys.readouterr().err.startswith("{")

@@ -306,6 +306,31 @@ def test_sources_may_have_any_encoding(open_namespace: Open, tmp_path: Path) -> 
     assert linecache.getline("ada/market/market.py", 2) == "NAME = 'Zoë'\n"
 
 
+@pytest.mark.parametrize(
+    ("content", "line", "said"),
+    [
+        (b"A = 1\n# caf\xe9\n", 2, "byte 0xe9 is not UTF-8: save the file as UTF-8, or name its encoding in line 1"),
+        (b"A = 1\n\nB = '\0'\n", 3, "there is a NUL character, which is in no text: save the file as text in UTF-8"),
+        (
+            "A = 1\n".encode("utf-16"),
+            1,
+            "there is a NUL character, which is in no text: save the file as text in UTF-8",
+        ),
+        (b"# coding: nonsense\nA = 1\n", 1, "it cannot be read as text: unknown encoding: nonsense"),
+    ],
+)
+def test_a_source_that_is_no_text_is_told_with_its_place(
+    open_namespace: Open, content: bytes, line: int, said: str
+) -> None:
+    """P-10: that of the file itself, not of the line that imports it."""
+    namespace = open_namespace({"market/__init__.py": "\n\n\nimport market.enc\n"})
+    Path(namespace.tree.folder, "market", "enc.py").write_bytes(content)
+    with pytest.raises(SyntaxError) as raised:
+        namespace.import_module("market")
+    assert (raised.value.filename, raised.value.lineno) == ("ada/market/market/enc.py", line)
+    assert raised.value.msg == said
+
+
 def test_many_threads_import_a_module_once(open_namespace: Open) -> None:
     files = {"market/__init__.py": "runs = []\n", "market/slow.py": "import market\nmarket.runs.append(1)\n"}
     namespace = open_namespace(files)

@@ -1,11 +1,13 @@
 """Settings: from a file, the environment and keywords, checked, frozen."""
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidemill as tm
+from tidemill.kernel.settings_file import read_settings
 
 DOCUMENTED = {
     "edition": "lite",
@@ -80,6 +82,9 @@ def test_durations_are_written_as_people_do(text: str, seconds: float) -> None:
         ("tick_interval", "soon"),
         ("tick_interval", -1),
         ("reap_limit", "many"),
+        ("reap_limit", 0),
+        ("dispatch_workers", 0),
+        ("dispatch_queue", 0),
         ("reap_limit", -1),
         ("reap_limit", 1.5),
         ("reap_limit", 2**31),
@@ -166,3 +171,81 @@ def test_an_interval_of_nothing_is_refused(name: str) -> None:
     with pytest.raises(tm.DefinitionError, match=f"{name}: '0s' is not a duration longer than zero"):
         read(**{name: "0s"})
     assert read(unload_timeout="0s", backoff_base="0s").unload_timeout == 0
+
+
+# -- heartbeats
+
+
+@pytest.mark.parametrize(
+    ("timeout", "interval"), [("10s", 10 / 3), ("45s", 15.0), ("46s", 15.0), ("5m", 15.0), ("300ms", 0.1)]
+)
+def test_who_shortens_the_timeout_has_heartbeats_that_fit(timeout: str, interval: float) -> None:
+    """W-11, do no harm: an attempt that lives is heard of three times before its silence means anything."""
+    assert read({"heartbeat_timeout": timeout}).heartbeat_interval == pytest.approx(interval)
+    assert tm.Settings(heartbeat_timeout=timeout).heartbeat_interval == pytest.approx(interval)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"heartbeat_interval": "2m"}, "2m is more than a third of 1m30s"),
+        ({"heartbeat_interval": "31s"}, "31s is more than a third of 1m30s"),
+        ({"heartbeat_interval": "15s", "heartbeat_timeout": "10s"}, "15s is more than a third of 10s"),
+    ],
+)
+def test_heartbeats_that_come_too_rarely_are_refused(given: dict[str, Any], words: str) -> None:
+    """W-11: in a sentence that names both."""
+    with pytest.raises(tm.DefinitionError, match=f"heartbeat_interval .* heartbeat_timeout, .*: {words}"):
+        read(given)
+    with pytest.raises(tm.DefinitionError, match=words):
+        read(**given)
+
+
+@pytest.mark.parametrize(("interval", "timeout"), [("30s", "90s"), (0.1, 0.3), ("15s", "1h")])
+def test_a_third_is_enough(interval: Any, timeout: Any) -> None:
+    """Also if it cannot be written exactly."""
+    settings = read({"heartbeat_interval": interval, "heartbeat_timeout": timeout})
+    assert tm.Settings.read(settings) is settings
+
+
+# -- in a file
+
+
+def test_a_file_is_read_below_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs, Settings, In a file: the same names, durations as people write them."""
+    path = tmp_path / "tidemill.toml"
+    path.write_text('lease_ttl = "4s"\nretention = "30d"\nreap_limit = 7\n\n[tenant_retention]\nacme = "7d"\n')
+    monkeypatch.setenv("TIDEMILL_LEASE_TTL", "6s")
+    settings = read_settings(str(path))
+    assert (settings.lease_ttl, settings.retention, settings.reap_limit) == (6.0, 30 * 86400.0, 7)
+    assert settings.tenant_retention == {"acme": 7 * 86400.0}
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("lease_ttl = 3s\n", 1),
+        ('lease_ttl = "3s"\n\nretention = \n', 3),
+        ('lease_ttl = "3s"\nlease_ttl = "4s"\n', 2),
+        ('lease_ttl = "3s"\n\nstore = "sqlite:///a', 3),
+    ],
+)
+def test_a_file_that_is_not_toml_is_told_with_its_line(tmp_path: Path, content: str, line: int) -> None:
+    """API, errors: definition errors say where."""
+    path = tmp_path / "tidemill.toml"
+    path.write_text(content)
+    with pytest.raises(tm.DefinitionError, match=r"^settings: .*it is not TOML: ") as caught:
+        read_settings(path)
+    (problem,) = caught.value.problems
+    assert str(problem.location) == f"{path}:{line}"
+
+
+def test_paths_mean_what_they_meant_when_they_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-5: author code may change the folder of the process at any time."""
+    monkeypatch.chdir(tmp_path)
+    settings = tm.Settings.read({"packages": "flows", "trusted_keys": "keys/all.pub"})
+    assert settings.packages == str(tmp_path / "flows")
+    assert settings.trusted_keys == str(tmp_path / "keys" / "all.pub")
+    assert tm.Settings.read({"packages": "/flows"}, environment={}).packages == "/flows"
+    with pytest.raises(tm.DefinitionError, match=r"^settings: packages: .* not int"):
+        tm.Settings.read({"packages": 5})

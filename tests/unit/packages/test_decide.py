@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from tidemill.kernel.errors import DefinitionError, OperationError, Problem, RequestError, StoreError
-from tidemill.packages.decision import Hope, Pace, Step, Trouble, View, decide, hope_after
+from tidemill.packages.decision import Decision, Hope, Pace, Trouble, View, decide, hope_after
 from tidemill.packages.probe import ProbeError
 
 NOW = 100.0
@@ -17,48 +17,48 @@ def trouble(digest: str | None, again_at: float) -> Trouble:
 
 
 @pytest.mark.parametrize(
-    ("view", "step"),
+    ("view", "decision"),
     [
-        (View(), Step.FORGET),
-        (View(is_held=True), Step.FORGET),
-        (View(trouble=trouble(None, inf)), Step.FORGET),
-        (View(wanted="1"), Step.PREPARE),
-        (View(wanted="1", is_held=True), Step.YIELD),
-        (View(wanted="1", ready="1", is_held=True), Step.YIELD),
-        (View(wanted="1", loaded="1"), Step.REST),
-        (View(wanted="1", loaded="1", trouble=trouble("1", inf)), Step.REST),
-        (View(wanted="2", loaded="1"), Step.PREPARE),
-        (View(wanted="2", loaded="1", ready="1"), Step.PREPARE),
-        (View(wanted="2", ready="2"), Step.INSTALL),
-        (View(wanted="2", loaded="1", ready="2"), Step.INSTALL),
-        (View(wanted="2", loaded="1", ready="2", missing=("reactor 'market'",)), Step.WAIT),
-        (View(loaded="1"), Step.REMOVE),
+        (View(), Decision.FORGET),
+        (View(is_held=True), Decision.FORGET),
+        (View(trouble=trouble(None, inf)), Decision.FORGET),
+        (View(wanted="1"), Decision.PREPARE),
+        (View(wanted="1", is_held=True), Decision.YIELD),
+        (View(wanted="1", ready="1", is_held=True), Decision.YIELD),
+        (View(wanted="1", loaded="1"), Decision.REST),
+        (View(wanted="1", loaded="1", trouble=trouble("1", inf)), Decision.REST),
+        (View(wanted="2", loaded="1"), Decision.PREPARE),
+        (View(wanted="2", loaded="1", ready="1"), Decision.PREPARE),
+        (View(wanted="2", ready="2"), Decision.INSTALL),
+        (View(wanted="2", loaded="1", ready="2"), Decision.INSTALL),
+        (View(wanted="2", loaded="1", ready="2", missing=("reactor 'market'",)), Decision.WAIT),
+        (View(loaded="1"), Decision.REMOVE),
     ],
 )
-def test_wanted_and_loaded_decide(view: View, step: Step) -> None:
-    """P-12: the step follows from what is wanted and what there is."""
-    assert decide(view, NOW) is step
+def test_wanted_and_loaded_decide(view: View, decision: Decision) -> None:
+    """P-12: what is next follows from what is wanted and what there is."""
+    assert decide(view, NOW) is decision
 
 
 @pytest.mark.parametrize("again_at", [NOW + 1, inf])
 def test_what_has_failed_is_left_alone_until_its_time(again_at: float) -> None:
     """P-12: back-off, of loading and of removing alike."""
-    assert decide(View(wanted="2", loaded="1", trouble=trouble("2", again_at)), NOW) is Step.BACK_OFF
-    assert decide(View(loaded="1", trouble=trouble(None, again_at)), NOW) is Step.BACK_OFF
+    assert decide(View(wanted="2", loaded="1", trouble=trouble("2", again_at)), NOW) is Decision.BACK_OFF
+    assert decide(View(loaded="1", trouble=trouble(None, again_at)), NOW) is Decision.BACK_OFF
 
 
 def test_what_has_failed_is_tried_again_when_its_time_has_come() -> None:
     """P-12: the moment itself is in time."""
-    assert decide(View(wanted="2", trouble=trouble("2", NOW)), NOW) is Step.PREPARE
-    assert decide(View(wanted="2", ready="2", trouble=trouble("2", NOW)), NOW) is Step.INSTALL
-    assert decide(View(loaded="1", trouble=trouble(None, NOW)), NOW) is Step.REMOVE
+    assert decide(View(wanted="2", trouble=trouble("2", NOW)), NOW) is Decision.PREPARE
+    assert decide(View(wanted="2", ready="2", trouble=trouble("2", NOW)), NOW) is Decision.INSTALL
+    assert decide(View(loaded="1", trouble=trouble(None, NOW)), NOW) is Decision.REMOVE
 
 
 def test_a_failure_says_nothing_about_another_wish() -> None:
     """P-12: a new save is tried at once, and so is a removal, and a wish after a removal that failed."""
-    assert decide(View(wanted="3", loaded="1", trouble=trouble("2", inf)), NOW) is Step.PREPARE
-    assert decide(View(loaded="1", trouble=trouble("2", inf)), NOW) is Step.REMOVE
-    assert decide(View(wanted="2", loaded="1", trouble=trouble(None, inf)), NOW) is Step.PREPARE
+    assert decide(View(wanted="3", loaded="1", trouble=trouble("2", inf)), NOW) is Decision.PREPARE
+    assert decide(View(loaded="1", trouble=trouble("2", inf)), NOW) is Decision.REMOVE
+    assert decide(View(wanted="2", loaded="1", trouble=trouble(None, inf)), NOW) is Decision.PREPARE
 
 
 def test_whatever_is_known_a_step_is_possible() -> None:
@@ -72,16 +72,16 @@ def test_whatever_is_known_a_step_is_possible() -> None:
         view = View(
             wanted=wanted, loaded=loaded, ready=ready, missing=lack if ready else (), is_held=bool(held), trouble=known
         )
-        step = decide(view, NOW)
-        if step in (Step.PREPARE, Step.INSTALL, Step.REMOVE):
+        found = decide(view, NOW)
+        if found in (Decision.PREPARE, Decision.INSTALL, Decision.REMOVE):
             assert not held
             assert wanted != loaded
-        assert (step is Step.REMOVE) <= (wanted is None and loaded is not None)
-        assert (step is Step.INSTALL) <= (ready == wanted is not None and not view.missing)
-        assert (step is Step.WAIT) <= bool(view.missing)
-        assert (step is Step.FORGET) == (wanted is None and loaded is None)
-        assert (step is Step.REST) == (wanted is not None and wanted == loaded)
-        assert (step is Step.BACK_OFF) <= (known is not None and known.again_at > NOW and known.digest == wanted)
+        assert (found is Decision.REMOVE) <= (wanted is None and loaded is not None)
+        assert (found is Decision.INSTALL) <= (ready == wanted is not None and not view.missing)
+        assert (found is Decision.WAIT) <= bool(view.missing)
+        assert (found is Decision.FORGET) == (wanted is None and loaded is None)
+        assert (found is Decision.REST) == (wanted is not None and wanted == loaded)
+        assert (found is Decision.BACK_OFF) <= (known is not None and known.again_at > NOW and known.digest == wanted)
 
 
 def refusal(code: str) -> RequestError:
@@ -93,28 +93,28 @@ def tried(*, may_pass: bool) -> ProbeError:
 
 
 @pytest.mark.parametrize(
-    ("error", "step", "pace", "others"),
+    ("error", "tried", "pace", "others"),
     [
-        (DefinitionError.of("package", "no such task"), Step.PREPARE, Pace.SLOW, False),
-        (tried(may_pass=False), Step.PREPARE, Pace.SLOW, False),
-        (tried(may_pass=True), Step.PREPARE, Pace.FADING, False),
-        (refusal("unmet_requirement"), Step.PREPARE, Pace.SLOW, False),
-        (refusal("invalid_signature"), Step.PREPARE, Pace.SLOW, False),
-        (refusal("unknown_key"), Step.PREPARE, Pace.STEADY, False),
-        (refusal("no_file"), Step.PREPARE, Pace.STEADY, False),
-        (refusal("name_taken"), Step.PREPARE, Pace.STEADY, True),
-        (refusal("name_taken"), Step.INSTALL, Pace.STEADY, True),
-        (refusal("reactor_in_use"), Step.INSTALL, Pace.STEADY, True),
-        (refusal("reactor_in_use"), Step.REMOVE, Pace.STEADY, True),
-        (DefinitionError.of("graph", "no accumulator 'mid'"), Step.INSTALL, Pace.SLOW, True),
-        (DefinitionError.of("graph", "anything"), Step.REMOVE, Pace.STEADY, True),
-        (OperationError("no more processes"), Step.PREPARE, Pace.STEADY, False),
-        (StoreError("away"), Step.INSTALL, Pace.STEADY, False),
-        (StoreError("away"), Step.REMOVE, Pace.STEADY, False),
-        (OSError("disk full"), Step.PREPARE, Pace.STEADY, False),
-        (ZeroDivisionError(), Step.INSTALL, Pace.STEADY, False),
+        (DefinitionError.of("package", "no such task"), Decision.PREPARE, Pace.SLOW, False),
+        (tried(may_pass=False), Decision.PREPARE, Pace.SLOW, False),
+        (tried(may_pass=True), Decision.PREPARE, Pace.FADING, False),
+        (refusal("unmet_requirement"), Decision.PREPARE, Pace.SLOW, False),
+        (refusal("invalid_signature"), Decision.PREPARE, Pace.SLOW, False),
+        (refusal("unknown_key"), Decision.PREPARE, Pace.STEADY, False),
+        (refusal("no_file"), Decision.PREPARE, Pace.STEADY, False),
+        (refusal("name_taken"), Decision.PREPARE, Pace.STEADY, True),
+        (refusal("name_taken"), Decision.INSTALL, Pace.STEADY, True),
+        (refusal("reactor_in_use"), Decision.INSTALL, Pace.STEADY, True),
+        (refusal("reactor_in_use"), Decision.REMOVE, Pace.STEADY, True),
+        (DefinitionError.of("graph", "no accumulator 'mid'"), Decision.INSTALL, Pace.SLOW, True),
+        (DefinitionError.of("graph", "anything"), Decision.REMOVE, Pace.STEADY, True),
+        (OperationError("no more processes"), Decision.PREPARE, Pace.STEADY, False),
+        (StoreError("away"), Decision.INSTALL, Pace.STEADY, False),
+        (StoreError("away"), Decision.REMOVE, Pace.STEADY, False),
+        (OSError("disk full"), Decision.PREPARE, Pace.STEADY, False),
+        (ZeroDivisionError(), Decision.INSTALL, Pace.STEADY, False),
     ],
 )
-def test_what_may_help_follows_from_the_error(error: Exception, step: Step, pace: Pace, *, others: bool) -> None:
+def test_what_may_help_follows_from_the_error(error: Exception, tried: Decision, pace: Pace, *, others: bool) -> None:
     """P-12: everything is tried again, by time or by its neighbours; what seems to be wrong in itself, slowly."""
-    assert hope_after(error, step) == Hope(pace=pace, others=others)
+    assert hope_after(error, tried) == Hope(pace=pace, others=others)

@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 from tests.unit.packages.parcels import FILES, MANIFEST, folder_of
 from tests.unit.packages.watched import FLOW, digests, manifest, names
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError, TidemillError
-from tidemill.packages.archive import build, parse_archive
+from tidemill.packages.archive import Contents, build, parse_archive
+from tidemill.packages.sources import folder as watching
 from tidemill.packages.sources.folder import FolderSource
+from tidemill.packages.sources.scanning import Sighting
+from tidemill.packages.sources.settling import Patience
 from tidemill.packages.wanted import Wanted
 
 BROKEN = b"[package]\nname = 'market'\nversion = 1\n"
@@ -173,6 +176,32 @@ async def test_what_was_renamed_meanwhile_is_not_read_under_its_old_name(tmp_pat
         await one.read()
 
 
+@pytest.mark.parametrize("place", ["flow.py", "market/market/__init__.py", "market/package.toml"])
+async def test_what_is_just_being_saved_is_read_when_it_is_there_again(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-6: else half a version would be loaded in the place of a whole one."""
+    (tmp_path / "flow.py").write_text(FLOW)
+    folder_of(tmp_path / "market")
+    found, file, reads, reading = await FolderSource(tmp_path, "acme").wanted(), tmp_path / place, [], watching._read
+    before = file.read_bytes()
+
+    def read(sighting: Sighting) -> tuple[Contents, bool]:
+        if len(reads) == 1:
+            file.write_bytes(before)
+        reads.append(len(file.read_bytes()))
+        return reading(sighting)
+
+    monkeypatch.setattr(watching, "_read", read)
+    file.write_bytes(b"" if place != "market/package.toml" else before[:20])
+    contents = await named(found, place.partition("/")[0].removesuffix(".py")).read()
+    assert contents.files[place.removeprefix("market/")] == before
+    if place != "market/package.toml":
+        file.write_bytes(b"")
+        with pytest.raises(OperationError, match="was changed again before it was read"):
+            await named(found, place.partition("/")[0].removesuffix(".py")).read()
+
+
 async def test_what_cannot_be_read_is_the_trouble_of_one_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +334,7 @@ def test_what_is_remembered_of_files_is_never_wrong(steps: list[tuple[str, str, 
         return {one.title: (one.digest, one.version) for one in (await source.wanted()).values()}
 
     async def play(folder: Path) -> None:
-        source = FolderSource(folder, "acme")
+        source = FolderSource(folder, "acme", patience=Patience(quiet=0, leaving=0, longest=0))
         for number, step in enumerate(steps):
             take(step, folder, number)
             assert await seen(source) == await seen(FolderSource(folder, "acme"))

@@ -215,3 +215,29 @@ def test_a_package_for_another_tidemill_says_what_it_requires() -> None:
         f"it requires Tidemill >=98, and this is {running_tidemill()}"
     )
     assert manifest.unmet(Version(99), Version(98)) == []
+
+
+def test_everything_that_is_wrong_in_a_list_is_told() -> None:
+    """All problems at once, in lists too; of very many, enough to see what they are."""
+    found = problems(
+        "[package]\nname = 'p'\nversion = '1.0.0'\n"
+        "modules = ['p', 1, 'json', 'p-q', 'class', 'p']\ncapabilities = ['shop', 'secrets:a']\n"
+    )
+    words = [
+        "not 1",
+        "'json' would hide",
+        "not 'p-q'",
+        "'class' is a word",
+        "'p' is in it twice",
+        "not 'shop'",
+        "'secrets'",
+    ]
+    assert len(found) == len(words)
+    assert all(word in one for word, one in zip(words, found, strict=True))
+    assert len(problems(f"[package]\nname = 'p'\nversion = '1.0.0'\nmodules = {[*range(500)]}\n")) == 20
+
+
+def test_a_byte_order_mark_is_told() -> None:
+    """Some editors write one, and nobody sees it."""
+    (said,) = problems(f"\ufeff{WHOLE}")
+    assert "it begins with a byte order mark: save it as UTF-8 without one" in said

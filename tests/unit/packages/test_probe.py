@@ -269,7 +269,7 @@ def one() -> list[Order]: return []
 @flow.task
 def two(one: dict[str, Order]) -> int: return 1
 """
-    told, _ = await problems_of(tmp_path, code)
+    told, *_ = await problems_of(tmp_path, code)
     assert "takes dict[str, shop.Order], which can never arrive: task 'one' gives list[shop.Order]" in told
 
 

@@ -51,6 +51,16 @@ async def code_of(publishing: Publisher, contents: Contents, **options: bool) ->
     return caught.value.code
 
 
+@pytest.mark.parametrize("tenant", ["", "a/b", "a\nb", "a" * 300])
+async def test_a_tenant_that_no_node_could_have_is_refused(store: MemoryStore, tenant: str) -> None:
+    """As by the node itself; nor is anything signed for it."""
+    with pytest.raises(RequestError, match="a tenant's name is"):
+        await publisher(store).publish(package(), tenant)
+    with pytest.raises(RequestError, match="a tenant's name is"):
+        sign(package(), ALICE, tenant=tenant)
+    assert await store.packages.published() == []
+
+
 async def test_what_is_published_is_in_the_registry(store: MemoryStore) -> None:
     """With its archive as it was given."""
     contents = package()

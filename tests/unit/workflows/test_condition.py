@@ -1,5 +1,6 @@
 """Conditions: what `when=` of tm.on_firing says."""
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -44,7 +45,7 @@ def test_expressions(text: str, answer: bool) -> None:
         ("payload.a > 1", "TypeError: No such overload"),
         ("1 / payload.zero > 1", "ZeroDivisionError"),
         ("payload.a.matches('(')", "not a valid regex"),
-        ("unheard_of(payload.a)", "Undefined variable or function: 'unheard_of'"),
+        ("size(payload.zero) > 1", "Undefined variable or function: 'size'"),
         ("payload.a", "gave 'x', neither true nor false"),
     ],
 )
@@ -54,6 +55,50 @@ def test_an_expression_that_fails_says_why_in_one_line(text: str, said: str) -> 
         holds(text, a="x", zero=0)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("unheard_of(payload.a)", "there is no function 'unheard_of'"),
+        ("payload.a.unheardOf('x') == 1", "there is no function 'unheardOf'"),
+        ("true || unheard_of(1)", "there is no function 'unheard_of'"),
+        ("paylod.a > 1", "there is no variable 'paylod' (did you mean 'payload'?)"),
+        ("1", "it gives 1 for every firing, neither true nor false"),
+        ("'x'", "it gives 'x' for every firing, neither true nor false"),
+        ("null", "it gives None for every firing, neither true nor false"),
+        ("1 / 0 > 1", "it fails for every firing: ZeroDivisionError"),
+        ("'a'.matches('(')", "it fails for every firing: RuntimeError: Function 'matches' error"),
+    ],
+)
+def test_what_can_never_be_right_is_refused(text: str, said: str) -> None:
+    """cloacina.md 100: when it is declared, not at every firing."""
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}") as caught:
+        Condition(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "true",
+        "[1, 2].all(x, x > 0)",
+        "duration('1s') > duration('0s')",
+        "payload.a",
+        "size(payload) > 1 && payload.word.size() > 1",
+        "payload.a.startsWith('x') || payload.a.endsWith('x') || payload.a.contains('x') || payload.a.matches('x')",
+        "int(payload.a) + int(1.5) > 1 && uint(payload.a) > 1u && double(payload.a) > 1.0",
+        "string(payload.a) == 'x' && bytes('x') == b'x' && type(payload.a) == string && dyn(1) == 1",
+        "timestamp(payload.t).getFullYear() == 2026 && timestamp(payload.t).getHours('UTC') > 1",
+        "duration(payload.d).getSeconds() > 1 || timestamp(payload.t).getDayOfWeek() == 1",
+        "optional.of(payload.a).hasValue() && optional.none().orValue(1) == 1",
+        "has(payload.a) && payload.many.exists_one(x, x > 1) && payload.many.filter(x, x > 1).map(x, x) == []",
+        "payload.a in ['x'] ? payload.b : !payload.c",
+    ],
+)
+def test_what_may_be_right_is_let_through(text: str) -> None:
+    """cloacina.md 100: only what can never be right is refused; a payload may hold anything."""
+    assert Condition(text).text == text
 
 
 @given(text=st.text(alphabet="payloadxreactor .()[]{}'\"\\|&!<>=?:,+-*/%0123456789\n", max_size=30))

@@ -47,6 +47,10 @@ async def test_a_node_can_do_nothing_of_a_task() -> None:
     with pytest.raises(AttributeError, match="only in a task"):
         ctx["key"]
     with pytest.raises(AttributeError, match="only in a task"):
+        assert "key" in ctx
+    with pytest.raises(AttributeError, match="only in a task"):
+        ctx.get("key")
+    with pytest.raises(AttributeError, match="only in a task"):
         ctx.defer(for_="1s")
     with pytest.raises(AttributeError, match="only in a task"):
         await ctx.push("a", 1)
@@ -58,6 +62,13 @@ def test_keys_are_looked_up_and_guessed() -> None:
     assert ctx["limit"] == 1
     with pytest.raises(KeyError, match="did you mean 'limit'"):
         ctx["limmit"]
+
+
+def test_a_key_may_be_missing() -> None:
+    """API: ctx["key"], as of a dict; a value that is None is there all the same."""
+    ctx = context({"limit": None})
+    assert ("limit" in ctx, "limmit" in ctx) == (True, False)
+    assert (ctx.get("limit", 5), ctx.get("limmit", 5), ctx.get("limmit")) == (None, 5, None)
 
 
 @pytest.mark.parametrize(

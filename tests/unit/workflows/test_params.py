@@ -101,6 +101,10 @@ def test_texts_of_a_command_line_are_read_as_what_is_asked_for() -> None:
     stored = read_params(Some, given, from_text=True)
     assert params_of(Some, stored) == Some(day=date(2026, 1, 1), limit=5, places=(Place("Ulm"),), share=Decimal("0.25"))
     assert "limit" in refused(Some, {"day": "2026-01-01", "limit": "many"}, from_text=True)
+    places = refused(Some, {"day": "2026-01-01", "places": '[{"name": 5}]'}, from_text=True)["places"]
+    assert "Expected `str`, got `int` - at `$[0].name`" in places
+    places = refused(Some, {"day": "2026-01-01", "places": "[{name: 5}]"}, from_text=True)["places"]
+    assert "'[{name: 5}]' is no JSON" in places
     free = read_params(None, {"n": "5", "day": "2026-01-01", "all": "true"}, from_text=True)
     assert params_of(None, free) == {"n": 5, "day": "2026-01-01", "all": True}
 
@@ -121,3 +125,13 @@ def test_a_name_that_no_store_can_hold_is_a_request_error(name: str, kind: Any) 
     ((told, message),) = found.items()
     assert repr(name) in message
     (told + message).encode()
+
+
+def test_a_text_for_anything_is_what_it_would_be_without_a_declaration() -> None:
+    """A class whose param takes anything does not turn the numbers of a command line into texts."""
+
+    class Anything(tm.Params):
+        value: Any
+
+    for text, value in {"5": 5, "five": "five", '{"a": 1}': {"a": 1}}.items():
+        assert params_of(Anything, read_params(Anything, {"value": text}, from_text=True)).value == value

@@ -241,7 +241,7 @@ def test_waiting_for_the_end_of_a_router_is_no_branch() -> None:
 def test_one_task_named_twice_counts_once() -> None:
     """leoflow 9: a rule counts tasks, not edges: a success that went elsewhere is no success."""
     spec = task("b", takes("a", "A"), Edge("a"), rule="one_success")
-    found = outlook(spec, {"a": TaskState.SUCCESS}, {"a": "B"})
+    found = outlook(spec, {"a": TaskState.SUCCESS}, lambda _: False)
     assert found.verdict is Verdict.SKIP
     assert [state for _, state in found.sources] == [TaskState.SKIPPED, TaskState.SUCCESS]
 
@@ -298,7 +298,7 @@ def test_a_list_that_never_comes_settles_the_mapping(rule: str, state: TaskState
     spec = workflow(task("a"), task("m", "a", rule=rule, each="a"))
     first = planned(spec, row("a", state))[0]
     assert first.after in (TaskState.SKIPPED, TaskState.UPSTREAM_FAILED)
-    if outlook(spec.by_name["m"], {"a": state}, {}).verdict is Verdict.RUN:
+    if outlook(spec.by_name["m"], {"a": state}, lambda _: True).verdict is Verdict.RUN:
         assert first.after is (TaskState.SKIPPED if state is TaskState.SKIPPED else TaskState.UPSTREAM_FAILED)
         assert first.reason == "because of 'a'"
 
@@ -370,10 +370,36 @@ def test_those_after_a_mapping_are_judged_by_all_its_elements(states: tuple[Task
 
 def test_a_mapping_of_one_is_like_a_mapping_of_many() -> None:
     """Tasks, mapped tasks: what consumes it gets a list, so the variant of its only element routes nothing."""
-    spec = workflow(task("a"), task("m", "a", each="a"), task("z", takes("m", "A")))
     for variants in ("A", "B", "AA", "AB", "BA"):
         rows = [row("m", "success", index=number, variant=one) for number, one in enumerate(variants)]
-        assert brief(planned(spec, row("a", "success", size=len(rows)), *rows)) == ["z: skipped", "end: success"]
+        assert brief(planned(MAPPED, row("a", "success", size=len(rows)), *rows)) == ["z: scheduled"]
+
+
+@pytest.mark.parametrize(
+    ("variants", "expected"),
+    [("A", "z x 1"), ("ABA", "z x 2"), ("CBA", "z x 2"), ("B", "z: skipped"), ("BB", "z: skipped"), ("", "z: success")],
+)
+def test_elements_take_the_branches_of_their_variants(variants: str, expected: str) -> None:
+    """api.md, A workflow: a union routes here too, element by element; a branch that none takes is skipped."""
+    spec = workflow(task("a"), task("m", "a", each="a"), task("z", takes("m", "A", "C"), each="m"))
+    rows = [row("m", "success", index=number, variant=one) for number, one in enumerate(variants)]
+    found = brief(planned(spec, row("a", "success", size=len(rows)), *(rows or [row("m", "success")])))
+    assert found[0] == expected
+
+
+def test_an_element_that_did_not_succeed_takes_no_branch() -> None:
+    """api.md, A workflow: of those that are skipped nothing is mapped over."""
+    spec = workflow(task("a"), task("m", "a", each="a"), task("z", takes("m", "A"), each="m"))
+    rows = [row("m", "skipped", index=0), row("m", "success", index=1, variant="A"), row("m", "skipped", index=2)]
+    assert brief(planned(spec, row("a", "success", size=3), *rows)) == ["z x 1"]
+
+
+def test_what_is_no_list_takes_another_branch() -> None:
+    """api.md, A workflow: of `list[int] | A`, mapped over, an A skips; of anything else it cannot be told."""
+    spec = workflow(task("a"), task("m", takes("a", "list[int]"), each="a"))
+    assert brief(planned(spec, row("a", "success", variant="A")))[0] == "m: skipped"
+    assert brief(planned(spec, row("a", "success", variant="list[int]", size=2))) == ["m x 2"]
+    assert brief(planned(MAPPED, row("a", "success")))[0] == "m: upstream_failed"
 
 
 @pytest.mark.parametrize("others", [["success"], ["failed", "success"], ["running"], ["skipped", "cancelled"]])

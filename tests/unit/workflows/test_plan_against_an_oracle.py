@@ -21,11 +21,15 @@ from tidemill.workflows.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 VARIANTS = ["A", "B", "C"]
 ENDS = ["success"] * 5 + ["failed", "failed", "skipped", "skipped", "cancelled", "upstream_failed"]
+KIND_ENDS = ["success"] * 5 + ["skipped"]
 ORDERS = 4  # of completion, for each workflow
 Key = tuple[str, int]
 
 
 # -- workflows
+
+
+some_variants = st.lists(st.sampled_from(VARIANTS), min_size=1, unique=True).map(tuple)
 
 
 @st.composite
@@ -37,6 +41,9 @@ def workflows(draw: st.DrawFn) -> WorkflowSpec:
         edges = [edge for source in sources for edge in draw(edges_from(source))]
         valued = [edge.source for edge in edges if edge.parameter is not None]
         each = draw(st.sampled_from(valued)) if valued and draw(st.integers(0, 2)) == 0 else None
+        if any(source.name == each and source.each is not None for source in sources) and draw(st.booleans()):
+            takes = draw(some_variants)  # mapped over a mapped one: the elements of some variants
+            edges = [replace(edge, takes=takes) if edge.parameter == each else edge for edge in edges]
         rule = draw(st.sampled_from(["all_success", *RULES]))
         if rule == "all_success" and draw(st.booleans()):  # as wired where no rule is named: all but the list may be
             edges = [replace(edge, optional=edge.source != each and draw(st.booleans())) for edge in edges]
@@ -45,13 +52,25 @@ def workflows(draw: st.DrawFn) -> WorkflowSpec:
 
 
 @st.composite
+def mappings(draw: st.DrawFn) -> WorkflowSpec:
+    """Draw a workflow in which nearly every task is mapped over one before it, which may be mapped too."""
+    tasks = [TaskSpec(name="t0")]
+    for number in range(1, draw(st.integers(2, 5))):
+        source = draw(st.sampled_from(tasks))
+        takes = None if source.each is None else draw(st.none() | some_variants)
+        is_mapped = draw(st.integers(0, 3)) > 0
+        edge = Edge(source.name, source.name, takes if is_mapped else None)
+        rule = "all_success" if is_mapped else "all_done"
+        tasks.append(TaskSpec(name=f"t{number}", edges=(edge,), rule=rule, each=source.name if is_mapped else None))
+    return WorkflowSpec(name="w", tasks=tuple(tasks))
+
+
+@st.composite
 def edges_from(draw: st.DrawFn, source: TaskSpec) -> list[Edge]:
     """Draw how a task waits for another one: for its end, its value, some variants of it, or two of these."""
     value = Edge(source.name, source.name)
     if source.each is None and draw(st.booleans()):  # a mapped one gives a list, which is no variant
-        value = Edge(
-            source.name, source.name, tuple(draw(st.lists(st.sampled_from(VARIANTS), min_size=1, unique=True)))
-        )
+        value = Edge(source.name, source.name, draw(some_variants))
     return draw(st.sampled_from([[value], [value], [Edge(source.name)], [value, Edge(source.name)]]))
 
 
@@ -68,7 +87,9 @@ class Fate:
     put_off: int
 
     @staticmethod
-    def drawn(chance: Random) -> "Fate":
+    def drawn(chance: Random, *, is_kind: bool = False) -> "Fate":
+        if is_kind:
+            return Fate(chance.choice(KIND_ENDS), chance.choice(VARIANTS), chance.choice([0, 2, 3, 3]), 0)
         size = chance.choice([None, 0, 1, 2, 3])
         return Fate(chance.choice(ENDS), chance.choice([*VARIANTS, None]), size, chance.choice([0, 0, 0, 1, 2]))
 
@@ -111,9 +132,19 @@ class Interpreter:
 
     def towards(self, edge: Edge) -> str:
         word = self.word(edge.source)
-        if edge.takes is not None and word == "success" and self.ended[edge.source, WHOLE].variant not in edge.takes:
+        has_value = word == "success" and self.decided[edge.source] != "success"  # which says: an empty list
+        if has_value and edge.takes is not None and not self.carried(edge):
             word = "skipped"
         return "success" if edge.optional and word == "skipped" else word
+
+    def carried(self, edge: Edge) -> list[int]:
+        """Return the elements of a task whose values go along an edge; WHOLE for one that is not mapped."""
+        ends = [(index, fate) for (name, index), fate in sorted(self.ended.items()) if name == edge.source]
+        return [
+            index
+            for index, fate in ends
+            if fate.end == "success" and (edge.takes is None or fate.variant in edge.takes)
+        ]
 
     def decide(self, name: str) -> str | int | None:
         task = self.spec.by_name[name]
@@ -124,16 +155,19 @@ class Interpreter:
         decision = verdict(task.rule, list(words.values()))
         if decision != "run":
             return None if decision == "wait" else decision
-        return WHOLE if task.each is None else self.mapped(task.each, words[task.each])
+        if task.each is None:
+            return WHOLE
+        [mapping] = [edge for edge in task.edges if edge.parameter == task.each]
+        return self.mapped(mapping, words[task.each])
 
-    def mapped(self, source: str, word: str) -> str | int | None:
+    def mapped(self, mapping: Edge, word: str) -> str | int | None:
         """Return what becomes of a task that is mapped over another one and may run."""
         if word != "success":
             return {"open": None, "skipped": "skipped"}.get(word, "upstream_failed")
-        if self.spec.by_name[source].each is None:
-            size = self.ended[source, WHOLE].size
+        if self.spec.by_name[mapping.source].each is None:
+            size = self.ended[mapping.source, WHOLE].size
         else:
-            size = 0 if self.decided[source] == "success" else self.parts(source).count("success")
+            size = len(self.carried(mapping))
         return "upstream_failed" if size is None else size or "success"
 
     def outcome(self) -> str:
@@ -184,8 +218,11 @@ def verdict(rule: str, words: list[str]) -> str:
 class World:
     """A run as a store would keep it, and workers that finish things in random order."""
 
-    def __init__(self, spec: WorkflowSpec, chance: Random, rows: list[TaskRun] | None = None) -> None:
+    def __init__(
+        self, spec: WorkflowSpec, chance: Random, rows: list[TaskRun] | None = None, *, is_kind: bool = False
+    ) -> None:
         self.spec = spec
+        self.is_kind = is_kind
         self.chance = chance
         self.now = NOW
         self.state = RunState.RUNNING
@@ -270,7 +307,7 @@ class World:
                 self.end(key)
 
     def end(self, key: Key) -> None:
-        fate = self.fates.setdefault(key, Fate.drawn(self.chance))
+        fate = self.fates.setdefault(key, Fate.drawn(self.chance, is_kind=self.is_kind))
         tried = self.put_off[key] = self.put_off.get(key, -1) + 1
         if tried < fate.put_off:
             later = self.now + timedelta(seconds=self.chance.randint(0, 9))
@@ -301,6 +338,15 @@ def test_every_run_goes_as_the_interpreter_says(spec: WorkflowSpec, seed: int) -
             oracle.ended = ended
             assert world.look() == oracle.look()
         assert world.state.value == oracle.outcome()
+
+
+@given(mappings(), st.integers(0, 2**32))
+def test_mappings_over_mappings_go_as_the_interpreter_says(spec: WorkflowSpec, seed: int) -> None:
+    """api.md, A workflow: a union routes, also the elements of a mapped task; a branch that none takes is skipped."""
+    world, oracle = World(spec, Random(seed), is_kind=True), Interpreter(spec)
+    for ended in world.passes():
+        oracle.ended = ended
+        assert world.look() == oracle.look()
 
 
 @given(workflows(), st.integers(0, 2**32))

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,6 +181,23 @@ def test_a_version_is_the_same_wherever_it_runs(tmp_path: Path, monkeypatch: pyt
         [sys.executable, "-c", print_it], cwd=place, env=os.environ | {"PYTHONHASHSEED": "7"}, capture_output=True
     )
     assert found.stdout.decode().strip() == here
+
+
+def test_code_without_a_module_has_a_version() -> None:
+    """Generated, for instance: there is nothing beside it to look at, but in the module that its names are from."""
+    flow = tm.Workflow("flow")
+    made: dict[str, Any] = {}
+    exec("def one() -> int:\n    return 1", {}, made)
+    for function in (made["one"], generated):
+        function.__module__ = None
+        flow.task(function)
+    flow.check()
+    assert flow.run().outputs == {"one": 1, "generated": 1}
+
+
+def generated() -> int:
+    """Return what a task may."""
+    return len(FLOW[:1])
 
 
 def test_code_without_a_source_has_a_version(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What comes back of a run."""
 
+import traceback
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -144,3 +145,21 @@ def test_the_error_of_a_task_is_that_of_its_newest_try_that_ended() -> None:
     assert errors_of(failed) == {key("a"): second}
     assert errors_of([*failed, attempt(3, "")]) == {key("a"): second}
     assert errors_of([*failed, attempt(3, "success")]) == {}
+
+
+def test_an_error_knows_its_place() -> None:
+    """The last line of the author's, of what was raised last; nowhere if nothing was."""
+
+    def inner() -> None:
+        raise KeyError('a File "x.py", line 7, in a message')
+
+    try:
+        try:
+            inner()
+        except KeyError as error:
+            raise ValueError("outer") from error
+    except ValueError as error:
+        line = error.__traceback__.tb_lineno if error.__traceback__ is not None else 0
+        found = TaskError("ValueError", "outer", "".join(traceback.format_exception(error)))
+    assert found.place == f"{__file__}:{line}"
+    assert TaskError("TaskTimeout", "it took too long").place == ""

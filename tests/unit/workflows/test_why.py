@@ -258,3 +258,32 @@ def test_nobody_has_the_code() -> None:
     gone = Facts(now=NOW, capacity=1, nodes=0)
     assert ask("extract", row("extract", "scheduled"), facts=gone)[0] == "no node is running on this store: start one"
     assert ask("extract", row("extract", "success"), facts=gone) == ["it has succeeded"]
+
+
+PINNED = (
+    "run r1 is pinned to version v of 'daily'; v2 is newer: unless a node has v loaded it waits; "
+    "`tidemill runs cancel r1`, and then `tidemill runs retry r1 --latest`, goes on with v2"
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "facts", "is_said"),
+    [
+        ([row("extract", "scheduled")], {"newest": "v2"}, True),
+        ([row("extract", "up_for_retry")], {"newest": "v2"}, True),
+        ([row("extract", "none")], {"newest": "v2"}, True),
+        ([row("extract", "running")], {"newest": "v2"}, False),
+        ([row("extract", "success")], {"newest": "v2"}, False),
+        ([row("extract", "scheduled"), row("load", "running")], {"newest": "v2"}, False),
+        ([row("extract", "scheduled"), row("load", "running")], {"newest": "v2", "loaded": ["v2"]}, True),
+        ([row("extract", "scheduled")], {"newest": "v2", "loaded": ["v", "v2"]}, False),
+        ([row("extract", "scheduled")], {"newest": "v"}, False),
+        ([row("extract", "scheduled")], {"newest": None}, False),
+    ],
+)
+def test_a_newer_version_is_told_of_first(rows: list[TaskRow], facts: dict[str, Any], is_said: bool) -> None:
+    """W-17, W-19: of what waits, unless a node is known to have its version: it has it loaded, or has claimed some."""
+    said = ask("extract", *rows, facts=Facts(now=NOW, capacity=1, **facts))
+    assert (said[0] == PINNED) is is_said
+    assert PINNED not in said[1:]
+    assert len(said) > is_said

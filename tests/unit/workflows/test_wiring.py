@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from threading import Thread
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -186,7 +186,8 @@ def test_all_problems_come_at_once() -> None:
     said = problems(workflow)
     assert said == [
         "parameter 'params' of task 'start' takes Daily, but workflow 'w' has no params: pass params=Daily",
-        "parameter 'first' of task 'start' names no task of workflow 'w'",
+        "parameter 'first' of task 'start' names no task of workflow 'w'; if each run is to be given it, declare it "
+        "in a class of tm.Params, Workflow(..., params=CLASS)",
         said[2],
         "each='rows' names no task",
         said[4],
@@ -222,6 +223,11 @@ def test_a_variant_that_nobody_takes_is_a_problem_unless_ignored() -> None:
     [
         (int, "numbers", "each='numbers' maps over a list, and task 'numbers' returns int"),
         (list[str], "numbers", "parameter 'numbers' of task 'square' takes int, which can never arrive"),
+        (str | list[str], "numbers", "parameter 'numbers' of task 'square' takes int, which can never arrive"),
+        (list[int | str], "numbers", "parameter 'numbers' of task 'square' takes int, but the elements of 'numbers'"),
+        (list[int | None], "numbers", "parameter 'numbers' of task 'square' takes int, but the elements of 'numbers'"),
+        (tuple[int, str], "numbers", "parameter 'numbers' of task 'square' takes int, but the elements of 'numbers'"),
+        (list[int] | str, "numbers", "task 'numbers' may return str, which no task takes"),
     ],
 )
 def test_a_mapping_needs_a_list_of_what_its_parameter_takes(returns: Any, each: str, said: str) -> None:
@@ -239,6 +245,90 @@ def test_a_mapping_needs_a_list_of_what_its_parameter_takes(returns: Any, each: 
         return numbers
 
     assert any(message.startswith(said) for message in problems(workflow))
+
+
+@pytest.mark.parametrize(
+    ("returns", "takes"),
+    [
+        (list[int], None),
+        (list[bool], None),
+        (tuple[int, ...], None),
+        (tuple[int, bool], None),
+        (list[int] | tuple[bool, ...], None),
+        (list, None),
+        (list[Any], None),
+        (Any, None),
+        (list[int] | None, ("list[int]",)),
+        (list[int] | Small, ("list[int]",)),
+        (list[int] | tuple[str, ...], ("list[int]",)),
+    ],
+)
+def test_a_mapping_takes_the_branch_that_is_a_list(returns: Any, takes: tuple[str, ...] | None) -> None:
+    """api.md: a union return type routes, also to a task that is mapped."""
+    workflow = Workflow("w")
+
+    def numbers() -> Any:
+        return []
+
+    numbers.__annotations__["return"] = returns
+    workflow.task(ignores=[one for one in get_args(returns) if one in (Small, tuple[str, ...])])(numbers)
+
+    @workflow.task(each="numbers")
+    def square(numbers: int) -> int:
+        return numbers
+
+    workflow.check()
+    assert spec(workflow, "square").edges == (Edge("numbers", "numbers", takes),)
+
+
+def routing(*, ignores: Any = ()) -> Workflow:
+    """Return a workflow with a mapped task whose elements go two ways."""
+    workflow = Workflow("w")
+
+    @workflow.task
+    def numbers() -> list[int]:
+        return [1, 2]
+
+    @workflow.task(each=numbers, ignores=ignores)
+    def sort(numbers: int) -> Small | Large | None: ...
+
+    @workflow.task(each=sort)
+    def small(sort: Small) -> int:
+        return sort.rows
+
+    return workflow
+
+
+def test_the_elements_of_a_mapped_task_are_routed_like_any_value() -> None:
+    """api.md: the rest of the wiring rules are those of graphs; somebody must take every variant, or a list of all."""
+    assert problems(routing()) == [
+        "task 'sort' may return Large, which no task takes: add a task with a parameter 'sort: Large', or declare "
+        "ignores=[Large]"
+    ]
+    routing(ignores=[Large]).check()
+    wide = routing()
+
+    @wide.task
+    def collect(sort: list[Small | Large | None]) -> int:
+        return len(sort)
+
+    wide.check()
+
+
+def test_branches_of_a_mapped_task_may_all_be_needed() -> None:
+    """api.md: one element goes one way, but there are others."""
+    workflow = routing()
+
+    @workflow.task(each="sort")
+    def large(sort: Large) -> int:
+        return sort.rows
+
+    @workflow.task
+    def both(small: list[int], large: list[int]) -> int:
+        return len(small) + len(large)
+
+    workflow.check()
+    assert [edge.takes for edge in spec(workflow, "large").edges] == [("Large",)]
 
 
 def test_what_consumes_a_mapped_task_gets_a_list() -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.dev_activity import Activity
+from tidemill.cli.dev_lock import alone_on
 from tidemill.cli.dev_log import listening
 from tidemill.cli.dev_view import DevView
 from tidemill.cli.exits import refusing
@@ -50,14 +51,15 @@ def dev(
     with refusing():
         root, pools = _root(path), _pools(pool or ())
         settings = Settings.read({"packages": None})  # this folder, and no other
+        address = store or _store_in(root)
         node = Node(
-            store or _store_in(root),
+            address,
             settings=settings,
             executor=executor,
             concurrency=concurrency,
             pools=pools,
         )
-        with interrupts.heeded():
+        with alone_on(address), interrupts.heeded():
             asyncio.run(_carry_on(node, root, interrupts))
     raise typer.Exit(interrupts.exit_code or 0)
 
@@ -103,7 +105,7 @@ async def _carry_on(node: Node, root: Path, interrupts: Interrupts) -> None:
     with listening(loop, activity.hear):
         async with node:
             view.greet()
-            reconciler = await node.depot.watch_folder(root, node.tenant, view.hear)
+            reconciler = await node.depot.watch_folder(root, node.tenant, view.hear, is_own=True)
             async with asyncio.TaskGroup() as group:
                 going = [
                     group.create_task(_show_first(reconciler, view), name="dev: packages"),

@@ -3,26 +3,26 @@
 import asyncio
 from datetime import datetime
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import typer
 
 from tidemill.cli.exits import refusing
-from tidemill.cli.output import say, show_json, show_paragraph
+from tidemill.cli.output import Format, Output, say, show_json, show_paragraph
 from tidemill.cli.stores import Address, describe, store_at
+from tidemill.engine.findings import span, wrong
 from tidemill.engine.graphs.checkpoints.audit.examination import Examination, examine
-from tidemill.engine.graphs.checkpoints.audit.finding import span, wrong
 from tidemill.engine.workflows.audit import examine_runs
+from tidemill.engine.workflows.owners import HostLiveness
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import DamagedStoreError
 from tidemill.storage.ports import SchemaState, Store
 
-Json = Annotated[bool, typer.Option("--json", help="Print what was found as JSON, for programs.")]
 NOTHING = Examination(reactors=0, accumulators=0, journal_entries=0, dead_letters=0, last_written=None, findings=[])
 
 
-def doctor(store: Address = None, json: Json = False) -> None:
+def doctor(store: Address = None, output: Output = Format.TABLE) -> None:
     """Look for what is wrong with a store, and say what to do; changes nothing.
 
     Exit code 0 if nothing is wrong, 1 if something is, 2 if it could not look.
@@ -31,7 +31,7 @@ def doctor(store: Address = None, json: Json = False) -> None:
     with refusing():
         chosen = store_at(store)
         state, found = asyncio.run(_look(chosen, now))
-    if json:
+    if output is Format.JSON:
         show_json(_plain(chosen, state, found))
     else:
         _tell(chosen.title, found, now)
@@ -55,7 +55,7 @@ async def _look_inside(store: Store, now: datetime) -> tuple[SchemaState, Examin
         return state, msgspec.structs.replace(NOTHING, findings=[wrong("schema", describe(store.title, state))])
     await store.look()
     try:
-        found, runs = await examine(store, now), await examine_runs(store, now)
+        found, runs = await examine(store, now), await examine_runs(store, now, HostLiveness())
     finally:
         await store.close()
     findings = sorted([*found.findings, *runs.findings], key=lambda one: (one.severity == "note", one.subject))

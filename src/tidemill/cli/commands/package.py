@@ -6,7 +6,7 @@ What is done with the registry of a store stands in `package_registry`.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,11 +17,11 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from tidemill.cli.exits import COULD_NOT, FAILED
-from tidemill.cli.output import Format, complain, say, show_json, show_rows
+from tidemill.cli.exits import COULD_NOT, FAILED, judgement, refusing
+from tidemill.cli.output import Format, Output, complain, say, show_json, show_rows
 from tidemill.cli.words import count
 from tidemill.kernel.clock import SystemClock
-from tidemill.kernel.errors import DefinitionError, Location, OperationError, RequestError, TidemillError
+from tidemill.kernel.errors import DefinitionError, Location, OperationError, Problem, RequestError, TidemillError
 from tidemill.packages import archive
 from tidemill.packages.archive import SUFFIX, Contents, read_folder, read_package_at, replace_file
 from tidemill.packages.entries import SIGNATURE
@@ -34,7 +34,6 @@ app = typer.Typer(help="Make, check, build, sign, verify and publish packages.",
 
 Place = Annotated[Path, typer.Argument(metavar="PATH", help="An archive, or the folder of a package.")]
 NoImport = Annotated[bool, typer.Option("--no-import", help="Do not run its code, not even in a process.")]
-Output = Annotated[Format, typer.Option("-o", "--output", help="How to print it.")]
 
 _NOT_ABOUT_THE_PACKAGE = {
     "no_address",
@@ -42,6 +41,7 @@ _NOT_ABOUT_THE_PACKAGE = {
     "file_exists",
     "invalid_key",
     "invalid_date",
+    "invalid_tenant",
     "version_taken",
     "downgrade",
     "unknown_package",
@@ -50,18 +50,30 @@ _NOT_ABOUT_THE_PACKAGE = {
 
 
 @contextmanager
-def judging() -> Iterator[None]:
+def judging(output: Format = Format.TABLE) -> Iterator[None]:
     """End a command with 1 if the package is bad, and with 2 if nothing can be said about it."""
     try:
         yield
     except DefinitionError as error:
-        for problem in error.problems:
-            complain(str(harmless_problem(problem)))
+        if error.subject == "settings":  # which say nothing about the package
+            complain(harmless(str(error)))
+            raise typer.Exit(COULD_NOT) from error
+        _tell_problems([harmless_problem(one) for one in error.problems], output)
         raise typer.Exit(FAILED) from error
     except TidemillError as error:
-        complain(harmless(str(error)))
-        is_bad = isinstance(error, RequestError) and error.code not in _NOT_ABOUT_THE_PACKAGE
-        raise typer.Exit(FAILED if is_bad else COULD_NOT) from error
+        if not isinstance(error, RequestError) or error.code in _NOT_ABOUT_THE_PACKAGE:
+            complain(harmless(str(error)))
+            raise typer.Exit(COULD_NOT) from error
+        _tell_problems([Problem(message=harmless(str(error)))], output)
+        raise typer.Exit(FAILED) from error
+
+
+def _tell_problems(problems: Sequence[Problem], output: Format) -> None:
+    if output is Format.JSON:
+        show_json(judgement(problems))
+        return
+    for one in problems:
+        complain(str(one))
 
 
 @app.command()
@@ -73,27 +85,31 @@ def new(
 
     Example: tidemill package new market
     """
-    with judging():
+    with refusing():
         for path in write_skeleton(name, folder or Path(name)):
             say(str(path))
 
 
 @app.command()
-def check(path: Place, no_import: NoImport = False) -> None:
+def check(path: Place, no_import: NoImport = False, output: Output = Format.TABLE) -> None:
     """Look for what is wrong with a folder or an archive. Exit code 1 if something is.
 
     Its modules are imported in a process of their own, with limits, and what they declare is checked.
 
     Example: tidemill package check market
     """
-    with judging():
+    with judging(output):
         contents = read_package_at(path)
         contents.manifest.check_requirements()
         if contents.signature is not None:
             check_freshness(contents)
         if not no_import:
             asyncio.run(try_out(contents, path))
-    say(f"{_title(contents)} is sound: {_holdings(contents)}")
+    if output is Format.JSON:
+        about = {"files": len(contents.files), "bytes": contents.size, "signed": contents.signature is not None}
+        show_json(judgement() | {"name": contents.manifest.name, "version": str(contents.manifest.version)} | about)
+    else:
+        say(f"{_title(contents)} is sound: {_holdings(contents)}")
 
 
 @app.command()
@@ -236,13 +252,15 @@ def check_freshness(contents: Contents) -> None:
 async def try_out(contents: Contents, path: Path) -> None:
     """Import what belongs to a package, and nothing that happens to lie beside it, in a process of its own."""
     from tidemill.packages.probe import ProbeError, probe
+    from tidemill.packages.surroundings import Surroundings, origin_of
 
     with TemporaryDirectory(prefix="tidemill-package-") as scratch:
         packed, staged = Path(scratch, f"packed{SUFFIX}"), Path(scratch, "staged")
         archive.write_archive(contents, packed)
         archive.unpack(packed, staged)
         try:
-            await probe(staged, contents.manifest, clock=SystemClock())
+            surroundings = Surroundings.bare(origin_of(str(path)))
+            await probe(staged, contents.manifest, surroundings=surroundings, clock=SystemClock())
         except ProbeError as error:
             raise _seen_from_here(error, path) from None
 
@@ -276,7 +294,10 @@ def _moment(text: str | None) -> datetime | None:
         raise RequestError(message, code="invalid_date") from error
     if len(text) <= len("2027-12-31"):
         at = at.replace(hour=23, minute=59, second=59)
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    if at <= SystemClock().now():
+        raise RequestError(f"--not-after: {text} is over, so nobody would accept the signature", code="invalid_date")
+    return at
 
 
 def _write(path: Path, content: bytes) -> None:

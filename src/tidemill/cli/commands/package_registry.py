@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.commands.package import NoImport, Output, Place, check_freshness, judging, try_out
-from tidemill.cli.output import Format, say, show_rows
+from tidemill.cli.commands.package import NoImport, Place, check_freshness, judging, try_out
+from tidemill.cli.output import Format, Output, say, show_rows
 from tidemill.cli.stores import Address, Tenant, reaching
-from tidemill.cli.words import count, moment
+from tidemill.cli.words import count, dated, moment
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
@@ -76,7 +76,8 @@ def list_packages(store: Address = None, output: Output = Format.TABLE, tenant: 
         show_rows(columns, rows, output)
     elif found:
         cells = [[one.name, one.version, f"{one.size:,}", moment(one.at), one.digest[:16]] for one in found]
-        show_rows(["package", "version", "bytes", "published", "digest"], cells, output, spare=["digest", "bytes"])
+        published = dated("published", (one.at for one in found))
+        show_rows(["package", "version", "bytes", published, "digest"], cells, output, spare=["digest", "bytes"])
     else:
         say("no packages; publish one with `tidemill package upload`")
 
@@ -157,10 +158,17 @@ def keys(store: Address = None, output: Output = Format.TABLE, tenant: Tenant = 
 
     with judging():
         settings = Settings.read()
-        rows: list[list[Any]] = [[one.id, _name(one), tenant, moment(one.at)] for one in asyncio.run(read())]
-        rows += [[one.id, one.name, EVERY_TENANT, ""] for one in _keys_of(settings)]
-    if rows or output is Format.JSON:
-        show_rows(["id", "name", "for", "since"], rows, output, spare=["since"])
+        found = asyncio.run(read())
+        listed = _keys_of(settings)
+    if output is Format.JSON:
+        rows: list[list[Any]] = [[one.id, _name(one), tenant, one.at.isoformat()] for one in found]
+        rows += [[one.id, one.name, None, None] for one in listed]
+        show_rows(["id", "name", "for", "since"], rows, output)
+    elif found or listed:
+        since = dated("since", (one.at for one in found))
+        rows = [[one.id, _name(one), tenant, moment(one.at)] for one in found]
+        rows += [[one.id, one.name, EVERY_TENANT, ""] for one in listed]
+        show_rows(["id", "name", "for", since], rows, output, spare=[since])
     else:
         say("no keys are trusted; trust one with `tidemill package trust`")
     if output is not Format.JSON:

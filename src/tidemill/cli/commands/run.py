@@ -3,29 +3,29 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.text import Text
 from typer.core import TyperCommand
 
+from tidemill.cli.calls import Load, brought, completed, open_calls
 from tidemill.cli.definitions import WorkflowPlace, importable, workflow_at
 from tidemill.cli.exits import FAILED, refusing
 from tidemill.cli.following import follow
 from tidemill.cli.interrupts import Interrupts
-from tidemill.cli.output import Format, can_redraw, complain, progress_console, say, show, show_json, width
+from tidemill.cli.output import Format, can_redraw, complain, progress_console, show, show_json, width
 from tidemill.cli.params import help_options, read_given
 from tidemill.cli.progress import LiveProgress, Nothing, PlainProgress, Progress
-from tidemill.cli.summary import outcome_of, plain_result, table_of, tracebacks_of
+from tidemill.cli.summary import outcome_of, plain_result, show_tracebacks, table_of
+from tidemill.graphs.graph import Graph
 from tidemill.kernel.clock import SystemClock
+from tidemill.kernel.errors import RequestError
 from tidemill.script import ScriptNode
 from tidemill.workflows.result import RunResult
 from tidemill.workflows.workflow import Workflow
-
-TRACED = 3  # tracebacks that are shown before the rest is only counted
 
 
 class RunCommand(TyperCommand):
@@ -67,6 +67,7 @@ def run(
     executor: Annotated[str, typer.Option(help="Where tasks run: in_process or subprocess.")] = "in_process",
     concurrency: Annotated[int, typer.Option(min=1, help="How many tasks may run at a time.")] = 8,
     output: Annotated[Format, typer.Option("-o", "--output", help="How to print what came of it.")] = Format.TABLE,
+    load: Load = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress and no tracebacks.")] = False,
     param: Annotated[
         list[str] | None,
@@ -79,8 +80,8 @@ def run(
     second one stops at once. Exit code 0 if the run succeeded, 1 if it failed, 2 if it could not be run.
     """
     wanted = Wanted(store=store, executor=executor, concurrency=concurrency, output=output, quiet=quiet)
-    with importable(place), refusing():
-        workflow = _workflow(place)
+    with refusing(), brought(place, load or ()) as graphs:
+        workflow = _workflow(place, graphs, executor)
         params = read_given(workflow, context.args, param or (), store)
         progress = _progress(wanted, workflow)
         interrupts = Interrupts(last_words=lambda: _give_up(progress))
@@ -99,11 +100,14 @@ def _give_up(progress: Progress) -> None:
     complain("stopped: what was running is not waited for")
 
 
-def _workflow(place: str) -> Workflow:
+def _workflow(place: str, graphs: Mapping[str, Graph], executor: str) -> Workflow:
     if place.startswith("-"):
         raise typer.BadParameter(f"name the file first, then its params: tidemill run FILE {place} ...")
-    found = workflow_at(place)
-    found.check()
+    declared = workflow_at(place)
+    found = completed(declared, graphs)
+    if open_calls(declared) and "subprocess" in {executor, *(task.executor for task in found.tasks)}:
+        message = f"workflow '{found.name}' calls graphs of other files, which the executor 'subprocess' cannot do"
+        raise RequestError(f"{message}: run it in_process", code="not_runnable")
     return found
 
 
@@ -153,7 +157,7 @@ async def _carry_out(
         handle = await node.start(workflow.name, params)
         if interrupts.exit_code is not None:  # it came while the node opened
             asked.set()
-        await follow(handle, asked, progress, node)
+        await follow(handle, asked, progress, node, SystemClock())
         return await handle.state()
 
 
@@ -162,10 +166,5 @@ def _tell(result: RunResult, wanted: Wanted) -> None:
         show_json(plain_result(result))
         return
     show(table_of(result, width()))
-    traces: Sequence[tuple[str, str]] = [] if wanted.quiet else list(tracebacks_of(result))
-    for name, trace in traces[:TRACED]:
-        show("", Text(f"{name} failed:", "red"))
-        say(trace)
-    if len(traces) > TRACED:
-        say(f"\n... and {len(traces) - TRACED:,} more that failed")
-    show(*[""] * bool(traces), outcome_of(result))
+    has_traces = not wanted.quiet and show_tracebacks(result)
+    show(*[""] * has_traces, outcome_of(result))

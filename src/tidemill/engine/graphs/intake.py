@@ -17,6 +17,7 @@ from tidemill.engine.graphs.dead_letters import DeadLetterBox, Gathered, Replaye
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.outlet import Answer, Outlet, answered
 from tidemill.engine.graphs.push_path import Handle, PushPath
+from tidemill.engine.graphs.sites import site_of
 from tidemill.engine.graphs.target import Target
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
@@ -354,7 +355,8 @@ class Intake(Outlet):
             self.letters.put("event", text, event, event=event.events)
         else:
             self.letters.put("event", text, form, event=event)
-        logger.warning(events.EVENT_DEAD, extra={"accumulator": self.name, "error": text})
+        place = site_of(error, self.definition.function)
+        logger.warning(events.EVENT_DEAD, extra={"accumulator": self.name, "error": text, "place": place})
         return self._receipt("dead_lettered", text)
 
     # -- dead letters

@@ -12,6 +12,7 @@ from tidemill.engine.graphs.batch import Batch
 from tidemill.engine.graphs.dead_letters import Replayed
 from tidemill.engine.graphs.environment import Environment
 from tidemill.engine.graphs.outlet import Answer, answered
+from tidemill.engine.graphs.sites import site_of
 from tidemill.engine.graphs.sources.feed import Listener
 from tidemill.engine.graphs.sources.opening import open_feed
 from tidemill.engine.graphs.step import Step
@@ -60,7 +61,8 @@ class Polling(RunningAccumulator):
         except AUTHOR_ERRORS as error:
             if is_cut_off(error):
                 raise
-            logger.warning(events.POLL_FAILED, extra={"accumulator": self.name, "error": repr(error)})
+            place = site_of(error, self.definition.function)
+            logger.warning(events.POLL_FAILED, extra={"accumulator": self.name, "error": repr(error), "place": place})
             self.move(AccumulatorHealth.DISCONNECTED)
             return
         finally:

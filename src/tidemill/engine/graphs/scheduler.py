@@ -22,7 +22,7 @@ from tidemill.engine.graphs.staging import (
     Offer,
     Stage,
     Staged,
-    has_same_contract,
+    contract_changes,
     in_use,
     not_shared,
     subscriber,
@@ -149,8 +149,8 @@ class GraphScheduler:
         for reactor in offer.reactors:
             self.check_names(reactor, offer.tenant, replacing)
         for name in offer.before.reactors:
-            if name not in arriving or not self.has_same_contract(offer.tenant, arriving[name]):
-                self.guard_unload(offer.tenant, name, mine)
+            if changes := contract_changes(self._find(offer.tenant, name).reactor.definition, arriving.get(name)):
+                self.guard_unload(offer.tenant, name, mine, changes)
         return Stage(offer, self._managed, self._registry, self._environment).build()
 
     @asynccontextmanager
@@ -314,18 +314,15 @@ class GraphScheduler:
         if managed is not None:
             managed.reactor.follow()
 
-    def has_same_contract(self, tenant: str, definition: Reactor) -> bool:
-        """Return whether a new version takes the same inputs in the same way as the loaded one."""
-        managed = self._managed.get((tenant, definition.name))
-        return managed is not None and has_same_contract(managed.reactor.definition, definition)
-
     # -- unloading
 
-    def guard_unload(self, tenant: str, name: str, leaving: frozenset[str] = frozenset()) -> None:
-        """Refuse to unload a reactor that graphs other than `leaving` are bound to."""
+    def guard_unload(
+        self, tenant: str, name: str, leaving: frozenset[str] = frozenset(), changes: Sequence[str] = ()
+    ) -> None:
+        """Refuse to unload a reactor that graphs other than `leaving` are bound to, for good or for some `changes`."""
         others = set(self._find(tenant, name).subscribers) - leaving
         if others:
-            raise in_use(name, others)
+            raise in_use(name, others, changes=changes)
 
     async def unload_reactor(self, tenant: str, name: str, graphs: frozenset[str] = frozenset()) -> None:
         """Take a reactor down with its `graphs`: stop it, then accumulators that nobody else uses, then the names."""

@@ -229,10 +229,21 @@ def has_same_contract(before: Reactor, after: Reactor) -> bool:
     return _contract(before) == _contract(after)
 
 
-def _contract(reactor: Reactor) -> tuple[object, ...]:
-    """Return what binds others to a reactor: its sources in order, their kinds, criteria and strategy."""
-    sources = tuple((one.name, one.kind) for one in reactor.accumulators)
-    return sources, reactor.when.mode, tuple(one.name for one in reactor.when.accumulators), reactor.strategy
+def contract_changes(before: Reactor, after: Reactor | None) -> list[str]:
+    """Return what a new version does not have as the older one, in words; None is one without the reactor."""
+    if after is None:
+        return [f"has no reactor '{before.name}'"]
+    return [f"has {new}, not {old}" for old, new in zip(_contract(before), _contract(after), strict=True) if new != old]
+
+
+def _contract(reactor: Reactor) -> tuple[str, ...]:
+    """Return what binds others to a reactor, in words: its sources in order, their kinds, criteria and strategy."""
+    named = ", ".join(one.name for one in reactor.when.accumulators)
+    return (
+        f"the accumulators {', '.join(f'{one.name} ({one.kind})' for one in reactor.accumulators)}",
+        f"when={reactor.when.mode}_of({named})" if named else f"when='{reactor.when.mode}'",
+        f"strategy='{reactor.strategy}'",
+    )
 
 
 def taken(what: str, name: str, holder: Reactor | Accumulator) -> RequestError:
@@ -241,14 +252,22 @@ def taken(what: str, name: str, holder: Reactor | Accumulator) -> RequestError:
     return RequestError(message, code="name_taken", status=409, name=name)
 
 
-def in_use(reactor: str, subscribers: Iterable[str], why: Sequence[DefinitionError] = ()) -> RequestError:
+def in_use(
+    reactor: str, subscribers: Iterable[str], why: Sequence[DefinitionError] = (), changes: Sequence[str] = ()
+) -> RequestError:
     """Return the error for a reactor that cannot go, or change, because graphs of others are bound to it."""
     names = sorted(subscribers)
-    message = said_of_subscribers(f"reactor '{reactor}'", names, why)
+    message = said_of_subscribers(f"reactor '{reactor}'", names, why, changes)
     return RequestError(message, code="reactor_in_use", status=409, subscribers=names)
 
 
-def said_of_subscribers(subject: str, names: Sequence[str], why: Sequence[DefinitionError] = ()) -> str:
-    """Return why something cannot go, or change: who is bound to it, and what would not fit them."""
+def said_of_subscribers(
+    subject: str, names: Sequence[str], why: Sequence[DefinitionError] = (), changes: Sequence[str] = ()
+) -> str:
+    """Return why something cannot go, or change: who is bound to it, what would not fit them, and what is different."""
     message = f"{subject} has {len(names)} bound subscriber(s): {list(names)}; unbind them first"
-    return message + "".join(f"\nthe new version does not fit {error}" for error in why)
+    found = [*(f"does not fit {error}" for error in why), *changes]
+    advice = (
+        ["\nunload the packages of the subscribers before this one is loaded, or leave that as it was"] if found else []
+    )
+    return "".join([message, *(f"\nthe new version {one}" for one in found), *advice])

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tidemill.engine.graphs.checkpoints.audit.finding import Finding, note, span, wrong
-from tidemill.engine.workflows.owners import HostLiveness
+from tidemill.engine.findings import Finding, note, span, wrong
+from tidemill.engine.workflows.owners import Liveness
 from tidemill.storage.run_ports import Owner, Version, WorkflowStore
 from tidemill.workflows.plan import WHOLE
 from tidemill.workflows.records import EventRow, RunRecord, TaskRow
@@ -30,13 +30,13 @@ class RunsExamination(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
 
 
-async def examine_runs(store: WorkflowStore, now: datetime) -> RunsExamination:
+async def examine_runs(store: WorkflowStore, now: datetime, liveness: Liveness) -> RunsExamination:
     """Read the runs of a store that was opened or is looked at, and audit them; `now` is the time of whoever asks."""
     active = await store.runs.active()
     known = await store.owners.all()
     owners = {owner.id for owner in known}
     records = await store.runs.load([one.run for one in active[:EXAMINED]])
-    findings = list(_audit_nodes(len(active), [owner for owner in known if not HostLiveness().is_dead(owner)]))
+    findings = list(_audit_nodes(len(active), [owner for owner in known if not liveness.is_dead(owner)]))
     for record in records:
         run = record.run
         findings += _audit_version(record, await store.versions.get(run.version_key))

@@ -1,6 +1,6 @@
 """Backfills: runs for slots of the past, a few at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -10,7 +10,9 @@ from tidemill.engine.workflows.operations import Operations, active_states, awar
 from tidemill.engine.workflows.starting import Starter, Wish
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.ids import sortable
+from tidemill.kernel.storable import LARGEST, is_storable
 from tidemill.storage.run_ports import Backfill, RunFilter
+from tidemill.workflows.naming import PausedError, quoted
 from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.workflow import Workflow
 
@@ -26,6 +28,8 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
     slots: tuple[datetime, ...]
     present: tuple[datetime, ...] = ()
     runs: tuple[str, ...] = ()
+    future: int = 0
+    """How many slots of the range are yet to come: these are left to the schedule."""
 
 
 class Backfilling:
@@ -51,54 +55,75 @@ class Backfilling:
     ) -> BackfillPlan:
         """Make a run for every slot in [start, end] that has none, at most `limit` of them running at a time.
 
-        With `only_missing=False` slots that have had a run get another one. With `preview` nothing is done.
+        With `only_missing=False` slots that have had a run get another one. With `preview` nothing is done. A slot that
+        is yet to come gets no run: its schedule makes it.
         """
-        schedule = schedule_of(workflow, key)
-        slots = _slots(schedule, aware(start, "start"), aware(end, "end"))
+        schedule, now = schedule_of(workflow, key), self._clock.now()
+        slots, future = _slots(schedule, aware(start, "start"), aware(end, "end"), now)
         if type(limit) is not int or limit < 1:
             raise RequestError(f"limit is a number of runs, at least 1, not {limit!r}", code="invalid_limit")
         present = await self._store.runs.fired_slots(tenant, workflow.name, schedule.key, start, end)
         wanted = tuple(slot for slot in slots if not only_missing or slot not in present)
         found = tuple(slot for slot in slots if slot in present)
+        plan = BackfillPlan(id=None, workflow=workflow.name, slots=wanted, present=found, future=future)
         if preview or not wanted:
-            return BackfillPlan(id=None, workflow=workflow.name, slots=wanted, present=found)
-        now = self._clock.now()
-        backfill = Backfill(id=sortable(now), tenant=tenant, workflow=workflow.name, limit=limit, created_at=now)
+            return plan
+        if (tenant, workflow.name) in await self._store.schedules.paused():
+            raise PausedError(workflow.name)
+        backfill = Backfill(
+            id=sortable(now), tenant=tenant, workflow=workflow.name, limit=min(limit, LARGEST), created_at=now
+        )
         await self._store.backfills.put(backfill)
-        runs = []
-        for slot in wanted:
-            run = await self._start(tenant, workflow, schedule, slot, backfill.id, is_again=slot in present)
+        again = {slot for slot in wanted if slot in present}
+        runs = await self._make(backfill, workflow, schedule, wanted, again)
+        return msgspec.structs.replace(plan, id=backfill.id, runs=tuple(runs))
+
+    async def _make(
+        self,
+        backfill: Backfill,
+        workflow: Workflow,
+        schedule: Schedule,
+        slots: Sequence[datetime],
+        again: Collection[datetime],
+    ) -> list[str]:
+        """Make the runs of a backfill, until it is cancelled; return their ids."""
+        runs: list[str] = []
+        for slot in slots:
+            try:
+                run = await self._start(backfill, workflow, schedule, slot, is_again=slot in again)
+            except PausedError as error:
+                raise _paused_meanwhile(backfill, len(runs), len(slots)) from error
             if run is not None:
                 runs.append(run)
             if await self._was_cancelled(backfill.id):  # asked after each start: nobody else may have seen this run
                 await self._cancel_runs(runs[-1:])
                 break
-        return BackfillPlan(id=backfill.id, workflow=workflow.name, slots=wanted, present=found, runs=tuple(runs))
+        return runs
 
     async def _was_cancelled(self, id: str) -> bool:
         backfill = await self._store.backfills.get(id)
         return backfill is not None and backfill.cancelled_at is not None
 
     async def _start(
-        self, tenant: str, workflow: Workflow, schedule: Schedule, slot: datetime, backfill: str, *, is_again: bool
+        self, backfill: Backfill, workflow: Workflow, schedule: Schedule, slot: datetime, *, is_again: bool
     ) -> str | None:
         return await self._starter.start(
             Wish(
-                tenant=tenant,
+                tenant=backfill.tenant,
                 workflow=workflow,
                 params=schedule.params_for(slot),
                 origin="backfill",
-                key=f"backfill:{backfill}" if is_again else schedule.key,
+                key=f"backfill:{backfill.id}" if is_again else schedule.key,
                 slot=slot,
-                backfill=backfill,
+                backfill=backfill.id,
             )
         )
 
     async def cancel(self, id: str) -> int:
         """Make no more runs of a backfill, and cancel those that have not ended; return how many these were."""
-        backfill = await self._store.backfills.get(id)
+        backfill = await self._store.backfills.get(id) if is_storable(id) else None
         if backfill is None:
-            raise RequestError(f"there is no backfill '{id}'", code="unknown_backfill", status=404, backfill=id)
+            raise RequestError(f"there is no backfill {quoted(id)}", code="unknown_backfill", status=404, backfill=id)
         await self._store.backfills.put(msgspec.structs.replace(backfill, cancelled_at=self._clock.now()))
         wanted = RunFilter(tenant=backfill.tenant, backfill=id, states=active_states(), limit=LIMIT)
         runs = await self._store.runs.find(wanted)
@@ -115,6 +140,14 @@ class Backfilling:
         return count
 
 
+def _paused_meanwhile(backfill: Backfill, made: int, wanted: int) -> RequestError:
+    message = (
+        f"workflow '{backfill.workflow}' was paused when {made} of {wanted} runs of backfill {backfill.id} had been "
+        f"made: resume it, and backfill the same range again for the rest"
+    )
+    return RequestError(message, code="workflow_paused", status=409, workflow=backfill.workflow, backfill=backfill.id)
+
+
 def schedule_of(workflow: Workflow, key: str | None) -> Schedule:
     """Return the schedule that a backfill is for; RequestError unless it is clear which."""
     found = [one for one in workflow.schedules if key is None or one.key == key]
@@ -123,15 +156,18 @@ def schedule_of(workflow: Workflow, key: str | None) -> Schedule:
     keys = ", ".join(f"'{one.key}'" for one in workflow.schedules)
     said = f"has no schedule '{key}'" if key is not None and workflow.schedules else "has no schedule"
     if len(found) > 1:
-        said = f"has several schedules ({keys}): name one with key="
+        said = f"has several schedules ({keys}): say which one, as `key`, from the shell as `--key`"
     raise RequestError(f"workflow '{workflow.name}' {said}", code="no_schedule", status=409)
 
 
-def _slots(schedule: Schedule, start: datetime, end: datetime) -> tuple[datetime, ...]:
+def _slots(schedule: Schedule, start: datetime, end: datetime, now: datetime) -> tuple[tuple[datetime, ...], int]:
+    """Return the slots in [start, end] that are not after `now`, and how many others there are."""
     if end < start:
         raise RequestError(f"end {end} is before start {start}", code="invalid_range")
     after = start - timedelta.resolution
+    future = schedule.count(max(after, now), end)
+    end = min(end, now)
     if (count := schedule.count(after, end)) > LIMIT:
         message = f"there are {count} slots between {start} and {end}, more than {LIMIT}: backfill in parts"
         raise RequestError(message, code="invalid_range")
-    return tuple(schedule.slots(after, end))
+    return tuple(schedule.slots(after, end)) if after < end else (), future

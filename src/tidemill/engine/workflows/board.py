@@ -77,9 +77,6 @@ class ActiveRun:
     )
 
     def __init__(self, record: RunRecord, spec: WorkflowSpec, birth: Birth | None = None) -> None:
-        self.spec = spec
-        self.version: VersionKey = record.run.version_key
-        """The version that it is pinned to."""
         self.asks: list[Ask] = []
         self.grants: list[Place] = []
         """Task runs that have been given a place, and are yet to be claimed."""
@@ -100,11 +97,17 @@ class ActiveRun:
         self.failures = 0
         self.retries_later = False
         """Whether somebody is going to look at it again although nobody asks."""
-        self.has_pools = any(task.pool is not None for task in spec.tasks)
-        self._mapped_over = {task.each for task in spec.tasks}
+        self.pin(record.run.version_key, spec)
         self.adopt(record)
         self.birth = birth
         """Not None until it is in the store."""
+
+    def pin(self, version: VersionKey, spec: WorkflowSpec) -> None:
+        """Take a version of its workflow for the one that it is pinned to."""
+        self.version = version
+        self.spec = spec
+        self.has_pools = any(task.pool is not None for task in spec.tasks)
+        self._mapped_over = {task.each for task in spec.tasks}
 
     def adopt(self, record: RunRecord) -> None:
         """Take the run as it is in the store."""
@@ -175,14 +178,6 @@ class Writing(NamedTuple):
     answers: list[Any]
     """What the asks are told once it is written, one each."""
 
-    @staticmethod
-    def outcome(told: "asyncio.Future[Applied | Refused]") -> Applied | Refused | Exception:
-        """Return what came of it."""
-        if told.cancelled():
-            return StoreError("the store was closed before it answered")
-        error = told.exception()
-        return error if isinstance(error, Exception) else told.result()
-
     @property
     def ended(self) -> list[AttemptKey]:
         """The attempts that it was told the end of."""
@@ -192,6 +187,14 @@ class Writing(NamedTuple):
     def reported(self) -> list[tuple[AttemptKey, Ending]]:
         """The reports that it holds: not those that came too late."""
         return [ask.report for ask, holds in zip(self.asks, self.answers, strict=True) if ask.report and holds]
+
+
+def came_of(told: "asyncio.Future[Applied | Refused]") -> Applied | Refused | Exception:
+    """Return what came of a change, from the answer of the store."""
+    if told.cancelled():
+        return StoreError("the store was closed before it answered")
+    error = told.exception()
+    return error if isinstance(error, Exception) else told.result()
 
 
 def do_nothing(_: Draft) -> None:

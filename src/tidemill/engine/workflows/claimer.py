@@ -12,15 +12,14 @@ from tidemill.engine.wakeups import Alarm
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.library import Library
-from tidemill.engine.workflows.orders import make_order
+from tidemill.engine.workflows.orders import make_order, unmakeable, unreadable
 from tidemill.engine.workflows.places import Places
 from tidemill.engine.workflows.tidying import Tidying
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.run_ports import Claim, Claimed
 from tidemill.telemetry import events
-from tidemill.workflows.draft import Place, key_of
-from tidemill.workflows.endings import Ending, Failed, Returned
-from tidemill.workflows.records import AttemptKey, RunRow, TaskError, TaskRow, VersionKey
+from tidemill.workflows.draft import Place
+from tidemill.workflows.records import AttemptKey, RunRow, TaskRow, key_of
 from tidemill.workflows.spec import WorkflowSpec
 
 logger = logging.getLogger(__name__)
@@ -92,13 +91,13 @@ class Claimer:
         )
         given = await self._store.runs.claim(claim)
         for run, row in given:  # all of them first: from now on each is ours to run, or to hand back
-            self._crew.hold(run, row, specs[_version(run)])
+            self._crew.hold(run, row, specs[run.version_key])
         batches: dict[str, list[Claimed]] = {}
         for claimed in given:
             batches.setdefault(claimed.run.id, []).append(claimed)
         for batch in batches.values():
             run = batch[0].run
-            await self._take_on(run, [claimed.task for claimed in batch], specs[_version(run)])
+            await self._take_on(run, [claimed.task for claimed in batch], specs[run.version_key])
 
     async def _take_on(self, run: RunRow, rows: Sequence[TaskRow], spec: WorkflowSpec) -> None:
         """Let claimed task runs of one run be run here; what they take is read once for all of them."""
@@ -106,13 +105,13 @@ class Claimer:
             known, outputs = await self._read(run.id, {source for row in rows for source in spec.givers[row.task]})
         except Exception as error:  # whatever it is, what is held and neither run nor reported would be kept for ever
             for row in rows:
-                self._crew.ended(key_of(run.id, row), _unreadable(error))
+                self._crew.ended(key_of(run.id, row), unreadable(error))
             return
         for row in rows:
             try:
                 order = make_order(run, row, spec, known, outputs)
             except Exception as error:  # what cannot be put together cannot be run; the others go on
-                self._crew.ended(key_of(run.id, row), _unmakeable(error))
+                self._crew.ended(key_of(run.id, row), unmakeable(error))
             else:
                 self._crew.take_on(order)
 
@@ -129,17 +128,3 @@ class Claimer:
             return
         self._tidied_at = now
         await self._tidying.tidy()
-
-
-def _unreadable(error: Exception) -> Ending:
-    """Return how attempts end whose inputs could not be read: handed back, if it is the store that was away."""
-    return Returned(f"its inputs could not be read: {error}") if isinstance(error, StoreError) else _unmakeable(error)
-
-
-def _unmakeable(error: Exception) -> Ending:
-    said = TaskError(type(error).__name__, f"its order could not be made: {error}")
-    return Failed(error=said, may_retry=False)
-
-
-def _version(run: RunRow) -> VersionKey:
-    return VersionKey(run.tenant, run.workflow, run.version)

@@ -43,65 +43,77 @@ class RunHandle:
 
     async def state(self) -> RunResult:
         """Return the run and its tasks as they are at this moment."""
-        return await self._access.operations.result(self.id)
+        with self._access.while_running():
+            return await self._access.operations.result(self.id)
 
     async def wait(self, timeout: Duration | None = None) -> RunResult:
         """Return the result when the run has ended; TimeoutError after so long, which harms nothing."""
-        async with asyncio.timeout(None if timeout is None else _seconds(timeout)):
-            outcome = await self._access.ended(self.id)
-        return await self._access.operations.result(self.id, outcome)
+        with self._access.while_running():
+            async with asyncio.timeout(None if timeout is None else _seconds(timeout)):
+                outcome = await self._access.ended(self.id)
+            return await self._access.operations.result(self.id, outcome)
 
     async def cancel(self, reason: str = "cancelled") -> None:
         """Cancel the run: what has not ended never will, and running code is stopped."""
-        await self._access.operations.cancel(self.id, reason)
+        with self._access.while_running():
+            await self._access.operations.cancel(self.id, reason)
 
-    async def retry(self, from_: str | Collection[str] | None = None, *, preview: bool = False) -> list[str]:
+    async def retry(
+        self, from_: str | Collection[str] | None = None, *, preview: bool = False, latest: bool = False
+    ) -> list[str]:
         """Run a task again, or several, and everything after; return the names of what reruns.
 
-        Without a task: everything that failed, was cancelled or could not run. With `preview` nothing is done.
+        Without a task: everything that failed, was cancelled or could not run. With `preview` nothing is done. With
+        `latest` a run that has ended goes on with the newest version of its workflow; else it is pinned to its own.
         """
-        return await self._access.operations.clear(self.id, _tasks(from_), preview=preview)
+        with self._access.while_running():
+            return await self._access.operations.clear(self.id, _tasks(from_), preview=preview, latest=latest)
 
-    async def clear(self, tasks: str | Collection[str], *, preview: bool = False) -> list[str]:
+    async def clear(self, tasks: str | Collection[str], *, preview: bool = False, latest: bool = False) -> list[str]:
         """Forget how tasks ended, and everything after them, so that they run again; return their names."""
-        return await self.retry(tasks, preview=preview)
+        return await self.retry(tasks, preview=preview, latest=latest)
 
     async def why(self, task: str) -> list[str]:
         """Return why a task has not run, or what became of it: one sentence per reason."""
-        return await self._access.why(self.id, task)
+        with self._access.while_running():
+            return await self._access.why(self.id, task)
 
     async def note(self, text: str, task: str | None = None) -> None:
         """Write a note on the run, or on one of its tasks; an empty text removes it."""
-        await self._access.operations.note(self.id, text, task)
+        with self._access.while_running():
+            await self._access.operations.note(self.id, text, task)
 
     async def notes(self) -> dict[str | None, str]:
         """Return the notes: the run's own under None, those on tasks under their names."""
-        return await self._access.operations.notes(self.id)
+        with self._access.while_running():
+            return await self._access.operations.notes(self.id)
 
     async def logs(self, task: str) -> AsyncIterator[LogRecord]:
         """Yield what a task said, as it says it; ends with the task."""
         readers: dict[TaskKey, LogReader] = {}
-        while True:
-            news = self._access.notices.next(self.id)
-            rows = await self._access.rows_of(self.id, task)
-            for row in rows:
-                key = TaskKey(self.id, row.task, row.index)
-                reader = readers.setdefault(key, LogReader(self._access.store.logs, key))
-                async for record in reader.new():
-                    yield record
-            if all(row.state.is_terminal for row in rows):  # what was said is written before the end is
-                return
-            await self._access.news(news)
+        with self._access.while_running():
+            while True:
+                news = self._access.notices.next(self.id)
+                rows = await self._access.rows_of(self.id, task)
+                for row in rows:
+                    key = TaskKey(self.id, row.task, row.index)
+                    reader = readers.setdefault(key, LogReader(self._access.store.logs, key))
+                    async for record in reader.new():
+                        yield record
+                if all(row.state.is_terminal for row in rows):  # what was said is written before the end is
+                    return
+                await self._access.news(news)
 
     async def watch(self, *, events: bool = False, every: float = 0.1) -> AsyncIterator[Glance]:
         """Yield how the run stands and what is new of it, whenever something is, at most so often; ends with it."""
         watch = Watch(self._access.store, self.id, events=events)
-        while True:
-            news = self._access.notices.next(self.id)
-            glance = await watch.look()
-            yield glance
-            if glance.record.run.state.is_terminal:
-                yield await watch.look(is_last=True)
-                return
-            await asyncio.sleep(every)
-            await self._access.news(news)
+        with self._access.while_running():
+            while True:
+                news = self._access.notices.next(self.id)
+                glance = await watch.look()
+                yield glance
+                if glance.record.run.state.is_terminal:
+                    yield await watch.look(is_last=True)
+                    return
+                await self._access.pause(every)
+                await self._access.news(news)

@@ -11,7 +11,9 @@ from tidemill.engine.workflows.starting import Starter
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
+from tidemill.kernel.storable import is_storable
 from tidemill.storage.run_ports import RunFilter, WorkflowStore
+from tidemill.workflows.naming import unknown_run
 
 SEARCHED = 10_000  # runs among which one is looked for by a part of its id
 
@@ -24,7 +26,8 @@ class Control:
         self.clock = clock
         self.settings = settings
         self.library = Library(store.versions, clock)
-        self.operations = Operations(store, self.library, clock, actor=actor)
+        liveness = HostLiveness()
+        self.operations = Operations(store, self.library, clock, actor=actor, liveness=liveness)
         environment = Environment(
             store=store,
             owner=this_process(clock.now()),
@@ -32,7 +35,7 @@ class Control:
             settings=settings,
             figures=Figures(),
             tasks=Tasks(),
-            liveness=HostLiveness(),
+            liveness=liveness,
             executor=executor,
             pools={},
             is_alone=False,
@@ -41,6 +44,8 @@ class Control:
 
     async def run_id(self, part: str, tenant: str) -> str:
         """Return the id of a run from its id, or from so much of its beginning or end that only one has it."""
+        if not is_storable(part):
+            raise unknown_run(part)
         if await self.store.runs.load([part]):
             return part
         rows = await self.store.runs.find(RunFilter(tenant=tenant, limit=SEARCHED))
@@ -48,6 +53,6 @@ class Control:
         if len(found) == 1:
             return found[0]
         if not found:
-            raise RequestError(f"there is no run '{part}'", code="unknown_run", status=404, run=part)
+            raise unknown_run(part)
         message = f"{len(found)} runs have an id that begins or ends with '{part}': give more of it"
         raise RequestError(message, code="ambiguous_run", status=409, run=part)

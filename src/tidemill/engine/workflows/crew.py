@@ -14,21 +14,18 @@ from typing import Protocol
 import msgspec
 
 from tidemill.engine.workflows.dispatcher import Dispatcher
-from tidemill.engine.workflows.environment import Environment
+from tidemill.engine.workflows.environment import STORE_RETRY, Environment
 from tidemill.engine.workflows.executors.interface import Executor, LogRecord, Order, Reports
 from tidemill.engine.workflows.library import Library
-from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 from tidemill.workflows.change import Applied
-from tidemill.workflows.draft import Draft, Place, key_of
-from tidemill.workflows.endings import Deferred, Ending, Stopped, Terms
-from tidemill.workflows.records import AttemptKey, RunRow, TaskRow, VersionKey
+from tidemill.workflows.draft import Draft, Place
+from tidemill.workflows.endings import Budgets, Deferred, Ending, Stopped
+from tidemill.workflows.records import AttemptKey, RunRow, TaskRow, VersionKey, key_of
 from tidemill.workflows.spec import WorkflowSpec
 
 logger = logging.getLogger(__name__)
-
-_AGAIN = Backoff(0.05, 1.0)
 
 
 class Held(msgspec.Struct, kw_only=True):
@@ -85,7 +82,7 @@ class Crew(Reports):
         self._desk: Superior | None = None
         self.moved: Callable[[], None] = lambda: None
         self.stirred: Callable[[], None] = lambda: None
-        """Called when the first attempt is held after a while without any."""
+        """Called when there is something to do after a while without anything: whoever plans here hears it."""
         self.log: Log | None = None
         """Where what attempts say is kept; None if nowhere."""
         self.dispatcher = Dispatcher(environment, executors, self.ended)
@@ -102,9 +99,9 @@ class Crew(Reports):
         self.moved = moved
         self.dispatcher.open(moved)
 
-    def report_to(self, desk: Superior | None) -> None:
-        """Report to whoever plans here; None if nobody does."""
-        self._desk = desk
+    def report_to(self, desk: Superior | None, stirred: Callable[[], None] = lambda: None) -> None:
+        """Report to whoever plans here, and call `stirred` when a quiet time ends; None if nobody plans."""
+        self._desk, self.stirred = desk, stirred
 
     def living(self) -> set[AttemptKey]:
         """Return the attempts that executors still have."""
@@ -119,12 +116,12 @@ class Crew(Reports):
             if key in living or self.dispatcher.has(key) or not held.is_handed_over
         }
 
-    def terms(self, version: VersionKey, task: str) -> Terms:
-        """Return on which terms a task is tried again; without its code, not at all."""
+    def budgets(self, version: VersionKey, task: str) -> Budgets:
+        """Return how often a task is tried again; after failures not at all, if its code is not here."""
         workflow = self._library.workflow(version)
         wired = workflow.wired().tasks.get(task) if workflow is not None else None
         retry = wired.task.retry if wired is not None else None
-        return Terms(retry, self._settings.task_max_recoveries, self._chance)
+        return Budgets(retry, self._settings.task_max_recoveries, self._chance)
 
     # -- taking on
 
@@ -236,10 +233,10 @@ class Crew(Reports):
             held = self.held.get(key)
             if held is None:
                 return
-            terms = self.terms(held.run.version_key, key.task)
+            budgets = self.budgets(held.run.version_key, key.task)
             if isinstance(ending, Deferred):  # its poll cannot be asked from another node: so the task is
                 ending = msgspec.structs.replace(ending, poll=None)
-            if not await self._write(held, lambda draft: draft.conclude(key, ending, terms)):
+            if not await self._write(held, lambda draft: draft.conclude(key, ending, budgets)):
                 self.too_late(key, ending)
             self.let_go(key)
         finally:
@@ -272,7 +269,7 @@ class Crew(Reports):
             failures += 1
             self.backing_off += 1
             try:
-                await self._clock.sleep(_AGAIN.delay(failures))
+                await self._clock.sleep(STORE_RETRY.delay(failures))
             finally:
                 self.backing_off -= 1
 

@@ -24,9 +24,20 @@ from typing import Any
 from msgspec.structs import replace
 
 from tidemill.engine.workflows.allotment import Allotment
-from tidemill.engine.workflows.board import ActiveRun, Ask, Birth, Outcome, Step, Writing, answer, do_nothing, refuse
+from tidemill.engine.workflows.board import (
+    ActiveRun,
+    Ask,
+    Birth,
+    Outcome,
+    Step,
+    Writing,
+    answer,
+    came_of,
+    do_nothing,
+    refuse,
+)
 from tidemill.engine.workflows.crew import Crew
-from tidemill.engine.workflows.environment import Environment
+from tidemill.engine.workflows.environment import STORE_RETRY, Environment
 from tidemill.engine.workflows.handover import Handover
 from tidemill.engine.workflows.library import Library
 from tidemill.engine.workflows.polls import Polls
@@ -38,13 +49,13 @@ from tidemill.telemetry import events
 from tidemill.workflows.change import Applied, Fence, Refused
 from tidemill.workflows.draft import Draft
 from tidemill.workflows.endings import Deferred, Ending, Succeeded
+from tidemill.workflows.naming import PausedError
 from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState
 
 logger = logging.getLogger(__name__)
 
-_AGAIN = Backoff(0.05, 1.0)
 _ASIDE = Backoff(1.0, 60.0)
 
 GONE = "its run is no longer planned here"
@@ -98,7 +109,7 @@ class Desk:
     # -- what may be asked
 
     async def create(self, run: RunRow, spec: WorkflowSpec, fire: FireRow | None = None) -> bool:
-        """Make a run, and begin it if it may; False if its slot or payload has one already.
+        """Make a run, and begin it if it may; False if its slot or payload has one already, PausedError in a pause.
 
         Who stops waiting does not stop it: what was claimed with it is ours to run, once that is written.
         """
@@ -114,8 +125,8 @@ class Desk:
         active = self.board.get(key.run)
         if active is None or self.is_closed:
             return False
-        terms = self._crew.terms(active.version, key.task)
-        active.asks.append(Ask(lambda draft: draft.conclude(key, ending, terms), report=(key, ending)))
+        budgets = self._crew.budgets(active.version, key.task)
+        active.asks.append(Ask(lambda draft: draft.conclude(key, ending, budgets), report=(key, ending)))
         self._work_on(active)
         return True
 
@@ -160,7 +171,8 @@ class Desk:
         """Plan the runs in which a retry or a deferral is over."""
         now = self._clock.now()
         for run in self.timers.due(now):
-            if (active := self.board.get(run)) is not None:
+            active = self.board.get(run)
+            if active is not None and not active.retries_later:  # else it is looked at then, and not again and again
                 later = [row for row in active.rows.values() if row.wake_at is not None and row.wake_at > now]
                 self.timers.remember(run, later)
                 self.nudge(run)
@@ -242,7 +254,7 @@ class Desk:
 
     def _written(self, writing: Writing, told: "asyncio.Future[Applied | Refused]") -> None:
         """Go on after a change: it was written or refused, or the store failed."""
-        active, outcome = writing.active, writing.outcome(told)
+        active, outcome = writing.active, came_of(told)
         try:
             if isinstance(outcome, Applied) and not self._is_gone:
                 self._adopt(writing, outcome)
@@ -253,7 +265,7 @@ class Desk:
                 active.asks = writing.asks + active.asks
                 if isinstance(outcome, Refused):
                     self._refused(active, outcome)
-        except Exception as error:  # as above
+        except Exception as error:  # whatever is wrong with this run, the others go on
             self._failed(active, writing.asks, error)
         self._go_on(active)
 
@@ -277,7 +289,7 @@ class Desk:
                     asks, active.asks = active.asks, []
                     answer(asks, [None] * len(asks))
                     self._hand_back(asks)
-        except Exception as error:  # as above
+        except Exception as error:  # whatever is wrong with this run, the others go on
             asks, active.asks = active.asks, []
             self._failed(active, asks, error)
         finally:
@@ -289,7 +301,7 @@ class Desk:
             active.store_failed = False
             self.backing_off += 1
             try:
-                await self._clock.sleep(_AGAIN.delay(active.failures))
+                await self._clock.sleep(STORE_RETRY.delay(active.failures))
             finally:
                 self.backing_off -= 1
 
@@ -389,6 +401,9 @@ class Desk:
             case "fired":
                 answer(active.asks, [False] * len(active.asks))
                 self._forget(active)
+            case "paused":
+                refuse(active.asks, PausedError(active.run.workflow))
+                self._forget(active)
 
     def _failed(self, active: ActiveRun, asks: list[Ask], error: Exception) -> None:
         if self._is_gone:
@@ -400,7 +415,7 @@ class Desk:
             active.asks = [ask for ask in asks if not ask.once] + active.asks
             active.is_stale = active.store_failed = True
             active.failures += 1
-            logger.warning(events.REPORT_FAILED, extra={"run": active.run.id, "error": str(error)})
+            logger.warning(events.CHANGE_FAILED, extra={"run": active.run.id, "error": str(error)})
         if active.birth is not None:  # nobody but whoever wanted it knows of it
             self._forget(active)
 

@@ -8,11 +8,15 @@ import msgspec
 from tidemill.engine.service import Tasks
 from tidemill.engine.workflows.figures import Figures
 from tidemill.engine.workflows.owners import Liveness
+from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.ports import Store
 from tidemill.storage.run_ports import Owner, WorkflowStore
 from tidemill.workflows.spec import TaskSpec
+
+STORE_RETRY = Backoff(0.05, 1.0)
+"""How long to wait for a store that failed before it is asked again."""
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):

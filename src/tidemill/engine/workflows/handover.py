@@ -6,12 +6,11 @@ from tidemill.engine.workflows.allotment import Allotment
 from tidemill.engine.workflows.board import ActiveRun
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
-from tidemill.engine.workflows.orders import make_order
+from tidemill.engine.workflows.orders import make_order, unmakeable, unreadable
 from tidemill.kernel.errors import StoreError
-from tidemill.workflows.draft import Place, key_of
-from tidemill.workflows.endings import Failed, Returned
+from tidemill.workflows.draft import Place
 from tidemill.workflows.plan import WHOLE
-from tidemill.workflows.records import TaskError, TaskRow
+from tidemill.workflows.records import TaskRow, key_of
 from tidemill.workflows.states import TaskState
 
 
@@ -47,7 +46,7 @@ class Handover:
         try:
             stored = await self._store.runs.outputs(active.run.id, active.spec.givers[row.task])
         except StoreError as error:
-            self._crew.ended(key_of(active.run.id, row), Returned(f"its inputs could not be read: {error}"))
+            self._crew.ended(key_of(active.run.id, row), unreadable(error))
             return
         found = {(one.key.task, one.key.element): one.value for one in stored}
         for place, value in found.items():
@@ -59,8 +58,7 @@ class Handover:
         try:
             order = make_order(active.run, row, active.spec, active.rows, outputs)
         except Exception as error:  # what cannot be put together cannot be run; the others go on
-            said = TaskError(type(error).__name__, f"its order could not be made: {error}")
-            self._crew.ended(key_of(active.run.id, row), Failed(error=said, may_retry=False))
+            self._crew.ended(key_of(active.run.id, row), unmakeable(error))
         else:
             self._crew.take_on(order)
 

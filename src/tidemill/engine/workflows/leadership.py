@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tidemill.engine.service import never_ending
-from tidemill.engine.wakeups import Alarm
+from tidemill.engine.wakeups import FOR_GOOD, Alarm
 from tidemill.engine.workflows.environment import Environment
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.run_ports import Lease
@@ -21,8 +21,6 @@ from tidemill.workflows.change import Fence
 logger = logging.getLogger(__name__)
 
 OFFICE = "scheduler"
-FOR_GOOD = 10 * 365 * 86400.0
-"""Seconds of a lease in a store that nobody else can open."""
 _CARE = 2 / 3
 """The share of a term after which a leader that could not renew it stops by itself."""
 
@@ -80,7 +78,7 @@ class Leadership:
             except StoreError as error:
                 logger.warning(events.LEADERSHIP_UNKNOWN, extra={"error": str(error)})
 
-    async def look(self) -> None:
+    async def try_once(self) -> None:
         """Try for the office once, before anything runs: a store in which nobody could ever hold it is refused now."""
         self.term = await self._try()
 

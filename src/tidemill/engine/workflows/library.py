@@ -71,6 +71,13 @@ class Library:
         """Return the code of a version, if it is loaded here."""
         return self._loaded.get(key)
 
+    def code(self, tenant: str, name: str, version: str) -> Workflow:
+        """Return the code of a version; OperationError if it is not loaded here."""
+        found = self._loaded.get(VersionKey(tenant, name, version))
+        if found is None:
+            raise OperationError(f"version {version} of workflow '{name}' is not loaded here")
+        return found
+
     def workflows(self, tenant: str) -> list[Workflow]:
         """Return the code of a tenant's workflows, in every version that is loaded here."""
         return [workflow for key, workflow in self._loaded.items() if key.tenant == tenant]

@@ -17,6 +17,7 @@ from typing import Any
 
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.environment import Environment
+from tidemill.kernel.concurrency import in_own_thread
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.ports import Store
 from tidemill.telemetry import events
@@ -55,7 +56,7 @@ class Lifeline:
         self._is_closed.set()
         self._has_turned.set()
         if self._thread is not None:
-            await asyncio.to_thread(self._thread.join, patience)
+            await in_own_thread(f"{NAME}: end", self._thread.join, patience)
 
     # -- on the thread
 

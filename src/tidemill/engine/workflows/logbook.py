@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator, Callable, Sequence, Set
 
 import msgspec
 
-from tidemill.engine.workflows.environment import Environment
+from tidemill.engine.workflows.environment import STORE_RETRY, Environment
 from tidemill.engine.workflows.executors.interface import LogRecord
-from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.run_ports import LogChunk, Logs
 from tidemill.telemetry import events
@@ -17,7 +16,6 @@ logger = logging.getLogger(__name__)
 
 KEPT = 100_000  # records that may wait for a store that does not answer
 TRIES = 8  # at writing, until ends are reported although what was said before is not written
-_AGAIN = Backoff(0.05, 1.0)
 _RECORDS = msgspec.msgpack.Decoder(list[LogRecord])
 
 
@@ -34,17 +32,24 @@ class Logbook:
         self._afterwards: dict[AttemptKey, list[Callable[[], None]]] = {}
         self._over: set[AttemptKey] = set()
         self._count = 0
+        self._left_out: dict[AttemptKey, int] = {}
+        """How many records of an attempt there was no room for, since the last of it was written."""
         self._numbers: dict[AttemptKey, int] = {}
         self.is_idle = True
         self.is_backing_off = False
         """Whether it waits for a while, because the store failed."""
 
     def add(self, key: AttemptKey, records: Sequence[LogRecord]) -> None:
-        """Take what an attempt said; while the store does not answer, no more than memory can bear."""
+        """Take what an attempt said; while the store does not answer, no more than memory can bear.
+
+        What is left out leaves a line in its place, when there is room again.
+        """
+        waiting = self._waiting.setdefault(key, [])
         if self._count >= KEPT:
-            return
-        self._waiting.setdefault(key, []).extend(records)
-        self._count += len(records)
+            self._left_out[key] = self._left_out.get(key, 0) + len(records)
+        else:
+            waiting.extend(records)
+            self._count += len(records)
         if self.is_idle:
             self.is_idle = False
             self._tasks.start("logbook: write", self._write())
@@ -69,6 +74,7 @@ class Logbook:
     async def _write(self) -> None:
         try:
             while self._waiting:
+                self._mark_left_out()
                 self._writing, self._waiting, self._count = self._waiting, {}, 0
                 chunks = [self._chunk(key, records) for key, records in self._writing.items()]
                 await self._write_out([chunk for chunk in chunks if chunk is not None])
@@ -80,6 +86,14 @@ class Logbook:
             self._writing = {}
             self.is_idle, self.is_backing_off = True, False
 
+    def _mark_left_out(self) -> None:
+        """Say how many records are missing, behind the last that is not."""
+        left_out, self._left_out = self._left_out, {}
+        for key, count in left_out.items():
+            note = f"[... {count} records left out ...]"
+            self._waiting[key].append(LogRecord(at=self._clock.now(), message=note, level="warning"))
+            logger.warning(events.LOGS_FAILED, extra={"attempt": str(key), "left_out": count})
+
     async def _write_out(self, chunks: list[LogChunk]) -> None:
         failures = 0
         while chunks and not await self._append(chunks):
@@ -87,7 +101,7 @@ class Logbook:
             if failures == TRIES:
                 self._go_on({chunk.key for chunk in chunks})
             self.is_backing_off = True
-            await self._clock.sleep(_AGAIN.delay(failures))
+            await self._clock.sleep(STORE_RETRY.delay(failures))
             self.is_backing_off = False
 
     def _go_on(self, keys: Set[AttemptKey]) -> None:

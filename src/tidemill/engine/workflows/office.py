@@ -39,8 +39,7 @@ class Office:
 
     async def run(self, settled_in: Callable[[], None]) -> None:
         """Serve until cancelled; `settled_in` is called after the first full pass."""
-        self._crew.report_to(self.desk)
-        self._crew.stirred = self.scheduler.stir
+        self._crew.report_to(self.desk, self.scheduler.stir)
         self._starter.desk = self.desk
         self._environment.figures.read("scheduler_leader", 1)
         try:

@@ -6,19 +6,19 @@ workflow that names it, unless a run with the same params is still active.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
 from tidemill.engine.service import stop
 from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.library import Library
+from tidemill.engine.workflows.questions import Question
 from tidemill.engine.workflows.starting import Starter, Wish, digest_of
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe, is_cut_off
-from tidemill.kernel.concurrency import in_thread
 from tidemill.kernel.errors import OperationError, TidemillError
 from tidemill.telemetry import events
 from tidemill.telemetry.streaks import Streaks
 from tidemill.workflows.definition import Fire, Trigger
+from tidemill.workflows.naming import PausedError
 from tidemill.workflows.workflow import Workflow
 
 logger = logging.getLogger(__name__)
@@ -77,17 +77,18 @@ class Pollers:
         return found
 
     async def _poll(self, tenant: str, trigger: Trigger) -> None:
+        question = Question(f"trigger '{trigger.name}'", trigger.function.call, self._clock, self._tasks)
         while True:
-            await self._ask_safely(tenant, trigger)
+            await self._ask_safely(tenant, trigger, question)
             await self._clock.sleep(trigger.every)
 
-    async def _ask_safely(self, tenant: str, trigger: Trigger) -> None:
+    async def _ask_safely(self, tenant: str, trigger: Trigger, question: Question) -> None:
         self.asking += 1
         try:
             if all(self._is_paused(tenant, one.name) for one in self._subscribers(tenant, trigger)):
                 return
-            self._figures.count("trigger_polls_total")
-            fire = await self._ask(trigger)
+            self._figures.count("trigger_polls_total", question.waits is None)
+            fire = await self._ask(trigger, question)
             if failures := self._streaks.end((tenant, trigger.name)):
                 logger.warning(events.TRIGGER_RECOVERED, extra={"trigger": trigger.name, "failures": failures})
             if fire is not None:
@@ -111,28 +112,11 @@ class Pollers:
             shown = (type(error), error.with_traceback(lines), lines) if failures == 1 else None
             logger.warning(events.TRIGGER_FAILED, exc_info=shown, extra=facts)
 
-    async def _ask(self, trigger: Trigger) -> Fire | None:
-        call = trigger.function
-        answer = await self._in_time(trigger, call.call() if call.is_async else in_thread(call.call))
+    async def _ask(self, trigger: Trigger, question: Question) -> Fire | None:
+        answer = await question.ask(trigger.timeout)
         if answer is not None and not isinstance(answer, Fire):
             raise OperationError(f"trigger '{trigger.name}' returned {answer!r}, neither tm.Fire(...) nor None")
         return answer
-
-    async def _in_time(self, trigger: Trigger, asked: Awaitable[Any]) -> Fire | None:
-        """Return the answer, or give up after the trigger's time, by the node's clock."""
-        async with asyncio.TaskGroup() as group:
-            answer = group.create_task(_awaited(asked), name=f"trigger: {trigger.name}: answer")
-            timer = group.create_task(self._clock.sleep(trigger.timeout), name=f"trigger: {trigger.name}: time")
-            await asyncio.wait((answer, timer), return_when=asyncio.FIRST_COMPLETED)
-            is_late = not answer.done()
-            answer.cancel()
-            timer.cancel()
-        if is_late:
-            raise TimeoutError(f"trigger '{trigger.name}' did not answer within {trigger.timeout:g} s")
-        found, error = answer.result()
-        if error is not None:
-            raise error
-        return found
 
     async def _fire(self, tenant: str, trigger: Trigger, fire: Fire) -> None:
         digest = None if trigger.allow_concurrent else digest_of(fire.params)
@@ -151,6 +135,8 @@ class Pollers:
             try:
                 await self._starter.start(wish)
                 self._streaks.end(key)
+            except PausedError:  # a moment ago
+                continue
             except TidemillError as error:  # params that one workflow refuses do not keep the next from its run
                 self._figures.count("trigger_errors_total")
                 if (failures := self._streaks.fail(key, type(error).__name__)) is not None:
@@ -164,13 +150,3 @@ class Pollers:
             if version.tenant == tenant
             and any(one == trigger.name if isinstance(one, str) else one is trigger for one in workflow.triggers)
         ]
-
-
-async def _awaited(asked: Awaitable[Any]) -> tuple[Fire | None, BaseException | None]:
-    """Return what the author's function answered, or raised: it must not end the group that waits for it."""
-    try:
-        return await asked, None
-    except AUTHOR_ERRORS as error:  # author code: handed to whoever asked
-        if is_cut_off(error):
-            raise
-        return None, error

@@ -103,8 +103,9 @@ class Reading:
         self._crew.stop_unwanted(active.run.id, active.rows)
         self._allotment.count_pools(active, before, active.rows)
         active.outputs.clear()
-        if not active.spec.tasks:
-            active.spec = await self._library.spec(active.version)
+        version = record.run.version_key
+        if not active.spec.tasks or version != active.version:  # it had ended meanwhile, and goes on with another
+            active.pin(version, await self._library.spec(version))
         self._offer(active)
         return True
 

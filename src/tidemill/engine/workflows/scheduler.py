@@ -11,26 +11,22 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
-from tidemill.engine.wakeups import Alarm
+from tidemill.engine.wakeups import FOR_GOOD, Alarm
 from tidemill.engine.workflows.crew import Crew
 from tidemill.engine.workflows.desk import Desk
-from tidemill.engine.workflows.environment import Environment
+from tidemill.engine.workflows.environment import STORE_RETRY, Environment
 from tidemill.engine.workflows.library import Library
 from tidemill.engine.workflows.pollers import Pollers
 from tidemill.engine.workflows.retention import Retention
 from tidemill.engine.workflows.run_reaper import RunReaper
 from tidemill.engine.workflows.schedules import Schedules
 from tidemill.engine.workflows.task_reaper import TaskReaper
-from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0  # seconds that a phase may take
-AGES = 10 * 365 * 86400.0  # seconds: a clock cannot sleep for ever
-_AGAIN = Backoff(0.05, 1.0)
-"""How long to wait after passes that failed: what is due while the store is away is due at once, again and again."""
 QUIET = 300.0  # seconds between ticks at most, where nobody else can change anything and nothing runs
 
 
@@ -136,7 +132,8 @@ class Scheduler:
         except (StoreError, TimeoutError) as error:
             self._has_failed = True
             self._figures.count("scheduler_phase_errors_total", phase=phase)
-            logger.warning(events.PHASE_FAILED, extra={"phase": phase, "error": str(error)})
+            said = str(error) or f"it took longer than {PATIENCE:g} s"
+            logger.warning(events.PHASE_FAILED, extra={"phase": phase, "error": said})
             self._task_reaper.deafened()
         except Exception:  # whatever is wrong with a phase, the loop goes on
             self._has_failed = True
@@ -169,8 +166,8 @@ class Scheduler:
         until_tick = self._next_tick - self._clock.monotonic()
         now = self._clock.now()
         times = [time for time in (self._desk.timers.next, self._schedules.next_time) if time is not None]
-        least = _AGAIN.delay(self._failures) if self._failures else 0.0
-        return min(max(least, min([until_tick, *(_seconds(time, now) for time in times)])), AGES)
+        least = STORE_RETRY.delay(self._failures) if self._failures else 0.0  # what is due stays due while that is away
+        return min(max(least, min([until_tick, *(_seconds(time, now) for time in times)])), FOR_GOOD)
 
 
 def _seconds(time: datetime, now: datetime) -> float:

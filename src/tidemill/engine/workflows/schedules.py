@@ -24,6 +24,7 @@ from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.storage.run_ports import Cursor
 from tidemill.telemetry import events
 from tidemill.workflows.catchup import due
+from tidemill.workflows.naming import PausedError
 from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.workflow import Workflow
 
@@ -54,8 +55,9 @@ class _Watch:
         self.is_paused = False
         """Whether its workflow was paused when that was last looked at."""
         self.failing: datetime | None = None
-        """The slot whose run could not be made so far, and how often that failed."""
+        """The slot whose run could not be made so far."""
         self.failures = 0
+        """How often that failed."""
         self.next = schedule.next_after(cursor.last)
 
 
@@ -101,13 +103,18 @@ class Schedules:
             else:
                 self._watched.pop(key, None)
             if watch is not None:
-                self._heed_pause(watch)
+                await self._heed_pause(watch)
 
-    def _heed_pause(self, watch: _Watch) -> None:
-        """Watch a schedule anew when a pause is over: what fell due in it was missed, as without any node."""
+    async def _heed_pause(self, watch: _Watch) -> None:
+        """Drop what fell due in a pause when that is over: in the store, the schedule was looked at until then."""
         is_paused = (watch.tenant, watch.workflow.name) in self._admissions.paused
-        if is_paused or watch.is_paused:
-            watch.since = self._clock.now()
+        if watch.is_paused and not is_paused:
+            before, watch.since = watch.cursor, self._clock.now()
+            stored = await self._store.schedules.cursor(*before.schedule)
+            if stored is not None:
+                watch.cursor, watch.since = stored, stored.last
+                await self._settle(watch, stored.last, watch.schedule.count(before.last, stored.last))
+            watch.next = watch.schedule.next_after(watch.cursor.last)
         watch.is_paused = is_paused
 
     async def _rewatch(self, key: Key, workflow: Workflow, schedule: Schedule) -> _Watch | None:
@@ -158,7 +165,10 @@ class Schedules:
         found = due(watch.schedule, watch.cursor.last, now, alive_since=watch.since)
         settled, dropped, again = now, found.dropped, None
         for slot in found.slots:
-            again = await self._start(watch, slot)
+            try:
+                again = await self._start(watch, slot)
+            except PausedError:  # it was paused a moment ago: this slot gets no run
+                dropped, again = dropped + 1, None
             if again is None:
                 continue
             if watch.failures < TRIES:
@@ -180,7 +190,7 @@ class Schedules:
                 slot=slot,
             )
             await self._starter.start(wish)
-        except StoreError:
+        except (StoreError, PausedError):
             raise
         except Exception:  # what makes the params, and what refuses them, is author code; it concerns this slot alone
             return self._failed(watch, slot)

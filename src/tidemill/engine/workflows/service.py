@@ -7,7 +7,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Any
 
-from tidemill.engine.service import Tasks
+from tidemill.engine.service import Tasks, wait_until
 from tidemill.engine.wakeups import Alarm
 from tidemill.engine.workflows.access import RunAccess
 from tidemill.engine.workflows.backfilling import Backfilling, BackfillPlan
@@ -35,6 +35,7 @@ from tidemill.engine.workflows.tidying import Tidying
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import DefinitionError, OperationError, Problem, RequestError, StoreError
 from tidemill.kernel.settings import Settings
+from tidemill.kernel.storable import is_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.ports import Store
 from tidemill.storage.run_ports import RunFilter, WorkflowStore
@@ -47,8 +48,6 @@ from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
 
 logger = logging.getLogger(__name__)
-
-GLANCE = 0.001  # seconds between looks at whether something has ended
 
 MakeExecutors = Callable[[Lookup, Reports], Mapping[str, Executor]]
 
@@ -90,7 +89,7 @@ class WorkflowService:
         self.owner = environment.owner
         self.library = Library(store.versions, clock)
         self.crew = Crew(environment, self.library, self.executors)
-        self.executors |= make_executors(self._workflow, self.crew)
+        self.executors |= make_executors(self.library.code, self.crew)
         self._find_trigger = find_trigger
         self._put_together(environment)
 
@@ -111,7 +110,12 @@ class WorkflowService:
         self._starter = Starter(environment, self.library)
         self.subscriptions = Subscriptions(environment, self.library, self._starter)
         operations = Operations(
-            environment.store, self.library, environment.clock, actor=self.owner.id, touched=self._touched
+            environment.store,
+            self.library,
+            environment.clock,
+            actor=self.owner.id,
+            liveness=environment.liveness,
+            touched=self._touched,
         )
         self.access = RunAccess(environment, operations, self._notices, lambda: self.desk)
         self.backfilling = Backfilling(environment, self._starter, operations)
@@ -138,7 +142,7 @@ class WorkflowService:
         self.crew.open(self._moved)
         await store.listen(self._heard)
         self._tasks.start("heartbeats", self._heartbeats.run())
-        await self.leadership.look()
+        await self.leadership.try_once()
         self._tasks.start("leadership", self.leadership.run(self._serve))
         if not self._environment.is_alone:
             self._tasks.start("claimer", self._claimer.run())
@@ -171,25 +175,19 @@ class WorkflowService:
         self._starter.desk = None
         self.crew.is_closing = True
         self.crew.dispatcher.drain()
+        deadline = monotonic() + patience  # real time: author code takes it
         last = patience / 5  # for code to heed that it is stopped; of the same time, so that closing takes it once
-        await self._within(patience - last, lambda: not self.crew.living() and not self.is_writing)
+        await wait_until(lambda: not self.crew.living() and not self.is_writing, patience - last)
         await asyncio.gather(*(executor.close(last) for executor in self.executors.values()))
         for key in self.crew.held.keys() - self.crew.living():  # what cannot be stopped must not be begun elsewhere
             self.crew.report(key, Returned("its node was closed"))
-        await self._within(patience, lambda: not self.crew.reporting and self._logbook.is_idle)
+        await wait_until(lambda: not self.crew.reporting and self._logbook.is_idle, patience)
         if self.office is not None:
             self.office.close()
         await asyncio.gather(self.leadership.resign(), self._say_goodbye())  # one commit, or one wait for a dead store
-        await self._tasks.close(patience)
+        await self._tasks.close(max(last, deadline - monotonic()))
         await self._heartbeats.close(patience)
-
-    async def _within(self, patience: float, is_done: Callable[[], bool]) -> None:
-        """Wait, in real time, until something holds, but not for ever: author code may hang."""
-        deadline = monotonic() + patience
-        while not is_done():
-            if monotonic() > deadline:
-                return
-            await asyncio.sleep(GLANCE)
+        self.access.close()
 
     async def _say_goodbye(self) -> None:
         store = self._environment.store
@@ -197,7 +195,7 @@ class WorkflowService:
             if not await store.runs.claimed([self.owner.id]):
                 await store.owners.forget([self.owner.id])
         except StoreError as error:
-            logger.warning(events.LEADERSHIP_UNKNOWN, extra={"error": str(error)})
+            logger.warning(events.GOODBYE_FAILED, extra={"error": str(error)})
 
     async def abandon(self, patience: float) -> None:
         """End as a killed process would: nothing is reported, handed back or resigned."""
@@ -208,6 +206,7 @@ class WorkflowService:
         await self._heartbeats.close(patience)
         for executor in self.executors.values():
             await executor.close(patience)
+        self.access.close()
 
     # -- news
 
@@ -235,13 +234,7 @@ class WorkflowService:
 
     # -- loading
 
-    def _workflow(self, tenant: str, name: str, version: str) -> Workflow:
-        found = self.library.workflow(VersionKey(tenant, name, version))
-        if found is None:
-            raise OperationError(f"version {version} of workflow '{name}' is not loaded here")
-        return found
-
-    def check(self, tenant: str, workflow: Workflow) -> None:  # noqa: ARG002, every tenant has the same pools
+    def check(self, workflow: Workflow) -> None:
         """Raise a DefinitionError if a workflow names a pool or an executor that there is not."""
         problems = [
             Problem(message=f"task '{task.name}': {said}", location=task.function.location, node=task.name)
@@ -339,6 +332,8 @@ class WorkflowService:
         self, tenant: str, workflow: str | None, states: Collection[RunState], limit: int
     ) -> list[RunHandle]:
         """Return runs, oldest first."""
+        if workflow is not None and not is_storable(workflow):
+            return []
         wanted = RunFilter(tenant=tenant, workflow=workflow, states=states, limit=limit)
         return [self.handle(row.id) for row in await self._environment.store.runs.find(wanted)]
 
@@ -346,7 +341,10 @@ class WorkflowService:
         """Pause a workflow, or let it go on."""
         self._current(tenant, workflow)
         schedules = self._environment.store.schedules
-        await schedules.pause(tenant, workflow, paused=paused)
+        if paused:
+            await schedules.pause(tenant, workflow)
+        else:
+            await schedules.resume(tenant, workflow, self._environment.clock.now())
         if self.desk is not None:
             self.desk.allotment.heed_pauses(await schedules.paused())
         self._alarm.ring()

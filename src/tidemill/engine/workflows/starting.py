@@ -15,8 +15,9 @@ from tidemill.engine.workflows.environment import Environment
 from tidemill.engine.workflows.library import Library
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.ids import sortable
-from tidemill.workflows.change import Applied
+from tidemill.workflows.change import Applied, Refused
 from tidemill.workflows.draft import Draft
+from tidemill.workflows.naming import PausedError
 from tidemill.workflows.params import read_params
 from tidemill.workflows.records import FireRow, RunRow, VersionKey
 from tidemill.workflows.states import RunState
@@ -54,7 +55,10 @@ class Starter:
         """Where runs are planned, if that is here."""
 
     async def start(self, wish: Wish) -> str | None:
-        """Make a run and return its id; None if its slot, or its payload, has one already."""
+        """Make a run and return its id; None if its slot, or its payload, has one already.
+
+        PausedError if its workflow is paused: the store knows, so that a pause holds on every node at once.
+        """
         now = self._environment.clock.now()
         version = self._version_of(wish)
         run = RunRow(
@@ -94,7 +98,10 @@ class Starter:
                     raise
         here = self._environment
         draft = Draft.of_new(run, spec, executor_of=here.executor_of, actor=here.owner.id, fire=fire)
-        return isinstance(await here.store.runs.apply(draft.change()), Applied)
+        told = await here.store.runs.apply(draft.change())
+        if isinstance(told, Refused) and told.why == "paused":
+            raise PausedError(run.workflow)
+        return isinstance(told, Applied)
 
 
 def _fire(wish: Wish, run: RunRow) -> FireRow | None:

@@ -6,15 +6,14 @@ tried again a few times, then given up, and the line goes on. A store that fails
 most one run of a workflow, for ever, is the store's business: the fire's key is the firing's id.
 """
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tidemill.engine.service import Tasks
+from tidemill.engine.service import Tasks, wait_until
 from tidemill.engine.wakeups import Alarm
-from tidemill.engine.workflows.environment import Environment
+from tidemill.engine.workflows.environment import STORE_RETRY, Environment
 from tidemill.engine.workflows.library import Library
 from tidemill.engine.workflows.starting import Starter, Wish
 from tidemill.graphs.result import Firing, plain
@@ -26,13 +25,13 @@ from tidemill.telemetry import events
 from tidemill.workflows.condition import Condition
 from tidemill.workflows.definition import OnFiring
 from tidemill.workflows.firings import firing_params
+from tidemill.workflows.naming import PausedError
 from tidemill.workflows.workflow import Workflow
 
 logger = logging.getLogger(__name__)
 
 TRIES = 5
 CROWD = 64  # firings behind one that fails: with so many it is not tried again
-GLANCE = 0.001  # seconds between looks at whether something has ended
 
 Done = Callable[[str | None], None]
 
@@ -70,7 +69,9 @@ class Subscriptions:
     def __init__(self, environment: Environment, library: Library, starter: Starter) -> None:
         self._clock = environment.clock
         self._figures = environment.figures
-        self._backoff = Backoff(environment.settings.backoff_base, environment.settings.backoff_max)
+        settings = environment.settings
+        least = STORE_RETRY.first  # whatever the settings say: a store that is away would be asked in a tight loop
+        self._backoff = Backoff(max(settings.backoff_base, least), max(settings.backoff_max, least))
         self._library = library
         self._starter = starter
         self._tasks = environment.tasks
@@ -174,8 +175,11 @@ class Subscriptions:
             key=f"firing:{reactor}:{firing.id}",
             once=True,
         )
-        if await self._starter.start(wish) is not None:
-            self._figures.count("subscription_runs_total", 1, **line.facts)
+        try:
+            if await self._starter.start(wish) is not None:
+                self._figures.count("subscription_runs_total", 1, **line.facts)
+        except PausedError:  # a firing in a pause starts nothing, then or later
+            return
 
     # -- trouble
 
@@ -201,10 +205,7 @@ class Subscriptions:
 
     async def drain(self, patience: float) -> None:
         """Wait, in real time, until every firing has had its runs, but not for ever."""
-        for _ in range(int(patience / GLANCE)):
-            if not self.is_busy:
-                return
-            await asyncio.sleep(GLANCE)
+        await wait_until(lambda: not self.is_busy, patience)
 
 
 def _wishes(workflow: Workflow) -> list[OnFiring]:

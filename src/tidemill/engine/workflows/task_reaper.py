@@ -16,7 +16,7 @@ from tidemill.engine.workflows.leadership import OFFICE
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 from tidemill.workflows.endings import Lost
-from tidemill.workflows.records import AttemptKey, TaskKey, TaskRow, VersionKey
+from tidemill.workflows.records import AttemptKey, TaskKey, TaskRow
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,11 @@ class TaskReaper:
 
     async def _reap_the_silent(self) -> None:
         timeout = self._settings.heartbeat_timeout
-        for key, row in await self._store.runs.overdue(self._settings.reap_limit):
+        overdue = await self._store.runs.overdue(self._settings.reap_limit)
+        ours = self._crew.in_hand() if overdue else set()
+        for key, row in overdue:
+            if row.claimed_by == self._crew.owner.id and AttemptKey(*key, row.attempt) in ours:
+                continue  # it lives, under our own eyes: that its lease was not renewed says something of the store
             await self._lose(key, row, Lost(f"no heartbeat for {timeout:g} s", row.lease_until))
 
     async def _lose(self, key: TaskKey, row: TaskRow, lost: Lost) -> None:
@@ -107,7 +111,7 @@ class TaskReaper:
         active = self._desk.board.get(attempt.run)
         if active is None:
             return False  # not read yet, or it has ended meanwhile
-        terms = self._crew.terms(VersionKey(*active.version), attempt.task)
+        budgets = self._crew.budgets(active.version, attempt.task)
         self._desk.look_again(attempt.run)  # so that a heartbeat that came meanwhile is seen
-        answer = self._desk.ask(attempt.run, lambda draft: draft.conclude(attempt, lost, terms), once=True)
+        answer = self._desk.ask(attempt.run, lambda draft: draft.conclude(attempt, lost, budgets), once=True)
         return answer is not None and bool(await answer)

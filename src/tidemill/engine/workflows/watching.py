@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.engine.workflows.logbook import LogReader
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.storable import is_storable
 from tidemill.storage.run_ports import WorkflowStore
+from tidemill.workflows.naming import unknown_run
 from tidemill.workflows.records import EventRow, RunRecord, TaskKey, TaskRow
 
 
-class Said(NamedTuple):
+class LogLine(NamedTuple):
     """A record of a task run's log."""
 
     key: TaskKey
@@ -25,7 +26,7 @@ class Glance(NamedTuple):
     """A run at one moment, and what is new since the last one."""
 
     record: RunRecord
-    said: list[Said]
+    said: list[LogLine]
     events: list[EventRow]
     """What has happened since, if that was asked for."""
 
@@ -47,12 +48,12 @@ class Watch:
 
     async def look(self, *, is_last: bool = False) -> Glance:
         """Return how the run stands, and what was said since; the last time of all that ever ran, to miss nothing."""
-        for record in await self._store.runs.load([self._run]):
+        for record in await self._store.runs.load([self._run]) if is_storable(self._run) else ():
             keys = self._to_read(record) if not is_last else self._begun(record)
             said = [one for key in keys for one in await self._read(key)]
             said.sort(key=lambda one: one.record.at)
             return Glance(record, said, await self._new_events() if self._wants_events else [])
-        raise RequestError(f"there is no run '{self._run}'", code="unknown_run", status=404, run=self._run)
+        raise unknown_run(self._run)
 
     async def _new_events(self) -> list[EventRow]:
         found = await self._store.runs.events(self._run)
@@ -80,6 +81,6 @@ class Watch:
         row = self._rows.get(key)
         return None if row is None else row.since
 
-    async def _read(self, key: TaskKey) -> list[Said]:
+    async def _read(self, key: TaskKey) -> list[LogLine]:
         reader = self._readers.setdefault(key, LogReader(self._store.logs, key))
-        return [Said(key, record, attempt) async for attempt, record in reader.new_by_attempt()]
+        return [LogLine(key, record, attempt) async for attempt, record in reader.new_by_attempt()]

@@ -7,23 +7,27 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
 from tidemill.kernel.concurrency import in_thread
-from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.kernel.errors import OperationError, RequestError, TidemillError
 from tidemill.packages.archive import STANDARD, Contents
 from tidemill.packages.entries import Limits
 from tidemill.packages.sources.scanning import Look, Scanner, Sighting
+from tidemill.packages.sources.settling import Patience, Settling
 from tidemill.packages.wanted import PackageKey, Source, Wanted
 
 # Real time, in milliseconds: that of editors and file systems.
 STEP = 10  # a change is told when nothing more was heard for so long
 LONGEST = 60  # or after this time, in a folder where something is written all the time
-QUIET = 10  # of packages: one that was changed is told when it has not changed any more for so long
-SETTLING = 25  # how often that is looked for: one that never comes to rest is told all the same
+QUIET = 10  # between looks at something that is just changing
+SETTLING = 30  # how many of them are waited for
 POLL = 300  # for the watcher itself, on systems that cannot tell
 GLANCE = 2000  # how often to look unasked: network drives tell nothing, nor does a folder whose parent was moved
+
+UNHURRIED = Patience()
 
 Seen = Mapping[PackageKey, tuple[str, str]] | str | None
 """Packages with their digests and their places; or why it cannot be told; None before the first look."""
@@ -36,10 +40,11 @@ class FolderSource(Source):
     Python file that imports Tidemill, unless its name is that of a test or begins with '_'.
     """
 
-    def __init__(self, path: Path, tenant: str, limits: Limits = STANDARD) -> None:
+    def __init__(self, path: Path, tenant: str, limits: Limits = STANDARD, patience: Patience = UNHURRIED) -> None:
         self.path = path
         self._tenant = tenant
         self._scanner = Scanner(path, limits)
+        self._settling = Settling(patience, self._scanner.mark)
         self._turn = threading.Lock()  # a look that nobody waits for any more may still be under way
         self._names: dict[Path, str] = {}
         self._first: dict[str, Path] = {}
@@ -48,9 +53,15 @@ class FolderSource(Source):
     async def wanted(self) -> Mapping[PackageKey, Wanted]:
         """Return the packages that are there now; OperationError if the folder is not, or cannot be read.
 
-        A package that was read once keeps its name when its manifest is damaged: so it stays the same package.
+        A package that was read once keeps its name when its manifest is damaged: so it stays the same package. What is
+        just being saved is waited for, and if that takes long, it is still told as it was before.
         """
         look: Look = await in_thread(self._look)
+        for _ in range(SETTLING if look.is_changing else 0):
+            await asyncio.sleep(QUIET / 1000)  # real time: that of whoever saves
+            look = await in_thread(self._look)
+            if not look.is_changing:
+                break
         self._seen = self._state(look)
         if look.problem is not None:
             raise OperationError(look.problem)
@@ -74,7 +85,7 @@ class FolderSource(Source):
 
     def _look(self) -> Look:
         with self._turn:
-            return self._scanner.look()
+            return self._settling.tell(self._scanner.look(), monotonic())
 
     def _state(self, look: Look) -> Seen:
         return look.problem or {key: (one.digest, str(one.path)) for key, one in self._keyed(look).items()}
@@ -110,7 +121,7 @@ class FolderSource(Source):
         return min(sightings, key=lambda one: (one.path != holder, one.name is None, one.path)).path
 
     async def _read(self, key: PackageKey, sighting: Sighting) -> Contents:
-        contents: Contents = await in_thread(sighting.read, sighting.path)
+        contents = await self._contents(key, sighting)
         name = contents.manifest.name
         if name == key.name:
             return contents
@@ -119,6 +130,22 @@ class FolderSource(Source):
             message = f"{sighting.path} is a package '{name}', and so is {holder}; rename or remove one of them"
             raise RequestError(message, code="name_taken", status=409, name=name)
         raise OperationError(f"{sighting.path} was changed while it was read: it is '{name}' now, not '{key.name}'")
+
+    async def _contents(self, key: PackageKey, sighting: Sighting) -> Contents:
+        """Return what was seen; if it is just being saved, what is there afterwards is not told in its place."""
+        reason = ""
+        for _ in range(SETTLING):
+            try:
+                contents: Contents
+                contents, is_what_was_seen = await in_thread(_read, sighting)
+                if is_what_was_seen or contents.manifest.name != key.name:
+                    return contents
+            except TidemillError as error:
+                if str(error) == reason:  # else it may be wrong for this moment only
+                    raise
+                reason = str(error)
+            await asyncio.sleep(QUIET / 1000)  # real time: as above
+        raise OperationError(f"{sighting.path} was changed again before it was read")
 
     # -- news, on a thread of their own
 
@@ -135,30 +162,19 @@ class FolderSource(Source):
                 stop.wait(STEP / 1000)  # a folder is gone since it was seen
             except (OSError, WatchfilesRustInternalError):  # the system watches nothing more for us
                 if self._is_news(look):
-                    self._seen = self._state(look)
                     return
-                stop.wait(GLANCE / 1000)
+                stop.wait((QUIET if look.is_changing else GLANCE) / 1000)
 
     def _follow(self, watcher: RustNotify, before: Look, stop: threading.Event) -> bool:
         """Return True when there is news, False when other folders are to be watched."""
         while not stop.is_set():
             look = self._look()
             if self._is_news(look):
-                self._settle(watcher, look, stop)
                 return True
             if look.folders != before.folders:
                 return False
-            self._listen(watcher, GLANCE, stop)
+            self._listen(watcher, QUIET if look.is_changing else GLANCE, stop)
         return False
-
-    def _settle(self, watcher: RustNotify, look: Look, stop: threading.Event) -> None:
-        for _ in range(SETTLING):
-            before = self._state(look)
-            self._listen(watcher, QUIET, stop)
-            look = self._look()
-            if self._state(look) == before or stop.is_set():
-                break
-        self._seen = self._state(look)
 
     def _listen(self, watcher: RustNotify, limit: int, stop: threading.Event) -> None:
         heard = watcher.watch(LONGEST, STEP, limit, stop)
@@ -171,4 +187,11 @@ class FolderSource(Source):
             self._scanner.doubt()
 
     def _is_news(self, look: Look) -> bool:
-        return self._state(look) != self._seen
+        """Tell whether a look has found something else than the last one that was told, which it is then."""
+        before, self._seen = self._seen, self._state(look)
+        return self._seen != before
+
+
+def _read(sighting: Sighting) -> tuple[Contents, bool]:
+    contents = sighting.read(sighting.path)
+    return contents, sighting.is_of(contents)

@@ -7,12 +7,13 @@ import ast
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from tidemill.kernel.errors import TidemillError
 from tidemill.packages.archive import SUFFIX, Contents, parse_archive, read_archive, read_folder
@@ -31,6 +32,9 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     digest: str
+    files: Mapping[str, str]
+    """The digests of its files, by name; of an archive, its own."""
+
     read: Callable[[Path], Contents]
     name: str | None = None
     """None if it cannot be told: `read` says why."""
@@ -43,6 +47,13 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
         name = os.path.basename(os.path.abspath(self.path))
         return name if self.read is read_folder else name.removesuffix(self.path.suffix)
 
+    def is_of(self, contents: Contents) -> bool:
+        """Return whether some contents are what was seen here, and not what the files became later."""
+        held = contents.files if contents.raw is None else {self.path.name: contents.raw}
+        if contents.signature is not None:
+            held = {**held, SIGNATURE: contents.signature}
+        return all(name in held and _digest(held[name]) == digest for name, digest in self.files.items())
+
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What one look at a folder found."""
@@ -53,6 +64,9 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     problem: str | None = None
     """Why it cannot be told what is wanted."""
+
+    is_changing: bool = False
+    """Whether something was left as it was before, because it has not come to rest yet."""
 
 
 class _Stamp(NamedTuple):
@@ -112,6 +126,11 @@ class Scanner:
         newest = max((file.stamp.changed for file in self._files.values()), default=0)
         self._files = {path: one for path, one in self._files.items() if one.stamp.changed < newest - RECENT}
 
+    def mark(self, path: Path) -> object:
+        """Return what changes when a file at a path or below it is written, also if it holds the same again."""
+        own, below = str(path), os.path.join(path, "")
+        return {name: file.stamp for name, file in self._files.items() if name == own or name.startswith(below)}
+
     # -- packages
 
     def _sightings(self) -> Iterator[Sighting]:
@@ -140,20 +159,20 @@ class Scanner:
     def _folder(self, folder: str) -> Sighting:
         found = self._file(os.path.join(folder, MANIFEST), _manifest)
         if not isinstance(found.tells, Manifest):
-            return _sighting(folder, found.digest, read_folder)
+            return _sighting(folder, found.digest, {MANIFEST: found.digest}, read_folder)
         digests = {MANIFEST: found.digest}
         for name in self._belonging(folder, found.tells):
             with suppress(OSError):  # gone meanwhile, or reading all of it tells what is wrong
                 digests[name] = self._file(os.path.join(folder, name)).digest
-        return _sighting(folder, _whole_digest(digests), read_folder, found.tells)
+        return _sighting(folder, _whole_digest(digests), digests, read_folder, found.tells)
 
     def _archive(self, path: str) -> Sighting:
         found = self._file(path, self._archived_manifest, is_strict=False)
-        return _sighting(path, found.digest, read_archive, found.tells)
+        return _sighting(path, found.digest, {os.path.basename(path): found.digest}, read_archive, found.tells)
 
     def _python(self, path: str) -> Sighting:
         found = self._python_file(path)
-        return _sighting(path, found.digest, contents_of_file, found.tells)
+        return _sighting(path, found.digest, {os.path.basename(path): found.digest}, contents_of_file, found.tells)
 
     def _python_file(self, path: str) -> _File:
         return self._file(path, _python_manifest, is_strict=False)
@@ -214,7 +233,7 @@ class Scanner:
             raise
         except OSError as error:
             return _File(stamp, f"unreadable: {error}", None)
-        return _File(stamp, hashlib.sha256(content).hexdigest(), tell(content, path) if tell else None)
+        return _File(stamp, _digest(content), tell(content, path) if tell else None)
 
     # -- folders to watch
 
@@ -238,11 +257,18 @@ def is_passing(name: str) -> bool:
 
 
 def _sighting(
-    path: str, digest: str, read: Callable[[Path], Contents], tells: Manifest | bool | None = None
+    path: str,
+    digest: str,
+    files: Mapping[str, str],
+    read: Callable[[Path], Contents],
+    tells: Manifest | bool | None = None,
 ) -> Sighting:
-    if not isinstance(tells, Manifest):
-        return Sighting(path=Path(path), digest=digest, read=read)
-    return Sighting(path=Path(path), digest=digest, read=read, name=tells.name, version=str(tells.version))
+    seen = Sighting(path=Path(path), digest=digest, files=files, read=read)
+    return replace(seen, name=tells.name, version=str(tells.version)) if isinstance(tells, Manifest) else seen
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _whole_digest(digests: dict[str, str]) -> str:

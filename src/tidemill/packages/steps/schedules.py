@@ -1,10 +1,9 @@
 """Step 1: rows of schedules. They begin disarmed: no slot has a run before the workflow is in place."""
 
-from collections.abc import Awaitable, Callable
-
 from tidemill.engine.workflows.schedules import first_cursor
 from tidemill.kernel.clock import Clock
 from tidemill.packages.exchange import Exchange
+from tidemill.packages.ledger import Ledger
 from tidemill.packages.steps.step import Step
 from tidemill.storage.run_ports import ScheduleKey, Schedules
 
@@ -18,12 +17,10 @@ class ScheduleRows(Step):
     title = "schedules"
     takes_time = False
 
-    def __init__(
-        self, schedules: Schedules, clock: Clock, needed_elsewhere: Callable[[], Awaitable[set[ScheduleKey]]]
-    ) -> None:
+    def __init__(self, schedules: Schedules, clock: Clock, ledger: Ledger) -> None:
         self._schedules = schedules
         self._clock = clock
-        self._needed_elsewhere = needed_elsewhere
+        self._ledger = ledger
 
     async def put(self, exchange: Exchange) -> None:
         now = self._clock.now()
@@ -37,7 +34,7 @@ class ScheduleRows(Step):
             exchange.doubtful = []
 
     async def take_back(self, exchange: Exchange) -> None:
-        doubtful = [key for key in exchange.doubtful if await self._is_disarmed(key)]
+        doubtful = [key for key in exchange.doubtful if await self._ledger.is_disarmed(key)]
         await self._delete({*exchange.inserted, *doubtful})
         exchange.inserted, exchange.doubtful = [], []
 
@@ -47,8 +44,4 @@ class ScheduleRows(Step):
     async def _delete(self, keys: set[ScheduleKey]) -> None:
         """Delete rows, but for those of other nodes: whoever is the last to have a schedule takes its row away."""
         if keys:
-            await self._schedules.delete(sorted(keys - await self._needed_elsewhere()))
-
-    async def _is_disarmed(self, key: ScheduleKey) -> bool:
-        cursor = await self._schedules.cursor(*key)
-        return cursor is not None and not cursor.armed
+            await self._schedules.delete(sorted(keys - await self._ledger.needed_elsewhere()))

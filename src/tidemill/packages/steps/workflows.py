@@ -13,7 +13,7 @@ from tidemill.workflows.workflow import Workflow
 class WorkflowLoader(Protocol):
     """The engine that runs workflows, as far as loading is concerned. Workflows are wired, and their graphs known."""
 
-    def check(self, tenant: str, workflow: Workflow) -> None:
+    def check(self, workflow: Workflow) -> None:
         """Raise a DefinitionError if it names a pool or an executor that there is not; changes nothing."""
 
     async def put_in_place(self, tenant: str, workflow: Workflow) -> None:

@@ -25,6 +25,9 @@ def _write(tables: Tables, change: Change, now: datetime) -> Refused | None:
     term = None if change.fence is None else tables.leases.get(change.fence.name)
     if change.fence is not None and (term is None or term.epoch != change.fence.epoch):
         return Refused("fenced")
+    created = change.created
+    if created is not None and (created.tenant, created.workflow) in tables.paused_workflows:
+        return Refused("paused")
     if not (_write_run(tables, change) and _write_tasks(tables, change, now)):
         return Refused("stale")
     if change.fire is not None and not _fire(tables, all_in_utc(change.fire)):
@@ -49,7 +52,8 @@ def _write_run(tables: Tables, change: Change) -> bool:
 
 
 def _changed(stored: RunRow, row: RunRow) -> RunRow:
-    return replace(stored, state=row.state, started_at=row.started_at, ended_at=row.ended_at, reason=row.reason)
+    times = {"started_at": row.started_at, "ended_at": row.ended_at}
+    return replace(stored, version=row.version, state=row.state, reason=row.reason, **times)
 
 
 def _write_tasks(tables: Tables, change: Change, now: datetime) -> bool:

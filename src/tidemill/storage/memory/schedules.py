@@ -1,12 +1,13 @@
 """Schedules in memory."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.memory.tables import Tables, Unit
-from tidemill.storage.memory.times import all_in_utc
+from tidemill.storage.memory.times import all_in_utc, in_utc
 from tidemill.storage.run_ports import Cursor, ScheduleKey, Schedules
 
 
@@ -58,12 +59,19 @@ class MemorySchedules(Schedules):
 
         await self._committer.commit(write)
 
-    async def pause(self, tenant: str, workflow: str, *, paused: bool) -> None:
+    async def pause(self, tenant: str, workflow: str) -> None:
+        await self._committer.commit(lambda tables: tables.put(tables.paused_workflows, (tenant, workflow), None))
+
+    async def resume(self, tenant: str, workflow: str, at: datetime) -> None:
+        moment = in_utc(at)
+
         def write(tables: Tables) -> None:
-            if paused:
-                tables.put(tables.paused_workflows, (tenant, workflow), None)
-            else:
-                tables.drop(tables.paused_workflows, (tenant, workflow))
+            if (tenant, workflow) not in tables.paused_workflows:
+                return
+            tables.drop(tables.paused_workflows, (tenant, workflow))
+            for key, cursor in list(tables.cursors.items()):
+                if key[:2] == (tenant, workflow):
+                    tables.put(tables.cursors, key, replace(cursor, last=max(cursor.last, moment)))
 
         await self._committer.commit(write)
 

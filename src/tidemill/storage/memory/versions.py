@@ -1,5 +1,7 @@
 """Versions of workflows in memory."""
 
+from msgspec.structs import replace
+
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.memory.tables import Tables, Unit
 from tidemill.storage.memory.times import all_in_utc
@@ -18,8 +20,8 @@ class MemoryVersions(Versions):
         row = all_in_utc(version)
 
         def write(tables: Tables) -> None:
-            if row.key not in tables.versions:
-                tables.put(tables.versions, row.key, row)
+            known = tables.versions.get(row.key, row)
+            tables.put(tables.versions, row.key, replace(known, seen_at=max(known.seen_at, row.seen_at)))
 
         await self._committer.commit(write)
 

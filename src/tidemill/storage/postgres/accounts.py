@@ -7,7 +7,7 @@ before them have left, and only the end of it all is written.
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,7 @@ from tidemill.storage.postgres.run_rows import (
     run_columns,
     task_columns,
 )
-from tidemill.workflows.change import Applied, Change, Refused, TaskChange
+from tidemill.workflows.change import Applied, Change, Refused, TaskChange, Why
 from tidemill.workflows.records import AttemptKey, FireRow, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import RunState, TaskState
 
@@ -64,6 +64,8 @@ class Accounts(msgspec.Struct):
     epochs: dict[str, int]
     runs: dict[str, Standing]
     tasks: dict[TaskKey, Guard]
+    paused: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    """Tenant and name of those workflows that are paused."""
     slots: set[Slot] = msgspec.field(default_factory=set)
     digests: defaultdict[Digest, set[str]] = msgspec.field(default_factory=lambda: defaultdict(set))
     """The runs of payloads; those that are not in `runs` are active."""
@@ -128,9 +130,12 @@ class Accounts(msgspec.Struct):
 
     # -- what may stand against a change
 
-    def _objection(self, change: Change) -> Literal["fenced", "stale", "fired", "full"] | None:
+    def _objection(self, change: Change) -> Why | None:
         if change.fence is not None and self.epochs.get(change.fence.name) != change.fence.epoch:
             return "fenced"
+        created = change.created
+        if created is not None and (created.tenant, created.workflow) in self.paused:
+            return "paused"
         if self._is_stale(change):
             return "stale"
         if change.fire is not None and self._has_fired(change.fire):
@@ -234,13 +239,14 @@ def _guard(row: TaskRow) -> Guard:
 
 
 def _with_move(known: RunRow | None, row: RunRow) -> RunRow:
-    """Return a run that was made or moved already with another move: only state, times and reason are moved."""
+    """Return a run that was made or moved already with another move: state, times, reason and version are moved."""
     if known is None:
         return row
-    return msgspec.structs.replace(
-        known, state=row.state, started_at=row.started_at, ended_at=row.ended_at, reason=row.reason
-    )
+    times = {"started_at": row.started_at, "ended_at": row.ended_at}
+    return msgspec.structs.replace(known, version=row.version, state=row.state, reason=row.reason, **times)
 
 
 def _moved(row: RunRow | None) -> tuple[Any, ...]:
-    return ("", None, None, "") if row is None else (row.state, row.started_at, row.ended_at, storable(row.reason))
+    if row is None:
+        return "", "", None, None, ""
+    return row.version, row.state, row.started_at, row.ended_at, storable(row.reason)

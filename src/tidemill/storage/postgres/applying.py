@@ -51,7 +51,11 @@ class Applying:
         return {TaskKey(*row[:3]): Guard(TaskState(row[3]), *row[4:]) for row in rows}
 
     async def _look_up(self, connection: Any, accounts: Accounts, changes: Sequence[Change]) -> None:
-        """Read what is guarded by keys; this must not be in the statement that locked them."""
+        """Read what is guarded by keys, and pauses; this must not be in the statement that locked the keys."""
+        created = {(run.tenant, run.workflow) for change in changes if (run := change.created) is not None}
+        if created:
+            rows = await connection.fetch(self._queries.pauses_of_workflows, *columns(list(created)))
+            accounts.paused = {tuple(row) for row in rows}
         fires = [change.fire for change in changes if change.fire is not None]
         slots = {(one.tenant, one.workflow, one.key, one.slot) for one in fires if one.slot is not None}
         digests = {(one.tenant, one.workflow, one.key, one.digest) for one in fires if one.digest is not None}

@@ -1,6 +1,7 @@
 """Schedules and pauses of workflows in PostgreSQL."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from tidemill.storage.committer import GroupCommitter
@@ -9,6 +10,7 @@ from tidemill.storage.postgres.times import check_times
 from tidemill.storage.postgres.writes import Rows, Unit, Write, columns
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_ports import Cursor, ScheduleKey, Schedules
+from tidemill.storage.times import check_zone
 
 
 class PostgresSchedules(Schedules):
@@ -47,9 +49,17 @@ class PostgresSchedules(Schedules):
         check_times(cursor)
         await self._committer.commit(Write((Rows(self._queries.move_schedule, [_row(cursor)]),)))
 
-    async def pause(self, tenant: str, workflow: str, *, paused: bool) -> None:
-        statement = self._queries.pause_workflow if paused else self._queries.resume_workflow
-        await self._committer.commit(Write((Rows(statement, [(tenant, workflow)]),)))
+    async def pause(self, tenant: str, workflow: str) -> None:
+        await self._committer.commit(Write((Rows(self._queries.pause_workflow, [(tenant, workflow)]),)))
+
+    async def resume(self, tenant: str, workflow: str, at: datetime) -> None:
+        check_zone(at)
+
+        async def write(connection: Any) -> None:
+            await connection.execute(self._queries.skip_pause, tenant, workflow, at)
+            await connection.execute(self._queries.resume_workflow, tenant, workflow)
+
+        await self._committer.commit(write)
 
     async def paused(self) -> set[tuple[str, str]]:
         return {(tenant, workflow) for tenant, workflow in await self._database.read(self._queries.paused_workflows)}

@@ -24,6 +24,10 @@ SELECT t.run, t.task, t.element, t.state, t.attempt, t.claimed_by, t.pool, t.lea
 FROM tidemill.task_runs AS t
 JOIN unnest($1::text[], $2::text[], $3::integer[]) AS asked (run, task, element) USING (run, task, element);
 
+-- name: pauses_of_workflows
+SELECT tenant, workflow FROM tidemill.workflow_pauses
+JOIN unnest($1::text[], $2::text[]) AS asked (tenant, workflow) USING (tenant, workflow);
+
 -- name: fires_of_slots
 SELECT DISTINCT tenant, workflow, key, slot
 FROM tidemill.fires
@@ -69,15 +73,17 @@ RETURNING pg_notify('tidemill_runs', $17);
 UPDATE tidemill.runs AS r SET
     revision = n.revision,
     clears = n.clears,
+    version = CASE WHEN n.moves THEN n.version ELSE r.version END,
     state = CASE WHEN n.moves THEN n.state ELSE r.state END,
     started_at = CASE WHEN n.moves THEN n.started_at ELSE r.started_at END,
     ended_at = CASE WHEN n.moves THEN n.ended_at ELSE r.ended_at END,
     reason = CASE WHEN n.moves THEN n.reason ELSE r.reason END
 FROM unnest(
-    $1::text[], $2::bigint[], $3::bigint[], $4::boolean[], $5::text[], $6::timestamptz[], $7::timestamptz[], $8::text[]
-) AS n (id, revision, clears, moves, state, started_at, ended_at, reason)
+    $1::text[], $2::bigint[], $3::bigint[], $4::boolean[], $5::text[], $6::text[], $7::timestamptz[],
+    $8::timestamptz[], $9::text[]
+) AS n (id, revision, clears, moves, version, state, started_at, ended_at, reason)
 WHERE r.id = n.id
-RETURNING pg_notify('tidemill_runs', $9);
+RETURNING pg_notify('tidemill_runs', $10);
 
 -- name: delete_task_runs
 DELETE FROM tidemill.task_runs AS t
@@ -369,8 +375,9 @@ DELETE FROM tidemill.notes WHERE run = $1 AND is_of_task = $2 AND task = $3;
 SELECT run, is_of_task, task, text, at FROM tidemill.notes WHERE run = $1 ORDER BY is_of_task, task;
 
 -- name: put_version
-INSERT INTO tidemill.workflow_versions (tenant, workflow, version, spec, seen_at) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (tenant, workflow, version) DO NOTHING;
+INSERT INTO tidemill.workflow_versions AS known (tenant, workflow, version, spec, seen_at)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (tenant, workflow, version) DO UPDATE SET seen_at = greatest(known.seen_at, excluded.seen_at);
 
 -- name: version
 SELECT spec, seen_at FROM tidemill.workflow_versions WHERE tenant = $1 AND workflow = $2 AND version = $3;
@@ -407,6 +414,18 @@ ON CONFLICT (tenant, workflow, key) DO UPDATE SET
 
 -- name: pause_workflow
 INSERT INTO tidemill.workflow_pauses (tenant, workflow) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+
+-- name: skip_pause
+-- What fell due in a pause gets no run: the schedules of a workflow that is resumed go on from then.
+UPDATE tidemill.schedules AS s SET last = greatest(s.last, $3)
+FROM (
+    SELECT tenant, workflow, key FROM tidemill.schedules
+    WHERE tenant = $1 AND workflow = $2
+        AND EXISTS (SELECT FROM tidemill.workflow_pauses WHERE tenant = $1 AND workflow = $2)
+    ORDER BY key
+    FOR UPDATE
+) AS held
+WHERE s.tenant = held.tenant AND s.workflow = held.workflow AND s.key = held.key;
 
 -- name: resume_workflow
 DELETE FROM tidemill.workflow_pauses WHERE tenant = $1 AND workflow = $2;

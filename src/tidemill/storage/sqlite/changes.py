@@ -24,7 +24,7 @@ from tidemill.storage.sqlite.run_rows import (
 )
 from tidemill.storage.sqlite.times import micros, to_micros
 from tidemill.storage.sqlite.transactions import RunAgainError
-from tidemill.workflows.change import Applied, Change, Refused
+from tidemill.workflows.change import Applied, Change, Refused, Why
 from tidemill.workflows.records import FireRow, RunRow
 
 
@@ -83,6 +83,8 @@ class PreparedChange:
         fence = self._change.fence
         if fence is not None and not _holds(connection, self._queries.holds_office, fence):
             return Refused("fenced")
+        if self._created is not None and (why := self._add_run(connection, self._created)) is not None:
+            return Refused(why)
         touched = self._write_run(connection)
         if touched is None or not self._write_tasks(connection, touched[1]):
             return Refused("stale")
@@ -93,10 +95,15 @@ class PreparedChange:
         self._write_rest(connection, touched[0])
         return Applied(touched[0])
 
+    def _add_run(self, connection: sqlite3.Connection, columns: Columns) -> Why | None:
+        """Make the run; return why not, if it was not made."""
+        if connection.execute(self._queries.add_run, columns).rowcount:
+            return None
+        _, tenant, workflow, *_ = columns
+        return "paused" if _holds(connection, self._queries.is_workflow_paused, (tenant, workflow)) else "stale"
+
     def _write_run(self, connection: sqlite3.Connection) -> tuple[int, str] | None:
         """Write the run itself; return its revision and tenant, or None if it is not as it was found."""
-        if self._created is not None and not connection.execute(self._queries.add_run, self._created).rowcount:
-            return None
         change = self._change
         guard: tuple[Any, ...] = (change.run, int(change.intervenes))
         if change.found is None:
@@ -163,7 +170,7 @@ def _holds(connection: sqlite3.Connection, statement: str, values: tuple[Any, ..
 
 
 def _changing(row: RunRow) -> tuple[Any, ...]:
-    return (str(row.state), micros(row.started_at), micros(row.ended_at), row.reason)
+    return (row.version, str(row.state), micros(row.started_at), micros(row.ended_at), row.reason)
 
 
 def _columns_of_fire(fire: FireRow) -> tuple[Any, ...]:

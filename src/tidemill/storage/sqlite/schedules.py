@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from tidemill.storage.queries import Queries
@@ -39,9 +40,17 @@ class SqliteSchedules(Schedules):
     async def move(self, cursor: Cursor) -> None:
         await self._database.write_many(self._queries.move_cursor, [_row(cursor)])
 
-    async def pause(self, tenant: str, workflow: str, *, paused: bool) -> None:
-        statement = self._queries.pause_workflow if paused else self._queries.resume_workflow
-        await self._database.write_many(statement, [(tenant, workflow)])
+    async def pause(self, tenant: str, workflow: str) -> None:
+        await self._database.write_many(self._queries.pause_workflow, [(tenant, workflow)])
+
+    async def resume(self, tenant: str, workflow: str, at: datetime) -> None:
+        until = to_micros(at)
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute(self._queries.skip_pause, (tenant, workflow, until))
+            connection.execute(self._queries.resume_workflow, (tenant, workflow))
+
+        await self._database.write(write)
 
     async def paused(self) -> set[tuple[str, str]]:
         return {(tenant, workflow) for tenant, workflow in await self._database.rows(self._queries.paused_workflows)}

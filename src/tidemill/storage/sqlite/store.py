@@ -38,12 +38,14 @@ QUERIES = Queries.of(__package__)
 class SqliteStore(Store):
     """A store in one file. Several may be open on it at the same time, in one process or in many.
 
-    Leases run out by `now`, the machine's clock unless another is given.
+    A relative path is one from where the process works now: author code may move it later. Leases run out by `now`, the
+    machine's clock unless another is given.
     """
 
     def __init__(self, path: str, now: Callable[[], datetime] | None = None) -> None:
-        self._path, now = path, now or SystemClock().now
-        self._database = Database(path)
+        self._title = title_of(path)
+        self._path, now = _lasting(path), now or SystemClock().now
+        self._database = Database(self._path)
         self.checkpoints = SqliteCheckpoints(self._database, QUERIES)
         self.dead_letters = SqliteDeadLetters(self._database, QUERIES)
         self.recoveries = SqliteRecoveries(self._database, QUERIES)
@@ -62,7 +64,7 @@ class SqliteStore(Store):
 
     @property
     def title(self) -> str:
-        return title_of(self._path)
+        return self._title
 
     async def open(self) -> None:
         await self._database.open()
@@ -87,6 +89,14 @@ class SqliteStore(Store):
 
     def fail_next(self, times: int) -> None:
         self._database.fail_next(times)
+
+
+def _lasting(path: str) -> str:
+    try:
+        return str(Path(path).absolute())
+    except OSError as error:
+        message = f"{title_of(path)}: the folder in which this process works is gone; name an absolute path"
+        raise StoreError(message) from error
 
 
 def _read_version(path: str) -> int:

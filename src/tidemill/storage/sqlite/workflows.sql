@@ -8,8 +8,12 @@ INSERT INTO runs (
     id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
     backfill, revision, clears
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 0, 0
+WHERE NOT EXISTS (SELECT 1 FROM workflow_pauses WHERE tenant = ?2 AND workflow = ?3)
 ON CONFLICT (id) DO NOTHING;
+
+-- name: is_workflow_paused
+SELECT EXISTS (SELECT 1 FROM workflow_pauses WHERE tenant = ? AND workflow = ?);
 
 -- name: advance_run
 -- If nobody has changed anything of it since it was found, and the term is not over: then nothing stands against a change.
@@ -28,7 +32,7 @@ WHERE id = ?1 AND state = ?3 AND clears = ?4
 RETURNING revision, tenant;
 
 -- name: change_run
-UPDATE runs SET state = ?, started_at = ?, ended_at = ?, reason = ? WHERE id = ?;
+UPDATE runs SET version = ?, state = ?, started_at = ?, ended_at = ?, reason = ? WHERE id = ?;
 
 -- name: remove_task
 DELETE FROM task_runs
@@ -261,7 +265,7 @@ SELECT run, task, text, at FROM notes WHERE run = ? ORDER BY task;
 
 -- name: put_version
 INSERT INTO workflow_versions (tenant, workflow, version, spec, seen_at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (tenant, workflow, version) DO NOTHING;
+ON CONFLICT (tenant, workflow, version) DO UPDATE SET seen_at = max(seen_at, excluded.seen_at);
 
 -- name: version_of
 SELECT spec, seen_at FROM workflow_versions WHERE tenant = ? AND workflow = ? AND version = ?;
@@ -291,6 +295,12 @@ ON CONFLICT (tenant, workflow, key) DO UPDATE SET
 
 -- name: pause_workflow
 INSERT INTO workflow_pauses (tenant, workflow) VALUES (?, ?) ON CONFLICT (tenant, workflow) DO NOTHING;
+
+-- name: skip_pause
+-- What fell due in a pause gets no run: the schedules of a workflow that is resumed go on from then.
+UPDATE schedules SET last = max(last, ?3)
+WHERE tenant = ?1 AND workflow = ?2
+AND EXISTS (SELECT 1 FROM workflow_pauses WHERE tenant = ?1 AND workflow = ?2);
 
 -- name: resume_workflow
 DELETE FROM workflow_pauses WHERE tenant = ? AND workflow = ?;

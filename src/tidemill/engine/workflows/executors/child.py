@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from os import getpid
-from signal import SIGKILL, set_wakeup_fd
+from signal import ITIMER_REAL, SIG_DFL, SIGALRM, SIGKILL, set_wakeup_fd, setitimer, signal
 from socket import socketpair
 from typing import NamedTuple, NoReturn
 
@@ -37,6 +37,9 @@ STREAMS = 0, 1, 2
 
 REHEARSALS = 50
 """How often code is run before it is as it stays: Python looks at it for about half of that."""
+
+LAST = 1.0
+"""Seconds that tasks and threads which the code has left behind have to end; then the process is killed."""
 
 _CLOCK = SystemClock()
 _ORDERS = msgspec.msgpack.Decoder(Order)
@@ -141,7 +144,27 @@ def _drill() -> Call:
 
 
 def _perform(data: bytes, control: int, call: Call) -> None:
-    ending = _run(call, _ORDERS.decode(data), Surroundings(_CLOCK, partial(_log, control), echoes=False))
+    order, around = _ORDERS.decode(data), Surroundings(_CLOCK, partial(_log, control), getpid(), echoes=False)
+    if call.is_async:
+        _perform_on_loop(order, control, call, around)
+    else:
+        _tell(control, call.run(order, around))
+
+
+def _perform_on_loop(order: Order, control: int, call: Call, around: Surroundings) -> None:
+    """Run code that needs a loop. How it ended is said before the loop is: that waits for what the code left behind."""
+    with asyncio.Runner() as loop:
+        try:
+            ending = loop.run(call.run_async(order, around))
+        except asyncio.CancelledError as error:  # author code: nobody else cancels anything here
+            ending = call.raised(error, around)
+        _tell(control, ending)
+        signal(SIGALRM, SIG_DFL)
+        setitimer(ITIMER_REAL, LAST)
+    _flush()
+
+
+def _tell(control: int, ending: Ending) -> None:
     _flush()
     _say(control, _told(ending))
 
@@ -155,13 +178,6 @@ def _log(control: int, record: LogRecord) -> None:
 def _say(control: int, data: bytes) -> None:
     with _TURN:
         framing.send(control, data)
-
-
-def _run(call: Call, order: Order, around: Surroundings) -> Ending:
-    if not call.is_async:
-        return call.run(order, around)
-    with asyncio.Runner() as loop:
-        return loop.run(call.run_async(order, around))
 
 
 def _told(ending: Ending) -> bytes:

@@ -15,11 +15,15 @@ import msgspec
 from tidemill.engine.workflows.executors import framing
 from tidemill.engine.workflows.executors.fork_start import BIND_NOW
 from tidemill.engine.workflows.executors.source import Source
+from tidemill.kernel.concurrency import in_own_thread
 from tidemill.kernel.errors import OperationError
 
 PROGRAM = "tidemill.engine.workflows.executors.fork_start"
 
 GONE = "the process that starts tasks has died"
+
+LAST = 2.0
+"""Seconds that a fork server has to kill its children, and end."""
 
 
 class ForkLink:
@@ -46,7 +50,7 @@ class ForkLink:
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[framing.Prepared] = self._loop.create_future()
         try:
-            await asyncio.to_thread(self._start)
+            await in_own_thread(f"start of a process for {self.source.module}", self._start)
         except OSError as error:
             raise OperationError(f"no process could be started: {error}") from error
         self._node.setblocking(False)
@@ -99,9 +103,20 @@ class ForkLink:
         self._lose(reason)
 
     async def close(self) -> None:
-        """End it, with every child that is left, and wait until it is gone."""
+        """End it, with every child that is left, and wait until it is gone: it is killed if it takes too long for that.
+
+        Author code may keep it, with a thread of its own, or a call that lets no other thread run.
+        """
         self._lose(GONE)
-        await asyncio.to_thread(self._process.wait)
+        try:
+            async with asyncio.timeout(LAST):  # real time: a process takes it
+                await self._waited()
+        except TimeoutError:
+            self._process.kill()
+            await self._waited()
+
+    async def _waited(self) -> None:
+        await in_own_thread(f"end of process {self.pid}", self._process.wait)
 
     # -- children
 

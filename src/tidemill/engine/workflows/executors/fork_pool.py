@@ -4,9 +4,8 @@ import asyncio
 
 from tidemill.engine.service import Tasks
 from tidemill.engine.workflows.executors.fork_link import ForkLink
-from tidemill.engine.workflows.executors.memory import Memory
+from tidemill.engine.workflows.executors.made_ready import MadeReady
 from tidemill.engine.workflows.executors.source import Lookup, Source, source_of
-from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 
 KEPT = 3
@@ -20,9 +19,8 @@ PATIENCE = 60.0
 class ForkPool:
     """Finds the fork server that has the code of a version, and starts another one when the file has changed."""
 
-    def __init__(self, lookup: Lookup, clock: Clock) -> None:
-        self._clock = clock
-        self._sources: Memory[Source] = Memory(lookup, source_of)
+    def __init__(self, lookup: Lookup) -> None:
+        self._sources: MadeReady[Source] = MadeReady(lookup, source_of)
         self._links: dict[tuple[str, str], list[ForkLink]] = {}
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
         self._retired: set[ForkLink] = set()
@@ -90,7 +88,7 @@ class ForkPool:
 
     def _let_packages_go(self) -> None:
         """Let go of what was forked for packages that were unloaded since: every load of one is another place."""
-        loaded = {one.tree for one in self._sources.things()}
+        loaded = {one.tree for one in self._sources.made()}
         for place, links in tuple(self._links.items()):
             for link in tuple(links):
                 if link.source.tree is not None and link.source.tree not in loaded:
@@ -105,7 +103,7 @@ class ForkPool:
         self._tasks.start(f"retire: {link.source.module}", self._retire(link))
 
     async def _give_up(self, link: ForkLink) -> None:
-        await self._clock.sleep(PATIENCE)
+        await asyncio.sleep(PATIENCE)  # real time: an import takes it, whatever the clock says
         link.give_up(f"it took longer than {PATIENCE:g} s")
 
     async def _retire(self, link: ForkLink) -> None:

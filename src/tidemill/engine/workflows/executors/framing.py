@@ -16,12 +16,14 @@ Who is cut off ends: a fork server whose socket to the node is closed kills its 
 
 import os
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Annotated
 
 import msgspec
 
 from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.engine.workflows.executors.source import Source
+from tidemill.kernel import durations
 from tidemill.workflows.endings import Deferred, Ending, Failed, Skipped, Succeeded
 
 LIMIT = 64 * 1024 * 1024
@@ -95,6 +97,9 @@ class Said(msgspec.Struct, frozen=True, tag=True):
     record: LogRecord
 
 
+_Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=durations.LONGEST)]
+
+
 class Told(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """From a child: how it ended. One of them is set."""
 
@@ -102,6 +107,8 @@ class Told(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     skipped: str | None = None
     failed: Failed | None = None
     wake_at: datetime | None = None
+    after: _Seconds | None = None
+    """Until it is woken, in place of a moment: a process knows no other clock than the machine's."""
     is_over: bool = True
     every: float = 0.0
 
@@ -116,18 +123,20 @@ class Told(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
             case Failed():
                 return cls(failed=ending)
             case Deferred():
-                return cls(wake_at=ending.wake_at, is_over=ending.is_over, every=ending.every)
+                wake_at = ending.wake_at if ending.after is None else None
+                return cls(wake_at=wake_at, after=ending.after, is_over=ending.is_over, every=ending.every)
             case _:
                 raise TypeError(f"code does not end with {ending!r}")
 
-    def ending(self) -> Ending | None:
-        """Return the ending that was sent, None if there is none in it."""
+    def ending(self, now: datetime) -> Ending | None:
+        """Return the ending that was sent, None if there is none in it; `now` is the node's own time."""
         if self.succeeded is not None:
             return self.succeeded
         if self.skipped is not None:
             return Skipped(self.skipped)
-        if self.wake_at is not None and self.wake_at.tzinfo is not None:
-            return Deferred(wake_at=self.wake_at, is_over=self.is_over, every=self.every)
+        wake_at = self.wake_at if self.after is None else now + timedelta(seconds=self.after)
+        if wake_at is not None and wake_at.tzinfo is not None:
+            return Deferred(wake_at=wake_at, after=self.after, is_over=self.is_over, every=self.every)
         return self.failed
 
 

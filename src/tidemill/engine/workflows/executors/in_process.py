@@ -6,21 +6,24 @@ although it blocks belongs into a process of its own.
 """
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Awaitable
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from tidemill.engine.service import Tasks
 from tidemill.engine.workflows.executors.interface import Executor, LogRecord, Order, Reports
-from tidemill.engine.workflows.executors.memory import Memory
+from tidemill.engine.workflows.executors.made_ready import MadeReady
 from tidemill.engine.workflows.executors.output import Output
 from tidemill.engine.workflows.executors.runner import Call, Runner, Surroundings, undone
 from tidemill.engine.workflows.executors.source import Lookup
 from tidemill.engine.workflows.executors.stopping import GRACE, Past, ran_out_of_time
 from tidemill.engine.workflows.executors.threads import Threads
 from tidemill.kernel.clock import Clock
+from tidemill.kernel.concurrency import in_own_thread
 from tidemill.kernel.errors import TidemillError
 from tidemill.workflows.context import Push
 from tidemill.workflows.endings import Ending, Returned, Stopped
@@ -61,7 +64,7 @@ class InProcess(Executor):
         push: Push | None = None,
         grace: float = GRACE,
     ) -> None:
-        self._runners: Memory[Runner] = Memory(lookup, Runner)
+        self._runners: MadeReady[Runner] = MadeReady(lookup, Runner)
         self._reports = reports
         self._clock = clock
         self._concurrency = concurrency
@@ -79,14 +82,17 @@ class InProcess(Executor):
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._process = os.getpid()
         await self._tasks.open()
+        self._presence = self._tasks.start("in_process: presence", asyncio.Event().wait())
 
     async def close(self, patience: float) -> None:
         """End what can be ended. A thread that does not end in time is still `living`: its code goes on."""
         self._silence()
         self._threads.dismiss()
+        deadline = monotonic() + patience  # real time: code takes it
         await self._tasks.close(patience)
-        await asyncio.to_thread(self._threads.join, patience)
+        await in_own_thread("task: end of all", self._threads.join, max(0.0, deadline - monotonic()))
         self._read_mail()
         self._attempts = {key: one for key, one in self._attempts.items() if one.on_thread}
 
@@ -161,11 +167,20 @@ class InProcess(Executor):
                     return
                 self._watch_time(attempt)
                 ending = await attempt.call.run_async(attempt.order, self._around(attempt))
-        except asyncio.CancelledError:
-            ending = attempt.stop
+        except asyncio.CancelledError as error:
+            ending = self._cut_off(attempt, error)
         except Exception as error:  # whatever it is: an attempt without an end would hang, and keep its place for good
             ending = undone(error)
         self._end(attempt, ending)
+
+    def _cut_off(self, attempt: _Attempt, error: asyncio.CancelledError) -> Ending | None:
+        """Return how an attempt ends that was cancelled: as somebody here wants it, or as a failure of its own code.
+
+        None if everything on the loop is cancelled, as when a program ends without closing its node: no code failed.
+        """
+        if attempt.stop is not None or self._presence.cancelling():
+            return attempt.stop
+        return attempt.call.raised(error, self._around(attempt))
 
     async def _may_not_begin(self, attempt: _Attempt) -> Ending | None:
         """Return None if it may begin; if it is unwanted, it has nothing to report either."""
@@ -196,7 +211,7 @@ class InProcess(Executor):
 
     def _around(self, attempt: _Attempt) -> Surroundings:
         push = self._push_home if self._push is not None else None
-        return Surroundings(self._clock, partial(self._log, attempt), push=push)
+        return Surroundings(self._clock, partial(self._log, attempt), self._process, push=push)
 
     async def _push_home(self, accumulator: str, event: Any) -> Any:
         """Push on the node's own loop, wherever the task is that asks."""

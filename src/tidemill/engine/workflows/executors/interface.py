@@ -14,6 +14,9 @@ from tidemill.kernel.errors import OperationError
 from tidemill.workflows.endings import Ending
 from tidemill.workflows.records import AttemptKey
 
+LINE = 64 * 1024
+"""How much of one record of a log is kept: bytes of what is printed, characters of what is logged."""
+
 
 class One(msgspec.Struct, frozen=True, tag=True):
     """The value of a task, encoded."""

@@ -8,12 +8,13 @@ writes it never waits for a reader.
 from collections import deque
 from collections.abc import Callable
 
-from tidemill.engine.workflows.executors.interface import LogRecord
+from tidemill.engine.workflows.executors.interface import LINE, LogRecord
 from tidemill.kernel.clock import Clock
 
 HEAD = 8 * 1024 * 1024
 TAIL = 1024 * 1024
-LINE = 64 * 1024
+RECORD = 128
+"""Bytes that a record takes besides its text: so many that all of one attempt may wait together to be written."""
 
 
 class Output:
@@ -71,13 +72,17 @@ class Output:
         self._tail.append(one)
         self._tail_size += _size(one)
         while self._tail_size > TAIL and len(self._tail) > 1:
-            size = _size(self._tail.popleft())
-            self._tail_size -= size
-            self._left_out += size
+            dropped = self._tail.popleft()
+            self._tail_size -= _size(dropped)
+            self._left_out += len(_text(dropped))
 
 
 def _size(one: tuple[str, bytes] | LogRecord) -> int:
-    return len(one.message) + 64 if isinstance(one, LogRecord) else len(one[1])
+    return len(_text(one)) + (RECORD if isinstance(one, LogRecord) else 0)
+
+
+def _text(one: tuple[str, bytes] | LogRecord) -> str | bytes:
+    return one.message if isinstance(one, LogRecord) else one[1]
 
 
 class _Lines:

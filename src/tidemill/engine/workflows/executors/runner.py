@@ -6,9 +6,11 @@ two tasks ever share one that can be changed.
 
 import asyncio
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any, get_args, get_origin
+from os import getpid
+from typing import Any, NoReturn, get_args, get_origin
 
 import msgspec
 
@@ -31,7 +33,7 @@ from tidemill.workflows.workflow import Workflow
 
 NOTHING = ENCODER.encode(None)
 _SAFE = (bool, int, float, str, bytes)
-"""Classes of values that come back as they are: that need not be tried."""
+"""Annotations whose values come back as they are, if they are of that very class: that need not be tried."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -40,6 +42,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     clock: Clock
     logged: Callable[[LogRecord], None]
     """Takes what the code logs; may be called on any thread."""
+    process: int
+    """The process in which the code is called. A copy of that, which the code forked, has no end to tell of."""
     echoes: bool = True
     """Whether what is logged also goes to Python's logging."""
     push: Push | None = None
@@ -99,7 +103,11 @@ class Call:
             values, named = self._arguments(order, around, order.deferrals)
             value = self._function(*values, **named)
         except BaseException as error:  # author code: it may raise anything, and nothing of it is ours
-            return self._raised(error, around)
+            if getpid() != around.process:
+                _end_copy(error)
+            return self.raised(error, around)
+        if getpid() != around.process:
+            _end_copy()
         return self._returned(value)
 
     async def run_async(self, order: Order, around: Surroundings) -> Ending:
@@ -109,28 +117,34 @@ class Call:
             try:
                 values, named = self._arguments(order, around, deferrals)
                 value = await self._function(*values, **named)
-            except Deferral as deferral:
-                if deferral.asked is None:
-                    return self._raised(deferral, around)
-                answer = await self._ask(deferral.asked, deferral, around)
+            except BaseException as error:  # author code: as above
+                if getpid() != around.process:
+                    _end_copy(error)
+                if is_cut_off(error):
+                    raise
+                answer = await self._answer(error, around)
                 if answer is not None:
                     return answer
                 deferrals += 1  # it is over already: as if woken, from the top
-            except BaseException as error:  # author code: as above
-                if is_cut_off(error):
-                    raise
-                return self._raised(error, around)
             else:
+                if getpid() != around.process:
+                    _end_copy()
                 return self._returned(value)
+
+    async def _answer(self, error: BaseException, around: Surroundings) -> Ending | None:
+        """Return how an attempt ends that raised, or None if it deferred itself, and is to go on."""
+        if not isinstance(error, Deferral) or error.asked is None:
+            return self.raised(error, around)
+        return await self._ask(error.asked, error, around)
 
     async def _ask(self, asked: Awaitable[bool], deferral: Deferral, around: Surroundings) -> Ending | None:
         """Return how the attempt ends, or None if it is to go on."""
         try:
-            return None if await asked else self._raised(deferral, around)
+            return None if await asked else self.raised(deferral, around)
         except BaseException as error:  # author code: as above
             if is_cut_off(error):
                 raise
-            return self._raised(error, around)
+            return self.raised(error, around)
 
     # -- what goes in
 
@@ -180,7 +194,7 @@ class Call:
         except BaseException as error:  # author code: encoding a value may call into it
             return undone(error)
 
-    def _raised(self, error: BaseException, around: Surroundings) -> Ending:
+    def raised(self, error: BaseException, around: Surroundings) -> Ending:
         """Return how an attempt ends that raised: always, or it would hang, and hold its place."""
         try:
             return self._ending_of(error, around)
@@ -191,9 +205,10 @@ class Call:
         if isinstance(error, Skip):
             return Skipped(shorten(_reason(error), MESSAGE_LIMIT))
         if isinstance(error, Deferral):
-            wake_at = error.until or around.clock.now() + timedelta(seconds=error.after or 0.0)
-            every = (error.after or 0.0) if error.poll is not None else 0.0
-            return Deferred(wake_at=wake_at, is_over=error.poll is None, poll=error.poll, every=every)
+            after, poll = error.after or 0.0, error.poll
+            wake_at = error.until or around.clock.now() + timedelta(seconds=after)
+            every = after if poll is not None else 0.0
+            return Deferred(wake_at=wake_at, after=error.after, is_over=poll is None, poll=poll, every=every)
         return Failed(error=task_error(error), may_retry=self._may_retry(error))
 
     def _may_retry(self, error: BaseException) -> bool:
@@ -210,6 +225,15 @@ def undone(error: BaseException) -> Failed:
         return Failed(error=task_error(error), may_retry=False)
     except BaseException:  # author code: as above; nothing of it is looked at any more
         return Failed(error=TaskError("Error", "it ended with an error that cannot be shown"), may_retry=False)
+
+
+def _end_copy(error: BaseException | None = None) -> NoReturn:
+    """End a process that author code forked, as Python would at its end, but without a word.
+
+    It has a copy of all that is ours: loops, threads' work, what is still to be written. None of it is its business.
+    """
+    code = error.code if isinstance(error, SystemExit) else error
+    os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
 
 
 def _fallback(parameter: Parameter) -> Any:
@@ -246,6 +270,7 @@ class _Values:
         self._returns = returns
         self._variants = variants(returns)
         self._labels = {one.cls: one.label for one in reversed(self._variants or ())}
+        self._safe: type | None = next((one for one in _SAFE if returns is one), None)
         self._split: tuple[bytes, list[bytes]] = b"", []
         try:
             self._codec: Codec | None = codec_of(returns)
@@ -274,7 +299,7 @@ class _Values:
             raise UnstorableError(f"task '{self._task}' returned a value that cannot be stored: {self._why}")
         try:
             encoded = self._codec.encode(value)
-            if value.__class__ not in _SAFE:
+            if value.__class__ is not self._safe:
                 self._codec.decode(encoded)  # what cannot be read again is this task's fault, not that of the next
         except UnstorableError as error:
             raise UnstorableError(f"task '{self._task}' returned a value that cannot be stored: {error}") from error

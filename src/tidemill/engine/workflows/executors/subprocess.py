@@ -22,7 +22,7 @@ from tidemill.engine.workflows.executors.ears import Ears
 from tidemill.engine.workflows.executors.fork_link import ForkLink
 from tidemill.engine.workflows.executors.fork_pool import ForkPool
 from tidemill.engine.workflows.executors.interface import Executor, LogRecord, Order, Reports
-from tidemill.engine.workflows.executors.memory import Memory
+from tidemill.engine.workflows.executors.made_ready import MadeReady
 from tidemill.engine.workflows.executors.output import Output
 from tidemill.engine.workflows.executors.runner import Runner
 from tidemill.engine.workflows.executors.source import Lookup
@@ -35,13 +35,16 @@ from tidemill.workflows.records import AttemptKey, TaskError
 
 CHUNK = 64 * 1024
 
+FULL = 16
+"""How many chunks a pipe, or a socket, can hold of what was written before the end."""
+
 NEVER = "it has not begun"
 
 
 class _Attempt:
     """An attempt that is here: its process, and what has been heard of it."""
 
-    def __init__(self, order: Order, loop: asyncio.AbstractEventLoop, ears: Ears, output: Output) -> None:
+    def __init__(self, order: Order, loop: asyncio.AbstractEventLoop, ears: Ears, output: Output, clock: Clock) -> None:
         self.order = order
         self.output = output
         self.link: ForkLink | None = None
@@ -56,6 +59,7 @@ class _Attempt:
         """Whether anybody is to hear how it ends."""
         self._loop = loop
         self._ears = ears
+        self._clock = clock
         self._frames = framing.Frames()
         self._control: socket.socket | None = None
         self._pipes: dict[str, int] = {}
@@ -110,13 +114,15 @@ class _Attempt:
             self._control = None
 
     def disconnect(self) -> None:
-        """Take what is left to be read, and close everything."""
-        while self._control is not None and self._hear():
-            pass
+        """Take what is left to be read, and close everything; who escaped, and still writes, is not heard out."""
+        for _ in range(FULL):
+            if self._control is None or not self._hear():
+                break
         self.cut_off()
         for stream in tuple(self._pipes):
-            while stream in self._pipes and self._read(stream):
-                pass
+            for _ in range(FULL):
+                if not self._read(stream):
+                    break
             self._close_pipe(stream)
         for descriptor in self._theirs:
             os.close(descriptor)
@@ -153,7 +159,7 @@ class _Attempt:
                 echo(self.order.key, record)
                 self.output.add(record)
             case framing.Told() as told:
-                self.told = self.told or told.ending()
+                self.told = self.told or told.ending(self._clock.now())
                 if self.told is not None:
                     self._hush()
 
@@ -196,8 +202,8 @@ class Subprocess(Executor):
         self._clock = clock
         self._concurrency = concurrency
         self._grace = grace
-        self._pool = ForkPool(lookup, clock)
-        self._runners: Memory[Runner] = Memory(lookup, Runner)
+        self._pool = ForkPool(lookup)
+        self._runners: MadeReady[Runner] = MadeReady(lookup, Runner)
         self._tasks = Tasks()
         self._attempts: dict[AttemptKey, _Attempt] = {}
         self._past = Past()
@@ -242,7 +248,8 @@ class Subprocess(Executor):
         if order.key in self._attempts or order.key in self._past:
             return
         order = self._runners.get(order.tenant, order.workflow, order.version).lighten(order)
-        attempt = _Attempt(order, self._loop, self._ears, Output(self._clock, self._logger(order.key)))
+        output = Output(self._clock, self._logger(order.key))
+        attempt = _Attempt(order, self._loop, self._ears, output, self._clock)
         self._attempts[order.key] = attempt
         try:
             attempt.link = await self._pool.link_for(order.tenant, order.workflow, order.version)
@@ -333,7 +340,7 @@ class Subprocess(Executor):
 
     async def _make_end(self, attempt: _Attempt) -> None:
         self._signal(attempt, signal.SIGTERM)
-        await self._clock.sleep(self._grace)
+        await asyncio.sleep(self._grace)  # real time: a process takes it to clean up, whatever the clock says
         self._signal(attempt, signal.SIGKILL)
 
     def _signal(self, attempt: _Attempt, sent: signal.Signals) -> None:

@@ -6,16 +6,14 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
+from tidemill.annotations.codec import ENCODER
 from tidemill.engine.workflows.executors.failures import shorten
-from tidemill.engine.workflows.executors.interface import LogRecord
+from tidemill.engine.workflows.executors.interface import LINE, LogRecord
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.clock import Clock
-from tidemill.telemetry.fields import fields_of, without_reserved
+from tidemill.telemetry.fields import fields_of, storable_field, without_reserved
 from tidemill.workflows.records import AttemptKey
 
-LINE_LIMIT = 64 * 1024
 FIELD_LIMIT = 4 * 1024
 NAME_LIMIT = 200
 
@@ -43,7 +41,7 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         """Keep a record."""
         record = LogRecord(
             at=self._clock.now(),
-            message=shorten(_text(msg, args) + _trace(kwargs.get("exc_info")), LINE_LIMIT),
+            message=shorten(_text(msg, args) + _trace(kwargs.get("exc_info")), LINE),
             level=logging.getLevelName(level).lower(),
             fields={shorten(str(name), NAME_LIMIT): _plain(value) for name, value in fields_of(kwargs).items()},
         )
@@ -84,12 +82,6 @@ def _current() -> BaseException | None:
 
 
 def _plain(value: object) -> object:
-    """Return the value of a field as something that can be stored."""
-    try:
-        plain = msgspec.to_builtins(value)
-        return plain if len(msgspec.json.encode(plain)) <= FIELD_LIMIT else shorten(repr(plain), FIELD_LIMIT)
-    except Exception:  # author code: anything may be logged, and its `__repr__` may do anything
-        try:
-            return shorten(repr(value), FIELD_LIMIT)
-        except Exception as error:  # author code: as above
-            return describe(error)
+    """Return the value of a field as something that can be stored, and is not too big for that."""
+    plain = storable_field(value)
+    return plain if len(ENCODER.encode(plain)) <= FIELD_LIMIT else shorten(repr(plain), FIELD_LIMIT)

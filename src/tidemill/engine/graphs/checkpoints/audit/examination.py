@@ -10,7 +10,7 @@ from typing import get_args
 
 import msgspec
 
-from tidemill.engine.graphs.checkpoints.audit.finding import Finding, amount, note, span, when, wrong
+from tidemill.engine.findings import Finding, amount, note, span, when, wrong
 from tidemill.engine.graphs.checkpoints.audit.histories import History, read_histories
 from tidemill.engine.graphs.checkpoints.audit.journals import JournalAudit, audit_order
 from tidemill.engine.graphs.checkpoints.audit.parts import TOLERANCE, audit_history, audit_together

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tidemill.engine.graphs.checkpoints.audit.finding import Finding, amount, listed, note, wrong
+from tidemill.engine.findings import Finding, amount, listed, note, wrong
 from tidemill.engine.graphs.checkpoints.audit.histories import History, read_entry
 from tidemill.engine.graphs.checkpoints.audit.parts import named_in
 from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, ReactorPart

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from tidemill.engine.graphs.checkpoints.audit.finding import Finding, amount, span, when, wrong
+from tidemill.engine.findings import Finding, amount, span, when, wrong
 from tidemill.engine.graphs.checkpoints.audit.histories import Generation, History
 from tidemill.graphs.snapshot import AccumulatorPart, ReactorPart
 from tidemill.storage.ports import JournalEntry, JournalKey, PartKey

@@ -11,8 +11,8 @@ MOMENT = 1.0
 """Seconds after which work counts no more: it hangs, or waits for something, and keeps nobody from working."""
 
 
-class Places:
-    """So many places, given in the order in which they are asked for.
+class Bench:
+    """A bench with so many places, given in the order in which they are asked for.
 
     What works for longer than a moment keeps its place and is no longer counted. So what hangs delays the others once,
     and only if there are as many of its kind as there are places.
@@ -26,7 +26,7 @@ class Places:
         self._alarm = Alarm(clock)
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
+    async def place(self) -> AsyncIterator[None]:
         """Wait for a place, and have it for a while."""
         async with self._first_in_line:  # nobody else has to look out for the next one
             while (seconds := self._until_one_counts_no_more()) > 0:

@@ -7,41 +7,41 @@ from tidemill.engine.workflows.executors.source import Lookup
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.workflow import Workflow
 
-Thing = TypeVar("Thing")
+Made = TypeVar("Made")
 
 Key = tuple[str, str, str]
 
 
-class Memory(Generic[Thing]):
-    """Things by tenant, workflow and version: made when first asked for, and kept while that very code is loaded.
+class MadeReady(Generic[Made]):
+    """By tenant, workflow and version: made when first asked for, and kept while that very code is loaded.
 
     The same version may be loaded again, from another place: then what was made of the code before is of no use.
     """
 
-    def __init__(self, lookup: Lookup, make: Callable[[Workflow], Thing]) -> None:
+    def __init__(self, lookup: Lookup, make: Callable[[Workflow], Made]) -> None:
         self._lookup = lookup
         self._make = make
-        self._things: dict[Key, tuple[Workflow, Thing]] = {}
+        self._made: dict[Key, tuple[Workflow, Made]] = {}
 
-    def get(self, tenant: str, workflow: str, version: str) -> Thing:
-        """Return the thing, made if need be; OperationError for what is not loaded here."""
+    def get(self, tenant: str, workflow: str, version: str) -> Made:
+        """Return what was made for a version, made now if need be; OperationError for what is not loaded here."""
         key = tenant, workflow, version
         code = self._lookup(*key)
-        found = self._things.get(key)
+        found = self._made.get(key)
         if found is None or found[0] is not code:
             self._forget_unloaded()  # here, as this does not happen often
-            found = self._things[key] = code, self._make(code)
+            found = self._made[key] = code, self._make(code)
         return found[1]
 
-    def things(self) -> list[Thing]:
+    def made(self) -> list[Made]:
         """Return what is kept for code that is still loaded."""
         self._forget_unloaded()
-        return [thing for _, thing in self._things.values()]
+        return [made for _, made in self._made.values()]
 
     def _forget_unloaded(self) -> None:
-        for key, (code, _) in tuple(self._things.items()):
+        for key, (code, _) in tuple(self._made.items()):
             if not self._is_loaded(key, code):
-                del self._things[key]
+                del self._made[key]
 
     def _is_loaded(self, key: Key, code: Workflow) -> bool:
         try:

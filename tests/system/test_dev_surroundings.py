@@ -1,0 +1,159 @@
+"""`tidemill dev` and what is around it: another one, the developer's environment, an earlier life that was killed."""
+
+import re
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.system.dev_session import DevSession
+from tests.system.test_dev import PLAIN, TIME, until
+
+NEEDY = """import json
+import os
+
+import tidemill as tm
+
+KEY = os.environ["SHOP_KEY"]
+with open("prices.json") as file:
+    PRICES = json.load(file)
+flow = tm.Workflow("flow")
+
+
+@flow.task
+def one() -> str:
+    return KEY
+"""
+MAPPED = """import time
+
+import tidemill as tm
+
+flow = tm.Workflow("flow", schedule=tm.Every("1s", catchup="none"), max_active_runs=1)
+
+
+@flow.task
+def items() -> list[int]:
+    return list(range(5))
+
+
+@flow.task(each="items")
+def check(items: int) -> int:
+    time.sleep({seconds})
+    return items
+"""
+POLLING = """import tidemill as tm
+
+
+@tm.polling(every="50ms")
+async def quote() -> float:
+    return float("nothing")
+
+
+@tm.passthrough
+def other(event: int) -> int:
+    return event
+
+
+reactor = tm.Reactor("desk", [quote, other])
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty folder."""
+    made = tmp_path / "flows"
+    made.mkdir()
+    return made
+
+
+def test_a_second_one_is_refused_at_once_and_names_the_first(folder: Path, tmp_path: Path) -> None:
+    """Two would act twice on every decision, and overwrite each other's snapshots."""
+    (folder / "flow.py").write_text(PLAIN.format(value=1))
+    with DevSession(folder, tmp_path / "scratch") as first:
+        first.wait_for("flow", "loaded")
+        with DevSession(folder, tmp_path / "other") as second:
+            second.wait_for(f"process {first.program.pid} runs `tidemill dev` on .tidemill/dev.db already")
+            assert second.program.wait(10) == 2
+            assert not [line for line in second.lines if "runs what is in" in line]
+        with DevSession(folder, tmp_path / "other", "--store", f"sqlite:///{tmp_path / 'else.db'}") as elsewhere:
+            elsewhere.wait_for("flow", "loaded")
+            assert elsewhere.end() == 130
+        first.end(signal.SIGKILL)
+        with DevSession(folder, tmp_path / "other") as next_one:
+            next_one.wait_for("flow", "loaded")
+            assert next_one.end() == 130
+
+
+def test_what_a_module_reads_at_import_is_there(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-7, P-10: the environment and the working folder, as with `tidemill run`; what is not there is told plainly."""
+    monkeypatch.setenv("SHOP_KEY", "secret")
+    (folder / "flow.py").write_text(NEEDY)
+    (folder / "prices.json").write_text("{}")
+    with DevSession(folder, tmp_path / "scratch") as dev:
+        dev.wait_for("flow", "loaded")
+        (folder / "flow.py").write_text(NEEDY.replace("SHOP_KEY", "NOWHERE"))
+        assert dev.wait_for("flow.py:6: importing 'flow' failed: KeyError")[1].endswith("KeyError: 'NOWHERE'")
+        (folder / "flow.py").write_text(NEEDY.replace("return KEY", "return KEY + KEY"))
+        dev.wait_for("flow  reloaded in")
+        assert dev.end() == 130
+
+
+def test_a_single_file_is_named_itself_and_told_about_its_neighbours(folder: Path, tmp_path: Path) -> None:
+    """P-10: it has no package.toml to look into; and a neighbour is not to be installed."""
+    (folder / "empty.py").write_text("import tidemill\n")
+    (folder / "user.py").write_text("import lib\nimport tidemill\n")
+    (folder / "lib.py").write_text("")
+    with DevSession(folder, tmp_path / "scratch") as dev:
+        dev.wait_for("empty.py:1: nothing is declared in it: no reactor, graph, trigger or workflow")
+        _, line = dev.wait_for("user.py:1: importing 'user' failed: ", "cannot import its neighbours")
+        assert 'modules = ["user", "lib"]' in line
+        assert dev.end() == 130
+    assert not [line for line in dev.lines if "package.toml:" in line]
+
+
+def running(store: Path) -> int:
+    """Return how many attempts of a store are running."""
+    with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as database:
+        ((count,),) = database.execute("SELECT count(*) FROM task_runs WHERE state = 'running' AND task = 'check'")
+    return int(count)
+
+
+def test_what_was_lost_is_told_in_a_line_behind_the_banner(folder: Path, tmp_path: Path) -> None:
+    """W-12: which task of which run, how many elements, and why; they run again."""
+    (folder / "flow.py").write_text(MAPPED.format(seconds=30))
+    with DevSession(folder, tmp_path / "scratch") as dev:
+        name = re.sub(r".*run (\w+) has begun.*", r"\1", dev.wait_for("flow  run ", "has begun")[1])
+        until(lambda: running(folder / ".tidemill" / "dev.db") == 5)
+        dev.end(signal.SIGKILL)
+    with DevSession(folder, tmp_path / "scratch") as dev:
+        _, line = dev.wait_for("lost")
+        assert f"flow  5 elements of task check of run {name} were lost: the process that ran it, " in line
+        assert "runs what is in" in dev.lines[0]
+        assert all(TIME.match(one) for one in dev.lines if "lost" in one)
+        dev.end(signal.SIGKILL)
+
+
+def test_a_poll_that_fails_is_told_with_its_place_and_then_counted(folder: Path, tmp_path: Path) -> None:
+    """P-10: as a node that fails is."""
+    (folder / "desk.py").write_text(POLLING)
+    with DevSession(folder, tmp_path / "scratch", is_hasty=True) as dev:
+        _, line = dev.wait_for("quote  accumulator poll failed: ValueError(")
+        assert line.endswith("(desk.py:6)")
+        dev.wait_for("quote  ", "times more: ValueError(")
+        assert dev.end() == 130
+
+
+def test_what_is_not_restored_is_told_with_its_owner(folder: Path, tmp_path: Path) -> None:
+    """P-10: the reactor stands before the line, also before the one that counts how often it came again."""
+    code = POLLING.replace('float("nothing")', "1.0")
+    (folder / "desk.py").write_text(code)
+    with DevSession(folder, tmp_path / "scratch", is_hasty=True) as dev:
+        dev.wait_for("desk  ", "firings in", patience=60)
+        assert dev.end() == 130
+    (folder / "desk.py").write_text(code.replace("float", "list[int]").replace("1.0", "[1]"))
+    with DevSession(folder, tmp_path / "scratch", is_hasty=True) as dev:
+        _, line = dev.wait_for("checkpoint restored in part: ")
+        assert re.search(r"^\d\d:\d\d:\d\d  desk  checkpoint restored in part: a boundary of 'quote'", line)
+        assert dev.end() == 130

@@ -1,0 +1,95 @@
+"""One `tidemill dev` at a time on a store."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidemill.cli.dev_lock import alone_on
+from tidemill.kernel.errors import RequestError
+
+HOLDER = """
+import os, sys
+from tidemill.cli.dev_lock import alone_on
+with alone_on(sys.argv[1]):
+    pid = os.fork() if "fork" in sys.argv else 1
+    if pid:
+        print(os.getpid() if pid == 1 else pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def holder(store: str, *options: str) -> tuple[subprocess.Popen[str], int]:
+    """Start a process that holds the lock of a store; return it, and the number that it has printed."""
+    arguments = [sys.executable, "-c", HOLDER, store, *options]
+    process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], 30)[0]
+    return process, int(process.stdout.readline())
+
+
+def let_go(process: subprocess.Popen[str]) -> None:
+    """Kill a process, and close what leads to it."""
+    process.kill()
+    process.wait(10)
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        pipe.close()
+
+
+def test_a_second_one_is_refused_and_told_who_is_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the process and the store as it is seen from here, whatever name the second one has for it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    process, pid = holder(f"sqlite:///{tmp_path}/dev.db")
+    try:
+        for store in ("sqlite:///dev.db", f"sqlite:///{tmp_path}/link/dev.db"):
+            with pytest.raises(RequestError) as refused, alone_on(store):
+                pass
+            assert str(refused.value).startswith(f"process {pid} runs `tidemill dev` on dev.db already")
+            assert (refused.value.code, refused.value.facts["pid"]) == ("already_running", str(pid))
+    finally:
+        let_go(process)
+
+
+def test_the_lock_ends_with_its_process_and_a_file_that_is_left_is_no_obstacle(tmp_path: Path) -> None:
+    """After `kill -9` too: the next one takes the file, and says who it is."""
+    store = f"sqlite:///{tmp_path / 'dev.db'}"
+    process, pid = holder(store)
+    let_go(process)
+    file = tmp_path / "dev.db.lock"
+    assert file.read_text() == f"{pid}\n"
+    with alone_on(store):
+        assert file.read_text() == f"{os.getpid()}\n"
+        with pytest.raises(RequestError, match=f"process {os.getpid()} runs"), alone_on(store):
+            pass
+    with alone_on(store):
+        pass
+
+
+def test_what_a_process_forked_does_not_hold_its_lock(tmp_path: Path) -> None:
+    """A worker that a task has started may outlive a killed process."""
+    store = f"sqlite:///{tmp_path / 'dev.db'}"
+    process, child = holder(store, "fork")
+    with pytest.raises(RequestError), alone_on(store):
+        pass
+    process.kill()
+    process.wait(10)
+    try:
+        os.kill(child, 0)  # it lives
+        with alone_on(store):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        let_go(process)
+
+
+@pytest.mark.parametrize("store", ["postgresql://me@nowhere/none", "sqlite:///", "sqlite:///{folder}/none/dev.db"])
+def test_where_no_lock_can_be_it_is_left_to_the_store(store: str, tmp_path: Path) -> None:
+    """What is wrong with an address is said by who opens it; databases on servers have no file."""
+    with alone_on(store.format(folder=tmp_path)):
+        assert os.listdir(tmp_path) == []

@@ -1,0 +1,178 @@
+"""A run that has ended goes on with another version of its workflow: what stays, what goes, what begins."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+import tidemill as tm
+from tests.unit.workflows.lives import lived, run_row
+from tests.unit.workflows.test_clearing import BY, SPEC, applied, check_events, moves, row, some_tasks
+from tests.unit.workflows.test_plan_against_an_oracle import World, workflows
+from tidemill.workflows.change import Change
+from tidemill.workflows.clearing import cancel, clear, clearing, elements_cleared
+from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.records import RunRecord, TaskRow
+from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.states import RunState
+from tidemill.workflows.succession import Succession
+
+FAILED = [
+    row("extract", "success", attempt=1, size=2, executor="usual"),
+    row("clean", "success", 0, attempt=1, executor="usual"),
+    row("clean", "failed", 1, attempt=4, tries=3, executor="usual"),
+    row("choose", "upstream_failed", executor="usual"),
+    row("other", "success", attempt=2, executor="special"),
+    row("tidy", "success", executor="usual"),
+]
+SPECIAL = TaskSpec(name="other", executor="special")
+OLDER = replace(SPEC, tasks=tuple(SPECIAL if one.name == "other" else one for one in SPEC.tasks))
+
+
+def record(*rows: TaskRow, state: RunState = RunState.FAILED) -> RunRecord:
+    return RunRecord(run_row(state), list(rows))
+
+
+def into(spec: WorkflowSpec, before: RunRecord, **values: object) -> Succession:
+    """Return how a run goes on with a structure."""
+    return Succession(record=before, version="new", spec=spec, **({"older": OLDER} | values))
+
+
+def changed(spec: WorkflowSpec, before: RunRecord, tasks: list[str] | None = None, **values: object) -> Change:
+    """Return the change that lets a run go on with a structure, which is sound."""
+    change = clearing(before, spec, tasks, BY, into(spec, before, **values))
+    after = applied(before, change)
+    assert {one.task for one in after.tasks} == {one.name for one in spec.tasks}
+    assert after.run.version == "new"
+    return change
+
+
+def version(*tasks: TaskSpec, without: tuple[str, ...] = ()) -> WorkflowSpec:
+    """Return the structure with some tasks exchanged or added, and others left out."""
+    known = {one.name: one for one in OLDER.tasks if one.name not in without} | {one.name: one for one in tasks}
+    return WorkflowSpec(name="w", tasks=tuple(known.values()), code="new")
+
+
+def test_the_same_structure_reruns_what_failed() -> None:
+    """W-19: code was mended, and nothing else; the run is pinned anew."""
+    before = record(*FAILED)
+    spec = version()
+    assert clear(before, spec, None, into(spec, before)) == ["clean", "choose", "tidy"]
+    assert elements_cleared(before, spec, None, into(spec, before)) == {"clean": (1, 2)}
+    change = changed(spec, before)
+    assert moves(change)[0] == "clean[1]: failed -> none"
+    assert not change.removed
+    assert not change.added
+    assert change.row is not None
+    assert (change.row.version, str(change.row.state), change.intervenes) == ("new", "queued", True)
+
+
+def test_a_task_that_is_gone_is_removed_and_forgotten() -> None:
+    """W-19: rows of tasks that the new version does not have; one that is new begins, and all after it again."""
+    before = record(*FAILED)
+    tidy = TaskSpec(name="tidy", edges=(Edge("other"), Edge("mended")))
+    spec = version(TaskSpec(name="mended", edges=(Edge("extract", "extract"),)), tidy, without=("clean", "choose"))
+    assert clear(before, spec, None, into(spec, before)) == ["mended", "tidy"]
+    change = changed(spec, before)
+    assert [(one.task, one.index) for one in change.removed] == [("clean", 0), ("clean", 1), ("choose", WHOLE)]
+    assert {"clean", "choose"} <= set(change.forgotten)
+    (added,) = change.added
+    assert (added.task, str(added.state), added.attempt, added.executor) == ("mended", "none", 0, "usual")
+
+
+def test_numbers_of_attempts_go_on_if_a_task_comes_back() -> None:
+    """W-1: no attempt ever has the key of another one."""
+    before = record(*FAILED)
+    change = changed(version(TaskSpec(name="back")), before, numbers={"back": (7, 5)})
+    assert [(one.task, one.attempt, one.tries) for one in change.added] == [("back", 7, 5)]
+
+
+@pytest.mark.parametrize(
+    "clean",
+    [
+        TaskSpec(name="clean", edges=(Edge("extract", "extract"),)),
+        TaskSpec(name="clean", edges=(Edge("other", "other"),), each="other"),
+        TaskSpec(name="clean", edges=(Edge("extract", "extract", ("Big",)),), each="extract"),
+    ],
+)
+def test_a_task_whose_list_is_another_is_made_whole(clean: TaskSpec) -> None:
+    """W-19: also if all of its elements had succeeded."""
+    rows = [replace(one, state=FAILED[0].state) if one.task == "clean" else one for one in FAILED]
+    change = changed(version(clean), record(*rows))
+    assert [(one.task, one.index) for one in change.removed] == [("clean", 0), ("clean", 1)]
+    (whole,) = change.added
+    assert (whole.task, whole.index, whole.attempt, whole.tries) == ("clean", WHOLE, 4, 3)
+
+
+def test_what_was_whole_and_is_mapped_begins_anew() -> None:
+    """W-19: its success was another one."""
+    other = TaskSpec(name="other", edges=(Edge("extract", "extract"),), each="extract")
+    change = changed(version(other), record(*FAILED))
+    assert ("other", WHOLE) in {(one.task, one.index) for one in change.removed}
+    assert [(one.task, one.index, one.attempt) for one in change.added] == [("other", WHOLE, 2)]
+
+
+def test_what_reruns_runs_where_the_new_version_says() -> None:
+    """W-19: pool, priority, queue and executor; without an executor, at that of those which name none."""
+    choose = TaskSpec(name="choose", edges=(Edge("clean", "clean"),), pool="p", priority=3, queue="q", executor="far")
+    before = record(*FAILED)
+    change = changed(
+        version(choose, TaskSpec(name="other"), TaskSpec(name="extract", pool="p")), before, ["choose", "other"]
+    )
+    rows = {one.row.task: one.row for one in change.tasks}
+    chosen = rows["choose"]
+    assert (chosen.pool, chosen.priority, chosen.queue, chosen.executor) == ("p", 3, "q", "far")
+    assert (rows["other"].executor, rows["other"].pool) == ("usual", None)
+    assert "extract" not in rows
+
+
+def test_nothing_to_do_is_said_and_the_end_of_what_failed_is_enough() -> None:
+    """W-19: a version without the task that failed is a reason to look at the run again."""
+    done = record(*(replace(one, state=FAILED[0].state) for one in FAILED), state=RunState.SUCCESS)
+    with pytest.raises(tm.RequestError) as caught:
+        clear(done, OLDER, None, into(OLDER, done))
+    assert caught.value.code == "nothing_to_retry"
+    less = version(without=("other",))
+    assert clear(done, less, None, into(less, done)) == []
+    assert [one.task for one in changed(less, done).removed] == ["other"]
+
+
+@pytest.mark.parametrize("state", [RunState.QUEUED, RunState.RUNNING])
+def test_a_run_that_has_not_ended_is_left_alone(state: RunState) -> None:
+    """W-19: with what to do."""
+    before = record(*FAILED, state=state)
+    for act in (clear, lambda *all_: clearing(*all_[:3], BY, all_[3])):
+        with pytest.raises(tm.RequestError, match=f"is {state}, and only one that has ended") as caught:
+            act(before, OLDER, None, into(OLDER, before))
+        assert (caught.value.code, caught.value.status) == ("run_active", 409)
+        assert "`tidemill runs cancel r1`" in str(caught.value)
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+@given(workflows(), workflows(), st.integers(0, 2**32))
+def test_any_run_goes_on_with_any_version(is_read: bool, first: WorkflowSpec, then: WorkflowSpec, seed: int) -> None:
+    """No illegal move, no task run that the version does not have, and none that gets stuck."""
+    chance = Random(seed)
+    before = lived(first, seed)
+    if not before.run.state.is_terminal:
+        before = applied(before, cancel(before, BY))
+    tasks = some_tasks(then, chance)
+    succession = into(then, before, older=first if is_read else None)
+    failed = {one.task for one in before.tasks if one.state.has_failed} & {one.name for one in then.tasks}
+    if not (tasks or failed or succession.begun_anew or succession.gone):
+        with pytest.raises(tm.RequestError, match="nothing of it has failed"):
+            clear(before, then, tasks, succession)
+        return
+    names = clear(before, then, tasks, succession)
+    change = clearing(before, then, tasks, BY, succession)
+    after = applied(before, change)
+    check_events(before, after, change)
+    assert {one.task for one in after.tasks} == {one.name for one in then.tasks}
+    assert {one.task for one in after.tasks if str(one.state) == "none"} <= set(names)
+    kept = [one for one in after.tasks if one.task not in names]
+    assert all(one in before.tasks for one in kept)
+    assert after.run.version == "new"
+    world = World(then, chance, list(after.tasks))
+    assert sum(1 for _ in world.passes()) < 1000
