@@ -20,32 +20,37 @@ logger = logging.getLogger(__name__)
 
 _STREAMS = ("stdout", "stderr")
 
-_changing = threading.Lock()
-_importing: list[str] = []
-"""The packages that are imported at this moment, by one thread each: what changes meanwhile may be of any of them."""
-_before: "_Belongings | None" = None
 
+class _Imports:
+    """The imports that are under way, by one thread each: what changes meanwhile may be of any of them.
 
-@contextmanager
-def put_back_after(package: str) -> Iterator[None]:
-    """Put back what everybody shares when the import of a package has ended, however it has; and log what that was."""
-    global _before
-    with _changing:
-        if _before is None:
-            _before = _Belongings.now()
-        _importing.append(package)
-    try:
-        yield
-    finally:
-        with _changing:
-            changes = [] if _before is None else list(_before.put_back())
-            names = ", ".join(sorted(set(_importing)))
-            _importing.remove(package)
-            if not _importing:
-                _before = None
-        if changes:
-            reason = f"importing it {', '.join(changes)}; that is put back, as everything in this process shares it"
-            logger.warning(events.PACKAGE_TIDIED, extra={"package": names, "reason": reason})
+    There is one for the whole process, as there is one of everything that it minds.
+    """
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._packages: list[str] = []
+        self._before: _Belongings | None = None
+
+    @contextmanager
+    def put_back_after(self, package: str) -> Iterator[None]:
+        """Put back what everybody shares when the import of a package has ended, however it has; log what that was."""
+        with self._changing:
+            if self._before is None:
+                self._before = _Belongings.now()
+            self._packages.append(package)
+        try:
+            yield
+        finally:
+            with self._changing:
+                changes = [] if self._before is None else list(self._before.put_back())
+                names = ", ".join(sorted(set(self._packages)))
+                self._packages.remove(package)
+                if not self._packages:
+                    self._before = None
+            if changes:
+                reason = f"importing it {', '.join(changes)}; that is put back, as everything in this process shares it"
+                logger.warning(events.PACKAGE_TIDIED, extra={"package": names, "reason": reason})
 
 
 class _Belongings(NamedTuple):
@@ -82,3 +87,6 @@ def _folder() -> str | None:
         return os.getcwd()
     except OSError:  # it is gone
         return None
+
+
+put_back_after = _Imports().put_back_after

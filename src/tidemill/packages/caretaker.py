@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.engine.wakeups import Alarm
+from tidemill.engine.wakeups import FOR_GOOD, Alarm
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import TidemillError
@@ -31,7 +31,6 @@ from tidemill.telemetry.streaks import Streaks
 
 logger = logging.getLogger(__name__)
 
-FOR_GOOD = 10 * 365 * 86400.0
 _HEEDING = frozenset([Decision.BACK_OFF, Decision.WAIT, Decision.YIELD])
 
 

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from tidemill.engine.service import Tasks, stop
-from tidemill.engine.wakeups import Alarm
+from tidemill.engine.wakeups import FOR_GOOD, Alarm
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import TidemillError
 from tidemill.kernel.settings import Settings
 from tidemill.packages.bench import Bench
-from tidemill.packages.caretaker import FOR_GOOD, Caretaker, Surroundings
+from tidemill.packages.caretaker import Caretaker, Surroundings
 from tidemill.packages.decision import Pace
 from tidemill.packages.ports import Site
 from tidemill.packages.status import PackageStatus, StatusListener

@@ -92,6 +92,7 @@ class PostgresStore(Store):
         await self._database.close()
 
     async def listen(self, heard: Callable[[], None], about: News | None = None) -> None:
+        """Call back when another process says that it has changed something."""
         await self._listener.listen(heard, about)
 
     async def schema(self) -> SchemaState:
