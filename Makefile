@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test check soak bench demo lock clean
+.PHONY: help setup format lint test check map soak bench demo lock clean
 
 VENV     := .venv
 PYTHON   := $(VENV)/bin/python
@@ -34,6 +34,9 @@ test: $(READY) ## Run the whole suite; narrow it with ARGS="-k reactor"
 	$(PYTHON) -m pytest -n auto --dist worksteal $(ARGS)
 
 check: lint test ## Do what CI does
+
+map: $(READY) ## Write docs/development/code-map.md from the docstrings of the modules
+	$(PYTHON) -m scripts.code_map
 
 soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 	$(PYTHON) -m pytest -n auto --hypothesis-profile=soak --timeout=0 tests/simulation tests/unit/workflows $(ARGS)

@@ -27,16 +27,22 @@ import tidemill as tm
 from benchmarks import flows
 from benchmarks.bench_durability import raw_sqlite, report_raw
 from benchmarks.measure import console, keep, percentile, show, verdict
-from tidemill.engine.workflows.executors.interface import Element, Executor, LogRecord, Order, Reports
+from tidemill.engine.workflows.executors.interface import (
+    AttemptListener,
+    AttemptRequest,
+    Executor,
+    ItemOfList,
+    LogRecord,
+)
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.kernel.clock import SystemClock
-from tidemill.kernel.ids import sortable
+from tidemill.kernel.ids import new_sortable_id
 from tidemill.node import make_store
-from tidemill.storage.run_ports import RunFilter
+from tidemill.storage.workflow_ports import RunFilter
+from tidemill.workflows.attempt_results import AttemptResult, Succeeded
 from tidemill.workflows.change import Change
-from tidemill.workflows.draft import Draft
-from tidemill.workflows.endings import Ending, Succeeded
 from tidemill.workflows.records import AttemptKey, RunRow
+from tidemill.workflows.run_draft import RunDraft
 from tidemill.workflows.states import RunState
 
 FEW = flows.WIDTH + 2  # starts of one run
@@ -240,18 +246,18 @@ async def starts_alone(count: int) -> float:
     return seconds
 
 
-class Ends(Reports):
+class Ends(AttemptListener):
     """Hands orders to an executor as long as it has room, and sees that they end well."""
 
     def __init__(self) -> None:
         self._left = 0
         self._news = asyncio.Event()
 
-    async def feed(self, executor: Executor, orders: list[Order]) -> None:
+    async def feed(self, executor: Executor, orders: list[AttemptRequest]) -> None:
         """Let an executor run these; return when all have ended."""
         self._left = len(orders)
         for order in orders:
-            await self._until(executor.capacity)
+            await self._until(executor.free_slots)
             await executor.submit(order)
         await self._until(lambda: not self._left)
 
@@ -260,20 +266,20 @@ class Ends(Reports):
             self._news.clear()
             await self._news.wait()
 
-    async def begins(self, key: AttemptKey) -> bool:  # noqa: ARG002
+    async def record_start(self, key: AttemptKey) -> bool:  # noqa: ARG002
         return True
 
-    def logged(self, key: AttemptKey, records: Sequence[LogRecord]) -> None:
+    def on_log(self, key: AttemptKey, records: Sequence[LogRecord]) -> None:
         raise AssertionError(f"{key} says {records}")
 
-    def ended(self, key: AttemptKey, ending: Ending) -> None:
+    def on_ended(self, key: AttemptKey, ending: AttemptResult) -> None:
         assert isinstance(ending, Succeeded), f"{key}: {ending}"
         self._left -= 1
         self._news.set()
 
 
-def _order(number: int) -> Order:
-    return Order(
+def _order(number: int) -> AttemptRequest:
+    return AttemptRequest(
         key=AttemptKey(f"run{number}", "element", number % flows.WIDTH, 1),
         tenant="public",
         workflow="fan",
@@ -282,7 +288,7 @@ def _order(number: int) -> Order:
         number=1,
         deferrals=0,
         params=b"\x80",
-        inputs={"source": Element(SOURCE, number % flows.WIDTH)},
+        inputs={"source": ItemOfList(SOURCE, number % flows.WIDTH)},
     )
 
 
@@ -324,7 +330,7 @@ async def _fill(address: str, count: int) -> None:
 
 def _finished(spec: Any, at: datetime) -> Change:
     run = RunRow(
-        id=sortable(at),
+        id=new_sortable_id(at),
         tenant="public",
         workflow="five",
         version=spec.version,
@@ -334,7 +340,7 @@ def _finished(spec: Any, at: datetime) -> Change:
         created_at=at,
         ended_at=at,
     )
-    return Draft.of_new(run, spec, executor_of=lambda _: "in_process", actor="benchmark").change()
+    return RunDraft.for_new_run(run, spec, executor_of=lambda _: "in_process", actor="benchmark").build_change()
 
 
 async def main(quick: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidemill.annotations.context import Context
-    from tidemill.engine.graphs.commands import ReactorHandle
+    from tidemill.engine.graphs.handle import ReactorHandle
     from tidemill.graphs.authoring import batch, passthrough, polling, stream, window
     from tidemill.graphs.definition import Accumulator, Boundary, Kafka, Nats, Reactor, Source, all_of, any_of
     from tidemill.graphs.graph import Graph
@@ -93,7 +93,7 @@ __all__ = [
     "window",
 ]
 
-_HOMES = {
+_MODULE_OF_NAME = {
     "Accumulator": "tidemill.graphs.definition",
     "AccumulatorHealth": "tidemill.graphs.health",
     "AccumulatorState": "tidemill.graphs.state",
@@ -119,7 +119,7 @@ _HOMES = {
     "Params": "tidemill.workflows.definition",
     "Problem": "tidemill.kernel.errors",
     "Reactor": "tidemill.graphs.definition",
-    "ReactorHandle": "tidemill.engine.graphs.commands",
+    "ReactorHandle": "tidemill.engine.graphs.handle",
     "ReactorHealth": "tidemill.graphs.health",
     "ReactorState": "tidemill.graphs.state",
     "Receipt": "tidemill.graphs.result",
@@ -154,10 +154,10 @@ def __getattr__(name: str) -> Any:
     """Import a name from its module, and keep it."""
     if name == "testing":
         return importlib.import_module("tidemill.testing")
-    if name not in _HOMES:
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module 'tidemill' has no attribute '{name}'")
-    importlib.import_module("tidemill.telemetry.logs").be_readable()
-    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    importlib.import_module("tidemill.telemetry.logs").install_last_resort_handler()
+    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
     return value
 
 

@@ -2,14 +2,14 @@
 
 import signal
 
-_heeded = signal.getsignal(signal.SIGINT)
-if _heeded is signal.default_int_handler:
+_previous_handler = signal.getsignal(signal.SIGINT)
+if _previous_handler is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until there is somebody to handle it: an import has no say in it
 
 from tidemill.cli.main import main  # noqa: E402, as Ctrl-C is to end it without a traceback
 
-if _heeded is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _heeded)
+if _previous_handler is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _previous_handler)
 
 __all__ = ["main"]
 

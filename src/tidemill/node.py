@@ -9,44 +9,44 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, recovery_of
-from tidemill.engine.graphs.commands import ReactorHandle
-from tidemill.engine.graphs.environment import Environment
+from tidemill.engine.graphs.durability.checkpointer import Checkpointer, to_recovery
+from tidemill.engine.graphs.handle import ReactorHandle
+from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.graphs.supervisor import Supervisor
 from tidemill.engine.registry import Registry
-from tidemill.engine.service import Tasks
-from tidemill.engine.workflows.backfilling import BackfillPlan
-from tidemill.engine.workflows.commands import RunHandle
+from tidemill.engine.tasks import TaskScope
+from tidemill.engine.workflows.client.backfills import BackfillPlan
+from tidemill.engine.workflows.client.handle import RunHandle
+from tidemill.engine.workflows.engine import WorkflowEngine
+from tidemill.engine.workflows.executors.code import WorkflowLookup, ensure_not_importing
 from tidemill.engine.workflows.executors.in_process import InProcess
-from tidemill.engine.workflows.executors.interface import Executor, Reports
-from tidemill.engine.workflows.executors.source import Lookup, refuse_while_importing
+from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
 from tidemill.engine.workflows.executors.subprocess import Subprocess
-from tidemill.engine.workflows.figures import WORKFLOW_METRICS, Figures
-from tidemill.engine.workflows.owners import HostLiveness, Liveness
-from tidemill.engine.workflows.service import WorkflowService
+from tidemill.engine.workflows.metrics import WORKFLOW_METRICS, WorkflowMetrics
+from tidemill.engine.workflows.process_identity import HostLiveness, ProcessLiveness
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.graphs.result import Receipt
-from tidemill.kernel.addresses import without_password
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
+from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word, validate_tenant
 from tidemill.kernel.settings import Settings
-from tidemill.kernel.storable import LARGEST, WORD_RULE, checked_tenant, is_word
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.packages.loader import in_load_order
+from tidemill.kernel.urls import mask_password
+from tidemill.packages.loading.reader import sort_for_loading
 from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageStatus
-from tidemill.storage.ports import Store
+from tidemill.storage.graph_ports import Store
 from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS, Collector, Metrics
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
-    from tidemill.packages.depot import Depot
+    from tidemill.packages.service import Depot
 
-GLANCE = 0.0005  # seconds between looks at whether work is done
-REMEMBERED = 1000  # recoveries of earlier lives that are read at the start
+IDLE_CHECK_INTERVAL = 0.0005  # seconds between looks at whether work is done
+RESTORED_RECOVERIES_LIMIT = 1000  # recoveries of earlier lives that are read at the start
 
 
 class Node:
@@ -70,27 +70,31 @@ class Node:
         tenant: str = "public",
     ) -> None:
         self.settings = Settings.read(settings)
-        self.tenant = checked_tenant(tenant)
+        self.tenant = validate_tenant(tenant)
         self.registry = Registry(tenant)
-        self._to_load = [load] if isinstance(load, Reactor | Graph | Workflow | ModuleType | str | Path) else list(load)
+        self._given_loads = (
+            [load] if isinstance(load, Reactor | Graph | Workflow | ModuleType | str | Path) else list(load)
+        )
         self._metrics = Metrics(GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS)
-        self._environment = environment = Environment(clock=self._make_clock(), settings=self.settings, tasks=Tasks())
+        self._graph_runtime = environment = GraphRuntime(
+            clock=self._make_clock(), settings=self.settings, tasks=TaskScope()
+        )
         self._supervisor = environment.supervisor = Supervisor(environment)
         self._store = self._make_store(store)
-        self._run_store = self._store or self._make_memory()
+        self._run_store = self._store or self._make_memory_store()
         self._checkpointer: Checkpointer | None = None
         if self._store is not None:
-            self._checkpointer = environment.keeper = Checkpointer(self._store, environment)
+            self._checkpointer = environment.durability = Checkpointer(self._store, environment)
         self._scheduler = GraphScheduler(environment, self.registry, self._metrics, self._store)
-        self._concurrency = _checked_count("concurrency", concurrency)
+        self._concurrency = _check_count("concurrency", concurrency)
         self._liveness = self._make_liveness()
-        self._workflows = self._make_workflows(environment.clock, executor, _checked_pools(pools), store)
-        self._metrics.register(Collector(self._workflows.figures, Figures.samples))
-        environment.followers = self._workflows.subscriptions
-        self._workflows.subscriptions.connect(environment.tasks, self._scheduler.follow)
+        self._workflows = self._make_workflow_engine(environment.clock, executor, _check_pools(pools), store)
+        self._metrics.register(Collector(self._workflows.metrics, WorkflowMetrics.samples))
+        environment.subscribers = self._workflows.subscriptions
+        self._workflows.subscriptions.connect(environment.tasks, self._scheduler.refresh_subscribers)
         self._packages = self._make_packages()
         self._depot: Depot | None = None
-        self._remembered: set[str] = set()
+        self._restored_tenants: set[str] = set()
         self._is_open = self._was_opened = False
 
     def _make_clock(self) -> Clock:
@@ -99,36 +103,38 @@ class Node:
     def _make_store(self, address: str | None) -> Store | None:
         return None if address is None else make_store(address)
 
-    def _make_memory(self) -> Store:
+    def _make_memory_store(self) -> Store:
         """Return where runs are kept if there is no store: they end with the node."""
-        return _database("memory", "MemoryStore")(self._environment.clock.now)
+        return _import_store_class("memory", "MemoryStore")(self._graph_runtime.clock.now)
 
-    def _make_workflows(
+    def _make_workflow_engine(
         self, clock: Clock, executor: str, pools: Mapping[str, int], address: str | None
-    ) -> WorkflowService:
-        service = WorkflowService(
+    ) -> WorkflowEngine:
+        service = WorkflowEngine(
             self._run_store,
             self._make_executors,
             clock=clock,
             settings=self.settings,
-            executor=executor,
+            default_executor=executor,
             pools=pools,
             liveness=self._liveness,
             find_trigger=self.registry.trigger,
-            is_alone=self._is_alone,
-            stands_in=self._stands_in,
-            make_spare=None if self._is_alone or address is None else partial(make_store, _lasting(address)),
+            is_single_node=self._is_single_node,
+            substitutes_executor=self._substitutes_executor,
+            make_heartbeat_store=None
+            if self._is_single_node or address is None
+            else partial(make_store, _with_absolute_path(address)),
         )
         if executor not in service.executors:
             known = service.executors
             hint = did_you_mean(str(executor), known) or f"; there are {', '.join(sorted(known))}"
-            raise DefinitionError.of("node", f"there is no executor {executor!r}{hint}")
+            raise DefinitionError.single("node", f"there is no executor {executor!r}{hint}")
         return service
 
     def _make_packages(self) -> PackageService:
         service = PackageService(
             self._run_store,
-            self._environment,
+            self._graph_runtime,
             self.registry,
             self._scheduler,
             self._workflows,
@@ -139,20 +145,20 @@ class Node:
         return service
 
     @property
-    def _is_alone(self) -> bool:
+    def _is_single_node(self) -> bool:
         """Whether nobody else can change what is stored."""
         return self._store is None
 
     @property
-    def _stands_in(self) -> bool:
+    def _substitutes_executor(self) -> bool:
         """Whether tasks run here although the executor that they name is elsewhere."""
         return False
 
-    def _make_liveness(self) -> Liveness:
+    def _make_liveness(self) -> ProcessLiveness:
         return HostLiveness()
 
-    def _make_executors(self, lookup: Lookup, reports: Reports) -> dict[str, Executor]:
-        clock, concurrency = self._environment.clock, self._concurrency
+    def _make_executors(self, lookup: WorkflowLookup, reports: AttemptListener) -> dict[str, Executor]:
+        clock, concurrency = self._graph_runtime.clock, self._concurrency
         found: list[Executor] = [
             InProcess(lookup, reports, clock, concurrency=concurrency, push=self.push),
             Subprocess(lookup, reports, clock, concurrency=concurrency),
@@ -162,12 +168,12 @@ class Node:
     # -- life
 
     async def __aenter__(self) -> Self:
-        refuse_while_importing()
+        ensure_not_importing()
         if self._was_opened:
             raise RequestError("a node runs once: make a new one", code="already_used", status=409)
         self._was_opened = True
         await self._run_store.open()
-        await self._environment.tasks.open()
+        await self._graph_runtime.tasks.open()
         self._is_open = True
         try:
             await self._start()
@@ -178,23 +184,23 @@ class Node:
 
     async def _start(self) -> None:
         """Load what was given; nothing fires before all of it is there, so that restored inputs find their graphs."""
-        self._environment.tasks.start("graph scheduler: watch", self._scheduler.watch())
+        self._graph_runtime.tasks.start("graph scheduler: watch", self._scheduler.watch_progress())
         if self._checkpointer is not None:
             await self._checkpointer.open()
         await self._workflows.open()
-        await self._packages.open()
-        self._environment.is_opening = True
-        await self._load_first()
-        await self._scheduler.save_opened()
-        self._environment.is_opening = False
-        self._scheduler.open_up()
+        await self._packages.recover()
+        self._graph_runtime.is_starting_up = True
+        await self._load_initial()
+        await self._scheduler.checkpoint_loaded()
+        self._graph_runtime.is_starting_up = False
+        self._scheduler.activate()
         if self.settings.packages is not None:
             await self.depot.watch_folder(Path(self.settings.packages), self.tenant)
         if self.settings.load_published:
             await self.depot.watch_registry()
 
-    async def _load_first(self) -> None:
-        loads = list(self._first_loads())
+    async def _load_initial(self) -> None:
+        loads = list(self._initial_loads())
         for thing, tenant in loads:
             if not isinstance(thing, str | Path):
                 await self._load(thing, tenant)
@@ -206,9 +212,9 @@ class Node:
     async def _load_paths(self, paths: Sequence[Path], tenant: str) -> Mapping[Path, str]:
         return await self.depot.load_all(paths, tenant, allow_downgrade=self.settings.allow_downgrade)
 
-    def _first_loads(self) -> Iterable[tuple[Any, str]]:
+    def _initial_loads(self) -> Iterable[tuple[Any, str]]:
         """Return what to load at the start, and for which tenant."""
-        return [(thing, self.tenant) for thing in in_load_order(self._to_load)]
+        return [(thing, self.tenant) for thing in sort_for_loading(self._given_loads)]
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -223,15 +229,15 @@ class Node:
             await self._workflows.close(self.settings.unload_timeout)
             await self._packages.close()
             await self._workflows.subscriptions.drain(self.settings.unload_timeout)
-            await self._environment.tasks.close(self.settings.unload_timeout)
+            await self._graph_runtime.tasks.close(self.settings.unload_timeout)
             if self._depot is not None:
                 await self._depot.close()
             await self._run_store.close()
 
-    def _tenant(self, tenant: str | None) -> str:
+    def _resolve_tenant(self, tenant: str | None) -> str:
         if not self._is_open:
             raise RequestError("the node is not running: use `async with tm.Node(...)`", code="not_running", status=409)
-        return self.tenant if tenant is None else checked_tenant(tenant)
+        return self.tenant if tenant is None else validate_tenant(tenant)
 
     # -- packages
 
@@ -239,14 +245,14 @@ class Node:
     def depot(self) -> "Depot":
         """Where packages come from that lie in folders, archives and registries; imported when it is first needed."""
         if self._depot is None:
-            kind: type[Depot] = importlib.import_module("tidemill.packages.depot").Depot
+            kind: type[Depot] = importlib.import_module("tidemill.packages.service").Depot
             self._depot = kind(
                 self._packages,
                 self._run_store,
                 self.registry,
                 settings=self.settings,
-                tasks=self._environment.tasks,
-                clock=self._environment.clock,
+                tasks=self._graph_runtime.tasks,
+                clock=self._graph_runtime.clock,
             )
             self._metrics.register(Collector(self._depot, kind.samples))
         return self._depot
@@ -257,33 +263,33 @@ class Node:
         Loaded again, it is swapped hot. A version below one that was there before needs `allow_downgrade`, here or in
         the settings.
         """
-        work = self._load(thing, self._tenant(tenant), allow_downgrade=allow_downgrade)
-        return await self._environment.tasks.see_through("node: load", work)
+        work = self._load(thing, self._resolve_tenant(tenant), allow_downgrade=allow_downgrade)
+        return await self._graph_runtime.tasks.run_shielded("node: load", work)
 
     async def _load(self, thing: Any, tenant: str, *, allow_downgrade: bool | None = None) -> str:
-        await self._remember(tenant)
+        await self._restore_recoveries(tenant)
         if not isinstance(thing, str | Path):
             return await self._packages.load(thing, tenant)
         is_allowed = self.settings.allow_downgrade if allow_downgrade is None else allow_downgrade
         return await self.depot.load(Path(thing), tenant, allow_downgrade=is_allowed)
 
-    async def _remember(self, tenant: str) -> None:
+    async def _restore_recoveries(self, tenant: str) -> None:
         """Read once what earlier lives recorded of a tenant's recoveries."""
-        if self._store is not None and tenant not in self._remembered:
-            self._remembered.add(tenant)
-            stored = await self._store.recoveries.newest(tenant, REMEMBERED)
-            self._supervisor.remember(tenant, [recovery_of(row) for row in stored])
+        if self._store is not None and tenant not in self._restored_tenants:
+            self._restored_tenants.add(tenant)
+            stored = await self._store.recoveries.list_newest(tenant, RESTORED_RECOVERIES_LIMIT)
+            self._supervisor.load_history(tenant, [to_recovery(row) for row in stored])
 
     async def unload(self, name: str, *, tenant: str | None = None) -> None:
         """Unload a package by the name that `load` returned; refused if a source has loaded it, and still wants it."""
         if not isinstance(name, str):
             raise RequestError(f"name the package to unload, as `load` returned it, not {name!r}", code="invalid_name")
-        work = self._unload(name, self._tenant(tenant))
-        await self._environment.tasks.see_through("node: unload", work)
+        work = self._unload(name, self._resolve_tenant(tenant))
+        await self._graph_runtime.tasks.run_shielded("node: unload", work)
 
     async def _unload(self, name: str, tenant: str) -> None:
         if self._depot is not None:
-            self._depot.refuse_wanted(name, tenant)
+            self._depot.check_not_desired(name, tenant)
         await self._packages.unload(name, tenant)
 
     # -- events
@@ -294,7 +300,9 @@ class Node:
         """Push an event, a Python value or bytes, and learn what became of it; waits while a blocking queue is full."""
         if format not in ("json", "msgpack"):
             raise RequestError(f"format is 'json' or 'msgpack', not {format!r}", code="invalid_format")
-        return await self._scheduler.accumulator(self._tenant(tenant), _name_of(accumulator)).push(event, format)
+        return await self._scheduler.accumulator(self._resolve_tenant(tenant), _definition_name(accumulator)).push(
+            event, format
+        )
 
     def handle(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> Callable[[Any], int | None]:
         """Return `push` without await, for hot loops on the loop's own thread.
@@ -302,17 +310,17 @@ class Node:
         The callable returns the sequence number of the boundary it emitted, or None when nothing was emitted; it
         raises FullError where `push` would wait.
         """
-        return self._scheduler.accumulator(self._tenant(tenant), _name_of(accumulator)).handle()
+        return self._scheduler.accumulator(self._resolve_tenant(tenant), _definition_name(accumulator)).handle()
 
     def reactor(self, name: str, *, tenant: str | None = None) -> ReactorHandle:
         """Return a loaded reactor to look at and to command."""
-        find = partial(self._scheduler.reactor, self._tenant(tenant), name)
+        find = partial(self._scheduler.reactor, self._resolve_tenant(tenant), name)
         find()
         return ReactorHandle(find)
 
     async def restart_accumulator(self, name: str, *, tenant: str | None = None) -> None:
         """Revive an accumulator that was given up, or one that hangs."""
-        self._environment.supervisor.restart(self._scheduler.accumulator(self._tenant(tenant), name))
+        self._graph_runtime.supervisor.restart(self._scheduler.accumulator(self._resolve_tenant(tenant), name))
 
     # -- workflows
 
@@ -332,11 +340,13 @@ class Node:
         if not isinstance(given, Mapping | None):
             message = f"params are keywords, or a mapping by their names, not {given!r}"
             raise RequestError(message, code="invalid_params", status=422)
-        return await self._workflows.start(self._tenant(tenant), _name_of(workflow), {**(given or {}), **params})
+        return await self._workflows.start(
+            self._resolve_tenant(tenant), _definition_name(workflow), {**(given or {}), **params}
+        )
 
     def run_handle(self, id: str) -> RunHandle:
         """Return a run by its id, whatever started it; whether there is one is found out when it is asked."""
-        return self._workflows.handle(id)
+        return self._workflows.run_handle(id)
 
     async def runs(
         self,
@@ -347,19 +357,19 @@ class Node:
         tenant: str | None = None,
     ) -> list[RunHandle]:
         """Return runs, oldest first, whatever started them; the newest `limit` of them."""
-        name = None if workflow is None else _name_of(workflow)
-        states = [] if state is None else [_run_state(state)]
+        name = None if workflow is None else _definition_name(workflow)
+        states = [] if state is None else [_parse_run_state(state)]
         if type(limit) is not int or limit < 1:
             raise RequestError(f"limit is at least 1, not {limit!r}", code="invalid_limit")
-        return await self._workflows.find(self._tenant(tenant), name, states, min(limit, LARGEST))
+        return await self._workflows.find_runs(self._resolve_tenant(tenant), name, states, min(limit, MAX_INTEGER))
 
     async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
         """Pause a workflow: no run of it begins, none of its tasks is started; what runs goes on."""
-        await self._workflows.pause(self._tenant(tenant), _name_of(workflow), paused=True)
+        await self._workflows.pause(self._resolve_tenant(tenant), _definition_name(workflow), paused=True)
 
     async def resume(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
         """Let a paused workflow go on."""
-        await self._workflows.pause(self._tenant(tenant), _name_of(workflow), paused=False)
+        await self._workflows.pause(self._resolve_tenant(tenant), _definition_name(workflow), paused=False)
 
     async def backfill(
         self,
@@ -378,8 +388,8 @@ class Node:
         Slots that have had a run are left out unless `only_missing` is False. With `preview` nothing is done.
         """
         return await self._workflows.backfill(
-            self._tenant(tenant),
-            _name_of(workflow),
+            self._resolve_tenant(tenant),
+            _definition_name(workflow),
             start,
             end,
             preview=preview,
@@ -390,7 +400,7 @@ class Node:
 
     async def cancel_backfill(self, id: str) -> int:
         """Cancel the runs of a backfill that have not ended; return how many they were."""
-        return await self._workflows.backfilling.cancel(id)
+        return await self._workflows.backfills.cancel(id)
 
     # -- looking
 
@@ -400,29 +410,29 @@ class Node:
 
     def metrics(self) -> dict[str, float]:
         """Return every metric by name as a plain number, labels summed; 0 for one that never rose."""
-        return self._metrics.plain()
+        return self._metrics.by_name()
 
     async def settle(self) -> None:
         """Return when nothing is left to do now: no event in process, no firing running or due, nothing unsaved.
 
         A checkpoint that could not be written counts as done for now.
         """
-        await self._calm()
-        while self._checkpointer is not None and self._checkpointer.has_news:
+        await self._wait_until_idle()
+        while self._checkpointer is not None and self._checkpointer.has_pending_changes:
             await self._checkpointer.write()
-            await self._calm()
-            if self._checkpointer.last_failed:
+            await self._wait_until_idle()
+            if self._checkpointer.last_write_failed:
                 return
 
-    async def _calm(self) -> None:
+    async def _wait_until_idle(self) -> None:
         calm = 0
         while calm < 3:
-            await asyncio.sleep(0 if self._is_calm else GLANCE)  # real time: it is work that is waited for
-            calm = calm + 1 if self._is_calm else 0
+            await asyncio.sleep(0 if self._is_idle else IDLE_CHECK_INTERVAL)  # real time: it is work that is waited for
+            calm = calm + 1 if self._is_idle else 0
 
     @property
-    def _is_calm(self) -> bool:
-        is_idle = self._scheduler.is_idle and self._workflows.is_idle and not self._packages.is_in_touch
+    def _is_idle(self) -> bool:
+        is_idle = self._scheduler.is_idle and self._workflows.is_idle and not self._packages.is_using_store
         is_idle = is_idle and (self._depot is None or self._depot.is_idle)
         return is_idle and (self._checkpointer is None or self._checkpointer.is_idle)
 
@@ -434,22 +444,22 @@ def make_store(address: str, now: Callable[[], datetime] | None = None) -> Store
     """
     scheme, _, rest = str(address).partition("://")
     if scheme == "sqlite" and rest.removeprefix("/"):
-        return _database("sqlite", "SqliteStore")(rest.removeprefix("/"), now=now)
+        return _import_store_class("sqlite", "SqliteStore")(rest.removeprefix("/"), now=now)
     if scheme in ("postgresql", "postgres") and rest:
-        return _database("postgres", "PostgresStore")(f"postgresql://{rest}", now=now)
+        return _import_store_class("postgres", "PostgresStore")(f"postgresql://{rest}", now=now)
     raise OperationError(
-        f"store {without_password(str(address))!r}: an address looks like 'sqlite:///tidemill.db' or "
+        f"store {mask_password(str(address))!r}: an address looks like 'sqlite:///tidemill.db' or "
         "'postgresql://user@host:5432/database'; leave it out to keep everything in memory"
     )
 
 
-def _lasting(address: str) -> str:
+def _with_absolute_path(address: str) -> str:
     """Return an address that means the same file wherever author code moves this process to."""
     scheme, _, rest = str(address).partition("://")
     return f"sqlite:///{Path(rest.removeprefix('/')).absolute()}" if scheme == "sqlite" else address
 
 
-def _database(folder: str, name: str) -> Callable[..., Store]:
+def _import_store_class(folder: str, name: str) -> Callable[..., Store]:
     try:
         kind: Callable[..., Store] = getattr(importlib.import_module(f"tidemill.storage.{folder}.store"), name)
     except ImportError as error:
@@ -457,11 +467,11 @@ def _database(folder: str, name: str) -> Callable[..., Store]:
     return kind
 
 
-def _name_of(thing: str | Accumulator | Workflow) -> str:
+def _definition_name(thing: str | Accumulator | Workflow) -> str:
     return thing.name if isinstance(thing, Accumulator | Workflow) else str(thing)
 
 
-def _run_state(state: RunState | str) -> RunState:
+def _parse_run_state(state: RunState | str) -> RunState:
     try:
         return RunState(state)
     except ValueError:
@@ -470,16 +480,16 @@ def _run_state(state: RunState | str) -> RunState:
         raise RequestError(message, code="invalid_state") from None
 
 
-def _checked_count(what: str, value: int) -> int:
-    if type(value) is not int or not 1 <= value <= LARGEST:
-        raise DefinitionError.of("node", f"{what} is a whole number from 1 to {LARGEST}, not {value!r}")
+def _check_count(what: str, value: int) -> int:
+    if type(value) is not int or not 1 <= value <= MAX_INTEGER:
+        raise DefinitionError.single("node", f"{what} is a whole number from 1 to {MAX_INTEGER}, not {value!r}")
     return value
 
 
-def _checked_pools(pools: Mapping[str, int] | None) -> dict[str, int]:
+def _check_pools(pools: Mapping[str, int] | None) -> dict[str, int]:
     if not isinstance(pools, Mapping | None):
-        raise DefinitionError.of("node", f"pools= takes places by name, such as {{'warehouse': 2}}, not {pools!r}")
+        raise DefinitionError.single("node", f"pools= takes places by name, such as {{'warehouse': 2}}, not {pools!r}")
     for name in pools or ():
         if not is_word(name):
-            raise DefinitionError.of("node", f"a pool has a name, {WORD_RULE}, not {name!r}")
-    return {name: _checked_count(f"pool '{name}'", slots) for name, slots in (pools or {}).items()}
+            raise DefinitionError.single("node", f"a pool has a name, {WORD_RULE}, not {name!r}")
+    return {name: _check_count(f"pool '{name}'", slots) for name, slots in (pools or {}).items()}

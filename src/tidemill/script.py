@@ -7,7 +7,9 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.node import Node
 from tidemill.workflows.workflow import Workflow
 
-MANY = 1_000_000  # places in a pool: the limits are for nodes that share something, and are theirs to set
+UNLIMITED_POOL_SLOTS = (
+    1_000_000  # places in a pool: the limits are for nodes that share something, and are theirs to set
+)
 
 
 class ScriptNode(Node):
@@ -30,18 +32,18 @@ class ScriptNode(Node):
         self._executor = executor
         super().__init__(
             store,
-            load=[workflow.here()],
+            load=[workflow.standalone()],
             settings=settings,
             executor=executor,
             concurrency=concurrency,
-            pools={task.pool: MANY for task in workflow.tasks if task.pool is not None},
+            pools={task.pool: UNLIMITED_POOL_SLOTS for task in workflow.tasks if task.pool is not None},
         )
 
     @property
-    def _stands_in(self) -> bool:
+    def _substitutes_executor(self) -> bool:
         return True
 
-    def makeshifts(self) -> Iterator[str]:
+    def executor_warnings(self) -> Iterator[str]:
         """Yield a sentence for each executor that tasks name, and that is not here."""
         known = self._workflows.executors
         tasks: dict[str, list[str]] = {}
@@ -53,6 +55,6 @@ class ScriptNode(Node):
             verb = "runs" if len(names) == 1 else "run"
             yield f"there is no executor '{executor}' here{hint}: {', '.join(names)} {verb} at '{self._executor}'"
 
-    def unstopped(self) -> list[str]:
+    def still_running_tasks(self) -> list[str]:
         """Return the tasks whose code still runs here, although nobody waits for what comes of it."""
-        return sorted({key.task for key in self._workflows.crew.living()})
+        return sorted({key.task for key in self._workflows.attempts.running()})

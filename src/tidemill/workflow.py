@@ -35,13 +35,13 @@ class Workflow(domain.Workflow):
         everything, and tasks whose executor is elsewhere run here. Where a loop is running already the node gets a
         thread, and this one waits for it.
         """
-        if not _has_loop():
-            return asyncio.run(_run(self, params))
+        if not _is_loop_running():
+            return asyncio.run(_run_on_script_node(self, params))
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"workflow {self.name}") as threads:
-            return threads.submit(lambda: asyncio.run(_run(self, params))).result()
+            return threads.submit(lambda: asyncio.run(_run_on_script_node(self, params))).result()
 
 
-def _has_loop() -> bool:
+def _is_loop_running() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -49,15 +49,15 @@ def _has_loop() -> bool:
     return True
 
 
-async def _run(workflow: Workflow, params: dict[str, Any]) -> RunResult:
-    async with _script_node(workflow) as node:
-        for sentence in node.makeshifts():
+async def _run_on_script_node(workflow: Workflow, params: dict[str, Any]) -> RunResult:
+    async with _make_script_node(workflow) as node:
+        for sentence in node.executor_warnings():
             logger.warning(sentence)
         run = await node.start(workflow.name, params)
         return await run.wait()
 
 
-def _script_node(workflow: Workflow) -> "ScriptNode":
+def _make_script_node(workflow: Workflow) -> "ScriptNode":
     """Return a node, imported only now: a process that runs tasks needs the declarations, and forks the faster."""
     node: ScriptNode = importlib.import_module("tidemill.script").ScriptNode(workflow)
     return node

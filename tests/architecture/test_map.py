@@ -1,51 +1,41 @@
-"""The map of the code in CONTRIBUTING.md is complete: whoever looks for a module finds what it is for."""
+"""The maps of the code are complete: CONTRIBUTING.md has every folder, the code map every module."""
 
 import re
 
-from tests.architecture.sources import ROOT, listing, modules
+from scripts.code_map import PAGE, render_map
+from tests.architecture.sources import ROOT, modules
 
 BEGINNING, END = "\nsrc/tidemill/\n", "\ntests/\n"
-COLUMNS = re.compile(" {2,}")
+FOLDER = re.compile(r"^(?P<margin> +)(?P<names>[\w/, ]+/)(?= {2,}\S)")
+LINES_LIMIT = 120
 
 
 def test_every_folder_of_the_code_is_on_the_map() -> None:
-    """Q-1: and no folder that is gone."""
-    assert sorted(the_map()) == sorted(the_code())
+    """Q-1: CONTRIBUTING.md has one line per folder, and none for a folder that is gone."""
+    code = {module.path.parent.relative_to(ROOT / "src" / "tidemill").as_posix() for module in modules()} - {"."}
+    assert sorted(folders_on_the_map()) == sorted(code)
 
 
-def test_where_the_map_names_modules_it_names_them_all() -> None:
-    """Q-1: of a folder whose modules are all of one kind, it may say that instead."""
-    code = the_code()
-    offenders = [
-        f"{folder or 'src/tidemill/'}: add {sorted(code[folder] - named)}, remove {sorted(named - code[folder])}"
-        for folder, named in the_map().items()
-        if named and named != code[folder]
-    ]
-    assert not offenders, listing(offenders)
+def test_the_code_map_is_current() -> None:
+    """Q-1: `make map` writes it again."""
+    assert PAGE.read_text(encoding="utf-8") == render_map(), "run `make map`"
 
 
-def the_map() -> dict[str, set[str]]:
-    """Return the folders on the map, each with the modules that are named there."""
+def test_contributing_stays_short() -> None:
+    """A newcomer reads CONTRIBUTING.md in one sitting."""
+    assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()) < LINES_LIMIT
+
+
+def folders_on_the_map() -> list[str]:
+    """Return the folders that the tree in CONTRIBUTING.md names, as paths below the package."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition(BEGINNING)[2].partition(END)[0]
-    found: dict[str, set[str]] = {"": set()}
-    around = [""]  # the folders that a line is in, by its depth
+    found: list[str] = []
+    parents = [""]  # the folder that a line is in, by its depth
     for line in text.splitlines():
-        names = COLUMNS.split(line.strip())[0].split(", ")
-        depth = (len(line) - len(line.lstrip())) // 2
-        if names[0].endswith("/"):
-            around[depth:] = [around[depth - 1] + names[-1]]
-            found |= {around[depth - 1] + name: set() for name in names}
-        else:  # a file stands by its depth, other modules below their folder
-            inside = around[depth - 1] if names[0].endswith(".py") else around[-1]
-            found[inside].update(name.removesuffix(".py") for name in names)
-    return found
-
-
-def the_code() -> dict[str, set[str]]:
-    """Return the folders that hold code, each with its modules; what makes a folder a package goes without saying."""
-    found: dict[str, set[str]] = {}
-    for module in modules():
-        parts = module.path.relative_to(ROOT / "src" / "tidemill").parts
-        folder = "".join(f"{part}/" for part in parts[:-1])
-        found.setdefault(folder, set()).update({module.path.stem} - ({"__init__"} if folder else set()))
+        match = FOLDER.match(line)
+        if match:
+            depth = len(match["margin"]) // 2
+            paths = [parents[depth - 1] + name.strip() for name in match["names"].split(",")]
+            parents[depth:] = [paths[-1]]
+            found += [path.removesuffix("/") for path in paths]
     return found

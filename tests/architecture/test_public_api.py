@@ -42,7 +42,7 @@ def test_type_checkers_and_programs_find_a_name_in_the_same_place() -> None:
     (module,) = (one for one in modules() if one.name == "tidemill")
     (block,) = (node for node in module.tree.body if isinstance(node, ast.If))
     seen = {one.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for one in node.names}
-    assert seen == tidemill._HOMES
+    assert seen == tidemill._MODULE_OF_NAME
     assert sorted(seen) == list(tidemill.__all__)
 
 

@@ -10,14 +10,14 @@ import pytest
 
 import tidemill
 from tests.architecture.sources import ROOT, listing, modules
-from tidemill.engine.workflows.figures import WORKFLOW_METRICS
-from tidemill.graphs.health import ACCUMULATOR_MOVES, REACTOR_MOVES
+from tidemill.engine.workflows.metrics import WORKFLOW_METRICS
+from tidemill.graphs.health import ACCUMULATOR_TRANSITIONS, REACTOR_TRANSITIONS
 from tidemill.graphs.result import NodeError
 from tidemill.kernel import errors
 from tidemill.kernel.settings import Settings
 from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS
 from tidemill.workflows.rules import RULES
-from tidemill.workflows.states import RUN_MOVES, TASK_MOVES
+from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS
 
 REFERENCE = ROOT / "docs" / "reference"
 ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<rest>.+) \|$", re.MULTILINE)
@@ -60,13 +60,13 @@ def test_every_metric_is_listed_once() -> None:
 def test_the_health_diagrams_are_the_tables_of_moves() -> None:
     """The first diagram is of accumulators, the second of reactors."""
     drawn = [block["diagram"] for block in MERMAID.finditer(page("health.md"))]
-    assert drawn == [ACCUMULATOR_MOVES.diagram(), REACTOR_MOVES.diagram()]
+    assert drawn == [ACCUMULATOR_TRANSITIONS.to_mermaid(), REACTOR_TRANSITIONS.to_mermaid()]
 
 
 def test_the_state_diagrams_of_workflows_are_the_tables_of_moves() -> None:
     """The first diagram is of task runs, the second of runs."""
     drawn = [block["diagram"] for block in MERMAID.finditer(page("workflows.md"))]
-    assert drawn == [TASK_MOVES.diagram(), RUN_MOVES.diagram()]
+    assert drawn == [TASK_TRANSITIONS.to_mermaid(), RUN_TRANSITIONS.to_mermaid()]
 
 
 def test_every_rule_is_explained() -> None:
@@ -91,7 +91,7 @@ def raised_codes() -> Iterator[tuple[str, int]]:
                 yield str(code.value), int(str(status.value))
 
 
-@pytest.mark.parametrize("error", [errors.IllegalMoveError, NodeError, *errors.TidemillError.__subclasses__()])
+@pytest.mark.parametrize("error", [errors.IllegalTransitionError, NodeError, *errors.TidemillError.__subclasses__()])
 def test_every_error_is_in_the_tree(error: type[Exception]) -> None:
     """The drawn tree is complete."""
     assert error.__name__ in page("errors.md")

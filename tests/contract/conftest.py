@@ -13,11 +13,11 @@ import pytest
 from tests.contract.samples import NOON
 from tests.postgres import PostgresServer
 from tidemill.kernel.clock import VirtualClock
+from tidemill.storage.graph_ports import Store
 from tidemill.storage.memory.store import MemoryStore
-from tidemill.storage.migrations import known_migrations
-from tidemill.storage.ports import Store
+from tidemill.storage.migrations import load_migrations
 from tidemill.storage.postgres.store import PostgresStore
-from tidemill.storage.sqlite.schema import APPLICATION
+from tidemill.storage.sqlite.connections import APPLICATION_ID
 from tidemill.storage.sqlite.store import SqliteStore
 
 Now = Callable[[], datetime]
@@ -63,8 +63,8 @@ class SqlitePlace(Place):
         await asyncio.to_thread(write)
 
     async def make_older(self, number: int, rows: str) -> None:
-        script = [migration.sql for migration in known_migrations("tidemill.storage.sqlite")[:number]]
-        script += [rows, f"PRAGMA user_version = {number};", f"PRAGMA application_id = {APPLICATION};"]
+        script = [migration.sql for migration in load_migrations("tidemill.storage.sqlite")[:number]]
+        script += [rows, f"PRAGMA user_version = {number};", f"PRAGMA application_id = {APPLICATION_ID};"]
 
         def write() -> None:
             with closing(sqlite3.connect(self._path)) as connection:
@@ -87,7 +87,7 @@ class PostgresPlace(Place):
         await self._server.execute(f"INSERT INTO tidemill.schema_versions VALUES ({number}, 'pretended')", self._name)
 
     async def make_older(self, number: int, rows: str) -> None:
-        migrations = known_migrations("tidemill.storage.postgres")[:number]
+        migrations = load_migrations("tidemill.storage.postgres")[:number]
         for statement in [one for migration in migrations for one in migration.statements]:
             await self._server.execute(statement, self._name)
         for one in migrations:

@@ -57,12 +57,12 @@ async def has_no_words_on_a_loop() -> None:
 
 @endings.task
 def leaves_the_calendar() -> None:
-    raise Deferral(after=1e300)
+    raise Deferral(delay=1e300)
 
 
 @endings.task
 async def leaves_the_calendar_on_a_loop() -> None:
-    raise Deferral(after=1e300)
+    raise Deferral(delay=1e300)
 
 
 @endings.task

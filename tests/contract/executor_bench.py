@@ -11,36 +11,42 @@ import msgspec
 
 from tests.contract import executor_flows
 from tidemill.engine.workflows.executors.in_process import InProcess
-from tidemill.engine.workflows.executors.interface import Input, LogRecord, One, Order, Reports
-from tidemill.engine.workflows.executors.runner import Runner
-from tidemill.engine.workflows.executors.stopping import GRACE
+from tidemill.engine.workflows.executors.interface import (
+    STOP_GRACE_PERIOD,
+    AttemptListener,
+    AttemptRequest,
+    Input,
+    LogRecord,
+    SingleInput,
+)
+from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import OperationError
-from tidemill.workflows.endings import Ending, Failed, Succeeded
-from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.attempt_results import AttemptResult, Failed, Succeeded
+from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.workflow import Workflow
 
 PATIENCE = 20.0
 """Seconds for something that should take milliseconds."""
 
-Kind = TypeVar("Kind", bound=Ending)
+Kind = TypeVar("Kind", bound=AttemptResult)
 
 
-class Ledger(Reports):
+class Ledger(AttemptListener):
     """Keeps what is reported."""
 
     def __init__(self) -> None:
         self.refuses = False
         self.fails = False
         self.begun: list[AttemptKey] = []
-        self.endings: list[tuple[AttemptKey, Ending]] = []
+        self.endings: list[tuple[AttemptKey, AttemptResult]] = []
         self.records: list[tuple[AttemptKey, LogRecord]] = []
         self.bytes = 0
         self._news = asyncio.Event()
 
-    async def begins(self, key: AttemptKey) -> bool:
+    async def record_start(self, key: AttemptKey) -> bool:
         await asyncio.sleep(0)
         if self.fails:
             raise OperationError("the store is away")
@@ -48,15 +54,15 @@ class Ledger(Reports):
             self.begun.append(key)
         return not self.refuses
 
-    def logged(self, key: AttemptKey, records: Sequence[LogRecord]) -> None:
+    def on_log(self, key: AttemptKey, records: Sequence[LogRecord]) -> None:
         self.bytes += sum(len(record.message) for record in records)
         self.records += [(key, record) for record in records]
 
-    def ended(self, key: AttemptKey, ending: Ending) -> None:
+    def on_ended(self, key: AttemptKey, ending: AttemptResult) -> None:
         self.endings.append((key, ending))
         self._news.set()
 
-    async def ending(self, key: AttemptKey) -> Ending:
+    async def ending(self, key: AttemptKey) -> AttemptResult:
         """Return how an attempt ended, once it has."""
         async with asyncio.timeout(PATIENCE):
             while key not in dict(self.endings):
@@ -72,7 +78,7 @@ class Ledger(Reports):
 class Bench:
     """An executor with everything around it."""
 
-    def __init__(self, name: str, folder: Path, concurrency: int = 8, grace: float = GRACE) -> None:
+    def __init__(self, name: str, folder: Path, concurrency: int = 8, grace: float = STOP_GRACE_PERIOD) -> None:
         self.clock = VirtualClock()
         self.ledger = Ledger()
         self.folder = folder
@@ -100,17 +106,17 @@ class Bench:
         workflow: str = "flow",
         params: Mapping[str, Any] | None = None,
         inputs: Mapping[str, Input] | None = None,
-        element: int = WHOLE,
+        element: int = UNMAPPED,
         number: int = 1,
         deferrals: int = 0,
         timeout: float | None = None,
         has_begun: bool = False,
         slot: datetime | None = None,
-    ) -> Order:
+    ) -> AttemptRequest:
         """Return an order for a task, under a key of its own."""
         self._numbers += 1
         given = {"day": "monday"} if params is None and workflow == "flow" else params or {}
-        return Order(
+        return AttemptRequest(
             key=AttemptKey(f"run{self._numbers}", task, element, number),
             tenant="public",
             workflow=workflow,
@@ -125,7 +131,7 @@ class Bench:
             has_begun=has_begun,
         )
 
-    async def run(self, task: str, **options: Any) -> Ending:
+    async def run(self, task: str, **options: Any) -> AttemptResult:
         """Run a task and return how it ended."""
         order = self.order(task, **options)
         await self.executor.submit(order)
@@ -136,7 +142,7 @@ class Bench:
         ending = await self.run(task, **options)
         assert isinstance(ending, Succeeded), ending
         workflow = self.workflows[options.get("workflow", "flow")]
-        return Runner(workflow)._values_of(task).take(One(ending.value))
+        return TaskRunner(workflow)._codec_for(task).decode_input(SingleInput(ending.value))
 
     async def failure(self, task: str, **options: Any) -> Failed:
         """Run a task that fails."""
@@ -148,7 +154,7 @@ class Bench:
         """Return the params of tasks that take long: files by which they tell and are told."""
         return {one: str(self.folder / f"{name}.{one}") for one in ("begun", "gate", "ended", "pids")}
 
-    async def start(self, task: str, name: str = "it", **options: Any) -> Order:
+    async def start(self, task: str, name: str = "it", **options: Any) -> AttemptRequest:
         """Start a task that takes long, and return when it runs."""
         order = self.order(task, workflow="loose", params=self.files(name), **options)
         await self.executor.submit(order)
@@ -161,8 +167,8 @@ class Bench:
 
     async def forward(self, seconds: float) -> None:
         """Move time, once somebody waits for it."""
-        await until(lambda: self.clock.next_due() is not None)
-        self.clock.move_to(self.clock.monotonic() + seconds)
+        await until(lambda: self.clock.next_wakeup() is not None)
+        self.clock.advance_to(self.clock.monotonic() + seconds)
         await asyncio.sleep(0)
 
 

@@ -8,7 +8,7 @@ import sys
 
 from tests.contract.run_samples import event_row, history
 from tidemill.storage.postgres.store import PostgresStore
-from tidemill.workflows.change import Applied, Change, Fence
+from tidemill.workflows.change import Applied, Change, LeaderFence
 
 TTL = 3.0
 RENEW_EVERY = 1.0
@@ -18,7 +18,7 @@ async def hold(url: str) -> None:
     """Take the office, renew it until somebody else has it, and write when told to."""
     store = PostgresStore(url)
     await store.open()
-    epoch = await store.leases.take("leader", "holder", TTL)
+    epoch = await store.leases.acquire("leader", "holder", TTL)
     assert epoch is not None
     print(epoch, flush=True)
     async with asyncio.TaskGroup() as tasks:
@@ -33,8 +33,10 @@ async def _renew(store: PostgresStore, epoch: int) -> None:
 
 async def _write(store: PostgresStore, epoch: int) -> None:
     while await asyncio.to_thread(sys.stdin.readline):
-        result = await store.runs.apply(Change(run="r1", fence=Fence("leader", epoch), history=history(event_row())))
-        print("applied" if isinstance(result, Applied) else result.why, flush=True)
+        result = await store.runs.apply(
+            Change(run="r1", fence=LeaderFence("leader", epoch), history=history(event_row()))
+        )
+        print("applied" if isinstance(result, Applied) else result.reason, flush=True)
 
 
 if __name__ == "__main__":

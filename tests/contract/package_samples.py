@@ -3,14 +3,14 @@
 from typing import Any
 
 from tests.contract.samples import NOON
-from tidemill.storage.package_ports import LoadedPackage, Published, TrustedKey
-from tidemill.storage.ports import Store
+from tidemill.storage.graph_ports import Store
+from tidemill.storage.package_ports import LoadedPackage, PublishedPackage, TrustedKey
 
 
-def package(name: str = "market", version: str = "1.0.0", **values: Any) -> Published:
+def package(name: str = "market", version: str = "1.0.0", **values: Any) -> PublishedPackage:
     """Return a package that is about to be published; its digest follows from its version unless told."""
     given = {"tenant": "public", "digest": f"digest of {version}", "size": 7, "at": NOON}
-    return Published(name=name, version=version, **(given | values))
+    return PublishedPackage(name=name, version=version, **(given | values))
 
 
 def trusted(id: str = "k1", **values: Any) -> TrustedKey:
@@ -34,4 +34,4 @@ def loaded(name: str = "market", **values: Any) -> LoadedPackage:
 
 async def names(store: Store) -> list[str]:
     """Return the names of all packages that are wanted."""
-    return [one.name for one in await store.packages.published()]
+    return [one.name for one in await store.packages.list_published()]

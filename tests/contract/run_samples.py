@@ -7,18 +7,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.contract.samples import NOON
-from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import Claim, RunFilter
+from tidemill.storage.graph_ports import Store
+from tidemill.storage.workflow_ports import ClaimRequest, RunFilter
 from tidemill.workflows.change import Applied, Change, TaskChange
-from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import (
     AttemptKey,
     AttemptRow,
-    Event,
     EventRow,
     FireRow,
-    History,
     OutputRow,
+    RunEvent,
+    RunEventBatch,
     RunRow,
     TaskError,
     TaskKey,
@@ -56,7 +56,7 @@ def task_row(task: str = "a", state: TaskState = TaskState.SCHEDULED, **values: 
     return TaskRow(task=task, state=state, **({"since": NOON, "executor": "in_process"} | values))
 
 
-def full_task_row(task: str = "a", index: int = WHOLE, zone: Any = None) -> TaskRow:
+def full_task_row(task: str = "a", index: int = UNMAPPED, zone: Any = None) -> TaskRow:
     """Return a task run in which nothing has its default value."""
     at = NOON if zone is None else NOON.astimezone(zone)
     return TaskRow(
@@ -84,13 +84,15 @@ def full_task_row(task: str = "a", index: int = WHOLE, zone: Any = None) -> Task
     )
 
 
-def attempt_row(run: str = "r1", task: str = "a", attempt: int = 1, element: int = WHOLE, **values: Any) -> AttemptRow:
+def attempt_row(
+    run: str = "r1", task: str = "a", attempt: int = 1, element: int = UNMAPPED, **values: Any
+) -> AttemptRow:
     """Return a try."""
     given = {"number": attempt, "executor": "in_process", "worker": "node-1", "claimed_at": NOON}
     return AttemptRow(key=AttemptKey(run, task, element, attempt), **(given | values))
 
 
-def output_row(run: str = "r1", task: str = "a", element: int = WHOLE, value: bytes = b"value") -> OutputRow:
+def output_row(run: str = "r1", task: str = "a", element: int = UNMAPPED, value: bytes = b"value") -> OutputRow:
     """Return what a task returned."""
     return OutputRow(key=TaskKey(run, task, element), value=value)
 
@@ -104,14 +106,14 @@ def returned(*outputs: OutputRow, attempt: int = 1) -> dict[str, Any]:
 
 def event_row(run: str = "r1", task: str | None = "a", **values: Any) -> EventRow:
     """Return an event."""
-    given = {"index": WHOLE, "attempt": 0, "before": "none", "after": "scheduled", "at": NOON, "actor": "node-1"}
+    given = {"index": UNMAPPED, "attempt": 0, "before": "none", "after": "scheduled", "at": NOON, "actor": "node-1"}
     return EventRow(run=run, task=task, **(given | values))
 
 
-def history(*rows: EventRow) -> History:
+def history(*rows: EventRow) -> RunEventBatch:
     """Return what happened at one time, from how it is told later."""
-    what = [Event(row.task, row.index, row.attempt, row.before, row.after, row.reason) for row in rows]
-    return History(rows[0].at, rows[0].actor, what)
+    what = [RunEvent(row.task, row.index, row.attempt, row.before, row.after, row.reason) for row in rows]
+    return RunEventBatch(rows[0].at, rows[0].actor, what)
 
 
 def fire_row(run: str = "r1", **values: Any) -> FireRow:
@@ -123,7 +125,7 @@ def creation(run: RunRow | None = None, *tasks: TaskRow, **values: Any) -> Chang
     """Return the change that makes a run."""
     run = run or run_row()
     begun = history(event_row(run.id, None, before="", after=run.state, at=run.created_at))
-    return Change(run=run.id, created=run, added=tasks or [task_row()], **({"history": begun} | values))
+    return Change(run=run.id, new_run=run, added=tasks or [task_row()], **({"history": begun} | values))
 
 
 def move(run: str, found: TaskRow, row: TaskRow, **values: Any) -> Change:
@@ -158,10 +160,10 @@ def ending(run: str, found: TaskRow, *, at: datetime = NOON) -> Change:
     )
 
 
-def claim(executors: Mapping[str, int] | int = 10, owner: str = "node-1", **values: Any) -> Claim:
+def claim(executors: Mapping[str, int] | int = 10, owner: str = "node-1", **values: Any) -> ClaimRequest:
     """Return a wish for work."""
     limits = {"in_process": executors} if isinstance(executors, int) else executors
-    return Claim(owner=owner, executors=limits, **({"loaded": LOADED, "lease": LEASE, "at": NOON} | values))
+    return ClaimRequest(owner=owner, executors=limits, **({"loaded": LOADED, "lease": LEASE, "at": NOON} | values))
 
 
 async def make(store: Store, *changes: Change) -> None:
@@ -170,7 +172,7 @@ async def make(store: Store, *changes: Change) -> None:
         assert isinstance(await store.runs.apply(change), Applied)
 
 
-async def task_of(store: Store, run: str = "r1", task: str = "a", index: int = WHOLE) -> TaskRow:
+async def task_of(store: Store, run: str = "r1", task: str = "a", index: int = UNMAPPED) -> TaskRow:
     """Return a task run as it is stored."""
     (record,) = await store.runs.load([run])
     (found,) = [one for one in record.tasks if (one.task, one.index) == (task, index)]
@@ -189,10 +191,16 @@ async def everything(store: Store, runs: Sequence[str], tasks: Sequence[str] = (
     for run in runs:
         for record in await store.runs.load([run]):
             known += [record.run, sorted(record.tasks, key=lambda row: (row.task, row.index))]
-        known += [await store.runs.attempts(run), await store.runs.events(run), await store.runs.outputs(run, tasks)]
-    slots = [await store.runs.fired_slots("public", "flow", key, after(-1e6), after(1e6)) for key in ("daily", "t")]
+        known += [
+            await store.runs.read_attempts(run),
+            await store.runs.read_events(run),
+            await store.runs.read_outputs(run, tasks),
+        ]
+    slots = [
+        await store.runs.read_fired_slots("public", "flow", key, after(-1e6), after(1e6)) for key in ("daily", "t")
+    ]
     listed = [one.id for one in await store.runs.find(RunFilter(tenant="public"))]
-    return [*known, slots, listed, sorted(await store.runs.active()), sorted(await store.runs.claimants())]
+    return [*known, slots, listed, sorted(await store.runs.list_active()), sorted(await store.runs.list_claim_owners())]
 
 
 ERROR = TaskError("ValueError", "naïve 名前 🌊", "Traceback\n  line 1")

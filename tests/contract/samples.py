@@ -6,7 +6,15 @@ from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.ports import JournalEntry, JournalKey, Part, PartKey, PartKind, StoredLetter, StoredRecovery
+from tidemill.storage.graph_ports import (
+    JournalEntry,
+    JournalKey,
+    PartKey,
+    PartKind,
+    SnapshotPart,
+    StoredDeadLetter,
+    StoredRecovery,
+)
 
 NOON = datetime(2026, 3, 29, 12, 0, 0, 123_457, UTC)
 NOON_ELSEWHERE = NOON.astimezone(timezone(timedelta(hours=5, minutes=45)))
@@ -39,9 +47,9 @@ def part(
     moment: int | None = None,
     payload: bytes = b"payload",
     taken_at: datetime = NOON,
-) -> Part:
+) -> SnapshotPart:
     """Return one part; its moment is its generation unless told."""
-    return Part(
+    return SnapshotPart(
         key=of or key(),
         generation=generation,
         moment=generation if moment is None else moment,
@@ -70,9 +78,9 @@ def letter(
     source: str = "r",
     at: datetime = NOON,
     payload: bytes = b"letter",
-) -> StoredLetter:
+) -> StoredDeadLetter:
     """Return one dead letter."""
-    return StoredLetter(id=id, tenant=tenant, owner=owner, source=source, at=at, payload=payload)
+    return StoredDeadLetter(id=id, tenant=tenant, owner=owner, source=source, at=at, payload=payload)
 
 
 def recovery(id: str, *, tenant: str = "public", at: datetime = NOON, reason: str = "it broke") -> StoredRecovery:

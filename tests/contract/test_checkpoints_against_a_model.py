@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.contract.conftest import MemoryPlace, Place, SqlitePlace
 from tests.contract.samples import entry, journal, key, part
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.ports import Covered, JournalEntry, JournalKey, Newest, Part, PartKey
+from tidemill.storage.graph_ports import HighWaterMarks, JournalEntry, JournalKey, JournalTrim, PartKey, SnapshotPart
 
 OWNERS = [key(name, tenant) for tenant in ("a", "b") for name in ("x", "y")]
 JOURNALS = [journal(name, tenant) for tenant in ("a", "b") for name in ("x", "y")]
@@ -31,7 +31,7 @@ class CheckpointMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.parts: dict[tuple[PartKey, int], Part] = {}
+        self.parts: dict[tuple[PartKey, int], SnapshotPart] = {}
         self.journal: dict[tuple[JournalKey, int], JournalEntry] = {}
         self.moment = 0
 
@@ -48,12 +48,14 @@ class CheckpointMachine(RuleBasedStateMachine):
     @rule(
         owners=owners, generation=st.integers(1, 4), covered=covers, payload=st.binary(max_size=3), fails=st.booleans()
     )
-    def save(self, owners: set[PartKey], generation: int, covered: list[Covered], payload: bytes, fails: bool) -> None:
+    def save(
+        self, owners: set[PartKey], generation: int, covered: list[JournalTrim], payload: bytes, fails: bool
+    ) -> None:
         self.moment += 1
         parts = [part(generation, of=owner, moment=self.moment, payload=payload) for owner in owners]
         self.store.fail_next(int(fails))
         try:
-            self.runner.run(self.store.checkpoints.save(parts, [Covered(*one) for one in covered]))
+            self.runner.run(self.store.checkpoints.save(parts, [JournalTrim(*one) for one in covered]))
         except StoreError:
             assert fails
             return
@@ -84,12 +86,14 @@ class CheckpointMachine(RuleBasedStateMachine):
     def store_and_model_agree(self) -> None:
         async def read() -> None:
             checkpoints = self.store.checkpoints
-            assert await checkpoints.all_parts() == sorted(self.parts.values(), key=lambda one: (one.key, -one.moment))
-            assert await checkpoints.all_entries() == [self.journal[at] for at in sorted(self.journal)]
-            found = await checkpoints.parts(OWNERS[:2])
+            assert await checkpoints.read_all_parts() == sorted(
+                self.parts.values(), key=lambda one: (one.key, -one.moment)
+            )
+            assert await checkpoints.read_all_entries() == [self.journal[at] for at in sorted(self.journal)]
+            found = await checkpoints.read_parts(OWNERS[:2])
             assert [one.moment for one in found] == sorted((one.moment for one in found), reverse=True)
             moments = [one.moment for one in self.parts.values()]
-            assert await checkpoints.newest() == Newest(
+            assert await checkpoints.read_high_water_marks() == HighWaterMarks(
                 max(moments, default=0), max((at[1] for at in self.journal), default=0)
             )
 

@@ -11,11 +11,16 @@ import pytest
 
 from tests.contract.executor_bench import Bench, bench_of, until
 from tests.contract.executor_flows import Row, Small, hidden
-from tidemill.engine.workflows.executors.failures import MESSAGE_LIMIT, TRACEBACK_LIMIT
-from tidemill.engine.workflows.executors.interface import Element, Many, One
-from tidemill.engine.workflows.executors.output import HEAD, LINE, TAIL
+from tidemill.engine.workflows.executors.attempt_output import (
+    HEAD_LIMIT,
+    LOG_LINE_LIMIT,
+    MESSAGE_LIMIT,
+    TAIL_LIMIT,
+    TRACEBACK_LIMIT,
+)
+from tidemill.engine.workflows.executors.interface import ItemOfList, ListInput, SingleInput
 from tidemill.kernel.errors import OperationError
-from tidemill.workflows.endings import Deferred, Failed, Returned, Skipped, Stopped, Succeeded
+from tidemill.workflows.attempt_results import Cancelled, Deferred, Failed, HandedBack, Skipped, Succeeded
 
 EXECUTORS = ["in_process", "subprocess"]
 
@@ -49,7 +54,7 @@ async def test_what_may_not_begin_never_runs(bench: Bench) -> None:
     bench.ledger.refuses = True
     order = bench.order("blocks", workflow="loose", params=bench.files())
     await bench.executor.submit(order)
-    await until(lambda: not bench.executor.living())
+    await until(lambda: not bench.executor.running())
     assert not Path(bench.files()["begun"]).exists()
     assert bench.ledger.endings == []
 
@@ -58,13 +63,13 @@ async def test_what_cannot_be_recorded_to_begin_is_handed_back(bench: Bench) -> 
     """W-2: nothing runs that the store knows nothing of."""
     bench.ledger.fails = True
     ending = await bench.run("noop")
-    assert isinstance(ending, Returned)
+    assert isinstance(ending, HandedBack)
     assert "the store is away" in ending.reason
 
 
 async def test_what_has_begun_is_not_asked_again(bench: Bench) -> None:
     """W-2: the claim of an immediate executor may be the begin as well."""
-    assert await bench.value("total", inputs={"double": Many((encode(Row(1)),))}, has_begun=True) == 1
+    assert await bench.value("total", inputs={"double": ListInput((encode(Row(1)),))}, has_begun=True) == 1
     assert bench.ledger.begun == []
 
 
@@ -72,7 +77,7 @@ async def test_code_that_is_not_here_is_refused(bench: Bench) -> None:
     """W-19: nothing is begun."""
     with pytest.raises(OperationError, match="not loaded"):
         await bench.executor.submit(bench.order("one", workflow="unknown"))
-    assert bench.executor.living() == set()
+    assert bench.executor.running() == set()
     assert bench.ledger.begun == []
 
 
@@ -97,7 +102,7 @@ async def test_without_a_class_params_are_read_by_key(bench: Bench) -> None:
 
 async def test_the_context_merges_params_and_dicts(bench: Bench) -> None:
     """API: run params, then keys of dict results; the last wins, and a wrong key says what was meant."""
-    assert await bench.value("merged", inputs={"facts": One(encode({"limit": 1}))}) == ["monday", 1]
+    assert await bench.value("merged", inputs={"facts": SingleInput(encode({"limit": 1}))}) == ["monday", 1]
     assert await bench.value("merged") == ["monday", 7]
     failure = await bench.failure("unknown_key")
     assert failure.error.type == "KeyError"
@@ -107,27 +112,27 @@ async def test_the_context_merges_params_and_dicts(bench: Bench) -> None:
 async def test_a_list_is_taken_apart_and_put_together(bench: Bench) -> None:
     """API: each=."""
     rows = encode([Row(1), Row(2), Row(3)])
-    assert await bench.value("double", inputs={"rows": Element(rows, 1)}, element=1) == Row(4)
-    assert await bench.value("double", inputs={"rows": Element(rows, 2)}, element=2) == Row(6)
+    assert await bench.value("double", inputs={"rows": ItemOfList(rows, 1)}, element=1) == Row(4)
+    assert await bench.value("double", inputs={"rows": ItemOfList(rows, 2)}, element=2) == Row(6)
     doubled = (encode(Row(2)), encode(Row(4)))
-    assert await bench.value("total", inputs={"double": Many(doubled)}) == 6
+    assert await bench.value("total", inputs={"double": ListInput(doubled)}) == 6
 
 
 async def test_an_input_that_is_missing_is_none_or_the_default(bench: Bench) -> None:
     """API: rules may run a task without a value."""
     assert await bench.value("fallback") == [None, 5]
-    assert await bench.value("fallback", inputs={"total": One(encode(1))}) == [None, 1]
+    assert await bench.value("fallback", inputs={"total": SingleInput(encode(1))}) == [None, 1]
 
 
 async def test_a_value_belongs_to_the_task_that_gets_it(bench: Bench) -> None:
     """Two tasks never share a value that can be changed."""
     value = encode({"limit": 1})
     for _ in range(2):
-        assert await bench.value("change", inputs={"facts": One(value)}) == {"limit": 1, "changed": 1}
+        assert await bench.value("change", inputs={"facts": SingleInput(value)}) == {"limit": 1, "changed": 1}
 
 
 async def test_an_input_that_cannot_be_read_fails_for_good(bench: Bench) -> None:
-    failure = await bench.failure("small", inputs={"choose": One(b"\xc1")})
+    failure = await bench.failure("small", inputs={"choose": SingleInput(b"\xc1")})
     assert not failure.may_retry
     assert "the value of task 'choose' cannot be read" in failure.error.message
 
@@ -138,16 +143,16 @@ async def test_an_input_that_cannot_be_read_fails_for_good(bench: Bench) -> None
 @pytest.mark.parametrize(("total", "variant"), [(3, "Small"), (30, "Large"), (0, "None")])
 async def test_a_value_is_named_by_its_variant(bench: Bench, total: int, variant: str) -> None:
     """API: a union return type routes; the words are those of the edges."""
-    ending = await bench.run("choose", inputs={"total": One(encode(total))})
+    ending = await bench.run("choose", inputs={"total": SingleInput(encode(total))})
     assert isinstance(ending, Succeeded)
     assert ending.variant == variant
 
 
 async def test_what_a_route_carries_can_be_read_again(bench: Bench) -> None:
-    ending = await bench.run("choose", inputs={"total": One(encode(3))})
+    ending = await bench.run("choose", inputs={"total": SingleInput(encode(3))})
     assert isinstance(ending, Succeeded)
-    assert await bench.value("choose", inputs={"total": One(encode(3))}) == Small(3)
-    assert await bench.value("small", inputs={"choose": One(ending.value)}) == 3
+    assert await bench.value("choose", inputs={"total": SingleInput(encode(3))}) == Small(3)
+    assert await bench.value("small", inputs={"choose": SingleInput(ending.value)}) == 3
 
 
 async def test_a_list_has_a_size(bench: Bench) -> None:
@@ -256,7 +261,7 @@ async def test_a_deferral_ends_the_execution_and_is_passed_the_next_time(bench: 
     """API: the same call returns at once when woken; `except Exception` does not catch it."""
     first = await bench.run("naps")
     assert isinstance(first, Deferred)
-    assert first.is_over
+    assert first.ends_on_wake
     second = await bench.run("naps", deferrals=1)
     assert isinstance(second, Deferred)
     assert second.wake_at == datetime(2030, 1, 1, tzinfo=UTC)
@@ -269,7 +274,7 @@ async def test_a_poll_that_says_yes_is_no_deferral(bench: Bench, task: str) -> N
     params = {"file": str(bench.folder / "wanted")}
     ending = await bench.run(task, workflow="loose", params=params)
     assert isinstance(ending, Deferred)
-    assert (ending.is_over, ending.every) == (False, 30.0)
+    assert (ending.ends_on_wake, ending.every) == (False, 30.0)
     (bench.folder / "wanted").touch()
     assert await bench.value(task, workflow="loose", params=params) == "found"
 
@@ -313,7 +318,7 @@ async def test_whoever_logs_much_is_kept_at_both_ends(bench: Bench) -> None:
     said = bench.ledger.said()
     (note,) = [line for line in said if "left out" in line]
     assert said[-1] == "the end"
-    assert HEAD <= bench.ledger.bytes <= HEAD + TAIL + LINE
+    assert HEAD_LIMIT <= bench.ledger.bytes <= HEAD_LIMIT + TAIL_LIMIT + LOG_LINE_LIMIT
     left_out, kept = int(note.split()[1]), len(said) - 2
     assert left_out == (300 - kept) * 60_000
 
@@ -337,7 +342,7 @@ async def test_time_runs_out(bench: Bench, task: str) -> None:
     assert isinstance(ending, Failed)
     assert (ending.outcome, ending.may_retry, ending.error.message) == ("timeout", True, "it ran longer than 60 s")
     bench.let_go()
-    await until(lambda: not bench.executor.living())
+    await until(lambda: not bench.executor.running())
     assert len(bench.ledger.endings) == 1
 
 
@@ -347,11 +352,11 @@ async def test_cancel_stops_what_runs(bench: Bench, task: str) -> None:
     order = await bench.start(task)
     await bench.executor.cancel(order.key, "not wanted")
     await bench.executor.cancel(order.key, "really not")
-    assert await bench.ledger.ending(order.key) == Stopped("not wanted")
+    assert await bench.ledger.ending(order.key) == Cancelled("not wanted")
     bench.let_go()
-    await until(lambda: not bench.executor.living())
+    await until(lambda: not bench.executor.running())
     assert len(bench.ledger.endings) == 1
-    assert bench.executor.capacity() == 8
+    assert bench.executor.free_slots() == 8
 
 
 @pytest.mark.parametrize("name", EXECUTORS)
@@ -362,9 +367,9 @@ async def test_cancel_stops_what_does_not_want_to(name: str, task: str, tmp_path
         order = await bench.start(task)
         await bench.executor.cancel(order.key, "not wanted")
         if name == "in_process":
-            await until(lambda: bench.ledger.endings or bench.clock.next_due() is not None)
-            bench.clock.move_to(0.3)
-        assert await bench.ledger.ending(order.key) == Stopped("not wanted")
+            await until(lambda: bench.ledger.endings or bench.clock.next_wakeup() is not None)
+            bench.clock.advance_to(0.3)
+        assert await bench.ledger.ending(order.key) == Cancelled("not wanted")
 
 
 async def test_cancel_of_what_is_unknown_is_no_error(bench: Bench) -> None:
@@ -377,9 +382,9 @@ async def test_cancel_in_the_moment_of_submission_is_heard(bench: Bench) -> None
     order = bench.order("waits", workflow="loose", params=bench.files())
     await bench.executor.submit(order)
     await bench.executor.cancel(order.key, "at once")
-    assert await bench.ledger.ending(order.key) == Stopped("at once")
-    await until(lambda: not bench.executor.living())
-    assert bench.executor.capacity() == 8
+    assert await bench.ledger.ending(order.key) == Cancelled("at once")
+    await until(lambda: not bench.executor.running())
+    assert bench.executor.free_slots() == 8
 
 
 # -- places
@@ -387,24 +392,24 @@ async def test_cancel_in_the_moment_of_submission_is_heard(bench: Bench) -> None
 
 async def test_what_runs_takes_a_place_and_lives(bench: Bench) -> None:
     """W-11: heartbeats go on while the code lives."""
-    assert bench.executor.capacity() == 8
+    assert bench.executor.free_slots() == 8
     one, two = await bench.start("blocks"), await bench.start("waits", "other")
-    assert bench.executor.living() == {one.key, two.key}
-    assert bench.executor.capacity() == 6
+    assert bench.executor.running() == {one.key, two.key}
+    assert bench.executor.free_slots() == 6
     bench.let_go()
     await bench.ledger.ending(one.key)
-    assert bench.executor.living() == {two.key}
-    assert bench.executor.capacity() == 7
+    assert bench.executor.running() == {two.key}
+    assert bench.executor.free_slots() == 7
 
 
 async def test_many_attempts_come_through(bench: Bench) -> None:
     orders = [bench.order("noop") for _ in range(60)]
     for order in orders:
-        await until(bench.executor.capacity)
+        await until(bench.executor.free_slots)
         await bench.executor.submit(order)
     for order in orders:
         assert isinstance(await bench.ledger.ending(order.key), Succeeded)
-    assert bench.executor.capacity() == 8
+    assert bench.executor.free_slots() == 8
 
 
 async def test_what_is_abandoned_never_reports(bench: Bench) -> None:
@@ -412,8 +417,8 @@ async def test_what_is_abandoned_never_reports(bench: Bench) -> None:
     await bench.start("blocks")
     await bench.start("waits", "other", timeout=60.0)
     bench.executor.abandon()
-    assert bench.executor.capacity() == 8
-    assert bench.executor.living() == set()
+    assert bench.executor.free_slots() == 8
+    assert bench.executor.running() == set()
     bench.let_go()
     bench.let_go("other")
     assert await bench.value("noop") is None
@@ -431,7 +436,7 @@ async def test_closing_ends_what_runs_without_a_report(name: str, tmp_path: Path
         async with asyncio.timeout(10):
             await bench.executor.close(0.1)
         left = {"blocks"} if name == "in_process" else set()
-        assert {key.task for key in bench.executor.living()} == left
+        assert {key.task for key in bench.executor.running()} == left
         assert bench.ledger.endings == []
     finally:
         bench.let_go()
@@ -447,7 +452,7 @@ async def test_nothing_is_left_open(name: str, tmp_path: Path) -> None:
         before = len(os.listdir("/proc/self/fd"))
         for task in ("noop", "fails", "talks", "on_a_loop") * 5:
             await bench.run(task)
-        await until(lambda: not bench.executor.living())
+        await until(lambda: not bench.executor.running())
         assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -469,4 +474,4 @@ async def test_a_workflow_that_cannot_be_found_again(bench: Bench) -> None:
         return
     with pytest.raises(OperationError, match="at the top level of a module"):
         await bench.executor.submit(bench.order("one", workflow="hidden", params={}))
-    assert bench.executor.living() == set()
+    assert bench.executor.running() == set()

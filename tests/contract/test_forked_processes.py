@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.executor_bench import Bench, bench_of
-from tidemill.workflows.endings import Succeeded
+from tidemill.workflows.attempt_results import Succeeded
 
 Write = Callable[[int], None]
 

@@ -8,52 +8,52 @@ from tests.contract.conftest import Place
 from tests.contract.samples import ODD_NAMES
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import Lease
+from tidemill.storage.graph_ports import Store
+from tidemill.storage.workflow_ports import Lease
 
 
 async def test_a_free_office_is_taken_once(store: Store) -> None:
     assert await store.leases.current("leader") is None
-    epoch = await store.leases.take("leader", "a", 10)
+    epoch = await store.leases.acquire("leader", "a", 10)
     assert epoch is not None
-    assert await store.leases.take("leader", "b", 10) is None
-    assert await store.leases.take("leader", "a", 10) is None
+    assert await store.leases.acquire("leader", "b", 10) is None
+    assert await store.leases.acquire("leader", "a", 10) is None
     assert await store.leases.current("leader") == Lease("a", epoch)
 
 
 async def test_an_office_that_has_run_out_is_free(store: Store, clock: VirtualClock) -> None:
     """W-9: by the store's clock. Until somebody takes it, its holder is still named."""
-    first = await store.leases.take("leader", "a", 10)
+    first = await store.leases.acquire("leader", "a", 10)
     assert first is not None
-    clock.move_to(9.9)
-    assert await store.leases.take("leader", "b", 10) is None
-    clock.move_to(10.1)
+    clock.advance_to(9.9)
+    assert await store.leases.acquire("leader", "b", 10) is None
+    clock.advance_to(10.1)
     assert await store.leases.current("leader") == Lease("a", first)
-    assert await store.leases.take("leader", "b", 10) == first + 1
+    assert await store.leases.acquire("leader", "b", 10) == first + 1
     assert await store.leases.current("leader") == Lease("b", first + 1)
 
 
 async def test_an_office_of_the_dead_is_free(store: Store) -> None:
     """W-9: at once."""
-    first = await store.leases.take("leader", "a", 10)
+    first = await store.leases.acquire("leader", "a", 10)
     assert first is not None
-    assert await store.leases.take("leader", "b", 10, dead=["c", "d"]) is None
-    assert await store.leases.take("leader", "b", 10, dead={"c", "a"}) == first + 1
+    assert await store.leases.acquire("leader", "b", 10, dead_holders=["c", "d"]) is None
+    assert await store.leases.acquire("leader", "b", 10, dead_holders={"c", "a"}) == first + 1
 
 
 async def test_staying_in_office(store: Store, clock: VirtualClock) -> None:
     """Also after it had run out, as long as nobody has taken over."""
-    epoch = await store.leases.take("leader", "a", 10)
+    epoch = await store.leases.acquire("leader", "a", 10)
     assert epoch is not None
-    clock.move_to(9)
+    clock.advance_to(9)
     assert await store.leases.renew("leader", epoch, 10)
-    clock.move_to(18)
-    assert await store.leases.take("leader", "b", 10) is None
-    clock.move_to(30)
+    clock.advance_to(18)
+    assert await store.leases.acquire("leader", "b", 10) is None
+    clock.advance_to(30)
     assert await store.leases.renew("leader", epoch, 10)
-    assert await store.leases.take("leader", "b", 10) is None
-    clock.move_to(41)
-    assert await store.leases.take("leader", "b", 10) == epoch + 1
+    assert await store.leases.acquire("leader", "b", 10) is None
+    clock.advance_to(41)
+    assert await store.leases.acquire("leader", "b", 10) == epoch + 1
     assert not await store.leases.renew("leader", epoch, 10)
     assert not await store.leases.renew("other", epoch, 10)
     assert await store.leases.current("leader") == Lease("b", epoch + 1)
@@ -61,12 +61,12 @@ async def test_staying_in_office(store: Store, clock: VirtualClock) -> None:
 
 async def test_leaving_an_office(store: Store) -> None:
     """Epochs never repeat, also when nobody was in office in between."""
-    first = await store.leases.take("leader", "a", 10)
+    first = await store.leases.acquire("leader", "a", 10)
     assert first is not None
     await store.leases.release("leader", first)
     assert await store.leases.current("leader") is None
     assert not await store.leases.renew("leader", first, 10)
-    assert await store.leases.take("leader", "a", 10) == first + 1
+    assert await store.leases.acquire("leader", "a", 10) == first + 1
     await store.leases.release("leader", first)
     await store.leases.release("other", first)
     assert await store.leases.current("leader") == Lease("a", first + 1)
@@ -74,7 +74,7 @@ async def test_leaving_an_office(store: Store) -> None:
 
 async def test_offices_do_not_know_of_one_another(store: Store) -> None:
     for name in ODD_NAMES:
-        assert await store.leases.take(name, name, 10) is not None
+        assert await store.leases.acquire(name, name, 10) is not None
     for name in ODD_NAMES:
         held = await store.leases.current(name)
         assert held is not None
@@ -84,8 +84,8 @@ async def test_offices_do_not_know_of_one_another(store: Store) -> None:
 async def test_a_failed_take_leaves_the_office_free(store: Store) -> None:
     store.fail_next(1)
     with pytest.raises(StoreError, match="on purpose"):
-        await store.leases.take("leader", "a", 10)
-    assert await store.leases.take("leader", "b", 10) is not None
+        await store.leases.acquire("leader", "a", 10)
+    assert await store.leases.acquire("leader", "b", 10) is not None
 
 
 async def test_of_many_that_ask_at_once_one_gets_it(place: Place) -> None:
@@ -93,13 +93,16 @@ async def test_of_many_that_ask_at_once_one_gets_it(place: Place) -> None:
     await asyncio.gather(*(store.open() for store in stores))
     epochs = set()
     for office in range(10):
-        taken = await asyncio.gather(*(store.leases.take(f"o{office}", str(store), 60) for store in stores))
+        taken = await asyncio.gather(*(store.leases.acquire(f"o{office}", str(store), 60) for store in stores))
         assert len([epoch for epoch in taken if epoch is not None]) == 1
         epochs.update(taken)
     for _ in range(5):
         held = await stores[0].leases.current("o1")
         assert held is not None
-        calls = (store.leases.take("o1", f"n{number}", 60, dead=[held.holder]) for number, store in enumerate(stores))
+        calls = (
+            store.leases.acquire("o1", f"n{number}", 60, dead_holders=[held.holder])
+            for number, store in enumerate(stores)
+        )
         taken = await asyncio.gather(*calls)
         assert max(epoch or 0 for epoch in taken) > held.epoch
     await asyncio.gather(*(store.close() for store in stores))

@@ -11,13 +11,13 @@ async def test_a_look_reads_and_takes_no_writes(place: Place) -> None:
     store, onlooker = place.store(), place.store()
     await store.open()
     await store.checkpoints.save([part()])
-    await store.dead_letters.put([letter("01")])
-    await onlooker.look()
-    assert await onlooker.checkpoints.all_parts() == [part()]
-    assert await onlooker.dead_letters.all_letters() == [letter("01")]
-    assert await onlooker.problems() == []
+    await store.dead_letters.upsert([letter("01")])
+    await onlooker.open_read_only()
+    assert await onlooker.checkpoints.read_all_parts() == [part()]
+    assert await onlooker.dead_letters.list_all() == [letter("01")]
+    assert await onlooker.check_integrity() == []
     with pytest.raises(StoreError, match="not open"):
-        await onlooker.dead_letters.remove(["01"])
+        await onlooker.dead_letters.delete(["01"])
     await onlooker.close()
     await store.close()
 
@@ -26,15 +26,15 @@ async def test_a_look_is_of_one_moment(place: Place) -> None:
     """Rows of different tables belong together."""
     store, onlooker = place.store(), place.store()
     await store.open()
-    await onlooker.look()
-    assert await onlooker.checkpoints.all_parts() == []
+    await onlooker.open_read_only()
+    assert await onlooker.checkpoints.read_all_parts() == []
     await store.checkpoints.save([part()])
     await store.checkpoints.append([entry(1)])
-    assert await onlooker.checkpoints.all_parts() == []
-    assert await onlooker.checkpoints.all_entries() == []
+    assert await onlooker.checkpoints.read_all_parts() == []
+    assert await onlooker.checkpoints.read_all_entries() == []
     await onlooker.close()
-    await onlooker.look()
-    assert await onlooker.checkpoints.all_entries() == [entry(1)]
+    await onlooker.open_read_only()
+    assert await onlooker.checkpoints.read_all_entries() == [entry(1)]
     await onlooker.close()
     await store.close()
 
@@ -42,8 +42,8 @@ async def test_a_look_is_of_one_moment(place: Place) -> None:
 async def test_a_look_creates_no_schema(place: Place) -> None:
     onlooker = place.store()
     with pytest.raises(StoreError, match=r"version 0, and this Tidemill needs version \d+; run `tidemill db upgrade`"):
-        await onlooker.look()
-    assert (await place.store().schema()).found == 0
+        await onlooker.open_read_only()
+    assert (await place.store().read_schema_state()).found == 0
 
 
 async def test_a_look_does_not_read_a_newer_schema(place: Place) -> None:
@@ -52,4 +52,4 @@ async def test_a_look_does_not_read_a_newer_schema(place: Place) -> None:
     await store.close()
     await place.pretend_version(99)
     with pytest.raises(StoreError, match="version 99"):
-        await place.store().look()
+        await place.store().open_read_only()

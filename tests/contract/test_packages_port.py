@@ -11,7 +11,7 @@ from tests.contract.package_samples import names, package
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.ports import Store
+from tidemill.storage.graph_ports import Store
 
 MEGABYTE = 2**20
 
@@ -20,35 +20,35 @@ MEGABYTE = 2**20
 
 
 async def test_a_package_is_wanted_once_it_is_published(store: Store) -> None:
-    assert await store.packages.published() == []
+    assert await store.packages.list_published() == []
     assert await store.packages.publish(package(), b"archive", 0)
-    assert await store.packages.published() == [package(revision=1)]
-    assert await store.packages.archive("public", "market", "digest of 1.0.0") == b"archive"
+    assert await store.packages.list_published() == [package(revision=1)]
+    assert await store.packages.read_archive("public", "market", "digest of 1.0.0") == b"archive"
 
 
 async def test_a_package_takes_the_place_of_the_one_of_its_name(store: Store) -> None:
     await store.packages.publish(package(), b"archive", 0)
     newer = package(version="1.1.0", size=9, at=after(60))
     assert await store.packages.publish(newer, b"newer", 1)
-    assert await store.packages.published() == [replace(newer, revision=2)]
-    assert await store.packages.archive("public", "market", newer.digest) == b"newer"
+    assert await store.packages.list_published() == [replace(newer, revision=2)]
+    assert await store.packages.read_archive("public", "market", newer.digest) == b"newer"
 
 
 async def test_who_found_another_revision_changes_nothing(store: Store) -> None:
     """The archive and what is recorded stay as well; also where there is nothing."""
     assert not await store.packages.publish(package(), b"late", 1)
-    assert await store.packages.recorded("public", "market") is None
+    assert await store.packages.recorded_version("public", "market") is None
     await store.packages.publish(package(), b"archive", 0)
     for found in (0, 2, -1):
         assert not await store.packages.publish(package(version="2.0.0", digest="digest of 1.0.0"), b"late", found)
-    assert await store.packages.published() == [package(revision=1)]
-    assert await store.packages.archive("public", "market", "digest of 1.0.0") == b"archive"
-    assert await store.packages.recorded("public", "market") == "1.0.0"
+    assert await store.packages.list_published() == [package(revision=1)]
+    assert await store.packages.read_archive("public", "market", "digest of 1.0.0") == b"archive"
+    assert await store.packages.recorded_version("public", "market") == "1.0.0"
 
 
 async def test_the_revision_is_the_stores_own(store: Store) -> None:
     assert await store.packages.publish(package(revision=77), b"", 0)
-    assert await store.packages.published() == [package(revision=1)]
+    assert await store.packages.list_published() == [package(revision=1)]
 
 
 async def test_of_several_publishers_in_one_process_one_wins(store: Store) -> None:
@@ -56,9 +56,9 @@ async def test_of_several_publishers_in_one_process_one_wins(store: Store) -> No
     won = await asyncio.gather(*(store.packages.publish(one, one.version.encode(), 0) for one in rivals))
     assert sum(won) == 1
     winner = rivals[won.index(True)]
-    assert await store.packages.published() == [replace(winner, revision=1)]
-    assert await store.packages.archive("public", "market", winner.digest) == winner.version.encode()
-    assert await store.packages.recorded("public", "market") == winner.version
+    assert await store.packages.list_published() == [replace(winner, revision=1)]
+    assert await store.packages.read_archive("public", "market", winner.digest) == winner.version.encode()
+    assert await store.packages.recorded_version("public", "market") == winner.version
 
 
 @pytest.mark.parametrize("found", [0, 1])
@@ -77,9 +77,9 @@ async def test_of_several_publishers_in_several_processes_one_wins(place: Place,
     assert sum(won) == 1
     winner = rivals[won.index(True)]
     for store in stores:
-        assert await store.packages.published() == [replace(winner, revision=found + 1)]
-        assert await store.packages.archive("public", "market", winner.digest) == archives[won.index(True)]
-        assert await store.packages.recorded("public", "market") == winner.version
+        assert await store.packages.list_published() == [replace(winner, revision=found + 1)]
+        assert await store.packages.read_archive("public", "market", winner.digest) == archives[won.index(True)]
+        assert await store.packages.recorded_version("public", "market") == winner.version
         await store.close()
 
 
@@ -90,15 +90,15 @@ async def test_publishers_that_look_again_all_succeed(place: Place) -> None:
 
     async def insist(store: Store, version: str) -> None:
         while True:
-            found = max([one.revision for one in await store.packages.published()], default=0)
+            found = max([one.revision for one in await store.packages.list_published()], default=0)
             if await store.packages.publish(package(version=version), b"", found):
                 return
 
     versions = [f"1.{number}.0" for number in range(12)]
     await asyncio.gather(*(insist(stores[number % 3], version) for number, version in enumerate(versions)))
-    (last,) = await stores[0].packages.published()
+    (last,) = await stores[0].packages.list_published()
     assert last.revision == len(versions)
-    assert await stores[1].packages.recorded("public", "market") == last.version
+    assert await stores[1].packages.recorded_version("public", "market") == last.version
     for store in stores:
         await store.close()
 
@@ -123,17 +123,17 @@ async def test_an_archive_comes_back_byte_by_byte(store: Store, size: int) -> No
     """P-8: however large; it would not be smaller if it were compressed."""
     archive = random.Random(size).randbytes(size)
     assert await store.packages.publish(package(size=size), archive, 0)
-    assert await store.packages.archive("public", "market", "digest of 1.0.0") == archive
-    assert [one.size for one in await store.packages.published()] == [size]
+    assert await store.packages.read_archive("public", "market", "digest of 1.0.0") == archive
+    assert [one.size for one in await store.packages.list_published()] == [size]
 
 
 async def test_archives_of_several_packages_do_not_keep_others_from_writing(store: Store) -> None:
     archives = {f"p{number}": random.Random(number).randbytes(3 * MEGABYTE) for number in range(4)}
     publishing = (store.packages.publish(package(name), raw, 0) for name, raw in archives.items())
-    *won, _ = await asyncio.gather(*publishing, store.pauses.set("public", "r", paused=True))
+    *won, _ = await asyncio.gather(*publishing, store.pauses.set_paused("public", "r", paused=True))
     assert won == [True] * 4
     for name, raw in archives.items():
-        assert await store.packages.archive("public", name, "digest of 1.0.0") == raw
+        assert await store.packages.read_archive("public", name, "digest of 1.0.0") == raw
     assert await store.pauses.is_paused("public", "r")
 
 
@@ -148,32 +148,32 @@ async def test_packages_are_listed_by_tenant_and_name(store: Store) -> None:
     for one in packages:
         assert await store.packages.publish(one, one.digest.encode(), 0)
     expected = sorted(packages, key=lambda one: (one.tenant, one.name))
-    assert await store.packages.published() == [replace(one, revision=1) for one in expected]
+    assert await store.packages.list_published() == [replace(one, revision=1) for one in expected]
     for one in packages:
-        assert await store.packages.archive(one.tenant, one.name, one.digest) == one.digest.encode()
+        assert await store.packages.read_archive(one.tenant, one.name, one.digest) == one.digest.encode()
 
 
 async def test_an_archive_that_is_not_wanted_any_more_is_not_there(store: Store) -> None:
     await store.packages.publish(package(), b"archive", 0)
     await store.packages.publish(package(version="2.0.0"), b"newer", 1)
-    assert await store.packages.archive("public", "market", "digest of 1.0.0") is None
-    assert await store.packages.archive("public", "never", "digest of 2.0.0") is None
-    assert await store.packages.archive("other", "market", "digest of 2.0.0") is None
+    assert await store.packages.read_archive("public", "market", "digest of 1.0.0") is None
+    assert await store.packages.read_archive("public", "never", "digest of 2.0.0") is None
+    assert await store.packages.read_archive("other", "market", "digest of 2.0.0") is None
     await store.packages.withdraw("public", "market")
-    assert await store.packages.archive("public", "market", "digest of 2.0.0") is None
+    assert await store.packages.read_archive("public", "market", "digest of 2.0.0") is None
 
 
 async def test_a_package_of_another_zone_is_of_the_same_instant(store: Store) -> None:
     await store.packages.publish(package(at=NOON_ELSEWHERE), b"", 0)
-    (found,) = await store.packages.published()
+    (found,) = await store.packages.list_published()
     assert (found.at, found.at.utcoffset()) == (NOON, NOON.utcoffset())
 
 
 async def test_what_is_not_ascii_comes_back(store: Store) -> None:
     odd = package("größe 🌊", "1.0.0", digest="名前", tenant="naïve")
     await store.packages.publish(odd, "größe".encode(), 0)
-    assert await store.packages.published() == [replace(odd, revision=1)]
-    assert await store.packages.archive("naïve", "größe 🌊", "名前") == "größe".encode()
+    assert await store.packages.list_published() == [replace(odd, revision=1)]
+    assert await store.packages.read_archive("naïve", "größe 🌊", "名前") == "größe".encode()
 
 
 async def test_packages_are_there_after_the_end_and_for_onlookers(place: Place) -> None:
@@ -181,13 +181,13 @@ async def test_packages_are_there_after_the_end_and_for_onlookers(place: Place) 
     await store.open()
     await store.packages.publish(package(), b"archive", 0)
     await store.close()
-    await onlooker.look()
-    assert await onlooker.packages.published() == [package(revision=1)]
+    await onlooker.open_read_only()
+    assert await onlooker.packages.list_published() == [package(revision=1)]
     with pytest.raises(StoreError, match="not open"):
         await onlooker.packages.withdraw("public", "market")
     await onlooker.close()
     await later.open()
-    assert await later.packages.archive("public", "market", "digest of 1.0.0") == b"archive"
+    assert await later.packages.read_archive("public", "market", "digest of 1.0.0") == b"archive"
     await later.close()
 
 
@@ -201,14 +201,14 @@ async def test_a_package_is_withdrawn_once(store: Store) -> None:
     assert not await store.packages.withdraw("public", "never")
     assert await store.packages.withdraw("public", "market")
     assert not await store.packages.withdraw("public", "market")
-    assert await store.packages.published() == [package(tenant="else", revision=1), package("other", revision=1)]
+    assert await store.packages.list_published() == [package(tenant="else", revision=1), package("other", revision=1)]
 
 
 async def test_what_is_recorded_outlives_a_package(store: Store) -> None:
     """P-9: withdrawing it is no way round the versions that there were."""
     await store.packages.publish(package(version="2.0.0"), b"", 0)
     await store.packages.withdraw("public", "market")
-    assert await store.packages.recorded("public", "market") == "2.0.0"
+    assert await store.packages.recorded_version("public", "market") == "2.0.0"
 
 
 async def test_a_revision_never_comes_twice(store: Store) -> None:
@@ -217,7 +217,7 @@ async def test_a_revision_never_comes_twice(store: Store) -> None:
     await store.packages.withdraw("public", "market")
     assert not await store.packages.publish(package(version="3.0.0"), b"late", 1)
     assert await store.packages.publish(package(version="2.0.0"), b"", 0)
-    assert await store.packages.published() == [package(version="2.0.0", revision=2)]
+    assert await store.packages.list_published() == [package(version="2.0.0", revision=2)]
     assert not await store.packages.publish(package(version="3.0.0"), b"late", 1)
     assert await store.packages.publish(package(version="3.0.0"), b"", 2)
 
@@ -234,7 +234,7 @@ async def test_of_a_withdrawal_and_a_publication_at_once_none_is_half_done(place
         )
         assert withdrawn
         assert await names(stores[0]) == []
-        assert await stores[1].packages.recorded("public", name) == ("2.0.0" if published else "1.0.0")
+        assert await stores[1].packages.recorded_version("public", name) == ("2.0.0" if published else "1.0.0")
     for store in stores:
         await store.close()
 
@@ -244,26 +244,26 @@ async def test_of_a_withdrawal_and_a_publication_at_once_none_is_half_done(place
 
 async def test_a_version_is_recorded_as_it_is_said(store: Store) -> None:
     """P-9: whoever records has compared, so an older one is one that was allowed."""
-    assert await store.packages.recorded("public", "market") is None
+    assert await store.packages.recorded_version("public", "market") is None
     for version in ("1.0.0", "10.0.0", "9.0.0", "9.0.0"):
-        await store.packages.record("public", "market", version)
-        assert await store.packages.recorded("public", "market") == version
-    assert await store.packages.recorded("other", "market") is None
-    assert await store.packages.published() == []
+        await store.packages.record_version("public", "market", version)
+        assert await store.packages.recorded_version("public", "market") == version
+    assert await store.packages.recorded_version("other", "market") is None
+    assert await store.packages.list_published() == []
 
 
 async def test_publishing_records_also_an_older_version(store: Store) -> None:
     await store.packages.publish(package(version="2.0.0"), b"", 0)
     await store.packages.publish(package(version="1.9.0"), b"", 1)
-    assert await store.packages.recorded("public", "market") == "1.9.0"
+    assert await store.packages.recorded_version("public", "market") == "1.9.0"
 
 
 async def test_recording_does_not_touch_what_is_wanted(store: Store) -> None:
     await store.packages.publish(package(), b"archive", 0)
-    await store.packages.record("public", "market", "5.0.0")
-    assert await store.packages.published() == [package(revision=1)]
+    await store.packages.record_version("public", "market", "5.0.0")
+    assert await store.packages.list_published() == [package(revision=1)]
     assert await store.packages.publish(package(version="5.1.0"), b"", 1)
-    assert await store.packages.published() == [package(version="5.1.0", revision=2)]
+    assert await store.packages.list_published() == [package(version="5.1.0", revision=2)]
 
 
 # -- failures
@@ -275,19 +275,19 @@ async def test_a_failed_write_changes_nothing(store: Store) -> None:
         lambda: store.packages.publish(package(version="2.0.0"), b"newer", 1),
         lambda: store.packages.publish(package("second"), b"", 0),
         lambda: store.packages.withdraw("public", "market"),
-        lambda: store.packages.record("public", "market", "2.0.0"),
+        lambda: store.packages.record_version("public", "market", "2.0.0"),
     ]
     for write in writes:
         store.fail_next(1)
         with pytest.raises(StoreError, match="on purpose"):
             await write()
-    assert await store.packages.published() == [package(revision=1)]
-    assert await store.packages.archive("public", "market", "digest of 1.0.0") == b"archive"
-    assert await store.packages.recorded("public", "market") == "1.0.0"
+    assert await store.packages.list_published() == [package(revision=1)]
+    assert await store.packages.read_archive("public", "market", "digest of 1.0.0") == b"archive"
+    assert await store.packages.recorded_version("public", "market") == "1.0.0"
 
 
 async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
     with pytest.raises(ValueError, match="without a zone"):
         await store.packages.publish(package(at=NOON.replace(tzinfo=None)), b"", 0)
-    assert await store.packages.published() == []
-    assert await store.packages.recorded("public", "market") is None
+    assert await store.packages.list_published() == []
+    assert await store.packages.recorded_version("public", "market") is None

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from tests.contract.proxy import Fault, Proxy, proxy_to
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.ports import JournalEntry, JournalKey, SchemaState
+from tidemill.storage.graph_ports import JournalEntry, JournalKey, SchemaState
 from tidemill.storage.postgres.store import PostgresStore
-from tidemill.storage.run_ports import Cursor, ScheduleKey
+from tidemill.storage.workflow_ports import ScheduleCursor, ScheduleKey
 
 KEY = JournalKey("public", "prices")
 PATIENCE = 20.0  # seconds until a test gives up
@@ -64,7 +64,7 @@ async def url(postgres: PostgresServer) -> str:
 
 async def stored(store: PostgresStore) -> set[int]:
     """Return the positions that are in the journal."""
-    return {one.position for one in await store.checkpoints.all_entries()}
+    return {one.position for one in await store.checkpoints.read_all_entries()}
 
 
 async def eventually(condition: Callable[[], Awaitable[object]]) -> None:
@@ -154,7 +154,7 @@ async def test_a_server_that_is_away_refuses_at_once(own_postgres: PostgresServe
             with pytest.raises(StoreError, match=r"nothing listens there|connection was lost"):
                 await store.checkpoints.append([entry(2)])
             with pytest.raises(StoreError, match=re.escape(store.title)):
-                await store.checkpoints.all_entries()
+                await store.checkpoints.read_all_entries()
         own_postgres.start()
         positions = count(3)
         await eventually(lambda: accepts_writes(store, positions))
@@ -304,7 +304,7 @@ async def test_who_waits_in_a_circle_is_told_so_and_tries_again(url: str) -> Non
     """For real: the server notices a circle before we are tired of waiting."""
     async with opened(url) as store, session(url) as other:
         first, second = (ScheduleKey("public", "flow", key) for key in ("first", "second"))
-        await store.schedules.insert([schedule_of(first), schedule_of(second)])
+        await store.schedules.insert_missing([schedule_of(first), schedule_of(second)])
         lock = "UPDATE tidemill.schedules SET dropped = 5 WHERE key = $1"
         await other.execute("SET deadlock_timeout = '30s'")  # so that it is the store that finds out
         async with asyncio.TaskGroup() as group, other.transaction():
@@ -314,12 +314,12 @@ async def test_who_waits_in_a_circle_is_told_so_and_tries_again(url: str) -> Non
                 await eventually(lambda: witness.fetchval("SELECT 1 FROM pg_locks WHERE NOT granted"))
             await other.execute(lock, "first")
         for key in (first, second):
-            assert await store.schedules.cursor(*key) == replace(schedule_of(key), dropped=5, armed=True)
+            assert await store.schedules.get_cursor(*key) == replace(schedule_of(key), dropped=5, armed=True)
 
 
-def schedule_of(key: ScheduleKey) -> Cursor:
+def schedule_of(key: ScheduleKey) -> ScheduleCursor:
     """Return how far a schedule was looked at."""
-    return Cursor(**key._asdict(), rule="x", last=datetime(2026, 3, 29, tzinfo=UTC), armed=False)
+    return ScheduleCursor(**key._asdict(), rule="x", last=datetime(2026, 3, 29, tzinfo=UTC), armed=False)
 
 
 async def test_tries_end(url: str) -> None:
@@ -359,8 +359,8 @@ async def test_nodes_that_open_an_empty_database_together_all_get_it(url: str) -
         for position, store in enumerate(stores):
             await store.checkpoints.append([entry(position)])
         assert await stored(stores[0]) == {0, 1, 2, 3}
-        known = (await stores[0].schema()).known
-        assert await stores[1].schema() == SchemaState(known, known)
+        known = (await stores[0].read_schema_state()).known
+        assert await stores[1].read_schema_state() == SchemaState(known, known)
     finally:
         await asyncio.gather(*(store.close() for store in stores))
 
@@ -372,7 +372,7 @@ async def test_a_node_waits_while_another_one_migrates(url: str) -> None:
         store = PostgresStore(url)
         opening = tasks.create_task(store.open())
         await eventually(lambda: witness.fetchval("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
-        assert (await store.schema()).found == 0
+        assert (await store.read_schema_state()).found == 0
         await other.execute("SELECT pg_advisory_unlock_all()")
         await opening
         await store.close()
@@ -388,7 +388,7 @@ async def test_a_closed_store_neither_reads_nor_writes(url: str) -> None:
 
 async def test_asking_for_the_schema_changes_nothing(url: str) -> None:
     """An operator may look before anything is migrated."""
-    assert (await PostgresStore(url).schema()).found == 0
+    assert (await PostgresStore(url).read_schema_state()).found == 0
     async with session(url) as other:
         assert await other.fetchval("SELECT to_regnamespace('tidemill') IS NULL")
 
@@ -402,18 +402,18 @@ async def test_a_newer_schema_is_refused_and_left_alone(url: str) -> None:
     store = PostgresStore(url)
     with pytest.raises(StoreError, match="version 99"):
         await store.open()
-    assert (await store.schema()).found == 99
+    assert (await store.read_schema_state()).found == 99
 
 
 async def test_an_invalid_index_is_a_problem(url: str) -> None:
     """The database itself knows that an index was not built to its end."""
     async with opened(url) as store, session(url) as other:
-        assert await store.problems() == []
-        await store.recoveries.newest("public", 1)
+        assert await store.check_integrity() == []
+        await store.recoveries.list_newest("public", 1)
         await other.execute(
             "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'tidemill.recoveries_by_tenant'::regclass"
         )
-        [problem] = await store.problems()
+        [problem] = await store.check_integrity()
         assert "REINDEX INDEX tidemill.recoveries_by_tenant" in problem
 
 
@@ -452,7 +452,7 @@ async def test_a_url_that_cannot_work_says_why(url: str, replaced: str, by: str,
         await store.open()
     assert "hunter2" not in str(caught.value)
     with pytest.raises(StoreError, match=said):
-        await store.schema()
+        await store.read_schema_state()
 
 
 @pytest.mark.parametrize("url", ["postgresql://u:hun/ter2@host/name", "postgresql://u:hun#ter2@host/name"])
@@ -471,7 +471,7 @@ async def _refused(store: PostgresStore, position: int) -> str:
 
 async def _unreadable(store: PostgresStore) -> str:
     with pytest.raises(StoreError) as caught:
-        await store.checkpoints.all_entries()
+        await store.checkpoints.read_all_entries()
     return str(caught.value)
 
 

@@ -17,11 +17,11 @@ from tests.contract.run_samples import creation, event_row, history, make
 from tests.contract.test_postgres_faults import eventually, opened, session
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.postgres.address import Address
+from tidemill.storage.postgres.connection import PostgresUrl
 from tidemill.storage.postgres.database import connect
 from tidemill.storage.postgres.store import PostgresStore
-from tidemill.storage.run_ports import Lease
-from tidemill.workflows.change import Applied, Change, Fence, Refused
+from tidemill.storage.workflow_ports import Lease
+from tidemill.workflows.change import Applied, Change, LeaderFence, Refused
 
 LOCKS = """
     SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
@@ -66,7 +66,7 @@ async def succession(store: PostgresStore, name: str = "leader", holder: str = "
     began = loop.time()
     async with asyncio.timeout(20):
         while True:
-            epoch = await store.leases.take(name, holder, TTL)
+            epoch = await store.leases.acquire(name, holder, TTL)
             if epoch is not None:
                 return epoch, loop.time() - began
             await asyncio.sleep(0.05)  # as candidates do
@@ -74,7 +74,7 @@ async def succession(store: PostgresStore, name: str = "leader", holder: str = "
 
 def change(epoch: int) -> Change:
     """Return a change that whoever is in office under an epoch may make."""
-    return Change(run="r1", fence=Fence("leader", epoch), history=history(event_row()))
+    return Change(run="r1", fence=LeaderFence("leader", epoch), history=history(event_row()))
 
 
 async def test_an_office_of_a_killed_process_is_taken_at_once(url: str) -> None:
@@ -83,7 +83,7 @@ async def test_an_office_of_a_killed_process_is_taken_at_once(url: str) -> None:
         await make(store, creation())
         await tell(process)
         assert await _line(process) == "applied"
-        assert await store.leases.take("leader", "next", TTL) is None
+        assert await store.leases.acquire("leader", "next", TTL) is None
         process.kill()
         new, seconds = await succession(store)
         assert new == epoch + 1
@@ -112,7 +112,7 @@ async def test_an_office_of_one_that_is_cut_off_is_taken(postgres: PostgresServe
         opened(url) as other,
         opened(url.replace(f":{postgres.port}/", f":{port}/")) as store,
     ):
-        epoch = await store.leases.take("leader", "holder", TTL)
+        epoch = await store.leases.acquire("leader", "holder", TTL)
         assert epoch is not None
         assert await store.leases.renew("leader", epoch, TTL)
         proxy.is_stalled = True
@@ -128,11 +128,11 @@ async def test_an_office_of_one_that_is_cut_off_is_taken(postgres: PostgresServe
 async def test_a_holder_whose_session_was_ended_stays_in_office(url: str) -> None:
     """W-9: the row decides. It connects again, and holds its lock again."""
     async with opened(url) as store, opened(url) as other, session(url) as admin:
-        epoch = await store.leases.take("leader", "holder", TTL)
+        epoch = await store.leases.acquire("leader", "holder", TTL)
         assert epoch is not None
         await admin.execute("SELECT pg_terminate_backend(backend) FROM tidemill.leases")
         assert await store.leases.renew("leader", epoch, TTL)
-        assert await other.leases.take("leader", "next", TTL) is None
+        assert await other.leases.acquire("leader", "next", TTL) is None
         assert await store.leases.current("leader") == Lease("holder", epoch)
 
 
@@ -140,7 +140,7 @@ async def test_a_holder_whose_session_was_ended_may_lose_its_office(url: str) ->
     """W-8, W-9: somebody was quicker; everything of the old epoch is refused from then on."""
     async with opened(url) as store, opened(url) as other, session(url) as admin:
         await make(store, creation())
-        epoch = await store.leases.take("leader", "holder", TTL)
+        epoch = await store.leases.acquire("leader", "holder", TTL)
         assert epoch is not None
         assert await store.runs.apply(change(epoch)) == Applied(2)
         await admin.execute("SELECT pg_terminate_backend(backend) FROM tidemill.leases")
@@ -149,18 +149,18 @@ async def test_a_holder_whose_session_was_ended_may_lose_its_office(url: str) ->
         assert await store.runs.apply(change(epoch)) == Refused("fenced")
         assert not await store.leases.renew("leader", epoch, TTL)
         assert await other.leases.renew("leader", new, TTL)
-        assert await store.leases.take("leader", "holder", TTL) is None
+        assert await store.leases.acquire("leader", "holder", TTL) is None
 
 
 async def test_an_office_is_not_taken_while_a_write_of_its_holder_is_on_its_way(url: str) -> None:
     """W-8: whatever the old epoch has begun is committed before the new one begins."""
     async with opened(url) as store, session(url) as writer:
-        epoch = await store.leases.take("leader", "holder", TTL)
+        epoch = await store.leases.acquire("leader", "holder", TTL)
         transaction = writer.transaction()
         await transaction.start()
         await writer.execute("SELECT FROM tidemill.leases FOR SHARE")
         async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-            taking = tasks.create_task(store.leases.take("leader", "next", TTL, dead=["holder"]))
+            taking = tasks.create_task(store.leases.acquire("leader", "next", TTL, dead_holders=["holder"]))
             await eventually(lambda: _waits(writer))
             assert not taking.done()
             await transaction.commit()
@@ -175,14 +175,14 @@ async def _waits(connection: object) -> bool:
 async def test_an_office_is_taken_from_one_that_froze_in_the_middle_of_a_write(url: str) -> None:
     """W-8, W-9: the server ends a transaction that nobody goes on with, under 5 s."""
     async with opened(url) as store:
-        assert await store.leases.take("leader", "holder", TTL) == 1
-        frozen = await connect(Address.of(url))
+        assert await store.leases.acquire("leader", "holder", TTL) == 1
+        frozen = await connect(PostgresUrl.parse(url))
         await frozen.execute("BEGIN; SELECT FROM tidemill.leases FOR SHARE")
         async with asyncio.timeout(5):
             epoch = None
             while epoch is None:
                 with suppress(StoreError):  # another session held a lock for too long
-                    epoch = await store.leases.take("leader", "next", TTL, dead=["holder"])
+                    epoch = await store.leases.acquire("leader", "next", TTL, dead_holders=["holder"])
         assert epoch == 2
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)):
             await frozen.execute("COMMIT")
@@ -192,7 +192,7 @@ async def test_a_store_that_closes_leaves_its_offices(url: str) -> None:
     """W-9: nobody waits for what has ended in good order."""
     async with opened(url) as other:
         async with opened(url) as store:
-            epoch = await store.leases.take("leader", "holder", 60)
+            epoch = await store.leases.acquire("leader", "holder", 60)
         assert epoch is not None
         new, seconds = await succession(other)
         assert (new, seconds < 2) == (epoch + 1, True)
@@ -201,18 +201,18 @@ async def test_a_store_that_closes_leaves_its_offices(url: str) -> None:
 async def test_offices_of_one_process_share_a_session(url: str) -> None:
     """Leaving one does not lose the other."""
     async with opened(url) as store, opened(url) as other:
-        epochs = [await store.leases.take(name, "holder", 60) for name in ("leader", "triggers")]
-        assert await other.leases.take("leader", "next", 60) is None
+        epochs = [await store.leases.acquire(name, "holder", 60) for name in ("leader", "triggers")]
+        assert await other.leases.acquire("leader", "next", 60) is None
         await store.leases.release("leader", epochs[0] or 0)
-        assert await other.leases.take("leader", "next", 60) is not None
-        assert await other.leases.take("triggers", "next", 60) is None
+        assert await other.leases.acquire("leader", "next", 60) is not None
+        assert await other.leases.acquire("triggers", "next", 60) is None
 
 
 async def test_a_session_in_office_that_falls_silent_is_ended(url: str) -> None:
     """W-9: the server frees the lock of a holder that it does not hear from; a longer lease has longer pauses."""
     async with opened(url) as store, opened(url) as other, session(url) as admin:
-        assert await other.leases.take("long", "holder", 60) is not None
-        assert await store.leases.take("short", "holder", TTL) is not None
+        assert await other.leases.acquire("long", "holder", 60) is not None
+        assert await store.leases.acquire("short", "holder", TTL) is not None
 
         async def is_one_left() -> bool:
             return (
@@ -220,8 +220,8 @@ async def test_a_session_in_office_that_falls_silent_is_ended(url: str) -> None:
             )
 
         await eventually(is_one_left)
-        assert await store.leases.take("long", "next", 60) is None
-        assert await other.leases.take("short", "next", TTL) is not None
+        assert await store.leases.acquire("long", "next", 60) is None
+        assert await other.leases.acquire("short", "next", TTL) is not None
 
 
 async def test_a_pooler_that_shares_sessions_is_refused(postgres: PostgresServer, url: str) -> None:
@@ -229,5 +229,5 @@ async def test_a_pooler_that_shares_sessions_is_refused(postgres: PostgresServer
     async with pooler_to(postgres.port) as port, opened(url.replace(f":{postgres.port}/", f":{port}/")) as store:
         for _ in range(2):
             with pytest.raises(StoreError, match="a pooler stands in between"):
-                await store.leases.take("leader", "holder", TTL)
+                await store.leases.acquire("leader", "holder", TTL)
         assert await store.leases.current("leader") is None

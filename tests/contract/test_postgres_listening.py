@@ -12,7 +12,7 @@ from tests.contract.run_samples import LEASE, claim, creation, event_row, histor
 from tests.contract.test_postgres_faults import opened, session
 from tests.postgres import PostgresServer
 from tidemill.storage.postgres.store import PostgresStore
-from tidemill.storage.run_ports import LogChunk
+from tidemill.storage.workflow_ports import LogChunk
 from tidemill.workflows.change import Change
 from tidemill.workflows.records import AttemptKey
 
@@ -58,13 +58,13 @@ LOUD: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
 QUIET: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
     "refusal": lambda store: store.runs.apply(Change(run="never", history=history(event_row()))),
     "empty claim": lambda store: store.runs.claim(claim({})),
-    "beat": lambda store: store.runs.beat("node-1", [KEY], LEASE),
+    "beat": lambda store: store.runs.renew_leases("node-1", [KEY], LEASE),
     "log": lambda store: store.logs.append([LogChunk(key=KEY, number=0, payload=b"")]),
     "pause": lambda store: store.schedules.pause("public", "flow"),
     "late publication": lambda store: store.packages.publish(package(), b"archive", 7),
     "empty withdrawal": lambda store: store.packages.withdraw("public", "never"),
-    "recorded version": lambda store: store.packages.record("public", "market", "1.0.0"),
-    "trusted key": lambda store: store.trusted_keys.put(trusted()),
+    "recorded version": lambda store: store.packages.record_version("public", "market", "1.0.0"),
+    "trusted key": lambda store: store.trusted_keys.add(trusted()),
 }
 
 
@@ -120,7 +120,7 @@ async def test_who_listens_for_one_thing_does_not_hear_the_other(stores: list[Po
     await make(stores[0], creation())
     runs, packages, both = Ear(), Ear(), Ear()
     await stores[1].listen(runs, "runs")
-    await stores[1].listen(packages, about="packages")
+    await stores[1].listen(packages, topic="packages")
     await stores[1].listen(both)
     await LOUD["publication"](stores[0])
     await LOUD["change"](stores[0])
@@ -149,7 +149,7 @@ async def test_what_was_heard_is_there(stores: list[PostgresStore]) -> None:
     await stores[1].listen(ear, "packages")
     await LOUD["publication"](stores[0])
     await ear.hears()
-    assert await stores[1].packages.published() == [package(revision=1)]
+    assert await stores[1].packages.list_published() == [package(revision=1)]
 
 
 async def test_a_listener_that_was_cut_off_listens_again(postgres: PostgresServer) -> None:

@@ -33,10 +33,10 @@ from tests.contract.test_postgres_faults import behind_proxy, opened, session
 from tests.contract.test_runs_against_a_model import RunMachine
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.ports import Store
-from tidemill.storage.postgres.applying import Applying
+from tidemill.storage.graph_ports import Store
+from tidemill.storage.postgres.apply_changes import ChangeApplier
 from tidemill.storage.queries import Queries
-from tidemill.workflows.change import Applied, Change, Fence, PoolLimit, TaskChange
+from tidemill.workflows.change import Applied, Change, LeaderFence, PoolLimit, TaskChange
 from tidemill.workflows.records import AttemptKey, TaskError
 from tidemill.workflows.states import RunState, TaskState
 
@@ -68,13 +68,13 @@ def big_change(run: str, epoch: int) -> Change:
     tasks = [running(task_row(task, pool="gpu")) for task in ("a", "b")]
     return Change(
         run=run,
-        fence=Fence("leader", epoch),
+        fence=LeaderFence("leader", epoch),
         tasks=[TaskChange(row, succeeded(row)) for row in tasks],
         added=[task_row("c")],
         removed=[task_row("m")],
         attempts=[attempt_row(run, row.task) for row in tasks],
         outputs={attempt_row(run).key: b"value"},
-        forgotten=["m"],
+        cleared_outputs=["m"],
         history=history(*(event_row(run) for _ in range(4))),
         fire=fire_row(run, slot=after(1), digest=run, key=run),
         pools=[PoolLimit("public", "gpu", 1000)],
@@ -84,11 +84,11 @@ def big_change(run: str, epoch: int) -> Change:
 async def test_a_group_of_changes_costs_as_many_statements_as_one(url: str) -> None:
     """One for each kind of lock, one for each question, and one for each table."""
     async with opened(url) as store, session(url) as connection:
-        epoch = await store.leases.take("leader", "node", 60)
+        epoch = await store.leases.acquire("leader", "node", 60)
         assert epoch is not None
         rows = [running(task_row("a", pool="gpu")), running(task_row("b", pool="gpu")), task_row("m")]
         await make(store, *(creation(run_row(f"r{number}"), *rows) for number in range(41)))
-        applying = Applying(Queries.of("tidemill.storage.postgres"), "test", lambda: None)
+        applying = ChangeApplier(Queries.from_package("tidemill.storage.postgres"), "test", lambda: None)
         costs = []
         for runs in (["r0"], [f"r{number}" for number in range(1, 41)]):
             counting = Counting(connection)
@@ -102,7 +102,7 @@ async def test_a_group_of_changes_costs_as_many_statements_as_one(url: str) -> N
 @pytest.mark.parametrize("known", ["nothing", "everything", "how it was when many were active"])
 async def test_a_payload_that_was_fired_often_costs_no_more(url: str, known: str) -> None:
     """Its active runs are looked at, whatever the server knows of the tables; what is pruned is found by its run."""
-    queries = Queries.of("tidemill.storage.postgres")
+    queries = Queries.from_package("tidemill.storage.postgres")
     payload = (["public"], ["flow"], ["daily"], ["d"])
     async with opened(url) as store, session(url) as connection:
         await connection.execute(
@@ -186,7 +186,7 @@ class Crowd:
 
     async def _change(self, store: Store, owner: str) -> None:
         """Bring all task runs of some runs back, together in one transaction, in any order."""
-        records = await store.runs.load([run.run for run in await store.runs.active()])
+        records = await store.runs.load([run.run for run in await store.runs.list_active()])
         self._chance.shuffle(records)
         pools = [PoolLimit("public", "gpu", 6)] if self._chance.random() < 0.1 else []
         changes = []
@@ -196,16 +196,23 @@ class Crowd:
             is_over = self._chance.random() < 0.1
             row = replace(run, state=RunState.SUCCESS if is_over else RunState.RUNNING, ended_at=after(0))
             changes.append(
-                Change(run=run.id, found=run, row=row, tasks=moves, pools=pools, history=history(event_row(run.id)))
+                Change(
+                    run=run.id,
+                    expected_run=run,
+                    updated_run=row,
+                    tasks=moves,
+                    pools=pools,
+                    history=history(event_row(run.id)),
+                )
             )
         if not changes:
             changes = [creation(run_row(f"{owner}-{self._chance.random()}"), *TASKS)]
         await asyncio.gather(*(store.runs.apply(change) for change in changes))
 
     async def _beat(self, store: Store, owner: str) -> None:
-        held = await store.runs.claimed(["n0", "n1", "n2"])
+        held = await store.runs.list_claimed_by(["n0", "n1", "n2"])
         keys = [AttemptKey(*key, row.attempt) for key, row in held]
-        await store.runs.beat(owner, keys, LEASE)
+        await store.runs.renew_leases(owner, keys, LEASE)
 
     async def _prune(self, store: Store, owner: str) -> None:
         await store.runs.prune("public", after(1), 3)
@@ -259,7 +266,7 @@ async def test_a_change_whose_answer_is_lost_is_told_once(postgres: PostgresServ
         await make(store, creation())
         proxy.at_commit = "cut after"
         assert await store.runs.apply(Change(run="r1", history=history(event_row()))) == Applied(2)
-        assert len(await store.runs.events("r1")) == 2
+        assert len(await store.runs.read_events("r1")) == 2
 
 
 async def test_what_authors_say_is_kept_as_far_as_the_server_can(url: str) -> None:
@@ -272,8 +279,8 @@ async def test_what_authors_say_is_kept_as_far_as_the_server_can(url: str) -> No
             run_row(reason=odd), row, attempts=[attempt_row(error=error)], history=history(event_row(reason=odd))
         )
         await make(store, change)
-        (event,) = await store.runs.events("r1")
-        (attempt,) = await store.runs.attempts("r1")
+        (event,) = await store.runs.read_events("r1")
+        (attempt,) = await store.runs.read_attempts("r1")
         assert {event.reason, (await task_of(store)).reason} == {"a\N{SYMBOL FOR NULL}b\\udcffc"}
         assert attempt.error == TaskError("ValueError", "a\0b\\udcffc", "a\0b\\udcffc")
 

@@ -27,7 +27,7 @@ from tests.contract.run_samples import (
 )
 from tests.contract.samples import NOON
 from tidemill.kernel.clock import VirtualClock
-from tidemill.workflows.change import Applied, Change, Fence, PoolLimit, Refused, TaskChange
+from tidemill.workflows.change import Applied, Change, LeaderFence, PoolLimit, Refused, TaskChange
 from tidemill.workflows.records import AttemptKey, TaskRow
 from tidemill.workflows.states import RunState, TaskState
 
@@ -79,13 +79,15 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule()
     def take_office(self) -> None:
-        taken = self.runner.run(self.store.leases.take("leader", f"n{self.epoch}", 1e6, dead=[f"n{self.epoch - 1}"]))
+        taken = self.runner.run(
+            self.store.leases.acquire("leader", f"n{self.epoch}", 1e6, dead_holders=[f"n{self.epoch - 1}"])
+        )
         assert taken == self.epoch + 1
         self.epoch = taken
 
     @rule(seconds=st.sampled_from([1, 50, 100]))
     def wait(self, seconds: int) -> None:
-        self.clock.move_to(self.clock.monotonic() + seconds)
+        self.clock.advance_to(self.clock.monotonic() + seconds)
 
     def apply(self, change: Change) -> Applied | Refused:
         """Write a change."""
@@ -139,13 +141,13 @@ class RunMachine(RuleBasedStateMachine):
         attempt = ENDED + (held.revision if held else 0)
         change = Change(
             run=run,
-            fence=Fence("leader", self.epoch - (twist == "fence")),
-            found=run_row(run, clears=(held.clears if held else 0) + (twist == "clears"), revision=revision),
+            fence=LeaderFence("leader", self.epoch - (twist == "fence")),
+            expected_run=run_row(run, clears=(held.clears if held else 0) + (twist == "clears"), revision=revision),
             tasks=[TaskChange(found, row)],
             **returned(output_row(run, task, value=value), attempt=attempt),
             history=history(event_row(run, task)),
             pools=[PoolLimit("public", pool, slots) for pool, slots in SLOTS.items() if limits],
-            intervenes=intervenes,
+            is_operator_action=intervenes,
             lease=LEASE,
         )
         result = self.apply(change)
@@ -231,7 +233,7 @@ class RunMachine(RuleBasedStateMachine):
             if row and row.state.is_claimed and (row.attempt, row.claimed_by) == (attempt, owner):
                 self.held[key.run].tasks[key.task] = replace(row, lease_until=self.lease())
                 alive.add(key)
-        assert self.runner.run(self.store.runs.beat(owner, keys, LEASE)) == alive
+        assert self.runner.run(self.store.runs.renew_leases(owner, keys, LEASE)) == alive
 
     @rule(run=runs)
     def end(self, run: str) -> None:
@@ -239,7 +241,7 @@ class RunMachine(RuleBasedStateMachine):
         if run not in self.held:
             return
         row = run_row(run, state=RunState.SUCCESS, ended_at=NOON)
-        assert isinstance(self.apply(Change(run=run, row=row)), Applied)
+        assert isinstance(self.apply(Change(run=run, updated_run=row)), Applied)
         assert self.runner.run(self.store.runs.prune("public", NOON + timedelta(seconds=1), 10)) == 1
         del self.held[run]
 
@@ -259,17 +261,17 @@ class RunMachine(RuleBasedStateMachine):
                 record = records[run]
                 assert (record.run.revision, record.run.clears) == (held.revision, held.clears)
                 assert {row.task: row for row in record.tasks} == held.tasks
-                outputs = {one.key.task: one.value for one in await stored.outputs(run, TASKS)}
+                outputs = {one.key.task: one.value for one in await stored.read_outputs(run, TASKS)}
                 assert outputs == held.outputs
-                assert len(await stored.events(run)) == held.events
+                assert len(await stored.read_events(run)) == held.events
                 begun = [(row.task, row.attempt) for row in held.tasks.values() if row.state.is_claimed]
-                assert [(one.key.task, one.key.attempt) for one in await stored.attempts(run)] == sorted(
+                assert [(one.key.task, one.key.attempt) for one in await stored.read_attempts(run)] == sorted(
                     [*begun, *held.ended]
                 )
             claimed = [row for held in self.held.values() for row in held.tasks.values() if row.state.is_claimed]
-            assert await stored.claimants() == {row.claimed_by for row in claimed}
+            assert await stored.list_claim_owners() == {row.claimed_by for row in claimed}
             late = sum(row.lease_until is not None and row.lease_until <= self.clock.now() for row in claimed)
-            assert len(await stored.overdue(100)) == late
+            assert len(await stored.list_lease_expired(100)) == late
 
         self.runner.run(read())
 

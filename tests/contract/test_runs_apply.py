@@ -35,8 +35,8 @@ from tests.contract.run_samples import (
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import RunFilter
+from tidemill.storage.graph_ports import Store
+from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.change import Applied, Change, Refused, TaskChange
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.states import RunState, TaskState
@@ -76,9 +76,9 @@ async def test_times_of_other_zones_come_back_as_the_same_instants_in_utc(store:
         store, creation(run, row, attempts=[changed], history=history(event_row(at=at)), fire=fire_row(slot=at, at=at))
     )
     (record,) = await store.runs.load(["r1"])
-    (event,) = await store.runs.events("r1")
-    (slot,) = await store.runs.fired_slots("public", "flow", "daily", at, at)
-    (ended, _) = await store.runs.attempts("r1")
+    (event,) = await store.runs.read_events("r1")
+    (slot,) = await store.runs.read_fired_slots("public", "flow", "daily", at, at)
+    (ended, _) = await store.runs.read_attempts("r1")
     for time in (record.run.created_at, record.run.slot, ended.claimed_at, ended.ended_at, event.at, slot):
         assert time == NOON
         assert time.utcoffset() == timedelta(0)
@@ -104,7 +104,7 @@ async def test_attempts_end_once(store: Store) -> None:
     await make(store, creation(attempts=[ended, attempt_row(attempt=2, task="b")]))
     told = replace(ended, worker="another", ended_at=after(9), outcome="lost", error=None)
     await make(store, Change(run="r1", attempts=[told, attempt_row(attempt=2), attempt_row("r1", "a", 1, 0)]))
-    found = await store.runs.attempts("r1")
+    found = await store.runs.read_attempts("r1")
     assert found == [ended, attempt_row(attempt=2), attempt_row("r1", "a", 1, 0), attempt_row(attempt=2, task="b")]
 
 
@@ -120,30 +120,30 @@ async def test_what_is_claimed_is_an_attempt_that_has_not_ended(store: Store) ->
     await make(store, creation(None, *rows, attempts=[ended], lease=LEASE))
     begun = {"attempt": 2, "worker": "node-7", "claimed_at": after(3)}
     found = [ended, attempt_row(started_at=after(4), **begun), attempt_row(task="b", **begun)]
-    assert await store.runs.attempts("r1") == found
+    assert await store.runs.read_attempts("r1") == found
 
 
 async def test_outputs_are_replaced_and_forgotten(store: Store) -> None:
     first = [output_row(), output_row(task="m", element=1, value=b"1"), output_row(task="m", element=0, value=b"0")]
     await make(store, creation(**returned(*first)))
-    assert await store.runs.outputs("r1", ["m", "a", "x"]) == [first[0], first[2], first[1]]
-    assert await store.runs.outputs("r1", ["a"]) == [first[0]]
-    assert await store.runs.outputs("r1", []) == []
-    await make(store, Change(run="r1", forgotten=["m"], **returned(output_row(value=b"new"), attempt=2)))
-    assert await store.runs.outputs("r1", ["m", "a"]) == [output_row(value=b"new")]
+    assert await store.runs.read_outputs("r1", ["m", "a", "x"]) == [first[0], first[2], first[1]]
+    assert await store.runs.read_outputs("r1", ["a"]) == [first[0]]
+    assert await store.runs.read_outputs("r1", []) == []
+    await make(store, Change(run="r1", cleared_outputs=["m"], **returned(output_row(value=b"new"), attempt=2)))
+    assert await store.runs.read_outputs("r1", ["m", "a"]) == [output_row(value=b"new")]
 
 
 async def test_what_is_forgotten_makes_room_for_what_is_written_with_it(store: Store) -> None:
     """A task that is cleared and ends in one change has the new value."""
     await make(store, creation(**returned(output_row(), output_row(element=3))))
-    await make(store, Change(run="r1", forgotten=["a"], **returned(output_row(value=b"new"), attempt=2)))
-    assert await store.runs.outputs("r1", ["a"]) == [output_row(value=b"new")]
+    await make(store, Change(run="r1", cleared_outputs=["a"], **returned(output_row(value=b"new"), attempt=2)))
+    assert await store.runs.read_outputs("r1", ["a"]) == [output_row(value=b"new")]
 
 
 async def test_a_big_value_comes_back_whole(store: Store) -> None:
     value = bytes(range(256)) * (5 * 4096)
     await make(store, creation(**returned(output_row(value=value))))
-    (found,) = await store.runs.outputs("r1", ["a"])
+    (found,) = await store.runs.read_outputs("r1", ["a"])
     assert found.value == value
 
 
@@ -153,8 +153,8 @@ async def test_events_keep_their_order(store: Store) -> None:
     await make(store, creation(history=history(*events[:3])), creation(run_row("r2")))
     for first in range(3, 21, 3):
         await make(store, Change(run="r1", history=history(*events[first : first + 3])))
-    assert await store.runs.events("r1") == events
-    assert len(await store.runs.events("r2")) == 1
+    assert await store.runs.read_events("r1") == events
+    assert len(await store.runs.read_events("r2")) == 1
 
 
 async def test_a_revision_counts_changes(store: Store) -> None:
@@ -177,7 +177,9 @@ async def test_the_revision_of_a_new_run_is_told(store: Store) -> None:
 
 async def test_interventions_are_counted(store: Store) -> None:
     await make(store, creation())
-    await make(store, Change(run="r1", intervenes=True), Change(run="r1"), Change(run="r1", intervenes=True))
+    await make(
+        store, Change(run="r1", is_operator_action=True), Change(run="r1"), Change(run="r1", is_operator_action=True)
+    )
     assert (await run_of(store)).clears == 2
 
 
@@ -186,10 +188,10 @@ async def test_a_run_is_pinned_to_another_version(store: Store) -> None:
     await make(store, creation(run_row(state=RunState.FAILED)), creation(run_row("r2")))
     found = await run_of(store)
     again = replace(found, version="v2", state=RunState.QUEUED)
-    await make(store, Change(run="r1", found=found, row=again, intervenes=True))
+    await make(store, Change(run="r1", expected_run=found, updated_run=again, is_operator_action=True))
     assert await run_of(store) == replace(again, revision=found.revision + 1, clears=1)
     assert (await run_of(store, "r2")).version == "v1"
-    late = Change(run="r1", found=found, row=replace(found, state=RunState.CANCELLED))
+    late = Change(run="r1", expected_run=found, updated_run=replace(found, state=RunState.CANCELLED))
     assert await store.runs.apply(late) == Refused("stale")
     assert (await run_of(store)).version == "v2"
     loaded = [VersionKey("public", "flow", "v2")]
@@ -201,7 +203,7 @@ async def test_a_run_is_changed_in_state_times_and_reason(store: Store) -> None:
     await make(store, creation())
     found = await run_of(store)
     ended = replace(found, state=RunState.FAILED, ended_at=after(9), reason="broke", revision=500, clears=500)
-    await make(store, Change(run="r1", found=found, row=ended))
+    await make(store, Change(run="r1", expected_run=found, updated_run=ended))
     assert await run_of(store) == replace(ended, revision=found.revision + 1, clears=0)
 
 
@@ -226,7 +228,7 @@ async def test_a_task_run_may_be_removed_and_added_in_one_change(store: Store) -
 async def test_only_what_is_queued_or_running_has_a_lease(store: Store, clock: VirtualClock, state: TaskState) -> None:
     """W-1: by the store's own clock, whatever the row says."""
     await make(store, creation(None, task_row("a", TaskState.NONE), task_row("b")))
-    clock.move_to(5)
+    clock.advance_to(5)
     is_claimed = state in (TaskState.QUEUED, TaskState.RUNNING)
     row = task_row("a", state, claimed_by="node-1" if is_claimed else None, lease_until=after(1e6))
     await make(store, move("r1", task_row("a", TaskState.NONE), row, lease=7.5))
@@ -252,11 +254,13 @@ async def test_an_end_is_one_change(store: Store) -> None:
     found = await run_of(store)
     change = ending("r1", row)
     next_ = TaskChange(task_row("b", TaskState.NONE), task_row("b"))
-    await make(store, replace(change, tasks=[*change.tasks, next_], found=found, row=replace(found, reason="x")))
+    await make(
+        store, replace(change, tasks=[*change.tasks, next_], expected_run=found, updated_run=replace(found, reason="x"))
+    )
     assert await task_of(store) == succeeded(row)
     assert await task_of(store, task="b") == task_row("b")
     assert (await run_of(store)).reason == "x"
-    assert [one.outcome for one in await store.runs.attempts("r1")] == ["success"]
+    assert [one.outcome for one in await store.runs.read_attempts("r1")] == ["success"]
 
 
 async def test_changes_of_one_turn_stand_or_fall_each_for_itself(store: Store) -> None:
@@ -286,17 +290,17 @@ async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> Non
     await make(store, creation())
     wrong: list[Callable[[], Awaitable[object]]] = [
         lambda: runs.apply(move("r1", task_row(), task_row(since=naive))),
-        lambda: runs.apply(Change(run="r1", row=run_row(ended_at=naive))),
+        lambda: runs.apply(Change(run="r1", updated_run=run_row(ended_at=naive))),
         lambda: runs.apply(Change(run="r1", added=[task_row("b", wake_at=naive)])),
         lambda: runs.apply(Change(run="r1", attempts=[attempt_row(claimed_at=naive)])),
         lambda: runs.apply(Change(run="r1", history=history(event_row(at=naive)))),
         lambda: runs.apply(creation(run_row("r2", created_at=naive), history=None)),
         lambda: runs.apply(creation(run_row("r2"), fire=fire_row("r2", slot=naive))),
         lambda: runs.claim(claim(at=naive)),
-        lambda: runs.orphans(naive, 9),
+        lambda: runs.list_orphans(naive, 9),
         lambda: runs.prune("public", naive, 9),
-        lambda: runs.fired_slots("public", "flow", "daily", naive, NOON),
-        lambda: runs.fired_slots("public", "flow", "daily", NOON, naive),
+        lambda: runs.read_fired_slots("public", "flow", "daily", naive, NOON),
+        lambda: runs.read_fired_slots("public", "flow", "daily", NOON, naive),
     ]
     before = await everything(store, ["r1", "r2"])
     for ask in wrong:

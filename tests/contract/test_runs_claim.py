@@ -27,14 +27,14 @@ from tests.contract.run_samples import (
 from tests.contract.samples import NOON, NOON_ELSEWHERE
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import Claimed
+from tidemill.storage.graph_ports import Store
+from tidemill.storage.workflow_ports import ClaimedTask
 from tidemill.workflows.change import Refused
 from tidemill.workflows.records import AttemptKey, VersionKey
 from tidemill.workflows.states import TaskState
 
 
-def names(claimed: list[Claimed]) -> list[str]:
+def names(claimed: list[ClaimedTask]) -> list[str]:
     """Return which tasks were given."""
     return [f"{one.run.id}/{one.task.task}" + ("" if one.task.index < 0 else str(one.task.index)) for one in claimed]
 
@@ -44,7 +44,7 @@ async def test_a_claim_makes_a_task_run_queued_for_whoever_asked(store: Store, c
     row = task_row(attempt=2, tries=1, failures=1, started_at=NOON, ended_at=NOON, reason="again", priority=3)
     await make(store, creation(None, row))
     before = await run_of(store)
-    clock.move_to(5)
+    clock.advance_to(5)
     (given,) = await store.runs.claim(claim(at=after(7), owner="node-9"))
     assert given.task == replace(
         row,
@@ -62,9 +62,9 @@ async def test_a_claim_makes_a_task_run_queued_for_whoever_asked(store: Store, c
     assert given.run == replace(before, revision=before.revision + 1)
     (record,) = await store.runs.load(["r1"])
     assert (record.run, record.tasks) == (given.run, [given.task])
-    (attempt,) = await store.runs.attempts("r1")
+    (attempt,) = await store.runs.read_attempts("r1")
     assert attempt == attempt_row(attempt=3, number=2, worker="node-9", claimed_at=after(7))
-    event = (await store.runs.events("r1"))[-1]
+    event = (await store.runs.read_events("r1"))[-1]
     assert event == event_row(attempt=3, before="scheduled", after="queued", at=after(7), actor="node-9")
 
 
@@ -210,16 +210,16 @@ async def test_a_beat_renews_what_is_still_the_owners(store: Store, clock: Virtu
     given = await store.runs.claim(claim())
     await make(store, move("r1", given[1].task, running(given[1].task)))
     await make(store, ending("r1", given[2].task))
-    clock.move_to(1000)
-    assert len(await store.runs.overdue(10)) == 3
+    clock.advance_to(1000)
+    assert len(await store.runs.list_lease_expired(10)) == 3
     keys = [AttemptKey("r1", "m", index, 1) for index in range(4)]
     wrong = [keys[3]._replace(attempt=2), keys[3]._replace(attempt=0), keys[3]._replace(run="r2")]
     revision = (await run_of(store)).revision
-    assert await store.runs.beat("node-1", [*keys[:3], *wrong], 30) == set(keys[:2])
+    assert await store.runs.renew_leases("node-1", [*keys[:3], *wrong], 30) == set(keys[:2])
     assert (await task_of(store, task="m", index=0)).lease_until == after(1030)
-    assert [key.element for key, _ in await store.runs.overdue(10)] == [3]
-    assert await store.runs.beat("node-2", keys, 30) == set()
-    assert await store.runs.beat("node-1", [], 30) == set()
+    assert [key.element for key, _ in await store.runs.list_lease_expired(10)] == [3]
+    assert await store.runs.renew_leases("node-2", keys, 30) == set()
+    assert await store.runs.renew_leases("node-1", [], 30) == set()
     assert (await run_of(store)).revision == revision
 
 
@@ -240,7 +240,7 @@ async def test_stores_that_claim_at_once_get_different_tasks(place: Place) -> No
     await asyncio.gather(*(take(store, f"n{number}") for number, store in enumerate(stores)))
     assert len(given) == 120
     assert set(given.values()) == {1}
-    assert await stores[0].runs.claimants() == set()
+    assert await stores[0].runs.list_claim_owners() == set()
     await asyncio.gather(*(store.close() for store in stores))
 
 

@@ -22,8 +22,8 @@ from tests.contract.run_samples import (
 )
 from tests.contract.samples import NOON_ELSEWHERE
 from tidemill.kernel.clock import VirtualClock
-from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import Revision, RunFilter
+from tidemill.storage.graph_ports import Store
+from tidemill.storage.workflow_ports import RunFilter, RunRevision
 from tidemill.workflows.change import Change
 from tidemill.workflows.records import TaskKey
 from tidemill.workflows.states import RunState, TaskState
@@ -31,10 +31,22 @@ from tidemill.workflows.states import RunState, TaskState
 
 async def test_an_empty_store_has_no_runs(store: Store) -> None:
     runs = store.runs
-    assert (await runs.active(), await runs.load(["r1"]), await runs.find(RunFilter(tenant="public"))) == ([], [], [])
-    assert (await runs.overdue(9), await runs.claimed(["n"]), await runs.claimants()) == ([], [], set())
-    assert (await runs.orphans(after(0), 9), await runs.attempts("r1"), await runs.events("r1")) == ([], [], [])
-    assert await runs.fired_slots("public", "flow", "daily", after(0), after(9)) == set()
+    assert (await runs.list_active(), await runs.load(["r1"]), await runs.find(RunFilter(tenant="public"))) == (
+        [],
+        [],
+        [],
+    )
+    assert (await runs.list_lease_expired(9), await runs.list_claimed_by(["n"]), await runs.list_claim_owners()) == (
+        [],
+        [],
+        set(),
+    )
+    assert (await runs.list_orphans(after(0), 9), await runs.read_attempts("r1"), await runs.read_events("r1")) == (
+        [],
+        [],
+        [],
+    )
+    assert await runs.read_fired_slots("public", "flow", "daily", after(0), after(9)) == set()
 
 
 async def test_active_runs_are_those_that_have_not_ended(store: Store) -> None:
@@ -43,18 +55,18 @@ async def test_active_runs_are_those_that_have_not_ended(store: Store) -> None:
         values = {"state": state, "created_at": after(-number), "tenant": f"t{number}"}
         await make(store, creation(run_row(f"r{number}", **values)))
     await make(store, Change(run="r0", history=history(event_row("r0"))))
-    revisions = [Revision(run, (await run_of(store, run)).revision) for run in ("r1", "r0")]
-    assert await store.runs.active() == revisions
+    revisions = [RunRevision(run, (await run_of(store, run)).revision) for run in ("r1", "r0")]
+    assert await store.runs.list_active() == revisions
     assert revisions[1].revision == revisions[0].revision + 1
 
 
 async def test_a_run_that_ends_or_is_cleared_changes_sides(store: Store) -> None:
     await make(store, creation())
     row = await run_of(store)
-    await make(store, Change(run="r1", row=replace(row, state=RunState.SUCCESS, ended_at=after(1))))
-    assert await store.runs.active() == []
-    await make(store, Change(run="r1", row=replace(row, state=RunState.QUEUED), intervenes=True))
-    assert [one.run for one in await store.runs.active()] == ["r1"]
+    await make(store, Change(run="r1", updated_run=replace(row, state=RunState.SUCCESS, ended_at=after(1))))
+    assert await store.runs.list_active() == []
+    await make(store, Change(run="r1", updated_run=replace(row, state=RunState.QUEUED), is_operator_action=True))
+    assert [one.run for one in await store.runs.list_active()] == ["r1"]
 
 
 async def test_runs_are_loaded_with_their_tasks(store: Store) -> None:
@@ -118,19 +130,19 @@ async def test_a_lease_that_runs_out_is_overdue(store: Store, clock: VirtualCloc
     """W-11: queued and running alike, longest first."""
     await make(store, creation(None, *(task_row("m", index=index) for index in range(4))))
     for seconds in range(3):
-        clock.move_to(seconds)
+        clock.advance_to(seconds)
         (given,) = await store.runs.claim(claim(1))
         assert given.task.index == seconds
     middle = await task_of(store, task="m", index=1)
     await make(store, move("r1", middle, running(middle), lease=LEASE - 10))
-    clock.move_to(LEASE - 9)
-    assert await store.runs.overdue(9) == []
-    clock.move_to(LEASE + 1.5)
-    found = await store.runs.overdue(9)
+    clock.advance_to(LEASE - 9)
+    assert await store.runs.list_lease_expired(9) == []
+    clock.advance_to(LEASE + 1.5)
+    found = await store.runs.list_lease_expired(9)
     assert [key for key, _ in found] == [TaskKey("r1", "m", 1), TaskKey("r1", "m", 0)]
     assert [row.lease_until for _, row in found] == [after(2 + LEASE - 10), after(LEASE)]
     assert [row for _, row in found] == [await task_of(store, task="m", index=key.element) for key, _ in found]
-    assert await store.runs.overdue(1) == found[:1]
+    assert await store.runs.list_lease_expired(1) == found[:1]
 
 
 async def test_what_an_owner_has_is_queued_or_running(store: Store) -> None:
@@ -138,14 +150,14 @@ async def test_what_an_owner_has_is_queued_or_running(store: Store) -> None:
     await make(store, creation(None, *(task_row("m", index=index) for index in range(6))))
     for owner in ("x", "y", "z"):
         assert len(await store.runs.claim(claim(2, owner=owner))) == 2
-    (_, first), (_, second) = await store.runs.claimed(["x"])
+    (_, first), (_, second) = await store.runs.list_claimed_by(["x"])
     await make(store, ending("r1", first), move("r1", second, running(second)))
-    assert await store.runs.claimants() == {"x", "y", "z"}
-    found = await store.runs.claimed({"x", "z", "nobody"})
+    assert await store.runs.list_claim_owners() == {"x", "y", "z"}
+    found = await store.runs.list_claimed_by({"x", "z", "nobody"})
     assert sorted(key for key, _ in found) == [TaskKey("r1", "m", index) for index in (1, 4, 5)]
     for key, row in found:
         assert row == await task_of(store, task="m", index=key.element)
-    assert await store.runs.claimed([]) == []
+    assert await store.runs.list_claimed_by([]) == []
 
 
 @pytest.mark.parametrize("state", list(TaskState))
@@ -153,13 +165,13 @@ async def test_a_run_is_an_orphan_when_nothing_in_it_is_active(store: Store, sta
     """W-10: everything is terminal or none."""
     rows = [task_row("a", TaskState.SUCCESS), task_row("b", state), task_row("c", TaskState.NONE)]
     await make(store, creation(None, *rows))
-    assert await store.runs.orphans(after(60), 9) == ([] if state.is_active else ["r1"])
+    assert await store.runs.list_orphans(after(60), 9) == ([] if state.is_active else ["r1"])
 
 
 @pytest.mark.parametrize("state", [state for state in RunState if state is not RunState.RUNNING])
 async def test_only_a_running_run_can_be_an_orphan(store: Store, state: RunState) -> None:
     await make(store, creation(run_row(state=state), task_row(state=TaskState.SUCCESS)))
-    assert await store.runs.orphans(after(60), 9) == []
+    assert await store.runs.list_orphans(after(60), 9) == []
 
 
 async def test_orphans_have_been_quiet_for_a_while(store: Store) -> None:
@@ -169,10 +181,10 @@ async def test_orphans_have_been_quiet_for_a_while(store: Store) -> None:
         run = run_row(f"r{number}", created_at=after(-number), started_at=after(-number))
         await make(store, creation(run, done))
     await make(store, Change(run="r2", history=history(event_row("r2", at=after(100)))))
-    assert await store.runs.orphans(after(60), 9) == ["r3", "r1", "r0"]
-    assert await store.runs.orphans(after(60), 2) == ["r3", "r1"]
-    assert await store.runs.orphans(after(101), 9) == ["r3", "r2", "r1", "r0"]
-    assert await store.runs.orphans(after(-2.5), 9) == ["r3"]
+    assert await store.runs.list_orphans(after(60), 9) == ["r3", "r1", "r0"]
+    assert await store.runs.list_orphans(after(60), 2) == ["r3", "r1"]
+    assert await store.runs.list_orphans(after(101), 9) == ["r3", "r2", "r1", "r0"]
+    assert await store.runs.list_orphans(after(-2.5), 9) == ["r3"]
 
 
 @pytest.mark.parametrize("late", ["nothing", "run", "event"])
@@ -181,9 +193,9 @@ async def test_an_orphan_may_have_been_quiet_since_that_very_moment(store: Store
     moments = {one: after(1e-6) if one == late else after(0) for one in ("run", "event")}
     run, event = run_row(created_at=moments["run"]), event_row(at=moments["event"])
     await make(store, creation(run, task_row(state=TaskState.SUCCESS), history=history(event)))
-    assert await store.runs.orphans(after(0), 9) == (["r1"] if late == "nothing" else [])
-    assert await store.runs.orphans(after(1e-6), 9) == ["r1"]
-    assert await store.runs.orphans(after(-1e-6), 9) == []
+    assert await store.runs.list_orphans(after(0), 9) == (["r1"] if late == "nothing" else [])
+    assert await store.runs.list_orphans(after(1e-6), 9) == ["r1"]
+    assert await store.runs.list_orphans(after(-1e-6), 9) == []
 
 
 async def test_slots_are_found_between_two_moments(store: Store) -> None:
@@ -192,7 +204,7 @@ async def test_slots_are_found_between_two_moments(store: Store) -> None:
         await make(store, creation(run_row(f"r{number}"), fire=fire_row(f"r{number}", slot=after(number))))
     await make(store, creation(run_row("r9"), fire=fire_row("r9", digest="d")))
     await make(store, creation(run_row("r8"), fire=fire_row("r8", slot=after(2.5), key="other")))
-    slots = store.runs.fired_slots
+    slots = store.runs.read_fired_slots
     assert await slots("public", "flow", "daily", after(1), after(3)) == {after(1), after(2), after(3)}
     assert await slots("public", "flow", "daily", after(1.5), after(1.9)) == set()
     assert await slots("public", "flow", "daily", NOON_ELSEWHERE, NOON_ELSEWHERE) == {after(0)}

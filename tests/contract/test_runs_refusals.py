@@ -31,8 +31,8 @@ from tests.contract.run_samples import (
     task_row,
 )
 from tidemill.kernel.clock import VirtualClock
-from tidemill.storage.ports import Store
-from tidemill.workflows.change import Applied, Change, Fence, PoolLimit, Refused, TaskChange
+from tidemill.storage.graph_ports import Store
+from tidemill.workflows.change import Applied, Change, LeaderFence, PoolLimit, Refused, TaskChange
 from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import RunState, TaskState
 
@@ -43,7 +43,7 @@ RUNNING = running(queued(task_row("a", pool="gpu")))
 
 async def prepare(store: Store) -> int:
     """Make a run with something of everything, and return the epoch of whoever is in office."""
-    epoch = await store.leases.take("leader", "node-1", 60)
+    epoch = await store.leases.acquire("leader", "node-1", 60)
     assert epoch is not None
     tasks = [RUNNING, task_row("b", TaskState.NONE), task_row("m", TaskState.NONE)]
     fire = fire_row(slot=after(0), digest="d")
@@ -56,13 +56,13 @@ def big_change(epoch: int, **values: object) -> Change:
     change = ending("r1", RUNNING)
     return replace(
         change,
-        fence=Fence("leader", epoch),
+        fence=LeaderFence("leader", epoch),
         tasks=[*change.tasks, TaskChange(task_row("b", TaskState.NONE), task_row("b"))],
         removed=[task_row("m", TaskState.NONE)],
         added=[task_row("m", index=0), task_row("m", index=1)],
         fire=fire_row(key="t", slot=after(5)),
-        forgotten=["m"],
-        intervenes=True,
+        cleared_outputs=["m"],
+        is_operator_action=True,
         **values,
     )
 
@@ -119,22 +119,26 @@ async def test_a_change_of_a_run_that_seems_untouched_is_judged_like_any_other(s
     await make(store, creation(run_row("r2"), task_row(state=TaskState.RUNNING)))
     (record,) = await store.runs.load(["r1"])
     undecided, other = task_row("b", TaskState.NONE), task_row("b", TaskState.SKIPPED)
-    good = replace(ending("r1", RUNNING), fence=Fence("leader", epoch), found=record.run)
+    good = replace(ending("r1", RUNNING), fence=LeaderFence("leader", epoch), expected_run=record.run)
     bad = {
         "changed": replace(good, tasks=[*good.tasks, TaskChange(other, task_row("b"))]),
         "removed": replace(good, removed=[other]),
         "added": replace(good, added=[undecided]),
-        "fenced": replace(good, fence=Fence("leader", epoch - 1)),
-        "revision": replace(good, found=replace(record.run, revision=record.run.revision + 7, clears=1)),
+        "fenced": replace(good, fence=LeaderFence("leader", epoch - 1)),
+        "revision": replace(good, expected_run=replace(record.run, revision=record.run.revision + 7, clears=1)),
     }
-    before = [record], await store.runs.attempts("r1"), await store.runs.events("r1")
+    before = [record], await store.runs.read_attempts("r1"), await store.runs.read_events("r1")
     neighbour = ending("r2", task_row(state=TaskState.RUNNING))
     results = await asyncio.gather(store.runs.apply(bad[twist]), store.runs.apply(neighbour))
     assert results == [FENCED if twist == "fenced" else STALE, Applied(2)]
-    assert (await store.runs.load(["r1"]), await store.runs.attempts("r1"), await store.runs.events("r1")) == before
-    assert await store.runs.outputs("r1", ["a"]) == []
+    assert (
+        await store.runs.load(["r1"]),
+        await store.runs.read_attempts("r1"),
+        await store.runs.read_events("r1"),
+    ) == before
+    assert await store.runs.read_outputs("r1", ["a"]) == []
     assert await store.runs.apply(good) == Applied(record.run.revision + 1)
-    assert [event.after for event in await store.runs.events("r1")][-1] == "success"
+    assert [event.after for event in await store.runs.read_events("r1")][-1] == "success"
 
 
 async def test_what_is_not_guarded_may_differ(store: Store) -> None:
@@ -170,10 +174,10 @@ async def test_a_late_report_of_an_old_attempt_is_refused(store: Store) -> None:
 async def test_what_is_taken_for_its_lease_must_not_have_been_renewed(store: Store, clock: VirtualClock) -> None:
     """W-11, I-9: one heartbeat between the look and the write refutes that nobody beats."""
     await make(store, creation(None, RUNNING, lease=LEASE, attempts=[attempt_row()]))
-    clock.move_to(clock.monotonic() + LEASE)
-    ((_, seen),) = await store.runs.overdue(10)
+    clock.advance_to(clock.monotonic() + LEASE)
+    ((_, seen),) = await store.runs.list_lease_expired(10)
     lost = replace(ending("r1", RUNNING), tasks=[TaskChange(RUNNING, succeeded(RUNNING), seen.lease_until)])
-    assert await store.runs.beat("node-1", {AttemptKey("r1", "a", -1, 1)}, LEASE)
+    assert await store.runs.renew_leases("node-1", {AttemptKey("r1", "a", -1, 1)}, LEASE)
     await assert_refused(store, lost, STALE)
     renewed = (await task_of(store)).lease_until
     await make(store, replace(lost, tasks=[TaskChange(RUNNING, succeeded(RUNNING), renewed)]))
@@ -186,16 +190,16 @@ async def test_a_run_must_be_as_it_was_found(store: Store) -> None:
     found = await run_of(store)
     row = replace(found, state=RunState.SUCCESS, ended_at=after(1))
     for wrong in (replace(found, state=RunState.QUEUED), replace(found, clears=1)):
-        await assert_refused(store, big_change(epoch, found=wrong, row=row), STALE)
+        await assert_refused(store, big_change(epoch, expected_run=wrong, updated_run=row), STALE)
     await make(store, Change(run="r1", history=history(event_row())))
-    await make(store, big_change(epoch, found=found, row=row))
+    await make(store, big_change(epoch, expected_run=found, updated_run=row))
 
 
 async def test_an_intervention_makes_decisions_stale(store: Store) -> None:
     await prepare(store)
     found = await run_of(store)
-    await make(store, Change(run="r1", intervenes=True))
-    await assert_refused(store, Change(run="r1", found=found, row=found), STALE)
+    await make(store, Change(run="r1", is_operator_action=True))
+    await assert_refused(store, Change(run="r1", expected_run=found, updated_run=found), STALE)
 
 
 async def test_a_run_that_is_gone_is_stale(store: Store) -> None:
@@ -217,7 +221,7 @@ async def test_a_task_run_is_added_once(store: Store) -> None:
 async def test_who_is_no_longer_in_office_changes_nothing(store: Store) -> None:
     """W-8."""
     epoch = await prepare(store)
-    assert await store.leases.take("leader", "node-2", 60, dead=["node-1"]) == epoch + 1
+    assert await store.leases.acquire("leader", "node-2", 60, dead_holders=["node-1"]) == epoch + 1
     await assert_refused(store, big_change(epoch), FENCED)
     await assert_refused(store, big_change(epoch + 2), FENCED)
     await make(store, big_change(epoch + 1))
@@ -225,7 +229,7 @@ async def test_who_is_no_longer_in_office_changes_nothing(store: Store) -> None:
 
 async def test_an_office_that_nobody_has_taken_is_nobodys(store: Store) -> None:
     epoch = await prepare(store)
-    await assert_refused(store, replace(big_change(epoch), fence=Fence("other", epoch)), FENCED)
+    await assert_refused(store, replace(big_change(epoch), fence=LeaderFence("other", epoch)), FENCED)
 
 
 async def test_a_slot_has_one_run_for_ever(store: Store) -> None:
@@ -234,7 +238,7 @@ async def test_a_slot_has_one_run_for_ever(store: Store) -> None:
     again = creation(run_row("r2"), fire=fire_row("r2", slot=after(0)))
     await assert_refused(store, again, FIRED)
     found = await run_of(store)
-    await make(store, Change(run="r1", row=replace(found, state=RunState.SUCCESS, ended_at=after(1))))
+    await make(store, Change(run="r1", updated_run=replace(found, state=RunState.SUCCESS, ended_at=after(1))))
     await assert_refused(store, again, FIRED)
     for key, values in [("r3", {"slot": after(1)}), ("r4", {"key": "t"}), ("r5", {"workflow": "w"})]:
         await make(store, creation(run_row(key), fire=fire_row(key, **({"slot": after(0)} | values))))
@@ -248,9 +252,9 @@ async def test_a_payload_has_one_run_while_that_is_active(store: Store) -> None:
     for run, values in [("r3", {"digest": "e"}), ("r4", {"key": "t"}), ("r5", {"tenant": "other"})]:
         await make(store, creation(run_row(run), fire=fire_row(run, **({"digest": "d"} | values))))
     found = await run_of(store)
-    await make(store, Change(run="r1", row=replace(found, state=RunState.QUEUED)))
+    await make(store, Change(run="r1", updated_run=replace(found, state=RunState.QUEUED)))
     await assert_refused(store, again, FIRED)
-    await make(store, Change(run="r1", row=replace(found, state=RunState.CANCELLED, ended_at=after(1))))
+    await make(store, Change(run="r1", updated_run=replace(found, state=RunState.CANCELLED, ended_at=after(1))))
     await make(store, again)
     await assert_refused(store, creation(run_row("r7"), fire=fire_row("r7", digest="d")), FIRED)
 
@@ -260,7 +264,7 @@ async def test_a_run_that_is_active_again_counts_for_its_payload(store: Store) -
     ended = {"state": RunState.SUCCESS, "ended_at": after(1)}
     for run in ("r1", "r2"):
         await make(store, creation(run_row(run, **ended), fire=fire_row(run, digest="d")))
-    await make(store, Change(run="r1", row=run_row("r1"), intervenes=True))
+    await make(store, Change(run="r1", updated_run=run_row("r1"), is_operator_action=True))
     await assert_refused(store, creation(run_row("r3"), fire=fire_row("r3", digest="d")), FIRED)
 
 
@@ -369,7 +373,7 @@ async def test_which_refusal_comes_first(store: Store) -> None:
     """A term that is over is told before the pause, and the pause before the slot, or that the run is there."""
     epoch = await prepare(store)
     await store.schedules.pause("public", "flow")
-    await assert_refused(store, creation(fence=Fence("leader", epoch + 1)), FENCED)
+    await assert_refused(store, creation(fence=LeaderFence("leader", epoch + 1)), FENCED)
     await assert_refused(store, creation(), PAUSED)
     await assert_refused(store, creation(run_row("r2"), fire=fire_row(run="r2", slot=after(0))), PAUSED)
 

@@ -18,8 +18,8 @@ from tests.contract.run_samples import (
     task_row,
 )
 from tests.contract.samples import NOON, NOON_ELSEWHERE
-from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import LogChunk, Note, RunFilter
+from tidemill.storage.graph_ports import Store
+from tidemill.storage.workflow_ports import LogChunk, RunFilter, RunNote
 from tidemill.workflows.change import Change, Refused
 from tidemill.workflows.records import AttemptKey, TaskKey
 from tidemill.workflows.states import RunState, TaskState
@@ -37,8 +37,8 @@ async def put_ended(store: Store, run: str, at: float, **values: Any) -> None:
             history=history(event_row(run)),
         ),
     )
-    await store.notes.put(Note(run, None, "note", NOON))
-    await store.notes.put(Note(run, "a", "note", NOON))
+    await store.notes.upsert(RunNote(run, None, "note", NOON))
+    await store.notes.upsert(RunNote(run, "a", "note", NOON))
     await store.logs.append([LogChunk(key=AttemptKey(run, "a", -1, 1), number=0, payload=b"log")])
 
 
@@ -49,14 +49,14 @@ async def left(store: Store) -> list[str]:
 
 async def test_each_tenant_is_pruned_by_itself(store: Store) -> None:
     """W-18: per tenant."""
-    assert await store.runs.tenants() == []
+    assert await store.runs.list_tenants() == []
     for number, tenant in enumerate(["beta", "acme", "beta", "Émile", "acme"]):
         await make(store, creation(run_row(f"r{number}", tenant=tenant, state=RunState.SUCCESS, ended_at=after(1))))
     await make(store, creation(run_row("active", tenant="zeta", state=RunState.RUNNING)))
-    assert await store.runs.tenants() == ["acme", "beta", "zeta", "Émile"]
+    assert await store.runs.list_tenants() == ["acme", "beta", "zeta", "Émile"]
     assert await store.runs.prune("acme", after(2), 10) == 2
     assert await store.runs.prune("zeta", after(2), 10) == 0
-    assert await store.runs.tenants() == ["beta", "zeta", "Émile"]
+    assert await store.runs.list_tenants() == ["beta", "zeta", "Émile"]
     assert [one.id for one in await store.runs.find(RunFilter(tenant="beta"))] == ["r0", "r2"]
 
 
@@ -79,13 +79,13 @@ async def test_all_that_belongs_to_a_run_goes_with_it(store: Store) -> None:
     kept = await everything(store, ["r2"])
     assert await store.runs.prune("public", after(1), 10) == 1
     assert await store.runs.load(["r1"]) == []
-    assert await store.runs.attempts("r1") == []
-    assert await store.runs.events("r1") == []
-    assert await store.runs.outputs("r1", ["a"]) == []
-    assert await store.notes.of("r1") == []
+    assert await store.runs.read_attempts("r1") == []
+    assert await store.runs.read_events("r1") == []
+    assert await store.runs.read_outputs("r1", ["a"]) == []
+    assert await store.notes.for_run("r1") == []
     assert await store.logs.read(TaskKey("r1", "a")) == []
     assert (await everything(store, ["r2"]))[:5] == kept[:5]
-    assert len(await store.notes.of("r2")) == 2
+    assert len(await store.notes.for_run("r2")) == 2
     assert len(await store.logs.read(TaskKey("r2", "a"))) == 1
 
 
@@ -100,7 +100,7 @@ async def test_fires_of_slots_stay(store: Store) -> None:
     """W-13: for ever."""
     await put_ended(store, "r1", 0)
     await store.runs.prune("public", after(1), 10)
-    assert await store.runs.fired_slots("public", "flow", "daily", after(0), after(1)) == {after(0)}
+    assert await store.runs.read_fired_slots("public", "flow", "daily", after(0), after(1)) == {after(0)}
     again = creation(run_row("r2"), fire=fire_row("r2", slot=after(0)))
     assert await store.runs.apply(again) == Refused("fired")
     await make(store, creation(run_row("r3"), fire=fire_row("r3", digest="r1")))
@@ -112,7 +112,7 @@ async def test_fires_without_a_slot_go_with_their_runs(store: Store) -> None:
     await make(store, creation(run_row("r1", **ended), fire=fire_row("r1", digest="d")))
     await make(store, creation(run_row("r2", **ended), fire=fire_row("r2", digest="e")))
     assert await store.runs.prune("public", after(1), 1) == 1
-    await make(store, creation(run_row("r1")), Change(run="r2", row=run_row("r2")))  # both are active now
+    await make(store, creation(run_row("r1")), Change(run="r2", updated_run=run_row("r2")))  # both are active now
     await make(store, creation(run_row("r3"), fire=fire_row("r3", digest="d")))
     kept = creation(run_row("r4"), fire=fire_row("r4", digest="e"))
     assert await store.runs.apply(kept) == Refused("fired")

@@ -9,21 +9,21 @@ from tests.contract.package_samples import loaded, package, trusted
 from tests.contract.run_samples import creation, everything, fire_row, make, output_row, returned
 from tests.contract.samples import NOON, entry, journal, key, letter, part, recovery
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import Cursor, Lease
+from tidemill.storage.graph_ports import Store
 from tidemill.storage.sqlite.times import to_micros
+from tidemill.storage.workflow_ports import Lease, ScheduleCursor
 
 
 async def test_an_open_store_is_up_to_date_and_undamaged(store: Store) -> None:
-    found, known = await store.schema()
+    found, known = await store.read_schema_state()
     assert found == known
-    assert await store.problems() == []
+    assert await store.check_integrity() == []
 
 
 async def test_looking_at_the_schema_changes_nothing(place: Place) -> None:
     """An empty database stays one until it is opened."""
     for _ in range(2):
-        found, known = await place.store().schema()
+        found, known = await place.store().read_schema_state()
         assert found == 0 < known
 
 
@@ -31,7 +31,7 @@ async def test_the_schema_can_be_read_after_the_end(place: Place) -> None:
     store = place.store()
     await store.open()
     await store.close()
-    found, known = await place.store().schema()
+    found, known = await place.store().read_schema_state()
     assert found == known
 
 
@@ -44,12 +44,12 @@ async def test_a_newer_schema_is_refused(place: Place) -> None:
     late = place.store()
     with pytest.raises(StoreError, match=r"version 99, and this Tidemill knows versions up to \d+; run the newer"):
         await late.open()
-    assert (await place.store().schema()).found == 99
+    assert (await place.store().read_schema_state()).found == 99
 
 
 async def test_this_is_version_3(place: Place) -> None:
     """One more for each migration: whoever adds one looks at what is there already, as below."""
-    assert (await place.store().schema()).known == 3
+    assert (await place.store().read_schema_state()).known == 3
 
 
 async def test_schedules_of_version_2_are_armed(place: Place) -> None:
@@ -58,16 +58,16 @@ async def test_schedules_of_version_2_are_armed(place: Place) -> None:
     columns = "(tenant, workflow, key, rule, last, dropped)"
     await place.make_older(2, f"INSERT INTO {table} {columns} VALUES ('public', 'flow', 'daily', 'x', '{last}', 7);")
     store = place.store()
-    assert await store.schema() == (2, 3)
+    assert await store.read_schema_state() == (2, 3)
     with pytest.raises(StoreError, match="version 2, and this Tidemill needs version 3; run `tidemill db upgrade`"):
-        await store.look()
+        await store.open_read_only()
     await store.open()
-    assert (await store.schema()).found == 3
-    assert await store.schedules.cursor("public", "flow", "daily") == Cursor(
+    assert (await store.read_schema_state()).found == 3
+    assert await store.schedules.get_cursor("public", "flow", "daily") == ScheduleCursor(
         tenant="public", workflow="flow", key="daily", rule="x", last=NOON, dropped=7, armed=True
     )
     assert await store.packages.publish(package(), b"archive", 0)
-    assert await store.problems() == []
+    assert await store.check_integrity() == []
     await store.close()
 
 
@@ -77,7 +77,7 @@ async def test_stores_that_open_at_once_find_one_schema(place: Place) -> None:
     await asyncio.gather(*(store.open() for store in stores))
     await asyncio.gather(*(store.checkpoints.append([entry(number)]) for number, store in enumerate(stores)))
     for store in stores:
-        assert [found.position for found in await store.checkpoints.entries([journal()])] == [0, 1, 2, 3]
+        assert [found.position for found in await store.checkpoints.read_entries([journal()])] == [0, 1, 2, 3]
         await store.close()
 
 
@@ -97,9 +97,9 @@ def test_memory_may_be_opened_on_another_loop() -> None:
 
     async def run() -> list[tuple[str, str]]:
         await store.open()
-        await store.pauses.set("public", "r", paused=True)
+        await store.pauses.set_paused("public", "r", paused=True)
         await store.close()
-        return await store.pauses.all_paused()
+        return await store.pauses.list_paused()
 
     assert [asyncio.run(run()) for _ in range(2)] == [[("public", "r")]] * 2
 
@@ -110,28 +110,28 @@ async def check_that_content_outlives(place: Place) -> None:
     await before.open()
     await before.checkpoints.save([part()])
     await before.checkpoints.append([entry(1)])
-    await before.dead_letters.put([letter("01")])
+    await before.dead_letters.upsert([letter("01")])
     await before.recoveries.add([recovery("01")])
-    await before.pauses.set("public", "r", paused=True)
+    await before.pauses.set_paused("public", "r", paused=True)
     await make(before, creation(**returned(output_row()), fire=fire_row(slot=NOON)))
-    await before.leases.take("leader", "node-1", 60)
+    await before.leases.acquire("leader", "node-1", 60)
     await before.schedules.pause("public", "flow")
     await before.packages.publish(package(), b"archive", 0)
-    await before.package_states.put([loaded()])
-    await before.trusted_keys.put(trusted())
+    await before.package_states.upsert([loaded()])
+    await before.trusted_keys.add(trusted())
     kept = await everything(before, ["r1"])
     await before.close()
     after = place.store()
     await after.open()
-    assert await after.checkpoints.parts([key()]) == [part()]
-    assert await after.checkpoints.entries([journal()]) == [entry(1)]
-    assert await after.dead_letters.all_letters() == [letter("01")]
-    assert await after.recoveries.newest("public", 1) == [recovery("01")]
+    assert await after.checkpoints.read_parts([key()]) == [part()]
+    assert await after.checkpoints.read_entries([journal()]) == [entry(1)]
+    assert await after.dead_letters.list_all() == [letter("01")]
+    assert await after.recoveries.list_newest("public", 1) == [recovery("01")]
     assert await after.pauses.is_paused("public", "r")
     assert await everything(after, ["r1"]) == kept
     assert await after.leases.current("leader") == Lease("node-1", 1)
-    assert await after.schedules.paused() == {("public", "flow")}
-    assert await after.packages.published() == [package(revision=1)]
-    assert await after.package_states.all() == [loaded()]
-    assert await after.trusted_keys.of("public") == [trusted()]
+    assert await after.schedules.list_paused_workflows() == {("public", "flow")}
+    assert await after.packages.list_published() == [package(revision=1)]
+    assert await after.package_states.list_all() == [loaded()]
+    assert await after.trusted_keys.for_tenant("public") == [trusted()]
     await after.close()

@@ -13,7 +13,7 @@ import pytest
 from tests.contract.disks import files_limited_to, small_disk, without_root
 from tests.contract.samples import entry, journal, outcomes, part
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.ports import Store
+from tidemill.storage.graph_ports import Store
 from tidemill.storage.sqlite.connections import BUSY_TIMEOUT
 from tidemill.storage.sqlite.database import Database
 from tidemill.storage.sqlite.store import SqliteStore
@@ -38,7 +38,7 @@ async def opened(path: Path) -> AsyncIterator[Store]:
 
 async def positions(store: Store) -> list[int]:
     """Return the positions in the one journal of these tests."""
-    return [found.position for found in await store.checkpoints.entries([journal()])]
+    return [found.position for found in await store.checkpoints.read_entries([journal()])]
 
 
 async def refusal(store: Store, position: int, size: int = 10) -> str:
@@ -105,7 +105,7 @@ async def test_a_full_disk_is_told_and_recovers_when_there_is_room(tmp_path: Pat
                 before = await positions(store)
             await store.checkpoints.append([entry(1_000_000)])
             assert await positions(store) == [*before, 1_000_000]
-            assert await store.problems() == []
+            assert await store.check_integrity() == []
 
 
 async def fill_up(store: Store) -> str:
@@ -143,7 +143,7 @@ async def test_a_disk_full_for_a_while_refuses_and_forgets_nothing(tmp_path: Pat
             assert await positions(store) == acknowledged
         async with opened(path) as store:
             assert await positions(store) == acknowledged
-            assert await store.problems() == []
+            assert await store.check_integrity() == []
 
 
 async def test_a_log_that_filled_the_disk_is_cleared_away(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ async def test_a_log_that_filled_the_disk_is_cleared_away(tmp_path: Path) -> Non
             told = [await outcome(store, generation) for generation in range(5, 45)]
             assert ("refused" in told) == (disk is not None)
             assert told.count("done") > 30
-            assert await store.problems() == []
+            assert await store.check_integrity() == []
 
 
 async def outcome(store: Store, generation: int) -> str:
@@ -175,7 +175,7 @@ async def test_a_disk_that_refuses_to_write_is_told_and_recovers(path: Path) -> 
             assert await positions(store) == [1]
         await store.checkpoints.append([entry(3, payload=bytes(1_000_000))])
         assert await positions(store) == [1, 3]
-        assert await store.problems() == []
+        assert await store.check_integrity() == []
 
 
 async def test_a_file_that_may_not_be_written_to_is_told_at_once() -> None:
@@ -220,8 +220,8 @@ async def test_author_code_that_moves_the_process_does_not_take_the_file_away(
     try:
         await store.checkpoints.append([entry(1)])
         assert await positions(store) == [1]
-        assert (await store.schema()).found > 0
-        assert await store.problems() == []
+        assert (await store.read_schema_state()).found > 0
+        assert await store.check_integrity() == []
     finally:
         await store.close()
     assert path.exists()
@@ -253,7 +253,7 @@ async def test_a_restored_backup_is_taken_up_once_the_old_log_is_gone(path: Path
             Path(f"{path}{suffix}").unlink()
         await store.checkpoints.append([entry(4)])
         assert await positions(store) == [1, 4]
-        assert await store.problems() == []
+        assert await store.check_integrity() == []
 
 
 async def test_an_empty_file_put_in_place_becomes_a_database(path: Path) -> None:
@@ -272,11 +272,11 @@ async def test_a_file_that_is_no_database_is_refused(path: Path, content: bytes)
     """And left as it is."""
     path.write_bytes(content)
     store = SqliteStore(str(path))
-    for ask in (store.open, store.schema):
+    for ask in (store.open, store.read_schema_state):
         with pytest.raises(StoreError, match=r"tidemill\.db: the file is (not a SQLite database|damaged)"):
             await ask()
     assert path.read_bytes() == content
-    (problem,) = await store.problems()
+    (problem,) = await store.check_integrity()
     assert "the file is" in problem
 
 
@@ -289,9 +289,9 @@ async def test_damage_inside_the_file_is_found(path: Path) -> None:
     content[-4096 * 8 :] = b"\xaa" * 4096 * 8  # the newest pages: some of the journal
     path.write_bytes(content)
     async with opened(path) as store:
-        assert await store.problems()
+        assert await store.check_integrity()
         with pytest.raises(StoreError, match="the file is damaged; restore it from a backup"):
-            await store.checkpoints.all_entries()
+            await store.checkpoints.read_all_entries()
 
 
 def missing_folder(folder: Path) -> Path:
@@ -317,11 +317,11 @@ async def test_a_path_that_cannot_hold_a_file_is_refused(
 async def test_looking_at_the_schema_creates_no_file(path: Path) -> None:
     """Neither the file nor a log beside one that is there."""
     store = SqliteStore(str(path))
-    assert (await store.schema()).found == 0
+    assert (await store.read_schema_state()).found == 0
     assert list(path.parent.iterdir()) == []
     async with opened(path):
         pass
-    assert (await store.schema()).found > 0
+    assert (await store.read_schema_state()).found > 0
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -359,9 +359,9 @@ async def test_a_read_neither_waits_for_a_write_nor_sees_it_early(path: Path) ->
     async with asyncio.TaskGroup() as group:
         group.create_task(database.write(slow), name="slow write")
         await written.wait()
-        assert await database.rows("SELECT * FROM pauses") == []
+        assert await database.fetch_all("SELECT * FROM pauses") == []
         may_end.set()
-    assert await database.rows("SELECT * FROM pauses") == [("public", "r")]
+    assert await database.fetch_all("SELECT * FROM pauses") == [("public", "r")]
     await database.close()
 
 
@@ -376,5 +376,5 @@ async def test_a_file_of_another_application_is_refused_and_left_alone(tmp_path:
     with pytest.raises(StoreError, match="tables of another application; name another file"):
         await store.open()
     with pytest.raises(StoreError, match="tables of another application"):
-        await store.schema()
+        await store.read_schema_state()
     assert path.read_bytes() == before

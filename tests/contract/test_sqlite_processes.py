@@ -11,7 +11,7 @@ from tidemill.storage.sqlite.store import SqliteStore
 # Waits for a line; then opens the file, and appends to its journal until told how many. Says what was acknowledged.
 WRITER = """
 import asyncio, sys
-from tidemill.storage.ports import JournalEntry, JournalKey
+from tidemill.storage.graph_ports import JournalEntry, JournalKey
 from tidemill.storage.sqlite.store import SqliteStore
 
 async def write(path, first, step, count):
@@ -44,8 +44,8 @@ async def stored(path: Path) -> list[int]:
     """Open the file and return the positions in it."""
     store = SqliteStore(str(path))
     await store.open()
-    found = [entry.position for entry in await store.checkpoints.entries([journal()])]
-    assert await store.problems() == []
+    found = [entry.position for entry in await store.checkpoints.read_entries([journal()])]
+    assert await store.check_integrity() == []
     await store.close()
     return found
 

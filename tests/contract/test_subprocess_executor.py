@@ -16,12 +16,12 @@ import msgspec
 import pytest
 
 from tests.contract.executor_bench import PATIENCE, Bench, bench_of, until
-from tidemill.engine.workflows.executors import fork_pool
-from tidemill.engine.workflows.executors.interface import One
-from tidemill.engine.workflows.executors.output import HEAD, LINE, TAIL
+from tidemill.engine.workflows.executors.attempt_output import HEAD_LIMIT, LOG_LINE_LIMIT, TAIL_LIMIT
+from tidemill.engine.workflows.executors.forkserver import pool as fork_pool
+from tidemill.engine.workflows.executors.interface import SingleInput
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.kernel.errors import OperationError
-from tidemill.workflows.endings import Failed, Lost, Stopped, Succeeded
+from tidemill.workflows.attempt_results import Cancelled, Failed, Lost, Succeeded
 from tidemill.workflows.workflow import Workflow
 
 
@@ -67,7 +67,7 @@ async def test_what_is_printed_is_logged_line_by_line(bench: Bench) -> None:
 async def test_a_long_line_is_cut(bench: Bench) -> None:
     await bench.run("prints_a_long_line")
     long, short = bench.ledger.said("stdout")
-    assert long == "b" * LINE + " [... cut]"
+    assert long == "b" * LOG_LINE_LIMIT + " [... cut]"
     assert short == "short"
 
 
@@ -77,7 +77,7 @@ async def test_much_output_is_kept_at_both_ends(bench: Bench) -> None:
     await bench.run("prints_much", workflow="loose", params={"blocks": blocks})
     lines = bench.ledger.said("stdout")
     assert lines[-1] == "the end"
-    assert HEAD <= bench.ledger.bytes <= HEAD + TAIL + 3 * LINE
+    assert HEAD_LIMIT <= bench.ledger.bytes <= HEAD_LIMIT + TAIL_LIMIT + 3 * LOG_LINE_LIMIT
     (note,) = bench.ledger.said()
     left_out = int(note.split()[1])
     assert left_out + bench.ledger.bytes - len(note) + len(lines) == blocks * 65536 + len("the end\n")
@@ -128,7 +128,9 @@ async def test_values_that_no_socket_holds_at_once_come_through(bench: Bench) ->
     """Both ways; and what is sent bit by bit is no sign that the node is gone."""
     value = await bench.value("returns_much")
     assert len(value) == 5_000_000
-    assert await bench.value("measures", inputs={"returns_much": One(msgspec.msgpack.encode(value))}) == 5_000_000
+    assert (
+        await bench.value("measures", inputs={"returns_much": SingleInput(msgspec.msgpack.encode(value))}) == 5_000_000
+    )
 
 
 async def test_a_process_that_dies_before_it_has_read_its_order(bench: Bench) -> None:
@@ -136,7 +138,7 @@ async def test_a_process_that_dies_before_it_has_read_its_order(bench: Bench) ->
     server = await fork_server(bench)
     os.kill(server, signal.SIGSTOP)
     value = msgspec.msgpack.encode(b"x" * 5_000_000)
-    order = bench.order("measures", inputs={"returns_much": One(value)})
+    order = bench.order("measures", inputs={"returns_much": SingleInput(value)})
     await bench.executor.submit(order)
     os.kill(server, signal.SIGKILL)
     assert isinstance(await bench.ledger.ending(order.key), Lost)
@@ -145,15 +147,15 @@ async def test_a_process_that_dies_before_it_has_read_its_order(bench: Bench) ->
 ATTEND = """
 import os, socket, sys
 from types import SimpleNamespace
-from tidemill.engine.workflows.executors import child
+from tidemill.engine.workflows.executors.forkserver import child
 
 node, control = socket.socketpair()
 node.sendall((1).to_bytes(4, "big") + b"x")
 node.close()
 os.setpgid(0, 0)
 call = SimpleNamespace(is_async=False, run=lambda *_: print("it ran"))
-inheritance = child.Inheritance(os.open(os.devnull, os.O_RDWR), ())
-child.attend(call, (control.fileno(), os.dup(1), os.dup(2)), inheritance, child.STREAMS, os.getpid())
+inheritance = child.ChildSetup(os.open(os.devnull, os.O_RDWR), ())
+child.run_child(call, (control.fileno(), os.dup(1), os.dup(2)), inheritance, child.STANDARD_FDS, os.getpid())
 """
 
 
@@ -180,8 +182,8 @@ async def test_what_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) ->
     async with bench_of("subprocess", tmp_path, grace=0.5) as bench:
         order, before = await bench.start("ignores_signals"), time.monotonic()
         await bench.executor.cancel(order.key, "not wanted")
-        bench.clock.move_to(3600.0)
-        assert await bench.ledger.ending(order.key) == Stopped("not wanted")
+        bench.clock.advance_to(3600.0)
+        assert await bench.ledger.ending(order.key) == Cancelled("not wanted")
         assert time.monotonic() - before >= 0.5
 
 
@@ -234,7 +236,7 @@ async def test_the_death_of_a_fork_server_loses_its_attempts_and_no_more(bench: 
     assert isinstance(ending, Lost)
     await until(lambda: is_gone(child) and is_gone(grandchild))
     assert await bench.value("noop") is None
-    assert bench.executor.capacity() == 8
+    assert bench.executor.free_slots() == 8
 
 
 async def test_a_process_without_a_socket_dies_with_its_fork_server(bench: Bench) -> None:
@@ -242,8 +244,8 @@ async def test_a_process_without_a_socket_dies_with_its_fork_server(bench: Bench
     order = await bench.start("closes_everything")
     child, server = pids(bench)
     assert isinstance(bench.executor, Subprocess)
-    ((link,),) = bench.executor._pool._links.values()
-    await until(lambda: link._groups)
+    ((link,),) = bench.executor._pool._servers.values()
+    await until(lambda: link._process_groups)
     os.kill(server, signal.SIGKILL)
     assert isinstance(await bench.ledger.ending(order.key), Lost)
     await until(lambda: is_gone(child))
@@ -315,7 +317,7 @@ async def test_a_version_that_is_nowhere_is_refused(bench: Bench, changing: Chan
     bench.workflows["changing"] = old
     with pytest.raises(OperationError, match="is wanted"):
         await bench.executor.submit(bench.order("one", workflow="changing", params={}))
-    assert bench.executor.capacity() == 8
+    assert bench.executor.free_slots() == 8
 
 
 async def test_a_module_that_cannot_be_imported_elsewhere_is_refused(bench: Bench, changing: Changing) -> None:
@@ -329,7 +331,7 @@ async def test_an_import_that_does_not_end_is_given_up(
     bench: Bench, changing: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for ever, and nothing is left behind."""
-    monkeypatch.setattr(fork_pool, "PATIENCE", 0.5)
+    monkeypatch.setattr(fork_pool, "IMPORT_TIMEOUT", 0.5)
     endless = "import sys, threading\nif 'pytest' not in sys.modules: threading.Event().wait()"
     changing.write(1, extra=endless)
     with pytest.raises(OperationError, match=r"it took longer than 0.5 s"):
@@ -344,7 +346,7 @@ async def test_an_import_takes_real_time(bench: Bench, changing: Changing) -> No
     async with asyncio.TaskGroup() as group:
         submitted = group.create_task(bench.executor.submit(bench.order("one", workflow="changing", params={})))
         while not submitted.done():
-            bench.clock.move_to(bench.clock.monotonic() + 3600.0)
+            bench.clock.advance_to(bench.clock.monotonic() + 3600.0)
             await asyncio.sleep(0.005)
 
 
@@ -389,7 +391,7 @@ async def test_without_descriptors_nothing_is_begun(bench: Bench, monkeypatch: p
         with pytest.raises(OperationError, match="Too many open files"):
             await bench.executor.submit(bench.order("noop"))
     assert len(os.listdir("/proc/self/fd")) == before
-    assert bench.executor.capacity() == 8
+    assert bench.executor.free_slots() == 8
     assert await bench.value("noop") is None
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.contract.ending_flows import endings
 from tests.contract.executor_bench import Bench, bench_of
-from tidemill.engine.workflows.executors.interface import Order
-from tidemill.engine.workflows.executors.runner import Call
-from tidemill.workflows.endings import Ending, Succeeded
+from tidemill.engine.workflows.executors.interface import AttemptRequest
+from tidemill.engine.workflows.executors.runner import TaskCall
+from tidemill.workflows.attempt_results import AttemptResult, Succeeded
 
 
 @pytest.fixture(params=["in_process", "subprocess"])
@@ -23,8 +23,8 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def check_place(bench: Bench) -> None:
     """Check that the one place is free, and that something runs at it."""
-    assert bench.executor.living() == set()
-    assert bench.executor.capacity() == 1
+    assert bench.executor.running() == set()
+    assert bench.executor.free_slots() == 1
     assert isinstance(await bench.run("works", workflow="endings"), Succeeded)
 
 
@@ -50,17 +50,17 @@ async def test_an_end_that_cannot_be_told_is_a_failure(bench: Bench, task: str, 
 async def test_code_of_ours_that_raises_costs_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """W-5: on a thread and on the loop."""
 
-    def broken(self: Call, order: Order, around: Any) -> Ending:
+    def broken(self: TaskCall, order: AttemptRequest, around: Any) -> AttemptResult:
         raise RuntimeError(f"{order.key.task} is broken")
 
-    async def broken_async(self: Call, order: Order, around: Any) -> Ending:
+    async def broken_async(self: TaskCall, order: AttemptRequest, around: Any) -> AttemptResult:
         return broken(self, order, around)
 
     async with bench_of("in_process", tmp_path, concurrency=1) as bench:
         bench.workflows["endings"] = endings
         with monkeypatch.context() as patched:
-            patched.setattr(Call, "run", broken)
-            patched.setattr(Call, "run_async", broken_async)
+            patched.setattr(TaskCall, "run", broken)
+            patched.setattr(TaskCall, "run_async", broken_async)
             for task in ("works", "silences_on_a_loop"):
                 failure = await bench.failure(task, workflow="endings")
                 assert str(failure.error) == f"RuntimeError: {task} is broken"

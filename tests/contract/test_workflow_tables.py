@@ -8,13 +8,13 @@ from msgspec.structs import replace
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import Backfill, Cursor, LogChunk, Note, Owner, Version
+from tidemill.storage.graph_ports import Store
+from tidemill.storage.workflow_ports import Backfill, LogChunk, Owner, RunNote, ScheduleCursor, WorkflowVersion
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 
 OWNER = Owner(id="n1", host="h", boot="b", pid=2**31, started="12345", at=NOON)
 BACKFILL = Backfill(id="b1", tenant="public", workflow="flow", limit=4, created_at=NOON)
-VERSION = Version(key=VersionKey("public", "flow", "v1"), spec=b'{"name": "\xc3\xa9"}', seen_at=NOON)
+VERSION = WorkflowVersion(key=VersionKey("public", "flow", "v1"), spec=b'{"name": "\xc3\xa9"}', seen_at=NOON)
 
 
 def chunk(number: int = 0, *, attempt: int = 1, run: str = "r1", element: int = -1, payload: bytes = b"") -> LogChunk:
@@ -28,26 +28,26 @@ def chunk(number: int = 0, *, attempt: int = 1, run: str = "r1", element: int = 
 async def test_a_run_and_each_of_its_tasks_has_one_note(store: Store) -> None:
     """A run's own first, then by task."""
     for task in ["b", None, *ODD_NAMES]:
-        await store.notes.put(Note("r1", task, f"first {task}", NOON))
-        await store.notes.put(Note("r1", task, f"naïve 🌊 {task}", after(1)))
-    await store.notes.put(Note("r2", None, "other", NOON))
+        await store.notes.upsert(RunNote("r1", task, f"first {task}", NOON))
+        await store.notes.upsert(RunNote("r1", task, f"naïve 🌊 {task}", after(1)))
+    await store.notes.upsert(RunNote("r2", None, "other", NOON))
     expected = [None, *sorted([*ODD_NAMES, "b"])]
-    assert await store.notes.of("r1") == [Note("r1", task, f"naïve 🌊 {task}", after(1)) for task in expected]
+    assert await store.notes.for_run("r1") == [RunNote("r1", task, f"naïve 🌊 {task}", after(1)) for task in expected]
 
 
 async def test_an_empty_note_is_none(store: Store) -> None:
     for task in (None, "", "a"):
-        await store.notes.put(Note("r1", task, "text", NOON))
-    await store.notes.put(Note("r1", None, "", NOON))
-    assert [note.task for note in await store.notes.of("r1")] == ["", "a"]
-    await store.notes.put(Note("r1", "a", "", NOON))
-    await store.notes.put(Note("r1", "never", "", NOON))
-    assert [note.task for note in await store.notes.of("r1")] == [""]
+        await store.notes.upsert(RunNote("r1", task, "text", NOON))
+    await store.notes.upsert(RunNote("r1", None, "", NOON))
+    assert [note.task for note in await store.notes.for_run("r1")] == ["", "a"]
+    await store.notes.upsert(RunNote("r1", "a", "", NOON))
+    await store.notes.upsert(RunNote("r1", "never", "", NOON))
+    assert [note.task for note in await store.notes.for_run("r1")] == [""]
 
 
 async def test_a_note_of_another_zone_is_of_the_same_instant(store: Store) -> None:
-    await store.notes.put(Note("r1", None, "text", NOON_ELSEWHERE))
-    (note,) = await store.notes.of("r1")
+    await store.notes.upsert(RunNote("r1", None, "text", NOON_ELSEWHERE))
+    (note,) = await store.notes.for_run("r1")
     assert (note.at, note.at.utcoffset()) == (NOON, NOON.utcoffset())
 
 
@@ -57,18 +57,18 @@ async def test_a_note_of_another_zone_is_of_the_same_instant(store: Store) -> No
 async def test_a_version_stays_as_it_was_first_seen(store: Store) -> None:
     """W-19: but for when it was last seen, which never goes back."""
     assert await store.versions.get(VERSION.key) is None
-    await store.versions.put(VERSION)
-    await store.versions.put(replace(VERSION, spec=b"other", seen_at=after(9)))
-    await store.versions.put(replace(VERSION, seen_at=after(5)))
+    await store.versions.upsert(VERSION)
+    await store.versions.upsert(replace(VERSION, spec=b"other", seen_at=after(9)))
+    await store.versions.upsert(replace(VERSION, seen_at=after(5)))
     assert await store.versions.get(VERSION.key) == replace(VERSION, seen_at=after(9))
 
 
 @pytest.mark.parametrize("field", ["tenant", "workflow", "version"])
 async def test_versions_do_not_know_of_one_another(store: Store, field: str) -> None:
-    await store.versions.put(VERSION)
+    await store.versions.upsert(VERSION)
     other = replace(VERSION, key=VERSION.key._replace(**{field: "x"}), spec=b"x")
     assert await store.versions.get(other.key) is None
-    await store.versions.put(other)
+    await store.versions.upsert(other)
     assert (await store.versions.get(VERSION.key), await store.versions.get(other.key)) == (VERSION, other)
 
 
@@ -76,15 +76,16 @@ async def test_versions_are_found_by_tenant(store: Store) -> None:
     """By workflow, the one that was seen last at the end."""
     keys = [("flow", "v2", 0), ("flow", "v1", 5), ("other", "v1", 0), ("a", "v9", 9)]
     rows = [
-        Version(key=VersionKey("public", name, version), spec=b"{}", seen_at=after(at)) for name, version, at in keys
+        WorkflowVersion(key=VersionKey("public", name, version), spec=b"{}", seen_at=after(at))
+        for name, version, at in keys
     ]
     for row in [*reversed(rows), replace(VERSION, key=VersionKey("elsewhere", "flow", "v3"))]:
-        await store.versions.put(row)
-    assert await store.versions.of("public") == [rows[3], rows[0], rows[1], rows[2]]
+        await store.versions.upsert(row)
+    assert await store.versions.for_tenant("public") == [rows[3], rows[0], rows[1], rows[2]]
     seen = replace(rows[0], seen_at=after(6))
-    await store.versions.put(seen)
-    assert await store.versions.of("public") == [rows[3], rows[1], seen, rows[2]]
-    assert await store.versions.of("nobody") == []
+    await store.versions.upsert(seen)
+    assert await store.versions.for_tenant("public") == [rows[3], rows[1], seen, rows[2]]
+    assert await store.versions.for_tenant("nobody") == []
 
 
 # -- owners
@@ -94,18 +95,18 @@ async def test_owners_are_listed_oldest_first_and_forgotten(store: Store) -> Non
     """W-12."""
     owners = [replace(OWNER, id=f"n{number}", at=after(-number), pid=number) for number in range(4)]
     for owner in owners:
-        await store.owners.put(owner)
-    assert await store.owners.all() == owners[::-1]
-    await store.owners.forget(["n1", "n3", "nobody"])
-    await store.owners.forget([])
-    assert await store.owners.all() == [owners[2], owners[0]]
+        await store.owners.upsert(owner)
+    assert await store.owners.list_all() == owners[::-1]
+    await store.owners.delete(["n1", "n3", "nobody"])
+    await store.owners.delete([])
+    assert await store.owners.list_all() == [owners[2], owners[0]]
 
 
 async def test_an_owner_is_written_over(store: Store) -> None:
-    await store.owners.put(OWNER)
+    await store.owners.upsert(OWNER)
     other = replace(OWNER, host="h2", boot="b2", pid=7, started="x", at=after(5))
-    await store.owners.put(other)
-    assert await store.owners.all() == [other]
+    await store.owners.upsert(other)
+    assert await store.owners.list_all() == [other]
 
 
 # -- logs
@@ -142,9 +143,9 @@ async def test_logs_of_many_are_all_kept(store: Store) -> None:
 async def test_a_backfill_is_written_over(store: Store) -> None:
     """W-15."""
     assert await store.backfills.get("b1") is None
-    await store.backfills.put(replace(BACKFILL, id="b2"))
+    await store.backfills.upsert(replace(BACKFILL, id="b2"))
     for one in (BACKFILL, replace(BACKFILL, limit=1, cancelled_at=after(3)), BACKFILL):
-        await store.backfills.put(one)
+        await store.backfills.upsert(one)
         assert await store.backfills.get("b1") == one
 
 
@@ -154,43 +155,43 @@ async def test_a_backfill_is_written_over(store: Store) -> None:
 async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
     """Nothing of it is stored: each database would take it for another time."""
     naive = NOON.replace(tzinfo=None)
-    cursor = Cursor(tenant="public", workflow="flow", key="daily", rule="x", last=naive)
+    cursor = ScheduleCursor(tenant="public", workflow="flow", key="daily", rule="x", last=naive)
     writes = [
-        lambda: store.notes.put(Note("r1", None, "text", naive)),
-        lambda: store.versions.put(replace(VERSION, seen_at=naive)),
-        lambda: store.owners.put(replace(OWNER, at=naive)),
-        lambda: store.schedules.move(cursor),
-        lambda: store.backfills.put(replace(BACKFILL, created_at=naive)),
-        lambda: store.backfills.put(replace(BACKFILL, cancelled_at=naive)),
+        lambda: store.notes.upsert(RunNote("r1", None, "text", naive)),
+        lambda: store.versions.upsert(replace(VERSION, seen_at=naive)),
+        lambda: store.owners.upsert(replace(OWNER, at=naive)),
+        lambda: store.schedules.advance_cursor(cursor),
+        lambda: store.backfills.upsert(replace(BACKFILL, created_at=naive)),
+        lambda: store.backfills.upsert(replace(BACKFILL, cancelled_at=naive)),
     ]
     for write in writes:
         with pytest.raises(ValueError, match="without a zone"):
             await write()
-    assert (await store.notes.of("r1"), await store.versions.get(VERSION.key)) == ([], None)
-    assert (await store.owners.all(), await store.backfills.get("b1")) == ([], None)
-    assert await store.schedules.cursor("public", "flow", "daily") is None
+    assert (await store.notes.for_run("r1"), await store.versions.get(VERSION.key)) == ([], None)
+    assert (await store.owners.list_all(), await store.backfills.get("b1")) == ([], None)
+    assert await store.schedules.get_cursor("public", "flow", "daily") is None
 
 
 async def test_a_failed_write_changes_nothing(store: Store) -> None:
     writes = [
-        lambda: store.notes.put(Note("r1", None, "text", NOON)),
-        lambda: store.versions.put(VERSION),
-        lambda: store.owners.put(OWNER),
+        lambda: store.notes.upsert(RunNote("r1", None, "text", NOON)),
+        lambda: store.versions.upsert(VERSION),
+        lambda: store.owners.upsert(OWNER),
         lambda: store.logs.append([chunk()]),
-        lambda: store.backfills.put(BACKFILL),
+        lambda: store.backfills.upsert(BACKFILL),
         lambda: store.schedules.pause("public", "flow"),
     ]
     for write in writes:
         store.fail_next(1)
         with pytest.raises(StoreError, match="on purpose"):
             await write()
-    assert (await store.notes.of("r1"), await store.versions.get(VERSION.key)) == ([], None)
-    assert (await store.owners.all(), await store.logs.read(TaskKey("r1", "a"))) == ([], [])
-    assert (await store.backfills.get("b1"), await store.schedules.paused()) == (None, set())
+    assert (await store.notes.for_run("r1"), await store.versions.get(VERSION.key)) == ([], None)
+    assert (await store.owners.list_all(), await store.logs.read(TaskKey("r1", "a"))) == ([], [])
+    assert (await store.backfills.get("b1"), await store.schedules.list_paused_workflows()) == (None, set())
 
 
 async def test_listening_does_not_wait(store: Store) -> None:
     """What is heard is a hint: a store that cannot tell calls never."""
     async with asyncio.timeout(10):
         await store.listen(lambda: None)
-        await store.listen(lambda: None, about="packages")
+        await store.listen(lambda: None, topic="packages")

@@ -6,12 +6,12 @@ import pytest
 
 from tests.contract.samples import entry, journal, letter, outcomes, part
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.ports import Store
+from tidemill.storage.graph_ports import Store
 
 
 async def positions(store: Store) -> list[int]:
     """Return the positions in the one journal of these tests."""
-    return [found.position for found in await store.checkpoints.entries([journal()])]
+    return [found.position for found in await store.checkpoints.read_entries([journal()])]
 
 
 async def test_writes_of_one_turn_share_one_transaction(store: Store) -> None:
@@ -19,13 +19,13 @@ async def test_writes_of_one_turn_share_one_transaction(store: Store) -> None:
     store.fail_next(1)
     calls = [
         *(store.checkpoints.append([entry(number)]) for number in range(50)),
-        store.dead_letters.put([letter("01")]),
-        store.pauses.set("public", "r", paused=True),
+        store.dead_letters.upsert([letter("01")]),
+        store.pauses.set_paused("public", "r", paused=True),
     ]
     assert await outcomes(*calls) == ["refused"] * 52
     await store.checkpoints.append([entry(99)])
     assert await positions(store) == [99]
-    assert (await store.dead_letters.all_letters(), await store.pauses.all_paused()) == ([], [])
+    assert (await store.dead_letters.list_all(), await store.pauses.list_paused()) == ([], [])
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -63,7 +63,7 @@ async def test_a_reader_sees_a_checkpoint_whole_or_not_at_all(store: Store) -> N
     async with asyncio.TaskGroup() as group:
         writer = group.create_task(write(), name="writer")
         while not writer.done():
-            moments = [found.moment for found in await store.checkpoints.parts(owners)]
+            moments = [found.moment for found in await store.checkpoints.read_parts(owners)]
             assert all(moments.count(moment) == len(owners) for moment in moments)
             await asyncio.sleep(0)
 

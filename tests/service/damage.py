@@ -9,11 +9,11 @@ from typing import Any
 
 import tidemill as tm
 from tests.service.samples import pair
-from tidemill.engine.graphs.checkpoints.audit.examination import Examination, examine
-from tidemill.kernel.clock import EPOCH
+from tidemill.engine.graphs.audit.report import StoreReport, audit_store
+from tidemill.kernel.clock import DEFAULT_START
 from tidemill.storage.sqlite.store import SqliteStore
 
-SAME_DAY = EPOCH + timedelta(hours=12)
+SAME_DAY = DEFAULT_START + timedelta(hours=12)
 
 
 async def fill(path: Path, durability: str = "boundary", *, tenant: str = "public", events: int = 6) -> None:
@@ -57,11 +57,11 @@ def rows(path: Path, question: str) -> Sequence[Any]:
         return connection.execute(question).fetchall()
 
 
-async def look_at(path: Path, now: datetime = SAME_DAY) -> Examination:
+async def look_at(path: Path, now: datetime = SAME_DAY) -> StoreReport:
     """Examine a store as the doctor does, on the day that virtual clocks begin with."""
     store = SqliteStore(str(path))
-    await store.look()
+    await store.open_read_only()
     try:
-        return await examine(store, now)
+        return await audit_store(store, now)
     finally:
         await store.close()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tidemill.kernel.errors import DefinitionError
-from tidemill.kernel.namespaces import Namespace, Tree
-from tidemill.packages.examination import Examination
-from tidemill.packages.manifest import Manifest
-from tidemill.packages.metadata import Metadata
-from tidemill.packages.snapshots import PREFIX
+from tidemill.kernel.namespaces import Namespace, PackageTree
+from tidemill.packages.format.manifest import Manifest
+from tidemill.packages.loading.copies import FOLDER_PREFIX
+from tidemill.packages.loading.inspector import PackageInspector
+from tidemill.packages.loading.metadata import PackageMetadata
 
 
 def package(folder: Path, code: str, version: str = "1.0.0", *, manifest: str = "", **modules: str) -> Path:
@@ -25,11 +25,11 @@ def package(folder: Path, code: str, version: str = "1.0.0", *, manifest: str = 
     return folder
 
 
-async def examined(folder: Path, manifest: Manifest, **_: Any) -> Metadata:
+async def examined(folder: Path, manifest: Manifest, **_: Any) -> PackageMetadata:
     """Stand in for the probe: import the package in this process, which takes a hundredth of the time."""
-    namespace = Namespace(Tree(str(folder), str(folder), manifest.tops))
+    namespace = Namespace(PackageTree(str(folder), str(folder), manifest.top_level_names))
     try:
-        answer = Examination(namespace, manifest).answer()
+        answer = PackageInspector(namespace, manifest).inspect()
     finally:
         namespace.close()
     if answer.metadata is None:
@@ -39,7 +39,7 @@ async def examined(folder: Path, manifest: Manifest, **_: Any) -> Metadata:
 
 def without_child_processes(patch: pytest.MonkeyPatch) -> None:
     """Let packages be tried in this process."""
-    patch.setattr("tidemill.packages.preparing.probe", examined)
+    patch.setattr("tidemill.packages.loading.preparer.run_probe", examined)
 
 
 def marked_modules(*tops: str) -> list[str]:
@@ -49,4 +49,4 @@ def marked_modules(*tops: str) -> list[str]:
 
 def copies() -> list[str]:
     """Return the copies of packages that are there."""
-    return sorted(one.name for one in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/*") if one.is_dir())
+    return sorted(one.name for one in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*/*") if one.is_dir())

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from tidemill.engine.service import Tasks
+from tidemill.engine.tasks import TaskScope
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError, StoreError
 from tidemill.kernel.settings import Settings
-from tidemill.packages.ports import Installed
-from tidemill.packages.reconciler import Reconciler
+from tidemill.packages.reconcile.controller import InstalledPackage
+from tidemill.packages.reconcile.decision import DesiredPackage, PackageKey
+from tidemill.packages.reconcile.reconciler import Reconciler
 from tidemill.packages.status import PackageStatus
-from tidemill.packages.wanted import PackageKey, Wanted
 
 BROKEN = DefinitionError([Problem(message="no such name", location=Location("market.py", 3))], "package 'market'")
 MARKET = frozenset(["market"])
@@ -97,13 +97,13 @@ class FakeSource:
         """Say that something may have changed."""
         self._news.set()
 
-    async def wanted(self) -> Mapping[PackageKey, Wanted]:
+    async def desired_packages(self) -> Mapping[PackageKey, DesiredPackage]:
         self.looks += 1
         await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
         return {
-            one: Wanted(
+            one: DesiredPackage(
                 key=one,
                 digest=parcel.digest,
                 title=self.titles.get(one.name, one.name),
@@ -113,7 +113,7 @@ class FakeSource:
             for one, parcel in self.parcels.items()
         }
 
-    async def changed(self) -> None:
+    async def wait_for_change(self) -> None:
         await self._news.wait()
         self._news.clear()
 
@@ -161,7 +161,7 @@ class FakeSite:
                 raise contents.unfit
             return FakePrepared(contents, self.prepared)
 
-    def missing(self, tenant: str, metadata: Any) -> list[str]:
+    def missing_dependencies(self, tenant: str, metadata: Any) -> list[str]:
         there = {name for prepared in self.loaded.values() for name in prepared.parcel.brings} | metadata.brings
         return [f"reactor '{name}'" for name in sorted(metadata.needs - there)]
 
@@ -182,8 +182,10 @@ class FakeSite:
             self._write()
             self._replace(key, None)
 
-    def installed(self) -> Mapping[PackageKey, Installed]:
-        return {one: Installed(prepared.parcel.version, prepared.digest) for one, prepared in self.loaded.items()}
+    def installed(self) -> Mapping[PackageKey, InstalledPackage]:
+        return {
+            one: InstalledPackage(prepared.parcel.version, prepared.digest) for one, prepared in self.loaded.items()
+        }
 
     # -- what code does
 
@@ -225,7 +227,7 @@ class FakeSite:
     def _check(self, key: PackageKey, parcel: Parcel) -> None:
         if parcel.misfit is not None:
             raise parcel.misfit
-        if missing := self.missing(key.tenant, parcel):
+        if missing := self.missing_dependencies(key.tenant, parcel):
             raise RequestError(f"not loaded: {missing}", code="reactor_not_loaded", status=409)
         for other, prepared in self.loaded.items():
             if other != key and parcel.brings & prepared.parcel.brings:
@@ -259,10 +261,10 @@ class Bench:
         self.source = FakeSource()
         self.site = FakeSite()
         self.clock = VirtualClock()
-        self.tasks = Tasks()
+        self.tasks = TaskScope()
         self.told: list[PackageStatus] = []
         settings = Settings(backoff_base=backoff, backoff_max=60 * backoff)
-        options = {"told": self.told.append} | options
+        options = {"on_status": self.told.append} | options
         self.reconciler = Reconciler(self.source, self.site, self.clock, self.tasks, settings, **options)
         self._running: asyncio.Task[Any] | None = None
 
@@ -292,7 +294,7 @@ class Bench:
         calm = turns = 0
         while calm < 5 and turns < PATIENCE:
             await asyncio.sleep(0)
-            is_calm = self.reconciler.is_idle and not self.clock.is_waking and not self.source._news.is_set()
+            is_calm = self.reconciler.is_idle and not self.clock.has_pending_wakeups and not self.source._news.is_set()
             calm = calm + 1 if is_calm else 0
             turns += 1
 
@@ -300,10 +302,10 @@ class Bench:
         """Let time pass, step by step."""
         target = self.clock.monotonic() + seconds
         await self.calm_down()
-        while (due := self.clock.next_due()) is not None and due <= target:
-            self.clock.move_to(due)
+        while (due := self.clock.next_wakeup()) is not None and due <= target:
+            self.clock.advance_to(due)
             await self.calm_down()
-        self.clock.move_to(target)
+        self.clock.advance_to(target)
         await self.calm_down()
 
     def status(self, name: str) -> PackageStatus:

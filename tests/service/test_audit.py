@@ -10,11 +10,11 @@ import pytest
 import tidemill as tm
 from tests.service.damage import SAME_DAY, change, copy, fill, look_at, rows
 from tests.service.samples import Sample, pair
-from tidemill.engine.findings import Finding
-from tidemill.engine.graphs.checkpoints.audit import journals
-from tidemill.engine.graphs.checkpoints.audit.examination import audit, examine
+from tidemill.engine.audit_findings import Finding
+from tidemill.engine.graphs.audit import journals
+from tidemill.engine.graphs.audit.report import audit_rows, audit_store
+from tidemill.storage.graph_ports import PartKind, StoredDeadLetter
 from tidemill.storage.memory.store import MemoryStore
-from tidemill.storage.ports import PartKind, StoredLetter
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NEWEST = "generation = (SELECT max(generation) FROM parts)"
@@ -85,7 +85,7 @@ def sharing(sample: Sample, durability: Any) -> list[Any]:
 
 async def step(node: Any, story: random.Random, other: list[Any]) -> Any:
     """Let something happen, and return the node that lives afterwards."""
-    has_other = "s" in {name for _, name in node._scheduler.names()[0]}
+    has_other = "s" in {name for _, name in node._scheduler.running_keys()[0]}
     match story.randrange(12):
         case 0:
             return await node.crash()
@@ -121,10 +121,10 @@ async def step(node: Any, story: random.Random, other: list[Any]) -> Any:
 
 async def test_a_store_that_was_never_used_is_fine() -> None:
     store = MemoryStore()
-    await store.look()
-    found = await examine(store, NOW)
+    await store.open_read_only()
+    found = await audit_store(store, NOW)
     assert found.findings == []
-    assert found.holdings == "0 reactors, 0 accumulators, 0 journal entries, 0 dead letters"
+    assert found.summary == "0 reactors, 0 accumulators, 0 journal entries, 0 dead letters"
     assert found.last_written is None
 
 
@@ -243,7 +243,7 @@ async def test_entries_of_nobody_are_a_note(path: Path) -> None:
 
 
 async def test_a_journal_that_nobody_shortens_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journals, "LONG", 0)
+    monkeypatch.setattr(journals, "JOURNAL_LENGTH_LIMIT", 0)
     (only,) = await told(path)
     assert only.startswith("accumulator public/b: its journal has 1 entries after its newest snapshot. Nothing is lost")
 
@@ -258,15 +258,15 @@ async def test_a_letter_that_cannot_be_read_is_noticed(path: Path) -> None:
     assert "of 2026-01-01 00:00:06 UTC cannot be read (MessagePack data is malformed" in only
 
 
-def letter(owner: PartKind, at: datetime = NOW) -> StoredLetter:
+def letter(owner: PartKind, at: datetime = NOW) -> StoredDeadLetter:
     """Return a letter of something that nothing else is stored of."""
     payload = b"\x83\xa4kind\xa5event\xa5error\xa1e\xa8attempts\x01"
-    return StoredLetter(id="01", tenant="public", owner=owner, source="gone", at=at, payload=payload)
+    return StoredDeadLetter(id="01", tenant="public", owner=owner, source="gone", at=at, payload=payload)
 
 
 def test_letters_of_something_long_unknown_are_a_note() -> None:
-    assert audit([], [], [letter("reactor")], [], NOW + timedelta(days=3)) == []
-    assert audit([], [], [letter("reactor")], [], NOW + timedelta(days=9)) == [
+    assert audit_rows([], [], [letter("reactor")], [], NOW + timedelta(days=3)) == []
+    assert audit_rows([], [], [letter("reactor")], [], NOW + timedelta(days=9)) == [
         Finding(
             "note",
             "reactor public/gone",
@@ -277,7 +277,7 @@ def test_letters_of_something_long_unknown_are_a_note() -> None:
 
 
 def test_letters_of_no_kind_and_of_the_future_are_wrong() -> None:
-    found = audit([], [], [letter("graph", NOW + timedelta(hours=2))], [], NOW)  # type: ignore[arg-type]
+    found = audit_rows([], [], [letter("graph", NOW + timedelta(hours=2))], [], NOW)  # type: ignore[arg-type]
     assert [one.sentence.partition(".")[0] for one in found] == [
         "dead letter 01 belongs to nothing of a known kind",
         "dead letter 01 is of 2026-01-01 02:00:00 UTC, 2 hours from now",

@@ -162,7 +162,7 @@ async def test_a_blocked_accumulator_does_not_hold_up_another_reactor() -> None:
     blocked, free = pair(strategy="sequential", capacity=1), tm.Reactor("free", [single().reactor.accumulators[0]])
     c = free.accumulators[0]
     renamed = tm.Reactor("full", blocked.reactor.accumulators[1:], strategy="sequential", capacity=1)
-    assert (c.name, renamed.names) == ("a", ("b",))
+    assert (c.name, renamed.accumulator_names) == ("a", ("b",))
     async with tm.testing.node(load=[renamed, free]) as node, asyncio.timeout(5), asyncio.TaskGroup() as group:
         await node.reactor("full").pause()
         await node.push("b", 1)

@@ -39,4 +39,4 @@ async def test_a_busy_source_is_no_trouble_at_the_end(caplog: pytest.LogCaptureF
 
     async with tm.Node(load=[reactor, graph]):
         await until(lambda: len(seen) > 2)
-    assert [one.getMessage() for one in caplog.records if one.getMessage() == events.SOURCE_HELD] == []
+    assert [one.getMessage() for one in caplog.records if one.getMessage() == events.SOURCE_STALLED] == []

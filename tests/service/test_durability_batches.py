@@ -209,7 +209,7 @@ async def test_a_batch_that_died_is_lost_at_no_moment(after: int) -> None:
 
         transactor.transact = dying
         await node.push("go", 13) if after else None
-        node.clock.move_to(1.0)
+        node.clock.advance_to(1.0)
         for _ in range(300):
             await asyncio.sleep(0)
         transactor.transact = transact

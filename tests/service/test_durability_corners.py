@@ -51,7 +51,7 @@ async def test_a_dead_firing_on_something_that_cannot_be_stored_is_still_a_lette
     async with tm.testing.node(store=MEMORY, load=passing(durability)) as node:
         await node.push("a", 2**70)
         await node.advance("1s")
-        assert node.reactor("r").state().health.fires
+        assert node.reactor("r").state().health.can_fire
         (letter,) = await node.reactor("r").dead_letters()
         assert letter.inputs == {"a": 2**70}
         node = await node.crash()
@@ -114,6 +114,6 @@ async def test_a_window_that_became_smaller_shows_only_what_it_holds() -> None:
         for value in (1, 2, 3):
             await node.push("recent", value)
         await node.settle()
-        node._loaded = {key: version(1) for key in node._loaded}
+        node._loaded_packages = {key: version(1) for key in node._loaded_packages}
         node = await node.crash()
         assert node.reactor("r").state().cache == {"recent": [3]}

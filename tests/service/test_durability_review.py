@@ -11,8 +11,8 @@ import pytest
 import tidemill as tm
 from tests.service.damage import change, fill
 from tests.service.samples import pair, single
-from tidemill.engine.graphs.checkpoints.capture import circles
-from tidemill.engine.graphs.outlet import answered
+from tidemill.engine.graphs.accumulators.emit import resolve_receipt
+from tidemill.engine.graphs.durability.capture import checkpoint_groups
 
 KEPT = ["interval", "fire", "boundary"]
 
@@ -53,7 +53,7 @@ def package(**things: Any) -> types.ModuleType:
 
 async def reborn(node: tm.testing.TestNode, *things: Any) -> tm.testing.TestNode:
     """Let a node die as of kill -9, and come up again with other definitions."""
-    node._loaded = {("public", str(index)): thing for index, thing in enumerate(things)}
+    node._loaded_packages = {("public", str(index)): thing for index, thing in enumerate(things)}
     return await node.crash()
 
 
@@ -220,7 +220,7 @@ async def test_nothing_is_lost_while_a_reactor_is_exchanged(store: str) -> None:
     other = tm.Reactor("other", [a], durability="boundary")
     async with tm.testing.node(store, load=[other, version(a)]) as node:
         await node.push("a", 1)
-        loading = node._environment.tasks.start("exchange", node.load(version(a, b)))
+        loading = node._graph_runtime.tasks.start("exchange", node.load(version(a, b)))
         async with asyncio.timeout(10):  # it leaves, and is still busy with its last firing
             while [target.name for target, _ in accumulator(node, "a").targets] != ["other"]:  # noqa: ASYNC110
                 await asyncio.sleep(0)
@@ -232,7 +232,7 @@ async def test_nothing_is_lost_while_a_reactor_is_exchanged(store: str) -> None:
         await node.push("a", 5)
         await node.settle()
         assert fired(node, "r") == [2, 3, 4, 5]
-        assert accumulator(node, "a").departed == {}
+        assert accumulator(node, "a").departed_reactors == {}
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
@@ -247,7 +247,7 @@ async def test_what_is_committed_while_the_journal_is_read_comes_once(store: str
         await node.push("a", 1)
         await node.settle()
         checkpoints: Any = node._store.checkpoints  # type: ignore[union-attr]
-        entries, append = checkpoints.entries, checkpoints.append
+        entries, append = checkpoints.read_entries, checkpoints.append
         stored, may_happen = asyncio.Event(), asyncio.Event()
         begun: list[asyncio.Future[Any]] = []
 
@@ -257,11 +257,13 @@ async def test_what_is_committed_while_the_journal_is_read_comes_once(store: str
             await may_happen.wait()
 
         async def read(journals: Any) -> Any:
-            is_last = "r" not in {name for _, name in node._scheduler.names()[0]}
+            is_last = "r" not in {name for _, name in node._scheduler.running_keys()[0]}
             if begun or not is_last:
                 return await entries(journals)
             found = await entries(journals)
-            begun.append(node._environment.tasks.start("push", answered(accumulator(node, "a").hand_in(2, 2))))
+            begun.append(
+                node._graph_runtime.tasks.start("push", resolve_receipt(accumulator(node, "a").emit_or_journal(2, 2)))
+            )
             if is_slow:
                 await stored.wait()
                 return await entries(journals)
@@ -269,7 +271,7 @@ async def test_what_is_committed_while_the_journal_is_read_comes_once(store: str
             await begun[0]
             return found
 
-        checkpoints.entries, checkpoints.append = read, slow_append
+        checkpoints.read_entries, checkpoints.append = read, slow_append
         await node.load(version(a, b))
         may_happen.set()
         await begun[0]
@@ -313,12 +315,12 @@ async def test_what_another_kind_held_is_left_out_aloud(store: str, durability: 
         await node.settle()
         assert fired(node, "r") == []
         assert any(f"it was a {before} and is a {after} now" in reason for reason in complaints(node, "a"))
-        assert accumulator(node, "a").held == []
+        assert accumulator(node, "a").buffered_events == []
         await node.push("a", 7)
         await node.settle()
         node = await node.crash()
         assert len(complaints(node, "a")) == len({*complaints(node, "a")})  # it is not said again
-        assert accumulator(node, "a").held == ([] if after == "passthrough" else [7])
+        assert accumulator(node, "a").buffered_events == ([] if after == "passthrough" else [7])
 
 
 async def test_a_held_event_that_no_longer_fits_still_counts_among_those_let_go_of(store: str) -> None:
@@ -334,9 +336,9 @@ async def test_a_held_event_that_no_longer_fits_still_counts_among_those_let_go_
     async with tm.testing.node(store, load=[load(int | str)], disconnected=["a"]) as node:
         await asyncio.gather(*(node.push("a", value) for value in ("odd", 1, 2)))
         await node.advance("1ms")
-        assert accumulator(node, "a").held == [2]
+        assert accumulator(node, "a").buffered_events == [2]
         node = await reborn(node, load(int))
-        assert accumulator(node, "a").held == [2]
+        assert accumulator(node, "a").buffered_events == [2]
         assert any("no longer fits" in reason for reason in complaints(node, "a"))
 
 
@@ -380,7 +382,7 @@ async def test_a_circle_is_found_in_one_look_at_each_accumulator() -> None:
     async with tm.testing.node("memory://", load=load) as node:
         one = accumulator(node, "a")
         one.targets = Counted(one.targets)
-        (circle,) = circles(node._scheduler.reactors)
+        (circle,) = checkpoint_groups(node._scheduler.reactors)
         assert (len(circle.reactors), Counted.taken) == (100, 100)
 
 
@@ -390,10 +392,14 @@ async def test_a_package_of_many_reactors_asks_the_store_a_few_times() -> None:
     async with tm.testing.node("memory://") as node:
         store: Any = node._store
         asked: list[str] = []
-        for port, name in ((store.dead_letters, "of"), (store.pauses, "is_paused"), (store.checkpoints, "parts")):
+        for port, name in (
+            (store.dead_letters, "for_source"),
+            (store.pauses, "is_paused"),
+            (store.checkpoints, "read_parts"),
+        ):
             setattr(port, name, _counted(getattr(port, name), name, asked))
         await node.load(package(**load))
-        assert asked == ["parts"]
+        assert asked == ["read_parts"]
 
 
 def _counted(call: Callable[..., Any], name: str, asked: list[str]) -> Callable[..., Any]:

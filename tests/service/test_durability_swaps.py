@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tidemill.engine.graphs.batch import Batch
+from tidemill.engine.graphs.accumulators.batch import Batch
 from tidemill.graphs.definition import Durability
 from tidemill.kernel.errors import StoreError
 
@@ -286,13 +286,13 @@ async def test_an_offset_waits_for_a_letter_that_is_still_being_written() -> Non
     reactor = tm.Reactor("r", [a], durability="boundary", strategy="sequential")
     async with tm.testing.node(store=MEMORY, load=[reactor]) as node:
         running: Any = node._scheduler.accumulator("public", "a")
-        await running.event(1, 1)
+        await running.on_event(1, 1)
         await node.settle()
         gate = Gate(node)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(running.event(-1, 2))
+            tasks.create_task(running.on_event(-1, 2))
             await a_moment()
-            next_event = tasks.create_task(running.event(3, 3))
+            next_event = tasks.create_task(running.on_event(3, 3))
             await a_moment()
             gate.open(fails=True)
             await a_moment()
@@ -301,7 +301,7 @@ async def test_an_offset_waits_for_a_letter_that_is_still_being_written() -> Non
                 await node.advance("200ms")
         node = await node.crash()
         again: Any = node._scheduler.accumulator("public", "a")
-        assert (again.offset, [letter.event for letter in again.letters.letters()]) == (3, [-1])
+        assert (again.offset, [letter.event for letter in again.dead_letters.entries()]) == (3, [-1])
 
 
 async def test_one_refused_push_does_not_degrade_for_long() -> None:

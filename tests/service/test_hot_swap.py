@@ -220,7 +220,7 @@ async def test_a_hot_swap_carries_windows_batches_and_state_over() -> None:
         await node.push("kept", new.Up(value=2))
         await node.push("total", 6)
         await node.advance("1h")
-        kept, many, total = node._scheduler.reactor("public", "r").wheel.inputs.cache
+        kept, many, total = node._scheduler.reactor("public", "r").firing_loop.inputs.cache
         assert {type(one) for one in kept} == {new.Up}
         assert ([one.value for one in kept], many, total) == ([1, 2], 10, new.Total(value=11))
 
@@ -313,29 +313,29 @@ async def test_a_feed_that_was_replaced_can_say_nothing_any_more() -> None:
     async with tm.Node(load=[following(Steady())]) as node:
         await health(node, "live")
         stream = node._scheduler.accumulator("public", "a")
-        follow = stream._feed.follow
+        follow = stream._reader.run
 
         async def noted(listener: Any, checkpoint: Any) -> None:
             listeners.append(listener)
             await follow(listener, checkpoint)
 
-        stream._feed.follow = noted
+        stream._reader.run = noted
         await node.restart_accumulator("a")
         await health(node, "live")
         await node.load(following(Silent()))
         await node.settle()
-        listeners[0].connected()
-        listeners[0].lost("gone")
+        listeners[0].on_connected()
+        listeners[0].on_disconnected("gone")
         assert node.reactor("r").state().accumulators["a"].health == "connecting"
         with pytest.raises(tm.OperationError, match="this feed is over"):
-            await listeners[0].event(1, 1)
+            await listeners[0].on_event(1, 1)
 
 
 async def test_a_graph_may_have_any_name_and_is_gone_once_replaced() -> None:
     """G-27: names of the push path itself are no exception, and held handles stay valid."""
     sample = single()
     ran = []
-    old, new = (tm.Graph(name, reactor=sample.reactor) for name in ("with_care", "other"))
+    old, new = (tm.Graph(name, reactor=sample.reactor) for name in ("push_slow", "other"))
 
     @old.node
     def first(a: int) -> None:
@@ -349,7 +349,7 @@ async def test_a_graph_may_have_any_name_and_is_gone_once_replaced() -> None:
         push = node.handle("a")
         push(1)
         push(2)
-        await node.unload("graph:with_care")
+        await node.unload("graph:push_slow")
         push(3)
         await node.load(new)
         push(4)
@@ -381,8 +381,8 @@ async def test_nothing_of_a_retired_graph_is_kept_alive() -> None:
         node.handle("a")(2)
         await node.unload("graph:g")
         del made
-        path = node._scheduler.accumulator("public", "a")._path
-        assert set(path.call.__globals__) == {"with_care"}
+        path = node._scheduler.accumulator("public", "a")._fast_path
+        assert set(path.call.__globals__) == {"push_slow"}
     gc.collect()
     assert heavy() is None
 

@@ -321,7 +321,7 @@ async def test_scheduler_and_registry_agree_after_every_step() -> None:
         for step in steps:
             verb, name = step.split()
             await (node.load(things[name]) if verb == "load" else node.unload(packages[name]))
-            reactors, accumulators = node._scheduler.names()
+            reactors, accumulators = node._scheduler.running_keys()
             assert sorted(name for _, name in reactors) == node.registry.reactors()
             assert sorted(name for _, name in accumulators) == node.registry.accumulators()
             assert len(node.registry.endpoints()) == len(reactors) + len(accumulators)

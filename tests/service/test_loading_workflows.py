@@ -8,7 +8,7 @@ import pytest
 import tidemill as tm
 from tests.service.samples import single
 from tests.service.workflows.acting import start_and_pause
-from tidemill.packages.loader import in_load_order, read_package
+from tidemill.packages.loading.reader import read_package, sort_for_loading
 from tidemill.packages.service import PackageService
 from tidemill.workflows.workflow import Workflow
 
@@ -27,27 +27,27 @@ class Engine:
         if workflow.name in self.refuses:
             raise tm.DefinitionError([tm.Problem(message="there is no pool 'x'")], f"workflow '{workflow.name}'")
 
-    async def put_in_place(self, tenant: str, workflow: Workflow) -> None:
+    async def activate(self, tenant: str, workflow: Workflow) -> None:
         if workflow.name in self.fails:
             raise tm.OperationError("the store is down")
         self.running[tenant, workflow.name] = workflow
 
-    async def withdraw(self, tenant: str, name: str) -> None:
+    async def deactivate(self, tenant: str, name: str) -> None:
         self.running.pop((tenant, name), None)
 
-    async def tidy(self, forgotten: Any) -> None:
-        forgotten()
+    async def collect_versions(self, on_discarded: Any) -> None:
+        on_discarded()
 
-    def known(self, tenant: str) -> list[Workflow]:
+    def loaded_workflows(self, tenant: str) -> list[Workflow]:
         return [one for (owner, _), one in self.running.items() if owner == tenant]
 
-    def need_for(self, tenant: str, workflow: Workflow) -> Any:
+    def usage_check(self, tenant: str, workflow: Workflow) -> Any:
         return lambda: self.running.get((tenant, workflow.name)) is workflow
 
     def hold_schedules(self, tenant: str, workflows: Any) -> None:
         """There are none here."""
 
-    def free_schedules(self, tenant: str, workflows: Any) -> None:
+    def release_schedules(self, tenant: str, workflows: Any) -> None:
         """There are none here."""
 
     def names(self, tenant: str = "public") -> list[str]:
@@ -57,7 +57,7 @@ class Engine:
 def node_with(engine: Engine, *load: Any) -> tm.Node:
     """Return a node whose workflows are run by the engine."""
     node: tm.Node = tm.testing.node(load=load)
-    parts = node._run_store, node._environment, node.registry, node._scheduler
+    parts = node._run_store, node._graph_runtime, node.registry, node._scheduler
     node._packages = PackageService(*parts, engine, owner=node._workflows.owner, liveness=node._liveness)
     return node
 
@@ -249,7 +249,7 @@ async def test_a_reactor_whose_firings_start_workflows_may_come_and_go(caplog: p
     """G-28: a subscription does not block unloading; a reactor that is not there may be misspelt, which is said."""
     engine, sample = Engine(), single()
     async with node_with(engine, flow("ingest", triggers=[tm.on_firing("r")])) as node:
-        assert [record.reason for record in caplog.records if record.msg == "subscription.waits_for_reactor"] == [
+        assert [record.reason for record in caplog.records if record.msg == "subscription.reactor_missing"] == [
             "reactor 'r' not loaded"
         ]
         await node.load(module("m", *sample.load))
@@ -263,7 +263,7 @@ async def test_what_cannot_be_put_back_is_owed_and_does_not_hide_the_first_error
     async with node_with(engine) as node:
         old = flow("a")
         await node.load(module("m", old, flow("b")))
-        put = engine.put_in_place
+        put = engine.activate
 
         async def fail(tenant: str, workflow: Workflow) -> None:
             if workflow.name == "c":
@@ -271,7 +271,7 @@ async def test_what_cannot_be_put_back_is_owed_and_does_not_hide_the_first_error
                 raise tm.OperationError("the first")
             await put(tenant, workflow)
 
-        engine.put_in_place = fail  # type: ignore[method-assign]
+        engine.activate = fail  # type: ignore[method-assign]
         with pytest.raises(tm.OperationError, match="the first") as caught:
             await node.load(module("m", flow("a"), flow("c")))
         assert "could not be put back as it was yet: the store is down" in caught.value.__notes__[0]
@@ -308,7 +308,7 @@ async def test_a_graph_that_is_called_by_name_is_found_among_what_is_loaded() ->
         await node.load(module("m", caller(), scoring), tenant="acme")
         with pytest.raises(tm.DefinitionError, match="calls graph 'scoring', which is not loaded"):
             await node.load(caller(), tenant="other")
-    assert in_load_order([daily, scoring, daily])[0] is scoring
+    assert sort_for_loading([daily, scoring, daily])[0] is scoring
 
 
 def test_what_is_no_definition_is_refused() -> None:
@@ -326,7 +326,7 @@ async def test_two_of_one_name_are_not_loaded_at_once() -> None:
             pass
     async with tm.testing.node(load=[one, one]) as node:
         await node.load(other)
-        assert node.registry.workflow("public", "daily").declared is other
+        assert node.registry.workflow("public", "daily").declaration is other
 
 
 async def test_another_package_may_not_take_a_name() -> None:
@@ -343,20 +343,20 @@ async def test_a_version_that_is_superseded_while_older_ones_are_forgotten_stays
     async with tm.testing.node(load=[numbered("x", 1), numbered("y", 1)]) as node:
         (run,) = await start_and_pause(node, "y")
         await node.load(numbered("x", 2))
-        library, runs = node._workflows.library, node._run_store.runs
-        needed, find = library.current("public", "y"), runs.find
+        library, runs = node._workflows.versions, node._run_store.runs
+        needed, find = library.current_version("public", "y"), runs.find
 
         async def reload_meanwhile(wanted: Any) -> Any:
             runs.find = find
-            await node._workflows.put_in_place("public", numbered("y", 2))
+            await node._workflows.activate("public", numbered("y", 2))
             return [one for one in await find(wanted) if one.workflow == "x"]
 
         library._current.pop(("public", "x"))  # else there is nothing to be forgotten
         runs.find = reload_meanwhile
-        await node._workflows.tidy(lambda: None)
+        await node._workflows.collect_versions(lambda: None)
         assert runs.find == find
-        assert library.current("public", "y") != needed
-        assert library.workflow(needed) is not None
+        assert library.current_version("public", "y") != needed
+        assert library.find_workflow(needed) is not None
         await node.resume("y")
         await node.settle()
         assert (await run.state()).outputs == {"work": 1}

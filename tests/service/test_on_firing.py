@@ -9,9 +9,9 @@ import pytest
 
 import tidemill as tm
 from tests.service.samples import Sample, pair, raising, single, slow
-from tidemill.engine.graphs.outbox import LIMIT
+from tidemill.engine.graphs.reactors.outbox import OUTBOX_LIMIT
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.run_ports import RunFilter
+from tidemill.storage.workflow_ports import RunFilter
 
 TOTAL = "subscription_dead_letters_total"
 
@@ -336,15 +336,15 @@ async def test_the_fast_lane_opens_again_when_nobody_follows() -> None:
     async with tm.testing.node(load=[*sample.load, follower(seen)]) as node:
         reactor = node._scheduler.reactor("public", "r")
         await node.push("a", 1)
-        assert (reactor.wheel.plain_graph, reactor.wheel.lane.credit) == (None, 0)
+        assert (reactor.firing_loop.fast_graph, reactor.firing_loop.fast_path_state.credit) == (None, 0)
         await node.settle()
         await node.unload("workflow:w")
         handle = node.handle("a")
         for value in (2, 3, 4):
             handle(value)
-        assert reactor.wheel.plain_graph is not None
-        assert reactor.wheel.lane.credit
-        assert reactor.wheel.outcomes.told is None
+        assert reactor.firing_loop.fast_graph is not None
+        assert reactor.firing_loop.fast_path_state.credit
+        assert reactor.firing_loop.results.firing_observer is None
     assert sample.seen == [1, 2, 3, 4]
     assert payloads(seen) == [{"a": 1}]
 
@@ -375,18 +375,18 @@ async def test_what_was_fired_and_not_delivered_is_delivered_after_a_crash(store
     sample = single(durability=durability)
     async with tm.testing.node(store, load=[*sample.load, follower(seen, when="payload.a > 0")]) as node:
         stuck = node._workflows.subscriptions
-        stuck._start = never  # type: ignore[method-assign]
+        stuck._start_run = never  # type: ignore[method-assign]
         await node.push("a", 1)
         await node._checkpointer.write()
         fired = node.reactor("r").firings()[0].id
-        assert node._scheduler.reactor("public", "r").outbox.posts[0].handed == {"w"}
+        assert node._scheduler.reactor("public", "r").outbox.entries[0].in_delivery == {"w"}
         node = await node.crash()
         await node.settle()
         assert seen == [({"a": 1}, fired)]
         node = await node.crash()
         await node.settle()
         assert len(seen) == 1
-        assert node._scheduler.reactor("public", "r").outbox.posts == ()
+        assert node._scheduler.reactor("public", "r").outbox.entries == ()
 
 
 async def never(*_: Any) -> None:
@@ -402,7 +402,7 @@ async def test_a_firing_that_was_delivered_is_not_delivered_again(store: str, du
     async with tm.testing.node(store, load=[*sample.load, follower(seen)]) as node:
         await node.push("a", 1)
         while not seen:  # and no further: that it was delivered is not in any checkpoint
-            await node._calm()
+            await node._wait_until_idle()
         node = await node.crash()
         await node.advance("10s")
         assert payloads(seen) == [{"a": 1}]
@@ -417,12 +417,12 @@ async def test_nothing_is_started_before_its_firing_is_stored(store: str) -> Non
     seen: list[Any] = []
     sample = single(durability="fire")
     async with tm.testing.node(store, load=[*sample.load, follower(seen)]) as node:
-        await node._checkpointer._turn.acquire()  # a write that does not end
+        await node._checkpointer._write_lock.acquire()  # a write that does not end
         await node.push("a", 1)
         for _ in range(20):
             await asyncio.sleep(0)
         assert await node.runs("w") == []
-        node._checkpointer._turn.release()
+        node._checkpointer._write_lock.release()
         await node.settle()
     assert payloads(seen) == [{"a": 1}]
 
@@ -433,7 +433,7 @@ async def test_a_firing_that_could_not_be_stored_waits_for_the_next_write(store:
     async with tm.testing.node(store, load=[*single(durability="fire").load, follower(seen)]) as node:
         node.fail_store(1)
         await node.push("a", 1)
-        await node._calm()
+        await node._wait_until_idle()
         assert await node.runs("w") == []
         await node.advance("1s")
         assert payloads(seen) == [{"a": 1}]
@@ -487,13 +487,13 @@ async def test_a_reactor_waits_for_workflows_that_cannot_keep_up(strategy: Any) 
         for value in range(300):
             await node.push("a", value)
         await node.settle()
-        assert sample.seen == list(range(LIMIT))
+        assert sample.seen == list(range(OUTBOX_LIMIT))
         stuck.start = original  # type: ignore[method-assign]
         await node.advance("5s")
         await node.settle()
-        rest = [299] if strategy == "latest" else list(range(LIMIT, 300))
-        assert sample.seen == [*range(LIMIT), *rest]
-        assert sorted(seen) == [*range(LIMIT), *rest]
+        rest = [299] if strategy == "latest" else list(range(OUTBOX_LIMIT, 300))
+        assert sample.seen == [*range(OUTBOX_LIMIT), *rest]
+        assert sorted(seen) == [*range(OUTBOX_LIMIT), *rest]
 
 
 async def test_a_workflow_that_is_loaded_late_hears_of_what_was_left_for_it(store: str) -> None:
@@ -504,11 +504,11 @@ async def test_a_workflow_that_is_loaded_late_hears_of_what_was_left_for_it(stor
         node._workflows._starter.start = never  # type: ignore[method-assign]
         await node.push("a", 1)
         await node._checkpointer.write()
-        del node._loaded["public", "workflow:w"]
+        del node._loaded_packages["public", "workflow:w"]
         node = await node.crash()
         await node.push("a", 2)
         await node.settle()
-        assert [post.to for post in node._scheduler.reactor("public", "r").outbox.posts] == [{"w"}]
+        assert [post.undelivered_to for post in node._scheduler.reactor("public", "r").outbox.entries] == [{"w"}]
         await node.load(follower(seen))
         await node.settle()
     assert payloads(seen) == [{"a": 1}]
@@ -522,7 +522,7 @@ async def test_a_workflow_that_was_unloaded_hears_of_nothing_more(store: str) ->
         await node.push("a", 1)
         await node.advance("1s")
         await node.unload("workflow:w")
-        assert node._scheduler.reactor("public", "r").outbox.posts == ()
+        assert node._scheduler.reactor("public", "r").outbox.entries == ()
         node._workflows._starter.start = original  # type: ignore[method-assign]
         await node.load(follower(seen))
         await node.push("a", 2)
@@ -544,7 +544,7 @@ async def test_a_reactor_that_is_unloaded_and_loaded_again_delivers_once(store: 
         node._workflows._starter.start = original  # type: ignore[method-assign]
         await node.advance("1m")
         assert payloads(seen) == [{"a": 1}]
-        assert node._scheduler.reactor("public", "r").outbox.posts == ()
+        assert node._scheduler.reactor("public", "r").outbox.entries == ()
 
 
 async def test_what_is_fired_while_the_node_closes_has_its_run_in_the_next_life(sqlite: str) -> None:

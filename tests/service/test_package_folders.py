@@ -12,12 +12,10 @@ from tests.contract.executor_bench import until
 from tests.service.package_files import shop, shop_in
 from tests.service.whole_package import START, Node, Walks, traces
 from tidemill.kernel.errors import StoreError
-from tidemill.packages.archive import Contents, parse_archive, read_folder
-from tidemill.packages.container import pack
-from tidemill.packages.entries import SIGNATURE
+from tidemill.packages.format.archive import PackageContents, parse_archive, read_folder
+from tidemill.packages.format.signature import PrivateKey, TrustPolicy, generate_key, sign
+from tidemill.packages.format.zip_format import SIGNATURE_FILE, build_zip
 from tidemill.packages.publishing import Publisher
-from tidemill.packages.signature import PrivateKey, generate_key, sign
-from tidemill.packages.trust import Trust
 from tidemill.storage.package_ports import TrustedKey
 
 ALICE, BOB = generate_key("alice"), generate_key("bob")
@@ -30,7 +28,7 @@ def modules() -> list[str]:
 
 def copies(node: Node) -> list[Path]:
     """Return the copies of packages that a node has."""
-    home = node.depot._workshop._snapshots._home
+    home = node.depot._preparer._copies._process_folder
     return [] if home is None else [path for path in home.folder.iterdir() if path.is_dir()]
 
 
@@ -51,8 +49,8 @@ async def test_nothing_of_a_package_is_left_in_the_process(tmp_path: Path, load:
     async with tm.testing.node("memory://", start=START) as node:
         walks = Walks(node)
         clean, before = await traces(node), modules()
-        walks.fail("put", load, "after")
-        with walks.over(take_back=undo, moments=["before", "after"]):
+        walks.fail("apply", load, "after")
+        with walks.over(roll_back=undo, moments=["before", "after"]):
             with pytest.raises(StoreError):
                 await node.load(folder)
             await node.advance("1m")
@@ -62,8 +60,8 @@ async def test_nothing_of_a_package_is_left_in_the_process(tmp_path: Path, load:
         await node.load(folder)
         await check_it_works(node, 1)
         mine = modules()
-        walks.fail("put", load, "after")
-        with walks.over(take_back=undo, moments=["before", "after"]):
+        walks.fail("apply", load, "after")
+        with walks.over(roll_back=undo, moments=["before", "after"]):
             with pytest.raises(StoreError):
                 await node.load(shop_in(tmp_path / "shop", "2.0.0", 2))
             await node.advance("1m")
@@ -71,7 +69,7 @@ async def test_nothing_of_a_package_is_left_in_the_process(tmp_path: Path, load:
         await until(lambda: len(copies(node)) == 1)
         await check_it_works(node, 1)
         shutil.rmtree(folder)
-        with walks.over(retire=undo, moments=["before", "after"]):
+        with walks.over(remove=undo, moments=["before", "after"]):
             with pytest.raises(tm.OperationError):
                 await node.unload("shop")
             await node.advance("1m")
@@ -104,7 +102,7 @@ async def test_a_run_that_a_failed_load_has_begun_finds_its_modules(tmp_path: Pa
                 runs.append(await node.start("slow"))
 
         walks.between = start
-        walks.fail("put", 6, "after")
+        walks.fail("apply", 6, "after")
         with pytest.raises(StoreError):
             await node.load(folder)
         assert node.registry.packages() == node.registry.workflows() == []
@@ -120,10 +118,10 @@ async def test_a_run_that_a_failed_load_has_begun_finds_its_modules(tmp_path: Pa
 # -- signatures
 
 
-def signed(contents: Contents, key: PrivateKey, folder: Path, **options: Any) -> Path:
+def signed(contents: PackageContents, key: PrivateKey, folder: Path, **options: Any) -> Path:
     """Write a package as an archive that a key has signed."""
     path = folder / "shop.tidemill"
-    path.write_bytes(sign(contents, key, **options).packed())
+    path.write_bytes(sign(contents, key, **options).to_archive())
     return path
 
 
@@ -131,7 +129,7 @@ def tampered(path: Path) -> Path:
     """Change a file of a signed archive."""
     contents = parse_archive(path.read_bytes(), str(path))
     files = {**contents.files, "shop/number.py": b"NUMBER = 666\n"}
-    path.write_bytes(pack({**files, SIGNATURE: contents.signature or b""}))
+    path.write_bytes(build_zip({**files, SIGNATURE_FILE: contents.signature or b""}))
     return path
 
 
@@ -145,7 +143,7 @@ async def test_only_what_a_trusted_key_signed_is_loaded(tmp_path: Path, place: s
     async with tm.testing.node("memory://", settings=settings, start=START) as node:
         if place == "store":
             key = TrustedKey(tenant="public", id=ALICE.public.id, text=str(ALICE.public), at=START)
-            await node._run_store.trusted_keys.put(key)
+            await node._run_store.trusted_keys.add(key)
         cases = [
             (tmp_path / "shop", "public", "unsigned_package", ""),
             (signed(plain, generate_key("mallory"), tmp_path / "shop"), "public", "unknown_key", ""),
@@ -169,7 +167,7 @@ async def refused(node: Node, path: Path, tenant: str, code: str, said: str) -> 
     assert caught.value.code == code
     assert said in str(caught.value)
     assert node.registry.packages() == node.registry.packages("acme") == []
-    assert await node._run_store.package_states.all() == []
+    assert await node._run_store.package_states.list_all() == []
 
 
 # -- versions
@@ -193,7 +191,7 @@ async def test_no_version_below_one_that_was_there_is_loaded_by_accident(tmp_pat
         await node.load(older, allow_downgrade=True)
         await check_it_works(node, 1)
         await node.load(older)
-        assert await node._run_store.packages.recorded("public", "shop") == "1.0.0"
+        assert await node._run_store.packages.recorded_version("public", "shop") == "1.0.0"
         assert node.registry.package("public", "shop").version == "1.0.0"
 
 
@@ -214,8 +212,8 @@ async def test_a_load_does_not_undo_a_downgrade_that_was_allowed_meanwhile(tmp_p
     """P-9: a node that is just through with the newer version has not had the last word about what is recorded."""
     older, newer = shop_in(tmp_path / "1", "1.0.0", 1), shop_in(tmp_path / "2", "2.0.0", 2)
     async with tm.testing.node(sqlite, start=START) as node:
-        packages, put = node._run_store.packages, node._run_store.package_states.put
-        publisher = Publisher(packages, Trust(), node.clock)
+        packages, put = node._run_store.packages, node._run_store.package_states.upsert
+        publisher = Publisher(packages, TrustPolicy(), node.clock)
         await publisher.publish(read_folder(newer), "public")
 
         async def publish_the_older(pages: Any) -> None:
@@ -223,30 +221,30 @@ async def test_a_load_does_not_undo_a_downgrade_that_was_allowed_meanwhile(tmp_p
             if pages[0].phase == "loading" and pages[0].version == "2.0.0":
                 await publisher.publish(read_folder(older), "public", allow_downgrade=True)
 
-        node._run_store.package_states.put = publish_the_older
+        node._run_store.package_states.upsert = publish_the_older
         reconciler = await node.depot.watch_registry()
-        await reconciler.settled()
-        assert await packages.recorded("public", "shop") == "1.0.0"
+        await reconciler.wait_until_settled()
+        assert await packages.recorded_version("public", "shop") == "1.0.0"
         await node.advance("1m")
         await until(lambda: node.registry.package("public", "shop").version == "1.0.0")
-        assert await packages.recorded("public", "shop") == "1.0.0"
+        assert await packages.recorded_version("public", "shop") == "1.0.0"
         await check_it_works(node, 1)
 
 
 async def test_a_load_does_not_hide_a_newer_version_that_was_recorded_meanwhile(tmp_path: Path, sqlite: str) -> None:
     """P-9: what is recorded goes down by nobody's accident."""
     async with tm.testing.node(sqlite, load=[shop_in(tmp_path / "1", "1.0.0", 1)], start=START) as node:
-        packages, put = node._run_store.packages, node._run_store.package_states.put
+        packages, put = node._run_store.packages, node._run_store.package_states.upsert
 
         async def record_a_newer(pages: Any) -> None:
             await put(pages)
-            await packages.record("public", "shop", "3.0.0")
+            await packages.record_version("public", "shop", "3.0.0")
 
-        node._run_store.package_states.put = record_a_newer
+        node._run_store.package_states.upsert = record_a_newer
         await node.load(shop_in(tmp_path / "2", "2.0.0", 2))
-        assert await packages.recorded("public", "shop") == "3.0.0"
+        assert await packages.recorded_version("public", "shop") == "3.0.0"
 
 
 def test_the_files_are_a_package() -> None:
     """What the other tests rely on."""
-    assert parse_archive(pack(shop()), "shop.tidemill").manifest.name == "shop"
+    assert parse_archive(build_zip(shop()), "shop.tidemill").manifest.name == "shop"

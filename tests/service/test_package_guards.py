@@ -9,7 +9,7 @@ import pytest
 import tidemill as tm
 from tests.service.package_folders import package, without_child_processes
 from tests.service.whole_package import START, Node, check_it_works, module, scoring, source, spread, traces, whole
-from tidemill.packages.archive import build
+from tidemill.packages.format.archive import build
 
 
 def user(kind: str, seen: list[Any]) -> Any:

@@ -118,7 +118,7 @@ async def test_what_others_need_stays_until_they_are_gone(tmp_path: Path) -> Non
         assert await fired(node, 1) == {"reader": [1, 1]}
         (folder / "desk").rename(tmp_path / "also aside")
         await until(lambda: not node.registry.packages())
-        assert node._scheduler.names() == (set(), set())
+        assert node._scheduler.running_keys() == (set(), set())
 
 
 async def test_a_guest_waits_for_its_host(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import tidemill as tm
 from tests.contract.executor_bench import until
 from tests.service.package_folders import copies, marked_modules, package, without_child_processes
-from tidemill.engine.workflows.commands import RunHandle
+from tidemill.engine.workflows.client.handle import RunHandle
 
 QUICK = {"backoff_base": 0.02}
 """Older versions are looked at soon."""
@@ -227,4 +227,4 @@ async def test_a_load_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(tm.DefinitionError, match="nobody"):
             await node.load(shop(tmp_path, f'{flow("async")}flow.triggers = ["nobody"]\n', 2))
         await until(lambda: copies() == ["shop-1"])
-        assert node._packages.installer.holdings["public", "shop"].version == "1.0.0"
+        assert node._packages.installer.definitions["public", "shop"].version == "1.0.0"

@@ -4,7 +4,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.whole_package import PUT_ORDER, START, Walks, module, whole
-from tidemill.storage.run_ports import ScheduleKey
+from tidemill.storage.workflow_ports import ScheduleKey
 
 FORTH = list(PUT_ORDER)
 BACK = FORTH[::-1]
@@ -16,13 +16,13 @@ async def test_load_reload_and_unload_take_the_steps_in_order() -> None:
         walks = Walks(node)
         for act, put in ((node.load(whole(1).module), FORTH), (node.load(whole(2).module), FORTH)):
             await act
-            assert walks.taken() == {"put": put, "take_back": [], "retire": BACK}
+            assert walks.taken() == {"apply": put, "roll_back": [], "remove": BACK}
         await node.unload("whole")
-        assert walks.taken() == {"put": [], "take_back": [], "retire": BACK}
-        walks.fail("put", 4, "after")
+        assert walks.taken() == {"apply": [], "roll_back": [], "remove": BACK}
+        walks.fail("apply", 4, "after")
         with pytest.raises(tm.OperationError):
             await node.load(whole(1).module)
-        assert walks.taken() == {"put": FORTH[:4], "take_back": BACK[2:], "retire": []}
+        assert walks.taken() == {"apply": FORTH[:4], "roll_back": BACK[2:], "remove": []}
 
 
 async def test_each_step_finds_what_those_before_it_have_done() -> None:
@@ -32,7 +32,7 @@ async def test_each_step_finds_what_those_before_it_have_done() -> None:
 
         async def look(title: str) -> None:
             registry, rows = node.registry, node._run_store.schedules
-            cursor = await rows.cursor("public", "daily", "hourly")
+            cursor = await rows.get_cursor("public", "daily", "hourly")
             seen.append(
                 (
                     title,
@@ -81,4 +81,4 @@ async def test_everything_that_is_missing_is_said_at_once() -> None:
         )
         assert len(said) == len(missing)
         assert str(caught.value).count("\n") >= len(missing) - 1
-        assert await node._run_store.schedules.cursor(*ScheduleKey("public", "one", "")) is None
+        assert await node._run_store.schedules.get_cursor(*ScheduleKey("public", "one", "")) is None

@@ -31,8 +31,8 @@ async def bought(node: Node) -> dict[str, Any]:
 async def owe_the_way_back(node: Node, package: Any, *, step: int = 6, times: int = 1) -> Walks:
     """Let a load fail at its last step, and the way back at one: what is put back then is owed."""
     walks = Walks(node)
-    walks.fail("put", 6, "after")
-    walks.fail("take_back", step, *["before"] * times)
+    walks.fail("apply", 6, "after")
+    walks.fail("roll_back", step, *["before"] * times)
     with pytest.raises(StoreError):
         await node.load(package)
     return walks
@@ -42,9 +42,9 @@ async def test_what_is_owed_does_not_overwrite_what_others_have_done_since() -> 
     """P-5: a reload that touched their workflow too is put back before they change it, not after that."""
     async with tm.testing.node(load=[seller(1), buyer(1)], start=START) as node:
         await owe_the_way_back(node, seller(2))
-        assert node._packages.pipeline.owed("public", "seller") is not None
+        assert node._packages.pipeline.pending_cleanup("public", "seller") is not None
         await node.load(buyer(5))
-        assert node._packages.pipeline.owed("public", "seller") is None
+        assert node._packages.pipeline.pending_cleanup("public", "seller") is None
         assert await bought(node) == {"work": 5, "scored": {"score": 501}}
         await node.advance("5m")
         assert await bought(node) == {"work": 5, "scored": {"score": 501}}
@@ -78,18 +78,18 @@ async def test_the_name_of_a_reactor_that_is_to_come_back_is_not_free() -> None:
     async with tm.testing.node(load=[whole(1).module], start=START) as node:
         before = await traces(node)
         scheduler, tries = node._scheduler, [1, 2]
-        bring_up = scheduler.bring_up
+        bring_up = scheduler.start_reactors
 
         async def fail(staged: Any) -> None:
             if not tries:
                 await bring_up(staged)
                 return
             tries.pop()
-            for name in set(staged.leaving).intersection(node.registry.reactors()):
-                await scheduler.unload_reactor("public", name, frozenset(staged.offer.before.graphs))
+            for name in set(staged.removed_reactors).intersection(node.registry.reactors()):
+                await scheduler.unload_reactor("public", name, frozenset(staged.change.previous.graphs))
             raise StoreError("away")
 
-        scheduler.bring_up = fail
+        scheduler.start_reactors = fail
         with pytest.raises(StoreError):
             await node.load(whole(2, sources=("a", "b", "c")).module)
         assert "market" not in node.registry.reactors()
@@ -120,7 +120,7 @@ async def test_a_load_is_seen_through_although_nobody_waits_for_it() -> None:
         go_on.set()
         await node.settle()
         assert node.registry.packages() == ["whole"]
-        assert walks.taken()["take_back"] == []
+        assert walks.taken()["roll_back"] == []
 
 
 async def test_what_is_cut_off_on_the_way_back_is_owed() -> None:
@@ -130,15 +130,15 @@ async def test_what_is_cut_off_on_the_way_back_is_owed() -> None:
         walks, cut = Walks(node), [True]
 
         async def between(title: str) -> None:
-            if title == "reactors" and walks.taken()["take_back"] and cut.pop():
+            if title == "reactors" and walks.taken()["roll_back"] and cut.pop():
                 raise asyncio.CancelledError
 
-        walks.fail("put", 6, "before")
+        walks.fail("apply", 6, "before")
         walks.between = between
         with pytest.raises(OperationError, match="stopped before it was done"):
             await node._packages.load(whole().module, "public")
         walks.between = None
-        assert node._packages.pipeline.owed("public", "whole") is not None
+        assert node._packages.pipeline.pending_cleanup("public", "whole") is not None
         await node.advance("1m")
         assert await traces(node) == clean
 
@@ -147,7 +147,7 @@ async def test_nothing_is_loaded_into_a_node_that_is_closing() -> None:
     """P-2: who waits for a turn when the end begins is told so."""
     async with tm.testing.node(start=START) as node:
         packages = node._packages
-        async with asyncio.TaskGroup() as group, packages.pipeline.turn:
+        async with asyncio.TaskGroup() as group, packages.pipeline.change_lock:
             load = group.create_task(refused(packages.load(whole().module, "public")))
             close = group.create_task(packages.close())
             for _ in range(5):
@@ -200,7 +200,7 @@ async def test_an_unload_that_takes_its_time_keeps_nobody_waiting() -> None:
         await asyncio.wait_for(begun.wait(), 5)
         async with asyncio.TaskGroup() as group:
             unload = group.create_task(node.unload("slow"))
-            await until(lambda: node._packages.pipeline.owed("public", "slow") is not None)
+            await until(lambda: node._packages.pipeline.pending_cleanup("public", "slow") is not None)
             await node.load(whole().module)
             assert not unload.done()
             assert (await refused(node.load(bound_to("slow")))).code == "being_unloaded"

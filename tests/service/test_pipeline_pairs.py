@@ -32,9 +32,9 @@ async def test_a_first_load_that_fails_leaves_nothing(store: str, load: int, und
         walks = Walks(node)
         clean = await traces(node)
         for moment in MOMENTS:
-            walks.fail("put", load, moment)
-            with walks.over(take_back=undo if undo <= load else None, moments=UNDO):
-                with pytest.raises(StoreError, match=f"put of {PUT_ORDER[load - 1]} fails on purpose"):
+            walks.fail("apply", load, moment)
+            with walks.over(roll_back=undo if undo <= load else None, moments=UNDO):
+                with pytest.raises(StoreError, match=f"apply of {PUT_ORDER[load - 1]} fails on purpose"):
                     await node.load(package.module)
                 await node.advance("1m")
             assert await traces(node) == clean
@@ -56,9 +56,9 @@ async def test_a_reload_that_fails_leaves_the_older_version(store: str, load: in
         await node.advance("90m")
         before = await traces(node)
         for moment in MOMENTS:
-            walks.fail("put", load, moment)
-            with walks.over(take_back=undo if undo <= load else None, moments=UNDO):
-                with pytest.raises(StoreError, match=f"put of {PUT_ORDER[load - 1]} fails on purpose"):
+            walks.fail("apply", load, moment)
+            with walks.over(roll_back=undo if undo <= load else None, moments=UNDO):
+                with pytest.raises(StoreError, match=f"apply of {PUT_ORDER[load - 1]} fails on purpose"):
                     await node.load(newer.module)
                 await node.advance("10s")
             assert await traces(node) == before
@@ -80,8 +80,8 @@ async def test_a_contract_that_did_not_come_to_be_leaves_the_older_one(store: st
         await node.push("a", 3)
         await node.settle()
         before = await traces(node)
-        walks.fail("put", load, "after")
-        with walks.over(take_back=min(load, 3), moments=UNDO):
+        walks.fail("apply", load, "after")
+        with walks.over(roll_back=min(load, 3), moments=UNDO):
             with pytest.raises(StoreError):
                 await node.load(newer.module)
             await node.advance("10s")
@@ -101,7 +101,7 @@ async def test_a_retirement_that_fails_is_owed_and_the_newer_version_works(store
         wanted = {key: list(found) for key, found in (await traces(node)).items()}
         await node.load(older.module)
         walks = Walks(node)
-        with walks.over(retire=step, moments=UNDO):
+        with walks.over(remove=step, moments=UNDO):
             await node.load(newer.module)
             await node.advance("1m")
         assert {key: list(found) for key, found in (await traces(node)).items()} == wanted
@@ -117,7 +117,7 @@ async def test_an_unload_that_fails_is_owed(store: str, step: int, then: str) ->
         clean = await traces(node)
         await node.load(package.module)
         walks = Walks(node)
-        with walks.over(retire=step, moments=UNDO):
+        with walks.over(remove=step, moments=UNDO):
             with pytest.raises(OperationError, match=r"is not unloaded yet: .* it is tried again"):
                 await node.unload("whole")
             for act in (node.unload, node.load) if then != "wait" else ():
@@ -142,7 +142,7 @@ async def test_others_do_not_rely_on_what_is_about_to_go() -> None:
     async with tm.testing.node(load=[whole().module], start=START) as node:
         walks = Walks(node)
         with (
-            walks.over(retire=6, moments=["before"]),
+            walks.over(remove=6, moments=["before"]),
             pytest.raises(OperationError, match="not unloaded yet"),
         ):
             await node.unload("whole")

@@ -23,9 +23,9 @@ from tests.service.whole_package import (
 )
 from tidemill.engine.registry import PackageState
 from tidemill.kernel.errors import StoreError
-from tidemill.packages.loader import read_package
+from tidemill.packages.loading.reader import read_package
 from tidemill.storage.package_ports import LoadedPackage
-from tidemill.storage.run_ports import Cursor, ScheduleKey
+from tidemill.storage.workflow_ports import ScheduleCursor, ScheduleKey
 
 STEPS = range(1, 7)
 OLDER = [("daily", "hourly"), ("older", "hourly"), ("older", "other")]
@@ -40,7 +40,7 @@ def scheduled(*schedules: tm.Every, name: str = "daily") -> Any:
 
 async def turns(node: Node, seconds: float = 0.0) -> None:
     """Let time pass, and everybody have their turn, in the middle of something that the node waits for."""
-    node.clock.move_to(node.clock.monotonic() + seconds)
+    node.clock.advance_to(node.clock.monotonic() + seconds)
     for _ in range(200):
         await asyncio.sleep(0)
 
@@ -87,7 +87,7 @@ async def test_a_reload_keeps_rows_cursors_and_pauses(store: str) -> None:
         assert list(after) == NEWER
         assert after["daily", "hourly"] == before["daily", "hourly"]
         assert after["newer", "other"].last == START + timedelta(minutes=100)
-        assert await node._run_store.schedules.paused() == {("public", "daily")}
+        assert await node._run_store.schedules.list_paused_workflows() == {("public", "daily")}
         assert await runs_of(node, "schedule") == 1
         await node.resume("daily")
         await node.advance("20m")
@@ -125,7 +125,7 @@ async def test_an_unload_deletes_the_row_and_not_its_fires(store: str) -> None:
 async def test_everything_that_a_package_has_is_written_down_by_name(store: str) -> None:
     """P-3: so that unloading never needs the package again."""
     async with tm.testing.node(store, load=[whole().module], start=START) as node:
-        [page] = await node._run_store.package_states.all()
+        [page] = await node._run_store.package_states.list_all()
         assert (page.tenant, page.name, page.phase) == ("public", "whole", "loaded")
         state = msgspec.json.decode(page.state, type=PackageState)
         assert state == node.registry.package("public", "whole")
@@ -139,7 +139,7 @@ async def test_everything_that_a_package_has_is_written_down_by_name(store: str)
             tasks=("daily.work", "daily.scored", "older.work", "older.scored"),
         )
         await node.unload("whole")
-        assert await node._run_store.package_states.all() == []
+        assert await node._run_store.package_states.list_all() == []
 
 
 # -- when the store does more than it says
@@ -147,17 +147,17 @@ async def test_everything_that_a_package_has_is_written_down_by_name(store: str)
 
 async def test_rows_that_were_written_although_that_failed_go_too(store: str) -> None:
     """P-2: an answer may be lost after the commit; what was there before stays."""
-    older = Cursor(tenant="public", workflow="older", key="hourly", rule=str(tm.Every("1h")), last=START)
+    older = ScheduleCursor(tenant="public", workflow="older", key="hourly", rule=str(tm.Every("1h")), last=START)
     async with tm.testing.node(store, start=START) as node:
         schedules = node._run_store.schedules
-        await schedules.move(older)
-        insert = schedules.insert
+        await schedules.advance_cursor(older)
+        insert = schedules.insert_missing
 
         async def lose_the_answer(cursors: Any) -> Any:
             await insert(cursors)
             raise StoreError("the connection was lost")
 
-        schedules.insert = lose_the_answer
+        schedules.insert_missing = lose_the_answer
         with pytest.raises(StoreError, match="the connection was lost"):
             await node.load(whole().module)
         assert await rows(node) == {("older", "hourly"): older}
@@ -167,19 +167,19 @@ async def test_a_version_is_recorded_only_if_it_was_loaded(store: str) -> None:
     """P-9: a load that failed at its last word does not keep the version before it from being loaded again."""
     async with tm.testing.node(store, start=START) as node:
         states = node._run_store.package_states
-        put = states.put
+        put = states.upsert
 
         async def fail(pages: Any) -> None:
             if pages[0].phase == "loaded":
                 raise StoreError("away")
             await put(pages)
 
-        states.put = fail
+        states.upsert = fail
         package = msgspec.structs.replace(read_package(whole().module), version="2.0.0", digest="2")
         with pytest.raises(StoreError, match="away"):
             await node._packages.install(package, "public")
-        assert await node._run_store.packages.recorded("public", "whole") is None
-        assert await states.all() == []
+        assert await node._run_store.packages.recorded_version("public", "whole") is None
+        assert await states.list_all() == []
         assert await rows(node) == {}
 
 
@@ -188,20 +188,20 @@ async def test_a_row_does_not_come_back_while_the_scheduler_is_asking(store: str
     async with tm.testing.node(store, start=START) as node:
         await node.load(scheduled(tm.Every("1h", key="hourly")))
         await node.settle()
-        watching = node._workflows.office.scheduler._schedules
+        watching = node._workflows.leader.scheduler._schedules
         watching._watched.clear()
-        cursor, asked, answer = watching._store.schedules.cursor, asyncio.Event(), asyncio.Event()
+        cursor, asked, answer = watching._store.schedules.get_cursor, asyncio.Event(), asyncio.Event()
 
         async def slow(*key: str) -> Any:
             asked.set()
             await answer.wait()
             return await cursor(*key)
 
-        watching._store.schedules.cursor = slow
+        watching._store.schedules.get_cursor = slow
         async with asyncio.TaskGroup() as group:
             group.create_task(watching.sync())
             await asked.wait()
-            watching._store.schedules.cursor = cursor
+            watching._store.schedules.get_cursor = cursor
             await node.unload("m")
             answer.set()
         assert await rows(node) == {}
@@ -222,7 +222,7 @@ async def stop_at(node: Node, step: int, act: Any) -> None:
             await asyncio.Event().wait()
 
     walks.between = between
-    node._environment.tasks.start("test: act", act)
+    node._graph_runtime.tasks.start("test: act", act)
     await asyncio.wait_for(reached.wait(), 5)
 
 
@@ -233,7 +233,7 @@ async def test_a_crash_in_mid_load_leaves_nothing(store: str, step: int) -> None
     async with tm.testing.node(store, start=START) as node:
         clean = await traces(node)
         await stop_at(node, step, node.load(package.module))
-        assert [page.phase for page in await node._run_store.package_states.all()] == ["loading"]
+        assert [page.phase for page in await node._run_store.package_states.list_all()] == ["loading"]
         node = await node.crash()
         if step < 6:
             assert await traces(node) == clean
@@ -254,13 +254,13 @@ async def test_a_crash_in_mid_reload_leaves_one_version(store: str, step: int, t
         await node.advance("90m")
         cursor = (await rows(node))["daily", "hourly"]
         await stop_at(node, step, node.load(newer.module))
-        node._loaded["public", "whole"] = {"older": older, "newer": newer}[then].module
+        node._loaded_packages["public", "whole"] = {"older": older, "newer": newer}[then].module
         node = await node.crash()
         await node.settle()
         found = await rows(node)
         assert list(found) == {"older": OLDER, "newer": NEWER}[then]
         assert found["daily", "hourly"] == cursor
-        assert [page.phase for page in await node._run_store.package_states.all()] == ["loaded"]
+        assert [page.phase for page in await node._run_store.package_states.list_all()] == ["loaded"]
         await check_it_works(node, *{"older": (older, 1), "newer": (newer, 2)}[then])
 
 
@@ -272,7 +272,7 @@ async def test_a_crash_in_mid_unload_leaves_nothing(store: str, step: int) -> No
         clean = await traces(node)
         await node.load(package.module)
         await stop_at(node, step, node.unload("whole"))
-        node._loaded.clear()
+        node._loaded_packages.clear()
         node = await node.crash()
         assert await traces(node) == clean
         await node.load(package.module)
@@ -299,32 +299,32 @@ async def test_nodes_that_fail_or_crash_leave_the_rows_of_others(sqlite: str) ->
                 await second.load(whole().module)
 
         walks.between = load_there
-        walks.fail("put", 6, "before")
+        walks.fail("apply", 6, "before")
         with pytest.raises(StoreError):
             await first.load(whole().module)
         assert list(await rows(second)) == OLDER
         assert all(row.armed for row in (await rows(second)).values())
 
 
-@pytest.mark.parametrize("act", ["unwind", "needed_elsewhere"])
+@pytest.mark.parametrize("act", ["recover_interrupted", "schedules_of_other_nodes"])
 async def test_a_node_that_comes_while_others_count_the_dead_is_not_one_of_them(sqlite: str, act: str) -> None:
     """P-3: its page is of a living node, although that was not there when the living were counted."""
     async with tm.testing.node(sqlite, start=START) as first, tm.testing.node(sqlite, start=START) as second:
         owners, states = first._run_store.owners, second._run_store.package_states
-        everybody, owner = owners.all, second._workflows.owner.id
+        everybody, owner = owners.list_all, second._workflows.owner.id
 
         async def without_the_second() -> Any:
             found = [one for one in await everybody() if one.id != owner]
             page = LoadedPackage(
                 tenant="public", name="m", owner=owner, phase="loading", version="", digest="", state=STATE, at=START
             )
-            await states.put([page])
+            await states.upsert([page])
             return found
 
-        owners.all = without_the_second
-        found = await getattr(first._packages.ledger, act)()
-        assert [page.phase for page in await states.all()] == ["loading"]
-        assert act == "unwind" or found == {ScheduleKey("public", *key) for key in OLDER}
+        owners.list_all = without_the_second
+        found = await getattr(first._packages.records, act)()
+        assert [page.phase for page in await states.list_all()] == ["loading"]
+        assert act == "recover_interrupted" or found == {ScheduleKey("public", *key) for key in OLDER}
 
 
 async def test_the_last_node_takes_the_row_away(sqlite: str) -> None:
@@ -352,7 +352,7 @@ async def test_a_version_that_follows_a_restart_has_no_rows_of_the_one_before(sq
         after = await rows(node)
         assert list(after) == NEWER
         assert after["daily", "hourly"].last == before["daily", "hourly"].last
-        assert len(await node._run_store.package_states.all()) == 1
+        assert len(await node._run_store.package_states.list_all()) == 1
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -368,7 +368,7 @@ async def test_a_rule_that_did_not_come_to_be_leaves_the_cursor(store: str, mome
         before = await rows(node)
         walks = Walks(node)
         walks.between = lambda _: turns(node)
-        walks.fail("put", 6, moment)
+        walks.fail("apply", 6, moment)
         with pytest.raises(StoreError):
             await node.load(scheduled(tm.Every("7m", key="hourly")))
         await node.settle()

@@ -13,8 +13,8 @@ import tidemill as tm
 from tests.contract.executor_bench import until
 from tests.service.package_folders import package, without_child_processes
 from tidemill.kernel.errors import OperationError, RequestError
-from tidemill.packages.sources.folder import FolderSource
-from tidemill.packages.wanted import PackageKey
+from tidemill.packages.reconcile.decision import PackageKey
+from tidemill.packages.reconcile.folder import FolderSource
 
 CODE = """
 import tidemill as tm
@@ -94,10 +94,10 @@ def folder(tmp_path: Path, save: Save) -> Path:
 async def test_a_package_that_is_being_saved_is_never_gone(folder: Path, save: Save) -> None:
     """P-6, P-10: whoever looks finds it there, and whoever reads it finds all of it, or is told."""
     source, whole, refusals = FolderSource(folder, "acme"), 0, set()
-    await source.wanted()
+    await source.desired_packages()
     with saving(lambda number: save(folder, number)):
         for _ in range(20):
-            found = await source.wanted()
+            found = await source.desired_packages()
             assert list(found) == [PackageKey("acme", "shop")]
             try:
                 contents = await found[PackageKey("acme", "shop")].read()
@@ -110,11 +110,11 @@ async def test_a_package_that_is_being_saved_is_never_gone(folder: Path, save: S
             whole += 1
     assert whole
     assert refusals <= {"was changed again before it was read", "there is no file"}
-    found = await source.wanted()
+    found = await source.desired_packages()
     assert (await found[PackageKey("acme", "shop")].read()).files
     place = folder / ("shop" if save is in_a_module else "shop.py")
     place.rename(folder / ".gone")
-    assert await source.wanted() == {}
+    assert await source.desired_packages() == {}
 
 
 @each_way

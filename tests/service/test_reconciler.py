@@ -8,8 +8,8 @@ import pytest
 
 from tests.service.sites import BROKEN, MARKET, Bench, Parcel, bench, key, states, version
 from tidemill.kernel.errors import DefinitionError, OperationError, Problem, RequestError, StoreError
-from tidemill.packages.probe import ProbeError
-from tidemill.packages.reconciler import PLACES
+from tidemill.packages.loading.probe import ProbeError
+from tidemill.packages.reconcile.reconciler import CONCURRENT_PREPARE_LIMIT
 from tidemill.packages.status import PackageStatus
 from tidemill.telemetry import events
 from tidemill.telemetry.metrics import PACKAGE_METRICS
@@ -42,7 +42,7 @@ async def test_news_without_a_change_do_nothing() -> None:
         told = len(it.told)
         for _ in range(10):
             it.source.ring()
-            it.reconciler.changed()
+            it.reconciler.on_packages_changed()
             await it.calm_down()
         assert it.site.trace == [("prepare", "a"), ("install", "a")]
         assert len(it.told) == told
@@ -52,7 +52,7 @@ async def test_a_package_that_somebody_unloaded_is_loaded_again() -> None:
     """P-12: actual state counts, not what was done once."""
     async with bench({"a": version(1)}) as it:
         it.site.unload("a")
-        it.reconciler.changed()
+        it.reconciler.on_packages_changed()
         await it.calm_down()
         assert it.site.versions() == {"a": "1"}
 
@@ -97,12 +97,12 @@ async def test_only_so_many_are_prepared_at_once() -> None:
     """Each takes a process: twenty packages do not take twenty."""
     async with bench({f"p{number:02}": version(1) for number in range(20)}) as it:
         assert len(it.site.loaded) == 20
-        assert it.site.most == PLACES == 4
+        assert it.site.most == CONCURRENT_PREPARE_LIMIT == 4
 
 
 async def test_a_wish_that_is_gone_before_its_turn_is_not_prepared() -> None:
     """P-12: one that waits for a place looks again when it has it."""
-    async with bench({f"h{number}": version(1, hangs=True) for number in range(PLACES)}) as it:
+    async with bench({f"h{number}": version(1, hangs=True) for number in range(CONCURRENT_PREPARE_LIMIT)}) as it:
         await it.want("z", version(1))
         await it.want("z", None)
         it.site.released.set()
@@ -114,7 +114,7 @@ async def test_a_wish_that_is_gone_before_its_turn_is_not_prepared() -> None:
 async def test_what_waits_for_a_place_is_prepared_as_it_is_wanted_then() -> None:
     """P-12: once, in the newest version, whether that is fit or not; and not at all if that is loaded already."""
     async with bench({"y": version(1), "z": version(1)}) as it:
-        for number in range(PLACES):
+        for number in range(CONCURRENT_PREPARE_LIMIT):
             await it.want(f"h{number}", version(1, hangs=True))
         for number in (2, 3):
             await it.want("z", version(number, unfit=BROKEN))
@@ -172,7 +172,7 @@ async def test_what_is_wrong_in_itself_is_tried_again_slowly() -> None:
 
 async def test_what_the_machine_may_be_to_blame_for_is_tried_again_soon() -> None:
     """P-12: then ever more rarely, as each try may take ten seconds of a processor; a load ends it."""
-    killed = ProbeError([Problem(message="importing it was killed with SIGKILL")], may_pass=True)
+    killed = ProbeError([Problem(message="importing it was killed with SIGKILL")], is_transient=True)
     async with bench({"a": version(1, unfit=killed)}) as it:
         assert await times_of_tries(it, 13) == [0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 1623, 2223]
         it.source.parcels[key("a")] = version(1)  # what was missing is there, and nobody says so
@@ -192,7 +192,7 @@ async def test_one_error_is_logged_once_however_often_it_is_tried(
 
     def error(what: str = "busy") -> ProbeError:
         said = f"{what}: <object at 0x7f{next(texts):x}>; the last that it printed:\n    {next(texts)} o'clock"
-        return ProbeError([Problem(message=said)], may_pass=may_pass)
+        return ProbeError([Problem(message=said)], is_transient=may_pass)
 
     async with bench({"a": version(1, unfit=error())}) as it:
         for _ in range(9):
@@ -212,7 +212,7 @@ async def test_one_error_is_logged_once_however_often_it_is_tried(
 async def test_what_a_package_says_is_harmless_wherever_it_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """P-10: no control characters in the status and in the log, and no line that looks like another's."""
     words = "no \x1b[2J\x07\nfake: a 1.0.0 is sound"
-    errors = [DefinitionError.of("package 'a'", words), RequestError(words, code="x"), OSError(words)]
+    errors = [DefinitionError.single("package 'a'", words), RequestError(words, code="x"), OSError(words)]
     for error in errors:
         async with bench({"a": version(1, unfit=error)}) as it:
             status = it.status("a")
@@ -289,7 +289,7 @@ async def test_a_listener_that_fails_keeps_nothing_from_its_place(caplog: pytest
     def listener(_: PackageStatus) -> None:
         raise BrokenPipeError
 
-    made = Bench(told=listener)
+    made = Bench(on_status=listener)
     made.source.want("a", version(1))
     await made.start()
     assert made.site.versions() == {"a": "1"}
@@ -305,7 +305,7 @@ async def test_a_source_that_fails_takes_nothing_away(caplog: pytest.LogCaptureF
     async with bench({"a": version(1)}) as it:
         it.source.error = OSError("no such folder")
         await it.want("a", None)
-        assert "no such folder" in it.reconciler.trouble
+        assert "no such folder" in it.reconciler.source_error
         looks = it.source.looks
         await it.advance(31)
         assert it.source.looks == looks + 5
@@ -314,7 +314,7 @@ async def test_a_source_that_fails_takes_nothing_away(caplog: pytest.LogCaptureF
         it.source.error = None
         await it.advance(32)
         assert not it.site.loaded
-        assert it.reconciler.trouble == ""
+        assert it.reconciler.source_error == ""
         looks = it.source.looks
         it.source.error = OSError("no such folder")
         it.source.ring()
@@ -343,7 +343,7 @@ async def test_a_source_that_cannot_tell_of_changes_is_asked_all_the_same() -> N
     async def changed() -> None:
         raise OSError("too many watches")
 
-    made.source.changed = changed  # type: ignore[method-assign]
+    made.source.wait_for_change = changed  # type: ignore[method-assign]
     await made.start()
     made.source.want("a", version(1))
     made.source._news.clear()
@@ -375,7 +375,7 @@ async def test_settled_means_that_everything_was_tried() -> None:
 
 async def sum_up(bench: Bench) -> dict[str, str]:
     """Return the states at the moment when everything is settled."""
-    await bench.reconciler.settled()
+    await bench.reconciler.wait_until_settled()
     return {one.name: one.state for one in bench.reconciler.status()}
 
 
@@ -385,7 +385,7 @@ async def test_nothing_wanted_is_settled_at_once() -> None:
     assert not made.reconciler.is_idle
     await made.start()
     async with asyncio.timeout(1):
-        await made.reconciler.settled()
+        await made.reconciler.wait_until_settled()
     assert made.reconciler.is_idle
     await made.stop()
 
@@ -431,7 +431,7 @@ async def test_what_happens_is_logged_once(caplog: pytest.LogCaptureFixture) -> 
         await it.want("a", None)
     told = [(one.getMessage(), one.package, one.version) for one in caplog.records]  # type: ignore[attr-defined]
     assert told == [
-        (events.PACKAGE_WAITS, "b", "1.0.0"),
+        (events.PACKAGE_WAITING_FOR_DEPENDENCIES, "b", "1.0.0"),
         (events.PACKAGE_LOADED, "a", "1.0.0"),
         (events.PACKAGE_RELOADED, "a", "2.0.0"),
         (events.PACKAGE_FAILED, "a", "3.0.0"),

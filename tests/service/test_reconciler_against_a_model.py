@@ -11,7 +11,7 @@ from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
 
 NAMES = ["a", "b", "c", "d", "e"]
 ERRORS = [
-    DefinitionError.of("package", "broken"),
+    DefinitionError.single("package", "broken"),
     RequestError("refused", code="unmet_requirement", status=409),
     RequestError("refused", code="unknown_key", status=403),
     OperationError("no process"),
@@ -100,7 +100,7 @@ class Packages(RuleBasedStateMachine):
         if not self._is_touched(name):
             self.bench.site.load(name)
             self.held.add(name)
-            self.bench.reconciler.changed()
+            self.bench.reconciler.on_packages_changed()
 
     @rule(name=names)
     def unload_by_code(self, name: str) -> None:
@@ -108,7 +108,7 @@ class Packages(RuleBasedStateMachine):
         if not self._is_touched(name) and not self._users(name):
             self.bench.site.unload(name)
             self.held.discard(name)
-            self.bench.reconciler.changed()
+            self.bench.reconciler.on_packages_changed()
 
     def _is_touched(self, name: str) -> bool:
         """Whether code would have to wait for its turn, or would break a guard."""
@@ -154,7 +154,7 @@ class Packages(RuleBasedStateMachine):
     @invariant()
     def everything_loaded_has_what_it_needs(self) -> None:
         for held in self.bench.site.loaded.values():
-            assert not self.bench.site.missing("public", held.parcel)
+            assert not self.bench.site.missing_dependencies("public", held.parcel)
 
     # -- what holds now and then
 
@@ -193,7 +193,7 @@ class Packages(RuleBasedStateMachine):
         site.released.set()
         for name in self.held:
             site.unload(name)
-        self.bench.reconciler.changed()
+        self.bench.reconciler.on_packages_changed()
         before: list[str] = []
         for name in [one.name for one in sorted(source.parcels)]:
             source.want(name, self._parcel(brings=frozenset([name]), needs=frozenset(before)))

@@ -4,8 +4,8 @@ import asyncio
 from datetime import timedelta
 
 from tests.service.sites import bench, states, version
-from tidemill.packages.bench import MOMENT
-from tidemill.packages.reconciler import PLACES
+from tidemill.packages.loading.preparer import SLOT_TIMEOUT
+from tidemill.packages.reconcile.reconciler import CONCURRENT_PREPARE_LIMIT
 
 
 async def test_a_version_that_is_replaced_while_it_is_prepared_is_given_up_at_once() -> None:
@@ -62,9 +62,9 @@ async def test_a_preparation_that_times_out_by_itself_has_failed() -> None:
 
 async def test_however_many_hang_the_next_is_prepared_a_moment_later() -> None:
     """P-12: places are for short work; what takes longer than a moment counts no more."""
-    async with bench({f"h{number}": version(1, hangs=True) for number in range(PLACES)}) as it:
+    async with bench({f"h{number}": version(1, hangs=True) for number in range(CONCURRENT_PREPARE_LIMIT)}) as it:
         await it.want("z", version(1))
-        await it.advance(MOMENT - 0.1)
+        await it.advance(SLOT_TIMEOUT - 0.1)
         assert not it.site.versions()
         await it.advance(0.1)
         assert it.site.versions() == {"z": "1"}
@@ -74,13 +74,13 @@ async def test_however_many_hang_the_next_is_prepared_a_moment_later() -> None:
 
 async def test_what_hangs_and_leaves_gives_no_place_twice() -> None:
     """A place that counts no more is not given back to those that do."""
-    async with bench({f"h{number}": version(1, hangs=True) for number in range(PLACES)}) as it:
-        await it.advance(MOMENT)
-        for number in range(PLACES):
+    async with bench({f"h{number}": version(1, hangs=True) for number in range(CONCURRENT_PREPARE_LIMIT)}) as it:
+        await it.advance(SLOT_TIMEOUT)
+        for number in range(CONCURRENT_PREPARE_LIMIT):
             await it.want(f"h{number}", version(2))
         it.site.most = 0
-        for number in range(3 * PLACES):
+        for number in range(3 * CONCURRENT_PREPARE_LIMIT):
             it.source.want(f"p{number:02}", version(1))
         await it.calm_down()
-        assert len(it.site.loaded) == 4 * PLACES
-        assert it.site.most == PLACES
+        assert len(it.site.loaded) == 4 * CONCURRENT_PREPARE_LIMIT
+        assert it.site.most == CONCURRENT_PREPARE_LIMIT

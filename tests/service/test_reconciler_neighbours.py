@@ -25,7 +25,7 @@ async def test_a_publisher_that_code_loads_counts_too() -> None:
         async with bench({"b": version(1, needs=MARKET)}) as it:
             it.site.load("code", "market")
             if is_told:
-                it.reconciler.changed()
+                it.reconciler.on_packages_changed()
                 await it.calm_down()
             else:
                 assert it.site.versions().keys() == {"code"}
@@ -114,7 +114,7 @@ async def test_a_name_that_code_gives_up_is_taken_over_too() -> None:
     await made.start()
     assert "taken by 'code'" in made.status("a").reason
     made.site.unload("code")
-    made.reconciler.changed()
+    made.reconciler.on_packages_changed()
     await made.calm_down()
     assert made.site.versions() == {"a": "1"}
     assert made.clock.monotonic() == 0
@@ -135,7 +135,7 @@ async def test_a_change_during_a_try_that_is_refused_is_not_missed() -> None:
     async with bench(wishes) as it:
         await it.want("a", None)
         it.site.lag["a"] = 40
-        it.clock.move_to(1)
+        it.clock.advance_to(1)
         it.source.want("b", None)
         await it.calm_down()
         assert it.site.count("remove", "a") == 3
@@ -184,7 +184,7 @@ async def test_what_code_has_loaded_is_left_alone() -> None:
     """Only what came from the source is removed by it."""
     async with bench() as it:
         it.site.load("mine")
-        it.reconciler.changed()
+        it.reconciler.on_packages_changed()
         await it.want("a", version(1))
         await it.want("a", None)
         await it.advance(100)
@@ -202,7 +202,7 @@ async def test_a_name_that_code_holds_is_a_conflict_until_it_is_given_up() -> No
     assert "a package 'a' is loaded already, from elsewhere" in made.status("a").reason
     assert not made.site.trace
     made.site.unload("a")
-    made.reconciler.changed()
+    made.reconciler.on_packages_changed()
     await made.calm_down()
     assert made.site.versions() == {"a": "1"}
     assert made.status("a").reason == ""
@@ -213,7 +213,7 @@ async def test_code_that_takes_a_name_over_keeps_it() -> None:
     """It is no longer what the source has brought, so the source does not remove it."""
     async with bench({"a": version(1)}) as it:
         it.site.load("a")
-        it.reconciler.changed()
+        it.reconciler.on_packages_changed()
         await it.calm_down()
         assert (it.status("a").state, it.status("a").version, it.status("a").wanted) == ("failed", "0.9.0", "1.0.0")
         await it.want("a", None)
@@ -255,7 +255,7 @@ async def test_a_conflict_takes_the_place_of_what_was_wrong_and_of_what_was_read
     async with bench({"a": version(1, unfit=BROKEN), "b": version(1, needs=MARKET)}) as it:
         for name in ("a", "b"):
             it.site.load(name)
-        it.reconciler.changed()
+        it.reconciler.on_packages_changed()
         await it.calm_down()
         for name in ("a", "b"):
             assert "from elsewhere" in it.status(name).reason

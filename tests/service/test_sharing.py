@@ -8,7 +8,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.package_folders import package, without_child_processes
-from tidemill.packages.steps.workflows import Workflows
+from tidemill.packages.deploy.steps import WorkflowsStep
 
 SHARED = "[reactors.market]\nshared = true\n"
 MARKET = """\
@@ -175,7 +175,7 @@ async def test_guests_leave_first(tenants: Tenants) -> None:
     assert tenants.node.registry.graphs("beta") == []
     await tenants.node.unload("market", tenant="acme")
     assert not tenants.node.registry.is_shared("acme", "market")
-    assert tenants.node._scheduler.names() == (set(), set())
+    assert tenants.node._scheduler.running_keys() == (set(), set())
 
 
 async def test_a_package_may_name_its_own_tenant(tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ async def test_a_package_may_name_its_own_tenant(tenants: Tenants, monkeypatch: 
     assert await tenants.fire(1) == {"maker": "maker 1"}
     await tenants.market("2.0.0", own.replace("[book])", '[book], when="all")'))
     assert await tenants.fire(2) == {"maker": "maker 2"}
-    monkeypatch.setattr(Workflows, "put", broken)
+    monkeypatch.setattr(WorkflowsStep, "apply", broken)
     with pytest.raises(tm.OperationError, match="broken"):
         await tenants.market("3.0.0", own.replace("maker {", "newer maker {"))
     assert await tenants.fire(3) == {"maker": "maker 3"}

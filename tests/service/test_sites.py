@@ -6,7 +6,7 @@ import json
 import pytest
 
 import tidemill as tm
-from tidemill.engine.graphs.sites import site_of
+from tidemill.engine.graphs.error_location import locate_error
 from tidemill.graphs.definition import Accumulator
 from tidemill.telemetry import events
 
@@ -28,10 +28,12 @@ async def test_a_poll_and_an_event_that_fail_have_a_place(caplog: pytest.LogCapt
     async with tm.testing.node(load=[tm.Reactor("desk", [quote, order])]) as node:
         await node.push("order", 1)
         await node.advance(1.5)
-    places = {one.msg: one.place for one in caplog.records if one.msg in (events.POLL_FAILED, events.EVENT_DEAD)}
+    places = {
+        one.msg: one.place for one in caplog.records if one.msg in (events.POLL_FAILED, events.EVENT_DEAD_LETTERED)
+    }
     assert places == {
         events.POLL_FAILED: f"{__file__}:{line_of(quote) + 3}",
-        events.EVENT_DEAD: f"{__file__}:{line_of(order) + 3}",
+        events.EVENT_DEAD_LETTERED: f"{__file__}:{line_of(order) + 3}",
     }
 
 
@@ -45,6 +47,6 @@ async def test_what_never_came_to_the_author_has_none(caplog: pytest.LogCaptureF
     """An event that does not fit its type is refused before the function is called."""
     async with tm.testing.node(load=[tm.Reactor("desk", [order])]) as node:
         await node.push("order", "one")
-    (record,) = [one for one in caplog.records if one.msg == events.EVENT_DEAD]
+    (record,) = [one for one in caplog.records if one.msg == events.EVENT_DEAD_LETTERED]
     assert record.place == ""
-    assert site_of(ValueError(), None) == ""
+    assert locate_error(ValueError(), None) == ""

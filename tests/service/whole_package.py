@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 
 import tidemill as tm
 from tidemill.kernel.errors import StoreError
-from tidemill.packages.exchange import Exchange
-from tidemill.packages.steps.step import Step
-from tidemill.storage.run_ports import Cursor, RunFilter
+from tidemill.packages.deploy.change import PackageChange
+from tidemill.packages.deploy.steps import DeployStep
+from tidemill.storage.workflow_ports import RunFilter, ScheduleCursor
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SCHEDULES = [(flow, key) for flow in ("daily", "older", "newer") for key in ("hourly", "other")]
@@ -23,7 +23,7 @@ PUT_ORDER = (
     "workflows",
 )
 
-Verb = Literal["put", "take_back", "retire"]
+Verb = Literal["apply", "roll_back", "remove"]
 Moment = Literal["before", "after"]
 Node = tm.testing.TestNode
 
@@ -140,9 +140,9 @@ def flow(name: str, version: int, triggers: list[str], schedules: list[tm.Every]
 # -- what a node has of it
 
 
-async def rows(node: Node) -> dict[tuple[str, str], Cursor]:
+async def rows(node: Node) -> dict[tuple[str, str], ScheduleCursor]:
     """Return the rows of the schedules that any version of the package has."""
-    found = {key: await node._run_store.schedules.cursor("public", *key) for key in SCHEDULES}
+    found = {key: await node._run_store.schedules.get_cursor("public", *key) for key in SCHEDULES}
     return {key: row for key, row in found.items() if row is not None}
 
 
@@ -150,7 +150,7 @@ async def traces(node: Node) -> dict[str, Any]:
     """Return everything that a package may leave on a node and in its store."""
     await node.settle()
     registry, service = node.registry, node._workflows
-    office = service.office
+    office = service.leader
     assert office is not None
     installer = node._packages.installer
     return {
@@ -161,24 +161,24 @@ async def traces(node: Node) -> dict[str, Any]:
         "packages": {name: registry.package("public", name) for name in registry.packages()},
         "accumulators": registry.accumulators(),
         "endpoints": registry.endpoints(),
-        "running": node._scheduler.names(),
+        "running": node._scheduler.running_keys(),
         "bound": {name: node._scheduler.subscribers("public", name) for name in registry.reactors()},
         "tasks": tasks_of(node),
         "workflow tasks": sorted(task.get_name() for task in service._tasks._running),
-        "current": sorted(service.library._current),
+        "current": sorted(service.versions._current),
         "watched": sorted(office.scheduler._schedules._watched),
-        "polled": sorted(office.scheduler._pollers._polled),
-        "held": sorted(installer.holdings),
-        "owed": sorted(node._packages.pipeline._debts),
+        "polled": sorted(office.scheduler._pollers._loops),
+        "held": sorted(installer.definitions),
+        "owed": sorted(node._packages.pipeline._cleanups),
         "schedules": await rows(node),
-        "paused": await node._run_store.schedules.paused(),
-        "pages": [(one.name, one.phase, one.state) for one in await node._run_store.package_states.all()],
+        "paused": await node._run_store.schedules.list_paused_workflows(),
+        "pages": [(one.name, one.phase, one.state) for one in await node._run_store.package_states.list_all()],
     }
 
 
 def tasks_of(node: Node) -> list[str]:
     """Return the names of the tasks that run, but for those that keep checkpoints, whoever needed them first."""
-    running = sorted(task.get_name() for task in node._environment.tasks._running)
+    running = sorted(task.get_name() for task in node._graph_runtime.tasks._running)
     return [name for name in running if not name.startswith("checkpoints")]
 
 
@@ -208,27 +208,27 @@ async def runs_of(node: Node, origin: str, workflow: str = "daily") -> int:
 # -- steps that fail
 
 
-class Faulty(Step):
+class Faulty(DeployStep):
     """A step that does as it is told, or fails: before it has an effect, or after that."""
 
-    def __init__(self, step: Step, done: Callable[[str, str], Awaitable[None]]) -> None:
+    def __init__(self, step: DeployStep, done: Callable[[str, str], Awaitable[None]]) -> None:
         self.title = step.title
-        self.takes_time = step.takes_time
+        self.awaits_author_code = step.awaits_author_code
         self._step = step
         self._done = done
-        self.faults: dict[str, list[Moment]] = {"put": [], "take_back": [], "retire": []}
+        self.faults: dict[str, list[Moment]] = {"apply": [], "roll_back": [], "remove": []}
         """When to fail, the next times."""
 
-    async def put(self, exchange: Exchange) -> None:
-        await self._go("put", exchange)
+    async def apply(self, exchange: PackageChange) -> None:
+        await self._go("apply", exchange)
 
-    async def take_back(self, exchange: Exchange) -> None:
-        await self._go("take_back", exchange)
+    async def roll_back(self, exchange: PackageChange) -> None:
+        await self._go("roll_back", exchange)
 
-    async def retire(self, exchange: Exchange) -> None:
-        await self._go("retire", exchange)
+    async def remove(self, exchange: PackageChange) -> None:
+        await self._go("remove", exchange)
 
-    async def _go(self, verb: str, exchange: Exchange) -> None:
+    async def _go(self, verb: str, exchange: PackageChange) -> None:
         fault = self.faults[verb].pop(0) if self.faults[verb] else None
         if fault != "before":
             await getattr(self._step, verb)(exchange)
@@ -255,7 +255,7 @@ class Walks:
 
     def taken(self) -> dict[str, list[str]]:
         """Return which steps had their effect since the last time, in which direction, oldest first."""
-        found = {way: [title for verb, title in self._taken if verb == way] for way in ("put", "take_back", "retire")}
+        found = {way: [title for verb, title in self._taken if verb == way] for way in ("apply", "roll_back", "remove")}
         self._taken.clear()
         return found
 
@@ -265,12 +265,12 @@ class Walks:
 
     @contextmanager
     def over(
-        self, *, take_back: int | None = None, retire: int | None = None, moments: Sequence[Moment] = ()
+        self, *, roll_back: int | None = None, remove: int | None = None, moments: Sequence[Moment] = ()
     ) -> Iterator[None]:
         """Let a step fail on the way back too, and see that every fault that was ordered has happened."""
-        if take_back is not None:
-            self.fail("take_back", take_back, *moments)
-        if retire is not None:
-            self.fail("retire", retire, *moments)
+        if roll_back is not None:
+            self.fail("roll_back", roll_back, *moments)
+        if remove is not None:
+            self.fail("remove", remove, *moments)
         yield
         assert not [(one.title, one.faults) for one in self.steps if any(one.faults.values())]

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 import tidemill as tm
-from tidemill.packages.loader import Package, read_package
+from tidemill.packages.loading.reader import Package, read_package
 
 Breakage = Literal["", "graph", "workflow", "trigger"]
 

@@ -96,7 +96,7 @@ class World:
         specs = {self.flow.name: self.flow.wired().spec}
         records = await audit(node._run_store, specs, is_one_leader=is_one_leader)
         assert len(set(self.begun)) == len(self.begun), "an attempt was executed twice"
-        attempts = [one for record in records for one in await node._run_store.runs.attempts(record.run.id)]
+        attempts = [one for record in records for one in await node._run_store.runs.read_attempts(record.run.id)]
         outcomes = {str(one.key): one.outcome for one in attempts}
         assert set(self.begun) <= set(outcomes), "an attempt was executed that nobody had claimed"
         for older, younger in self.overlaps:

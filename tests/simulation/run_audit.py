@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from tidemill.storage.run_ports import RunFilter, WorkflowStore
-from tidemill.workflows.plan import WHOLE, outcome, outlook, together
+from tidemill.storage.workflow_ports import RunFilter, WorkflowStore
+from tidemill.workflows.plan import UNMAPPED, mapped_state, run_outcome, upstream_view
 from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, VersionKey
 from tidemill.workflows.rules import Verdict
 from tidemill.workflows.spec import WorkflowSpec
-from tidemill.workflows.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
+from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunState, TaskState
 
 Place = tuple[str, int]
 CLAIMED = (TaskState.QUEUED, TaskState.RUNNING)
@@ -27,10 +27,10 @@ async def audit(
     for record in records:
         spec = specs[record.run.workflow]
         assert await store.versions.get(VersionKey(tenant, spec.name, record.run.version)) is not None
-        history = await store.runs.events(record.run.id)
+        history = await store.runs.read_events(record.run.id)
         check_history(record, history)
         check_rules(spec, history)
-        check_attempts(record, await store.runs.attempts(record.run.id), history)
+        check_attempts(record, await store.runs.read_attempts(record.run.id), history)
         check_outcome(record, spec, is_one_leader=is_one_leader)
     return records
 
@@ -43,9 +43,9 @@ def check_history(record: RunRecord, history: Iterable[EventRow]) -> None:
         assert stands.get(place, TaskState.NONE) == event.before, (place, stands.get(place), event)
         assert event.before != event.after, event
         if place is None:
-            assert RUN_MOVES.allow(RunState(event.before), RunState(event.after)), event
+            assert RUN_TRANSITIONS.is_allowed(RunState(event.before), RunState(event.after)), event
         else:
-            assert TASK_MOVES.allow(TaskState(event.before), TaskState(event.after)), event
+            assert TASK_TRANSITIONS.is_allowed(TaskState(event.before), TaskState(event.after)), event
         stands[place] = event.after
     assert stands.pop(None) == record.run.state
     for row in record.tasks:
@@ -55,26 +55,26 @@ def check_history(record: RunRecord, history: Iterable[EventRow]) -> None:
 
 def check_rules(spec: WorkflowSpec, history: Iterable[EventRow]) -> None:
     """I-10: a task is scheduled for the first time only when its rule says so of what was committed by then."""
-    stands: dict[str, dict[int, TaskState]] = {task.name: {WHOLE: TaskState.NONE} for task in spec.tasks}
+    stands: dict[str, dict[int, TaskState]] = {task.name: {UNMAPPED: TaskState.NONE} for task in spec.tasks}
     for event in history:
         if event.task is None:
             continue
         task = spec.by_name[event.task]
         is_decided = event.before == TaskState.NONE and event.after == TaskState.SCHEDULED
         if is_decided and task.each is None:
-            found = outlook(task, {name: _state(rows) for name, rows in stands.items()}, lambda _: True)
+            found = upstream_view(task, {name: _state(rows) for name, rows in stands.items()}, lambda _: True)
             assert found.verdict is Verdict.RUN, (event, found)
         rows = stands[event.task]
-        if event.index != WHOLE:
-            rows.pop(WHOLE, None)
+        if event.index != UNMAPPED:
+            rows.pop(UNMAPPED, None)
         rows[event.index] = TaskState(event.after)
 
 
 def _state(rows: dict[int, TaskState]) -> TaskState:
-    if WHOLE in rows:
-        return rows[WHOLE]
+    if UNMAPPED in rows:
+        return rows[UNMAPPED]
     is_fresh = all(state is TaskState.NONE for state in rows.values())
-    return TaskState.NONE if is_fresh else together(rows.values())
+    return TaskState.NONE if is_fresh else mapped_state(rows.values())
 
 
 def check_attempts(record: RunRecord, attempts: Iterable[AttemptRow], history: Iterable[EventRow]) -> None:
@@ -112,4 +112,4 @@ def check_outcome(record: RunRecord, spec: WorkflowSpec, *, is_one_leader: bool)
         assert TaskState.CANCELLED in {row.state for row in record.tasks}
     elif record.run.state.is_terminal:
         assert all(state.is_terminal for state in states.values()), states
-        assert record.run.state is outcome(spec, states), states
+        assert record.run.state is run_outcome(spec, states), states

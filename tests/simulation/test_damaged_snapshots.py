@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import tidemill as tm
-from tidemill.storage.ports import JournalEntry, JournalKey, Part, PartKey
+from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey, SnapshotPart
 
 REACTOR = PartKey("public", "reactor", "r")
 ACCUMULATOR = PartKey("public", "accumulator", "a")
@@ -64,17 +64,17 @@ async def two_generations(node: tm.testing.TestNode) -> None:
         await node.settle()
 
 
-def generations(node: tm.testing.TestNode, key: PartKey) -> list[tuple[Any, Part]]:
+def generations(node: tm.testing.TestNode, key: PartKey) -> list[tuple[Any, SnapshotPart]]:
     """Return the place and content of a part's generations, newest first."""
     found = [(place, part) for place, part in tables(node).parts.items() if place[0] == key]
     return sorted(found, key=lambda one: -one[1].moment)
 
 
-Damage = Callable[[Part, tm.testing.TestNode], Part]
+Damage = Callable[[SnapshotPart, tm.testing.TestNode], SnapshotPart]
 
 
 def flip(field: str, position: int, bit: int) -> Damage:
-    def damage(part: Part, node: tm.testing.TestNode) -> Part:
+    def damage(part: SnapshotPart, node: tm.testing.TestNode) -> SnapshotPart:
         data = bytearray(getattr(part, field))
         data[position % len(data)] ^= 1 << bit
         return replace(part, **{field: bytes(data)})
@@ -83,7 +83,7 @@ def flip(field: str, position: int, bit: int) -> Damage:
 
 
 def truncate(field: str, length: int) -> Damage:
-    def damage(part: Part, node: tm.testing.TestNode) -> Part:
+    def damage(part: SnapshotPart, node: tm.testing.TestNode) -> SnapshotPart:
         data = getattr(part, field)
         return replace(part, **{field: data[: length % len(data)]})
 
@@ -95,7 +95,7 @@ def zero(field: str) -> Damage:
 
 
 def transplant(kind: str, *, whole: bool) -> Damage:
-    def damage(part: Part, node: tm.testing.TestNode) -> Part:
+    def damage(part: SnapshotPart, node: tm.testing.TestNode) -> SnapshotPart:
         name = "other" if kind == "reactor" else "far"
         (_, donor), *_ = generations(node, PartKey("public", kind, name))  # type: ignore[arg-type]
         return replace(donor, key=part.key) if whole else replace(part, payload=donor.payload)
@@ -103,12 +103,12 @@ def transplant(kind: str, *, whole: bool) -> Damage:
     return damage
 
 
-def other_tenants(part: Part, node: tm.testing.TestNode) -> Part:
+def other_tenants(part: SnapshotPart, node: tm.testing.TestNode) -> SnapshotPart:
     (_, donor), *_ = generations(node, PartKey("acme", part.key.kind, part.key.name))
     return replace(donor, key=part.key)
 
 
-def older_payload(part: Part, node: tm.testing.TestNode) -> Part:
+def older_payload(part: SnapshotPart, node: tm.testing.TestNode) -> SnapshotPart:
     return replace(part, payload=generations(node, part.key)[1][1].payload)
 
 
@@ -204,7 +204,7 @@ async def with_journal(damage: Callable[[JournalEntry], JournalEntry], which: in
         position = sorted(journal)[which]
         journal[position] = damage(journal[position])
         node = await node.crash()
-        queue = [value for _, value, _ in node._scheduler.reactor("public", "r").wheel.inputs.queue]
+        queue = [value for _, value, _ in node._scheduler.reactor("public", "r").firing_loop.inputs.queue]
         return queue, node.reactor("r").events()
 
 

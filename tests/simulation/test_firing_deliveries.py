@@ -8,7 +8,7 @@ import pytest
 
 import tidemill as tm
 from tests.simulation.test_crash_points import TURNS, Killer
-from tidemill.storage.run_ports import RunFilter
+from tidemill.storage.workflow_ports import RunFilter
 
 
 class Shop:

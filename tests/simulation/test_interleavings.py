@@ -167,7 +167,7 @@ async def play(world: World, story: list[Step]) -> tm.ReactorState:
 
 def agree(node: tm.testing.TestNode) -> None:
     """G-27: scheduler and registry name the same things, health and flags fit together."""
-    reactors, accumulators = node._scheduler.names()
+    reactors, accumulators = node._scheduler.running_keys()
     assert sorted(name for _, name in reactors) == node.registry.reactors()
     assert sorted(name for _, name in accumulators) == node.registry.accumulators()
     state = node.reactor("world").state()

@@ -17,8 +17,8 @@ import tidemill as tm
 from tests.simulation.editions import Edition, Guest, Publisher, Subscriber, made
 from tests.simulation.package_model import TENANTS, Model, goes_on
 from tidemill.kernel.errors import StoreError
-from tidemill.packages.exchange import Exchange
-from tidemill.packages.steps.step import Step
+from tidemill.packages.deploy.change import PackageChange
+from tidemill.packages.deploy.steps import DeployStep
 
 SCHEDULES = ("early", "late")
 LONG = "65s"
@@ -61,22 +61,22 @@ editions = st.one_of(publishers, subscribers, guests)
 names = st.sampled_from(sorted(TENANTS))
 
 
-class Keepsake:
+class FakeReference:
     """What was imported for an edition."""
 
     def __init__(self, mark: int) -> None:
         self.mark = mark
         self.is_kept = True
 
-    def discard(self) -> None:
+    def release(self) -> None:
         self.is_kept = False
 
 
-def _let_fail(step: Step, way: str, is_done: bool) -> None:
+def _let_fail(step: DeployStep, way: str, is_done: bool) -> None:
     """Let a step fail once, this way: before it has done anything, or afterwards."""
     work = getattr(step, way)
 
-    async def fail(exchange: Exchange) -> None:
+    async def fail(exchange: PackageChange) -> None:
         delattr(step, way)
         if is_done:
             await work(exchange)
@@ -85,10 +85,10 @@ def _let_fail(step: Step, way: str, is_done: bool) -> None:
     setattr(step, way, fail)
 
 
-def _let_work(steps: Iterable[Step]) -> None:
+def _let_work(steps: Iterable[DeployStep]) -> None:
     """Let steps fail no more."""
     for step in steps:
-        for way in ("put", "take_back", "retire"):
+        for way in ("apply", "roll_back", "remove"):
             vars(step).pop(way, None)
 
 
@@ -102,7 +102,7 @@ class Packages(RuleBasedStateMachine):
         self.marks = 0
         self.pushes = 0
         self.polled: list[int] = []
-        self.keepsakes: list[Keepsake] = []
+        self.keepsakes: list[FakeReference] = []
         self.cached: Any = None
         """What the reactor's cache holds of the book; ... if that cannot be told."""
         self.tasks: dict[tuple[Any, ...], Counter[str]] = {}
@@ -161,7 +161,7 @@ class Packages(RuleBasedStateMachine):
     async def _try_to_load(self, edition: Edition, mark: int) -> str | None:
         """Return why an edition was refused; None if it is loaded."""
         name = type(edition).__name__.lower()
-        keepsake = Keepsake(mark)
+        keepsake = FakeReference(mark)
         self.keepsakes.append(keepsake)
         try:
             await self.node._packages.install(made(edition, mark, self.polled.append), TENANTS[name], keepsake)
@@ -268,9 +268,9 @@ class Packages(RuleBasedStateMachine):
 
     async def _load_with_a_failing_step(self, edition: Edition, step: int, is_done: bool, undo: int | None) -> None:
         steps = self.node._packages.pipeline.steps
-        _let_fail(steps[step], "put", is_done)
+        _let_fail(steps[step], "apply", is_done)
         if undo is not None:
-            _let_fail(steps[undo], "take_back", is_done)
+            _let_fail(steps[undo], "roll_back", is_done)
         self.marks += 1
         try:
             refused = await self._try_to_load(edition, self.marks)
@@ -292,7 +292,7 @@ class Packages(RuleBasedStateMachine):
 
     async def _unload_with_a_failing_step(self, name: str, step: int, is_done: bool) -> None:
         steps = self.node._packages.pipeline.steps
-        _let_fail(steps[step], "retire", is_done)
+        _let_fail(steps[step], "remove", is_done)
         expected = self.model.guard(name)
         try:
             refused = await self._try_to_unload(name)
@@ -369,7 +369,7 @@ class Packages(RuleBasedStateMachine):
         for tenant in ("public", "beta"):
             expected = self.model.names(tenant)
             assert {what: getattr(registry, what)(tenant) for what in expected} == expected
-        reactors, accumulators = scheduler.names()
+        reactors, accumulators = scheduler.running_keys()
         assert sorted(name for _, name in reactors) == registry.reactors("public")
         assert sorted(name for _, name in accumulators) == registry.accumulators("public")
         assert scheduler.subscribers("public", "market") == sorted(self.model.bound)
@@ -389,10 +389,10 @@ class Packages(RuleBasedStateMachine):
     async def _compare_rows(self) -> None:
         store, publisher = self.node._run_store, self.model.publisher
         for key in SCHEDULES:
-            cursor = await store.schedules.cursor("public", "nightly", key)
+            cursor = await store.schedules.get_cursor("public", "nightly", key)
             is_there = publisher is not None and publisher.schedule == key
             assert (cursor is not None and cursor.armed) if is_there else cursor is None
-        pages = {(one.name, one.phase, one.digest) for one in await store.package_states.all()}
+        pages = {(one.name, one.phase, one.digest) for one in await store.package_states.list_all()}
         assert pages == {(name, "loaded", str(mark)) for name, (_, mark) in self.model.loaded.items()}
 
     def _compare_what_is_kept(self) -> None:
@@ -408,7 +408,7 @@ class Packages(RuleBasedStateMachine):
             publisher is not None,
             subscriber is not None and subscriber.polls,
         )
-        names = [task.get_name() for task in self.node._environment.tasks._running]
+        names = [task.get_name() for task in self.node._graph_runtime.tasks._running]
         running = Counter(name for name in names if not name.startswith("checkpoints: "))  # these come and go
         assert self.tasks.setdefault(shape, running) == running
         assert len(self.node._metrics._collectors) == 2 + (1 + len(publisher.sources) if shape[0] else 0)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.service.workflows.faults import Neighbour
 from tests.simulation.flows import Recipe, World, turns
-from tidemill.engine.workflows.leadership import OFFICE
+from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.kernel.errors import StoreError
 
 FLOW = [Recipe(seconds=1.0), Recipe(failures=1, retries=2, after=(0,)), Recipe(is_mapped=True, seconds=2.0, after=(0,))]
@@ -19,20 +19,22 @@ async def advance(nodes: list[Neighbour], seconds: float) -> None:
     """Move the clock that both share, and let both of them calm down."""
     clock = nodes[0].clock
     target = clock.monotonic() + seconds
-    while (due := clock.next_due()) is not None and due <= target:
-        clock.move_to(due)
+    while (due := clock.next_wakeup()) is not None and due <= target:
+        clock.advance_to(due)
         for node in nodes:
-            await node._calm_down()
-    clock.move_to(target)
+            await node._run_until_idle()
+    clock.advance_to(target)
     for node in nodes:
-        await node._calm_down()
+        await node._run_until_idle()
 
 
 async def depose(nodes: list[Neighbour], chance: Random) -> None:
     """Give the office to one of the two as if the other were dead, while both go on in the belief to have it."""
     winner, loser = chance.sample(nodes, 2)
-    leadership = winner._workflows.leadership
-    epoch = await winner._run_store.leases.take(OFFICE, winner._workflows.owner.id, 3.0, [loser._workflows.owner.id])
+    leadership = winner._workflows.election
+    epoch = await winner._run_store.leases.acquire(
+        LEASE_NAME, winner._workflows.owner.id, 3.0, [loser._workflows.owner.id]
+    )
     if epoch is not None and leadership.term is None:
         await turns()
 

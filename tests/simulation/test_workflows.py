@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import tidemill as tm
 from tests.simulation.flows import Recipe, World
 from tidemill.kernel.errors import StoreError, TidemillError
-from tidemill.storage.answers import Answer
-from tidemill.workflows.naming import PausedError
+from tidemill.storage.committer import CommitFuture
+from tidemill.workflows.lookup import WorkflowPausedError
 from tidemill.workflows.records import RunRecord
 from tidemill.workflows.states import RunState
 
@@ -79,7 +79,7 @@ class Player:
                 await self._intervene(kind, value)
 
     async def start(self) -> None:
-        with suppress(StoreError, PausedError):
+        with suppress(StoreError, WorkflowPausedError):
             self.started.append((await self.node.start(self.world.flow)).id)
 
     async def _intervene(self, kind: str, number: int | None) -> None:
@@ -123,7 +123,7 @@ async def tell(recipes: list[Recipe], steps: list[Step], store: str | None = Non
         records = await player.finish()
         assert set(player.started) <= {record.run.id for record in records}
         await player.node.advance("1s")
-        assert not player.node._workflows.crew.held
+        assert not player.node._workflows.attempts.claimed
         assert player.node.metrics()["run_errors_total"] == 0
 
 
@@ -180,16 +180,16 @@ class Fault:
         setattr(port, name, instead if iscoroutinefunction(call) else partial(self._begin, call))
         self._replaced.append((port, name))
 
-    def _begin(self, call: Callable[..., Any], *args: Any) -> Answer[Any]:
+    def _begin(self, call: Callable[..., Any], *args: Any) -> CommitFuture[Any]:
         """Do the same with a call that gives its answer later."""
-        answer: Answer[Any] = Answer()
+        answer: CommitFuture[Any] = CommitFuture()
         is_struck = self._left == 0 and not self.has_struck
         if not self.is_dead and not is_struck:
             self._left -= 1
             return call(*args)  # type: ignore[no-any-return]
         self.has_struck = True
         if is_struck and self._kind == "fails":
-            asyncio.get_running_loop().call_soon(answer.refuse, StoreError("failed on purpose"))
+            asyncio.get_running_loop().call_soon(answer.set_error, StoreError("failed on purpose"))
         elif is_struck and self._kind == "dies after":
             call(*args).add_done_callback(lambda _: self._die())
         elif is_struck:
@@ -234,7 +234,7 @@ async def live_through(survive: int, kind: str) -> bool:
         (record,) = await player.finish()
         result = await node.run_handle(record.run.id).state()
         assert (result.state, result.outputs) == (RunState.SUCCESS, OUTPUTS)
-        assert not node._workflows.crew.held
+        assert not node._workflows.attempts.claimed
     return fault.has_struck
 
 

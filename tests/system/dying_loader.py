@@ -13,8 +13,8 @@ import msgspec
 
 import tidemill as tm
 from tests.service.whole_package import whole
-from tidemill.packages.exchange import Exchange
-from tidemill.packages.steps.step import Step
+from tidemill.packages.deploy.change import PackageChange
+from tidemill.packages.deploy.steps import DeployStep
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -27,25 +27,25 @@ class Life(msgspec.Struct, frozen=True):
     step: int = 0
 
 
-class Deadly(Step):
+class Deadly(DeployStep):
     """A step after which the process is no more."""
 
-    def __init__(self, step: Step, verb: str) -> None:
+    def __init__(self, step: DeployStep, verb: str) -> None:
         self.title = step.title
-        self.takes_time = step.takes_time
+        self.awaits_author_code = step.awaits_author_code
         self._step = step
         self._verb = verb
 
-    async def put(self, exchange: Exchange) -> None:
-        await self._step.put(exchange)
-        self._die("put")
+    async def apply(self, exchange: PackageChange) -> None:
+        await self._step.apply(exchange)
+        self._die("apply")
 
-    async def take_back(self, exchange: Exchange) -> None:
-        await self._step.take_back(exchange)
+    async def roll_back(self, exchange: PackageChange) -> None:
+        await self._step.roll_back(exchange)
 
-    async def retire(self, exchange: Exchange) -> None:
-        await self._step.retire(exchange)
-        self._die("retire")
+    async def remove(self, exchange: PackageChange) -> None:
+        await self._step.remove(exchange)
+        self._die("remove")
 
     def _die(self, verb: str) -> None:
         if verb == self._verb:

@@ -7,13 +7,13 @@ from functools import partialmethod
 
 from tidemill.cli import dev_activity
 from tidemill.cli.main import main
-from tidemill.packages.examination import ProbeLimits
-from tidemill.packages.preparing import Workshop
+from tidemill.packages.loading.inspector import ProbeLimits
+from tidemill.packages.loading.preparer import PackagePreparer
 
 ROUND = 2.0  # seconds
 LIMITS = ProbeLimits(wall=4.0)
 
 if __name__ == "__main__":
-    dev_activity.ROUND = ROUND
-    Workshop.__init__ = partialmethod(Workshop.__init__, limits=LIMITS)
+    dev_activity.SUMMARY_INTERVAL = ROUND
+    PackagePreparer.__init__ = partialmethod(PackagePreparer.__init__, limits=LIMITS)
     main()

@@ -21,7 +21,7 @@ from tests.system.workflow_nodes import (
     specs,
     until,
 )
-from tidemill.storage.ports import Store
+from tidemill.storage.graph_ports import Store
 from tidemill.telemetry.events import LEADERSHIP_LOST, LOOP_BLOCKED
 
 TIMEOUT = timedelta(seconds=2)
@@ -117,5 +117,5 @@ async def test_a_frozen_process_falls_silent_although_its_loop_was_blocked(fleet
         await until(is_refused, "what it reported late was refused")
         await fleet.stop()
         assert {record.run.state for record in await audit(store, specs())} == {"success"}
-        outcomes = [row.outcome for row in await store.runs.attempts(run)]
+        outcomes = [row.outcome for row in await store.runs.read_attempts(run)]
         assert outcomes == ["lost", "success"]

@@ -12,7 +12,7 @@ import pytest
 import tidemill as tm
 from tests.architecture.sources import ROOT
 from tests.system.followed_program import definitions
-from tidemill.storage.run_ports import RunFilter
+from tidemill.storage.workflow_ports import RunFilter
 
 LATENCY = 0.05  # seconds from push to task, in process
 

@@ -18,10 +18,10 @@ from tests.contract.executor_bench import until
 from tests.system.dev_session import start_of_python
 from tests.unit.packages.parcels import folder_of
 from tidemill.kernel.clock import SystemClock, VirtualClock
-from tidemill.packages.examination import Answer
-from tidemill.packages.manifest import read_manifest
-from tidemill.packages.metadata import Metadata
-from tidemill.packages.probe import ProbeError, ProbeLimits, probe
+from tidemill.packages.format.manifest import read_manifest
+from tidemill.packages.loading.inspector import ProbeReply
+from tidemill.packages.loading.metadata import PackageMetadata
+from tidemill.packages.loading.probe import ProbeError, ProbeLimits, run_probe
 
 MANIFEST = b'[package]\nname = "shop"\nversion = "1.0.0"\n'
 SOUND = "import tidemill as tm\nflow = tm.Workflow('flow')\n@flow.task\ndef one() -> int: return 1\n"
@@ -31,10 +31,10 @@ SHORT = ProbeLimits(wall=1.5)
 MANY = 500 if settings().max_examples >= 10_000 else 15  # probes; with `soak` a leak by chance has its chance
 
 
-async def tried(folder: Path, code: str, limits: ProbeLimits = STANDARD) -> Metadata:
+async def tried(folder: Path, code: str, limits: ProbeLimits = STANDARD) -> PackageMetadata:
     """Return what the probe finds in one module."""
     folder_of(folder, {"package.toml": MANIFEST, "shop.py": code.encode()})
-    return await probe(folder, read_manifest(MANIFEST), limits=limits, clock=SystemClock())
+    return await run_probe(folder, read_manifest(MANIFEST), limits=limits, clock=SystemClock())
 
 
 async def told(folder: Path, code: str, limits: ProbeLimits = STANDARD) -> str:
@@ -159,7 +159,7 @@ async def test_endless_printing_neither_blocks_nor_fills_memory(tmp_path: Path) 
     code = "import os\nos.write(1, b'first\\n')\nwhile True: os.write(1, b'x' * 65536)"
     folder_of(tmp_path, {"package.toml": MANIFEST, "shop.py": code.encode()})
     with pytest.raises(ProbeError) as raised:
-        await probe(tmp_path, read_manifest(MANIFEST), clock=SystemClock())
+        await run_probe(tmp_path, read_manifest(MANIFEST), clock=SystemClock())
     assert "shop.py:3: importing it printed more than 1,048,576 bytes: print little at import" in str(raised.value)
     assert raised.value.output.startswith("first\nxxx")
     assert 65_536 < len(raised.value.output) < 80_000
@@ -210,7 +210,9 @@ async def test_garbage_in_every_descriptor_is_found_out(tmp_path: Path, garbage:
 
 async def test_a_forged_answer_without_the_nonce_counts_for_nothing(tmp_path: Path) -> None:
     """P-7: however well it is formed, and whatever the exit code."""
-    forged = bytes(32) + msgspec.msgpack.encode(Answer(metadata=Metadata(name="shop", version="1.0.0", modules=())))
+    forged = bytes(32) + msgspec.msgpack.encode(
+        ProbeReply(metadata=PackageMetadata(name="shop", version="1.0.0", modules=()))
+    )
     code = f"import os\nfor n in range(3, 100):\n try: os.write(n, {forged!r})\n except OSError: pass\nos._exit(0)"
     assert "it wrote to descriptors that it did not open" in await told(tmp_path, code)
 
@@ -268,7 +270,7 @@ async def test_who_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
     code = f"import time\nopen({str(mark)!r}, 'w').close()\ntime.sleep(1000)"
     folder_of(tmp_path / "staged", {"package.toml": MANIFEST, "shop.py": code.encode()})
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        trying = probe(tmp_path / "staged", read_manifest(MANIFEST), clock=VirtualClock())
+        trying = run_probe(tmp_path / "staged", read_manifest(MANIFEST), clock=VirtualClock())
         task = group.create_task(trying, name="probe")
         await asyncio.to_thread(wait_for, mark)
         task.cancel()
@@ -327,7 +329,7 @@ def hostile(folder: Path, name: str, code: str) -> Path:
 def impatient(**options: Any) -> tm.Node:
     """Return a node that gives packages little time."""
     node = tm.Node(**options)
-    node.depot._workshop._limits = ProbeLimits(wall=3.0)
+    node.depot._preparer._limits = ProbeLimits(wall=3.0)
     return node
 
 

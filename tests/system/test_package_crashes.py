@@ -58,26 +58,26 @@ async def check_version(node: tm.Node, keys: list[tuple[str, str]]) -> None:
     found = await rows(node)
     assert list(found) == keys
     assert all(row.armed for row in found.values())
-    [page] = await node._run_store.package_states.all()
+    [page] = await node._run_store.package_states.list_all()
     assert (page.phase, page.owner) == ("loaded", node._workflows.owner.id)
 
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_killed_load_leaves_nothing(mother: Mother, store: str, step: int) -> None:
     """Nothing half loaded at the next start; what was armed by then is gone on with, and goes with the package."""
-    assert mother.let_live(Life(store, 1, "put", step)) == KILLED
+    assert mother.let_live(Life(store, 1, "apply", step)) == KILLED
     async with tm.Node(store) as node:
         if step < 6:
             assert await rows(node) == {}
-            assert await node._run_store.package_states.all() == []
+            assert await node._run_store.package_states.list_all() == []
         await node.load(whole().module)
         await check_version(node, OLDER)
         await node.unload("whole")
         assert await rows(node) == {}
-        assert await node._run_store.package_states.all() == []
+        assert await node._run_store.package_states.list_all() == []
 
 
-@pytest.mark.parametrize(("verb", "step"), [("put", 1), ("put", 6), ("retire", 6), ("retire", 1)])
+@pytest.mark.parametrize(("verb", "step"), [("apply", 1), ("apply", 6), ("remove", 6), ("remove", 1)])
 async def test_a_killed_reload_leaves_one_version(mother: Mother, store: str, verb: str, step: int) -> None:
     """Whichever is loaded then has its rows, and there are no others."""
     assert mother.let_live(Life(store, 2, verb, step)) == KILLED
@@ -88,10 +88,10 @@ async def test_a_killed_reload_leaves_one_version(mother: Mother, store: str, ve
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_killed_unload_is_finished(mother: Mother, store: str, step: int) -> None:
     """At the next start; and a package that is wanted there is loaded anew."""
-    assert mother.let_live(Life(store, 0, "retire", step)) == KILLED
+    assert mother.let_live(Life(store, 0, "remove", step)) == KILLED
     async with tm.Node(store) as node:
         assert await rows(node) == {}
-        assert await node._run_store.package_states.all() == []
+        assert await node._run_store.package_states.list_all() == []
         await node.load(whole().module)
         await check_version(node, OLDER)
 

@@ -13,13 +13,13 @@ from tests.postgres import PostgresServer
 from tests.service.package_files import BROKEN, shop, shop_in
 from tests.system.workflow_nodes import opened, until
 from tidemill.kernel.clock import SystemClock
-from tidemill.packages.archive import parse_archive
-from tidemill.packages.container import pack
+from tidemill.packages.format.archive import parse_archive
+from tidemill.packages.format.signature import TrustPolicy
+from tidemill.packages.format.zip_format import build_zip
 from tidemill.packages.publishing import Publisher
 from tidemill.packages.status import PackageStatus
-from tidemill.packages.trust import Trust
-from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import ScheduleKey
+from tidemill.storage.graph_ports import Store
+from tidemill.storage.workflow_ports import ScheduleKey
 
 PATIENCE = 30.0  # seconds for anything at all
 KEY = ScheduleKey("public", "daily", "hourly")
@@ -36,13 +36,13 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, di
 
 async def publish(store: Store, version: str, number: int = 1, **changed: str) -> None:
     """Want a version of the package on every node."""
-    contents = parse_archive(pack(shop(version, number, **changed)), "shop.tidemill")
-    await Publisher(store.packages, Trust(), SystemClock()).publish(contents, "public")
+    contents = parse_archive(build_zip(shop(version, number, **changed)), "shop.tidemill")
+    await Publisher(store.packages, TrustPolicy(), SystemClock()).publish(contents, "public")
 
 
 async def withdraw(store: Store) -> None:
     """Want the package on no node."""
-    await Publisher(store.packages, Trust(), SystemClock()).withdraw("public", "shop")
+    await Publisher(store.packages, TrustPolicy(), SystemClock()).withdraw("public", "shop")
 
 
 def status(node: tm.Node) -> PackageStatus | None:
@@ -68,7 +68,7 @@ async def number_of(node: tm.Node) -> int:
 
 async def pages(store: Store) -> list[tuple[str, str]]:
     """Return what is written down about the package, for every node."""
-    return sorted((one.phase, one.version) for one in await store.package_states.all())
+    return sorted((one.phase, one.version) for one in await store.package_states.list_all())
 
 
 async def pages_are(store: Store, expected: list[tuple[str, str]]) -> None:
@@ -113,7 +113,7 @@ async def test_what_is_published_is_loaded_on_every_node(place: tuple[str, dict[
         await withdraw(store)
         await until(lambda: not any(node.registry.packages() for node in nodes), "it is gone")
         await pages_are(store, [])
-        assert await store.schedules.cursor(*KEY) is None
+        assert await store.schedules.get_cursor(*KEY) is None
         assert [node.registry.workflows() for node in nodes] == [[], []]
 
 
@@ -124,16 +124,16 @@ async def test_what_was_withdrawn_while_nobody_ran_leaves_nothing(place: tuple[s
         async with tm.Node(address, settings=settings) as node:
             await publish(store, "1.0.0")
             await all_have([node], "loaded", "1.0.0")
-        row = await store.schedules.cursor(*KEY)
+        row = await store.schedules.get_cursor(*KEY)
         assert row is not None
         async with tm.Node(address, settings=settings) as node:
             await all_have([node], "loaded", "1.0.0")
-            assert await store.schedules.cursor(*KEY) == row
+            assert await store.schedules.get_cursor(*KEY) == row
             await pages_are(store, [("loaded", "1.0.0")])
         await withdraw(store)
         async with tm.Node(address, settings=settings) as node:
             await pages_are(store, [])
-            assert await store.schedules.cursor(*KEY) is None
+            assert await store.schedules.get_cursor(*KEY) is None
             assert node.registry.packages() == []
 
 
@@ -156,4 +156,4 @@ async def test_a_folder_is_watched(tmp_path: Path) -> None:
         assert await number_of(node) == 2
         shutil.rmtree(folder / "shop")
         await until(lambda: not node.registry.packages(), "it is gone")
-        assert await node._run_store.schedules.cursor(*KEY) is None
+        assert await node._run_store.schedules.get_cursor(*KEY) is None

@@ -13,10 +13,10 @@ from nats.js.api import ConsumerConfig, RetentionPolicy
 
 import tidemill as tm
 from tests.system.brokers import KafkaCluster, nats_server, publish
-from tidemill.engine.graphs.sources.feed import Listener
-from tidemill.engine.graphs.sources.kafka import _Following
-from tidemill.engine.graphs.sources.nats import NatsFeed
-from tidemill.engine.graphs.sources.nats import _Following as _NatsFollowing
+from tidemill.engine.graphs.sources.kafka import _ConsumerSession
+from tidemill.engine.graphs.sources.nats import NatsReader
+from tidemill.engine.graphs.sources.nats import _ConsumerSession as _NatsFollowing
+from tidemill.engine.graphs.sources.reader import SourceListener
 from tidemill.graphs.definition import Durability
 from tidemill.kernel.clock import SystemClock
 from tidemill.telemetry import events
@@ -179,12 +179,12 @@ async def test_a_fetch_that_brings_nothing_is_no_failure() -> None:
             return []
 
     subscription: Any = Empty()
-    following = _NatsFollowing(subscription, Hearing(1), reached=5, delivered=5)
-    assert await following._bring()
-    assert following._reached == 5
+    following = _NatsFollowing(subscription, Hearing(1), last_sequence=5, delivery_count=5)
+    assert await following._deliver_batch()
+    assert following._last_sequence == 5
 
 
-class Hearing(Listener):
+class Hearing(SourceListener):
     """Keeps what it hears; after the first event something may happen, before the feed goes on."""
 
     def __init__(self, count: int, after_first: Any = None) -> None:
@@ -193,7 +193,7 @@ class Hearing(Listener):
         self._count = count
         self._after_first = after_first
 
-    async def many(self, events: Sequence[tuple[Any, Any]]) -> None:
+    async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
         happens = self._after_first is not None and not self.heard
         self.heard += events
         if happens:
@@ -205,9 +205,9 @@ class Hearing(Listener):
 async def _heard(url: str, count: int, after_first: Any = None) -> list[tuple[Any, Any]]:
     """Follow a subject without an offset of our own until so many events came, and return them with their numbers."""
     listener = Hearing(count, after_first)
-    feed = NatsFeed(tm.Nats(subject="numbers", durable="mine"), "numbers", url)
+    feed = NatsReader(tm.Nats(subject="numbers", durable="mine"), "numbers", url)
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        following = tasks.create_task(feed.follow(listener, None), name="following")
+        following = tasks.create_task(feed.run(listener, None), name="following")
         await listener.is_done.wait()
         following.cancel()
     return listener.heard
@@ -238,7 +238,7 @@ async def test_a_kafka_topic_that_began_anew_is_read_from_its_start(
         source = tm.Kafka(topic="fills", servers=cluster.servers)
         async with tm.Node(store=store, load=book_of(source)) as node:
             assert await reached(node, total.fills) == total
-    (told,) = (record for record in caplog.records if record.message == events.SOURCE_BEGAN_ANEW)
+    (told,) = (record for record in caplog.records if record.message == events.SOURCE_OFFSET_OUT_OF_RANGE)
     assert (vars(told)["reached"], vars(told)["ends"]) == (3, 2)
 
 
@@ -269,12 +269,12 @@ async def test_after_a_rebalance_kafka_offsets_of_our_own_are_checked_and_the_gr
     cluster = await asyncio.to_thread(KafkaCluster)
     await asyncio.to_thread(cluster.produce, "fills", *fills(1, 2))
     settings = {"bootstrap.servers": cluster.servers, "group.id": "g", "log_level": 0}
-    following = _Following("fills", settings, Hearing(1), SystemClock(), {"0": 500, "1": 1})
+    following = _ConsumerSession("fills", settings, Hearing(1), SystemClock(), {"0": 500, "1": 1})
     following._was_assigned = True
     place = TopicPartition("fills", 0)
-    await asyncio.to_thread(following._begin_at_ours, following.consumer, [place])
-    assert (place.offset, following._next) == (OFFSET_INVALID, {"1": 1})
-    assert events.SOURCE_BEGAN_ANEW in caplog.messages
+    await asyncio.to_thread(following._assign_stored_offsets, following.consumer, [place])
+    assert (place.offset, following._next_offsets) == (OFFSET_INVALID, {"1": 1})
+    assert events.SOURCE_OFFSET_OUT_OF_RANGE in caplog.messages
     await following.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 import tidemill as tm
 from tests.system.brokers import KafkaCluster, nats_server, publish
 from tidemill.engine.graphs.sources import kafka
-from tidemill.engine.graphs.sources.feed import Listener
+from tidemill.engine.graphs.sources.reader import SourceListener
 from tidemill.kernel.clock import VirtualClock
 
 
@@ -115,12 +115,12 @@ async def test_a_stream_without_servers_is_refused_at_load(source: tm.Kafka | tm
 async def test_a_partition_that_a_rebalance_took_away_is_no_failure() -> None:
     """G-19: its new owner reads the event again; storing its offset here fails, and must not crash the stream."""
     settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.offset.store": False, "log_level": 0}
-    following = kafka._Following("t", settings, SilentListener(), VirtualClock())
-    following._store(kafka.TopicPartition("t", 0, 1))
+    following = kafka._ConsumerSession("t", settings, SilentListener(), VirtualClock())
+    following._store_offset(kafka.TopicPartition("t", 0, 1))
     with pytest.raises(kafka.KafkaException):
         following.consumer.store_offsets(offsets=[kafka.TopicPartition("t", 0, 1)])
     await following.close()
 
 
-class SilentListener(Listener):
+class SilentListener(SourceListener):
     """Hears nothing."""

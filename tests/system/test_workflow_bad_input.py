@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.workflow_nodes import Fleet, all_ended, all_runs, check_everything, fleet_on, opened, until
-from tidemill.storage.ports import Store
+from tidemill.storage.graph_ports import Store
 from tidemill.workflows.records import AttemptRow, TaskRow
 
 ALL = ["load", "patient", "gushing", "exiting", "dying", "stubborn"]
@@ -32,7 +32,7 @@ async def ending(store: Store, workflow: str) -> tuple[str, TaskRow, AttemptRow]
     """Return how the only run of a workflow ended: its state, its only task, that one's only attempt."""
     [run] = [run for run in await all_runs(store) if run.workflow == workflow]
     [record] = await store.runs.load([run.id])
-    [task], [attempt] = record.tasks, await store.runs.attempts(run.id)
+    [task], [attempt] = record.tasks, await store.runs.read_attempts(run.id)
     return run.state, task, attempt
 
 
@@ -102,7 +102,7 @@ async def test_kill_9_of_a_node_with_live_children(fleet: Fleet) -> None:
         await all_ended(store)
         print(f"resumed and ended {time.monotonic() - node.said[0]['at']:.3f} s after the next start")
         for run in runs:
-            outcomes = [row.outcome for row in await store.runs.attempts(run)]
+            outcomes = [row.outcome for row in await store.runs.read_attempts(run)]
             assert outcomes == ["lost", "success"]
     await fleet.stop()
     assert all(record.run.state == "success" for record in await check_everything(fleet))

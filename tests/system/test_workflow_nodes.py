@@ -24,7 +24,7 @@ from tests.system.workflow_nodes import (
     opened,
     until,
 )
-from tidemill.storage.ports import Store
+from tidemill.storage.graph_ports import Store
 from tidemill.telemetry.events import LEADERSHIP_LOST
 
 DEATH = 2.0  # seconds until another one plans, after the process of the leader has died
@@ -222,7 +222,7 @@ async def test_a_leader_that_is_closed_hands_over(executor: str, fleet: Fleet) -
         _, said = await fleet.next_leader(closed, SILENCE)
         resumed = await check_resumption(fleet, leader, closed)
         print(f"SIGTERM, {executor}: in office after {said['at'] - closed:.3f} s, attempts after {resumed:.3f} s")
-        outcomes = {row.outcome for run in await all_runs(store) for row in await store.runs.attempts(run.id)}
+        outcomes = {row.outcome for run in await all_runs(store) for row in await store.runs.read_attempts(run.id)}
         assert "returned" in outcomes or executor == "in_process", outcomes
         await finish(fleet, store)
 

@@ -17,7 +17,7 @@ import msgspec
 
 import tidemill as tm
 from tests.system import workflow_flows
-from tidemill.engine.workflows.leadership import OFFICE
+from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.telemetry import events
 
 SHORT, LONG = 0.05, 0.5  # seconds that a usurper hesitates
@@ -63,10 +63,10 @@ def usurp(node: tm.Node, seed: int) -> None:
 
     async def whoever_it_is() -> list[str]:
         await asyncio.sleep(chance.uniform(SHORT, LONG))
-        lease = await node._run_store.leases.current(OFFICE)
+        lease = await node._run_store.leases.current(LEASE_NAME)
         return [] if lease is None else [lease.holder]
 
-    service.leadership._dead_holder = whoever_it_is
+    service.election._dead_holders = whoever_it_is
 
 
 async def serve(recipe: Recipe) -> None:
@@ -113,7 +113,7 @@ async def answer(node: tm.Node, ask: Ask) -> None:
 def main() -> None:
     """Run a node as its recipe says."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    leadership = logging.getLogger("tidemill.engine.workflows.leadership")
+    leadership = logging.getLogger("tidemill.engine.workflows.leader.election")
     leadership.setLevel(logging.INFO)
     leadership.addHandler(Teller())
     os.environ["NODE"] = str(os.getpid())

@@ -20,10 +20,10 @@ from tests.simulation.run_audit import audit
 from tests.system import workflow_flows, workflow_node
 from tests.system.workflow_flows import JOURNAL, Note, read_journal
 from tests.system.workflow_node import Ask, Recipe
-from tidemill.engine.service import Tasks
+from tidemill.engine.tasks import TaskScope
 from tidemill.node import make_store
-from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import RunFilter
+from tidemill.storage.graph_ports import Store
+from tidemill.storage.workflow_ports import RunFilter
 from tidemill.telemetry.events import LEADERSHIP_LOST, LEADERSHIP_WON
 from tidemill.workflows.records import AttemptRow, RunRecord, RunRow
 from tidemill.workflows.workflow import Workflow
@@ -128,7 +128,7 @@ class NodeProcess:
 class Fleet:
     """Several nodes on one store, and their journal."""
 
-    def __init__(self, store: str, folder: Path, tasks: Tasks) -> None:
+    def __init__(self, store: str, folder: Path, tasks: TaskScope) -> None:
         self.address = store
         self.journal = folder / "journal"
         self.nodes: list[NodeProcess] = []
@@ -208,7 +208,7 @@ class Fleet:
 @asynccontextmanager
 async def fleet_on(store: str, folder: Path) -> AsyncIterator[Fleet]:
     """Give a fleet without nodes so far; whatever is left of it is killed in the end."""
-    tasks = Tasks()
+    tasks = TaskScope()
     await tasks.open()
     fleet = Fleet(store, folder, tasks)
     try:
@@ -328,7 +328,7 @@ async def check_everything(fleet: Fleet) -> list[RunRecord]:
     check_executions(found)
     async with opened(fleet.address) as store:
         records = await audit(store, specs())
-        attempts = [row for record in records for row in await store.runs.attempts(record.run.id)]
+        attempts = [row for record in records for row in await store.runs.read_attempts(record.run.id)]
     check_effects(found, records, attempts)
     return records
 

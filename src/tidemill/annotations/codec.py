@@ -9,12 +9,12 @@ from typing import Any, Protocol, get_args, get_origin
 
 import msgspec
 
-from tidemill.annotations.admission import MisfitError
-from tidemill.annotations.variants import label, members, runtime_classes
+from tidemill.annotations.validation import TypeMismatchError
+from tidemill.annotations.variants import label, runtime_classes, union_members
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 
 ENCODER = msgspec.msgpack.Encoder()
-_UNNAMED = frozenset([bool, int, float, str, bytes, list, dict])
+_SELF_DESCRIBING_TYPES = frozenset([bool, int, float, str, bytes, list, dict])
 """What comes back as it was although nothing was declared."""
 
 
@@ -35,22 +35,22 @@ class Codec(Protocol):
         """Return the value that was encoded, or raise MisfitError."""
 
 
-def codec_of(annotation: Any) -> Codec:
+def build_codec(annotation: Any) -> Codec:
     """Return how values of an annotation are stored, or raise UnstorableError."""
-    parts = members(annotation)
+    parts = union_members(annotation)
     if any(runtime_classes(part) is None for part in parts):
-        return _Unnamed()
+        return _UntypedCodec()
     try:
-        return _Plain(annotation, _schema_of(annotation))
+        return _MsgspecCodec(annotation, _build_schema(annotation))
     except (TypeError, NotImplementedError) as error:  # both are how msgspec says that it does not know a type
         if len(parts) > 1:
-            return _Union(parts)
+            return _UnionCodec(parts)
         if get_origin(annotation) is list and get_args(annotation):
-            return _List(codec_of(get_args(annotation)[0]))
+            return _ListCodec(build_codec(get_args(annotation)[0]))
         raise UnstorableError(f"{label(annotation)} is not a type that can be stored") from error
 
 
-def _schema_of(annotation: Any) -> Any:
+def _build_schema(annotation: Any) -> Any:
     """Return the schema of an annotation, in which classes of one name are told apart by their order.
 
     msgspec does that by the names of their modules, which for a package are others with every load.
@@ -65,7 +65,7 @@ def _schema_of(annotation: Any) -> Any:
     return msgspec.json.decode(text)
 
 
-class _Plain(Codec):
+class _MsgspecCodec(Codec):
     """An annotation that msgspec reads by itself."""
 
     def __init__(self, annotation: Any, schema: Any) -> None:
@@ -73,106 +73,109 @@ class _Plain(Codec):
         self._decoder = msgspec.msgpack.Decoder(annotation)
 
     def encode(self, value: Any) -> bytes:
-        return encode_plain(value)
+        return encode_msgpack(value)
 
     def decode(self, data: bytes) -> Any:
         try:
             return self._decoder.decode(data)
         except AUTHOR_ERRORS as error:  # author code: a class may refuse a value in its own way
-            raise MisfitError(_first_line(error)) from error
+            raise TypeMismatchError(_first_line(error)) from error
 
 
-class _Unnamed(_Plain):
+class _UntypedCodec(_MsgspecCodec):
     """No annotation, or one that admits everything: only what needs no name comes back as it was."""
 
     def __init__(self) -> None:
         super().__init__(Any, {})
 
     def encode(self, value: Any) -> bytes:
-        if value.__class__ not in _UNNAMED:
+        if value.__class__ not in _SELF_DESCRIBING_TYPES:
             raise UnstorableError(
-                f"{_one(value)} cannot be stored under an annotation that does not name it; annotate it, or use a "
+                f"{_type_with_article(value)} cannot be stored under an annotation that does not name it; "
+                "annotate it, or use a "
                 "bool, int, float, str, bytes, list or dict"
             )
         return super().encode(value)
 
 
-class _Union(Codec):
+class _UnionCodec(Codec):
     """A union whose members msgspec cannot tell apart: stored with the name of the variant."""
 
     def __init__(self, parts: Iterable[Any]) -> None:
-        self._codecs = {label(part): codec_of(part) for part in parts}
+        self._codecs = {label(part): build_codec(part) for part in parts}
         self._classes = [(cls, label(part)) for part in parts for cls in runtime_classes(part) or ()]
         self.schema = {name: codec.schema for name, codec in self._codecs.items()}
 
     def encode(self, value: Any) -> bytes:
-        name = self._name_of(value)
+        name = self._variant_name(value)
         return ENCODER.encode((name, msgspec.Raw(self._codecs[name].encode(value))))
 
-    def _name_of(self, value: Any) -> str:
+    def _variant_name(self, value: Any) -> str:
         for cls, name in self._classes:
             if value.__class__ is cls:
                 return name
         for cls, name in self._classes:
             if isinstance(value, cls):
                 return name
-        raise UnstorableError(f"{_one(value)} is none of {', '.join(self._codecs)}")
+        raise UnstorableError(f"{_type_with_article(value)} is none of {', '.join(self._codecs)}")
 
     def decode(self, data: bytes) -> Any:
         try:
             name, raw = msgspec.msgpack.decode(data, type=tuple[str, msgspec.Raw])
         except msgspec.DecodeError as error:
-            raise MisfitError(_first_line(error)) from error
+            raise TypeMismatchError(_first_line(error)) from error
         if name not in self._codecs:
-            raise MisfitError(f"{name} is none of {', '.join(self._codecs)}")
+            raise TypeMismatchError(f"{name} is none of {', '.join(self._codecs)}")
         return self._codecs[name].decode(bytes(raw))
 
 
-class _List(Codec):
+class _ListCodec(Codec):
     """A list whose elements need a name each."""
 
     def __init__(self, element: Codec) -> None:
-        self._element = element
+        self._element_codec = element
         self.schema = [element.schema]
 
     def encode(self, value: Any) -> bytes:
-        return ENCODER.encode([msgspec.Raw(self._element.encode(one)) for one in value])
+        return ENCODER.encode([msgspec.Raw(self._element_codec.encode(one)) for one in value])
 
     def decode(self, data: bytes) -> Any:
         try:
-            return [self._element.decode(bytes(raw)) for raw in msgspec.msgpack.decode(data, type=list[msgspec.Raw])]
+            return [
+                self._element_codec.decode(bytes(raw)) for raw in msgspec.msgpack.decode(data, type=list[msgspec.Raw])
+            ]
         except msgspec.DecodeError as error:
-            raise MisfitError(_first_line(error)) from error
+            raise TypeMismatchError(_first_line(error)) from error
 
 
-def decode_plain(data: bytes, variant: str | None) -> Any:
+def decode_untyped(data: bytes, variant: str | None) -> Any:
     """Return a stored value without its annotation: plain values, without the names that tell variants apart.
 
     `variant` is the label of the annotation, or of that member of it, which the value is of.
     """
     value = msgspec.msgpack.decode(data)
-    if _is_named(value, [variant]):
+    if _is_tagged(value, [variant]):
         return value[1]
     parts = (variant or "").removeprefix("list[").removesuffix("]").split(" | ")
     inner = [one.rpartition(".")[2] for one in parts]  # within a list they are named with their modules
-    if len(inner) > 1 and isinstance(value, list) and all(_is_named(one, inner) for one in value):
+    if len(inner) > 1 and isinstance(value, list) and all(_is_tagged(one, inner) for one in value):
         return [one[1] for one in value]
     return value
 
 
-def _is_named(value: Any, names: Collection[str | None]) -> bool:
+def _is_tagged(value: Any, names: Collection[str | None]) -> bool:
     return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and value[0] in names
 
 
-def encode_plain(value: Any) -> bytes:
+def encode_msgpack(value: Any) -> bytes:
     """Return a value that msgspec knows as bytes, or raise UnstorableError."""
     try:
         return ENCODER.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise UnstorableError(f"{_one(value)} cannot be stored: {_first_line(error)}") from error
+        raise UnstorableError(f"{_type_with_article(value)} cannot be stored: {_first_line(error)}") from error
 
 
-def _one(value: Any) -> str:
+def _type_with_article(value: Any) -> str:
     """Return what a value is, as one of its kind: "a Thread", "an int"."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

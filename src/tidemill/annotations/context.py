@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from tidemill.kernel.durations import Duration
 
-NODE = "only in a node of a graph"
-TASK = "only in a task of a workflow"
+ONLY_IN_NODE = "only in a node of a graph"
+ONLY_IN_TASK = "only in a task of a workflow"
 
 
 class Context:
@@ -27,51 +27,51 @@ class Context:
     @property
     def graph(self) -> str:
         """The graph's name; only in a node."""
-        _is_not_here("graph", NODE)
+        _raise_unavailable("graph", ONLY_IN_NODE)
 
     @property
     def firing_id(self) -> str:
         """The firing's id: the same when the firing is tried again; only in a node."""
-        _is_not_here("firing_id", NODE)
+        _raise_unavailable("firing_id", ONLY_IN_NODE)
 
     @property
     def consumed(self) -> list[tuple[str, Any]]:
         """What led to this firing, as (source, boundary) in the order of arrival; only in a node."""
-        _is_not_here("consumed", NODE)
+        _raise_unavailable("consumed", ONLY_IN_NODE)
 
     # -- in a task
 
     @property
     def run_id(self) -> str:
         """The run's id; only in a task."""
-        _is_not_here("run_id", TASK)
+        _raise_unavailable("run_id", ONLY_IN_TASK)
 
     @property
     def attempt(self) -> int:
         """Which try this is, from 1; only in a task."""
-        _is_not_here("attempt", TASK)
+        _raise_unavailable("attempt", ONLY_IN_TASK)
 
     @property
     def slot(self) -> datetime | None:
         """The slot of the schedule that started the run, None if none did; only in a task."""
-        _is_not_here("slot", TASK)
+        _raise_unavailable("slot", ONLY_IN_TASK)
 
     @property
     def token(self) -> str:
         """A name for this attempt that no other has, to fence effects outside with; only in a task."""
-        _is_not_here("token", TASK)
+        _raise_unavailable("token", ONLY_IN_TASK)
 
     def __getitem__(self, key: str) -> Any:
         """Return a value from the run's params and the dicts that tasks before returned; only in a task."""
-        _is_not_here(f"[{key!r}]", TASK)
+        _raise_unavailable(f"[{key!r}]", ONLY_IN_TASK)
 
     def __contains__(self, key: object) -> bool:
         """Return whether `ctx[key]` has a value; only in a task."""
-        _is_not_here(f"[{key!r}]", TASK)
+        _raise_unavailable(f"[{key!r}]", ONLY_IN_TASK)
 
     def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002
         """Return `ctx[key]`, or something else where there is no such value; only in a task."""
-        _is_not_here("get", TASK)
+        _raise_unavailable("get", ONLY_IN_TASK)
 
     def defer(
         self,
@@ -86,13 +86,13 @@ class Context:
         It spends no attempt and holds no place. When woken the function is called again from the top, and the same
         call returns at once. Only in a task.
         """
-        _is_not_here("defer", TASK)
+        _raise_unavailable("defer", ONLY_IN_TASK)
 
     async def push(self, accumulator: str, event: Any) -> Any:  # noqa: ARG002
         """Push an event to an accumulator and return the Receipt; only in a task."""
-        _is_not_here("push", TASK)
+        _raise_unavailable("push", ONLY_IN_TASK)
 
 
-def _is_not_here(what: str, where: str) -> NoReturn:
+def _raise_unavailable(what: str, where: str) -> NoReturn:
     name = f"ctx{what}" if what.startswith("[") else f"ctx.{what}"
     raise AttributeError(f"{name} is there {where}")

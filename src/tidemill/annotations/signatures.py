@@ -54,7 +54,7 @@ class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
         return inspect.iscoroutinefunction(self.call)
 
     @classmethod
-    def of(cls, call: Callable[..., Any], depth: int = 1) -> "AuthorFunction":
+    def capture(cls, call: Callable[..., Any], depth: int = 1) -> "AuthorFunction":
         """Capture a function; `depth` is how many frames up the author's own line is."""
         code = getattr(inspect.unwrap(call), "__code__", None)
         name = getattr(call, "__name__", "")
@@ -88,12 +88,12 @@ class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
                 default=parameter.default,
                 keyword_only=parameter.kind is inspect.Parameter.KEYWORD_ONLY,
             )
-            for name, parameter in self._declared(problems)
+            for name, parameter in self._named_parameters(problems)
         ]
         returns = hints.get("return", Any)
         return Signature(parameters=tuple(parameters), returns=returns, problems=tuple(problems))
 
-    def _declared(self, problems: list[Problem]) -> list[tuple[str, inspect.Parameter]]:
+    def _named_parameters(self, problems: list[Problem]) -> list[tuple[str, inspect.Parameter]]:
         declared = []
         for name, parameter in inspect.signature(self.call).parameters.items():
             if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):

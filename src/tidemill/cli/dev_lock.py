@@ -12,14 +12,14 @@ from pathlib import Path
 
 from tidemill.kernel.errors import RequestError
 
-SUFFIX = ".lock"
+LOCK_SUFFIX = ".lock"
 
 
 @contextmanager
-def alone_on(store: str) -> Iterator[None]:
+def hold_store_lock(store: str) -> Iterator[None]:
     """Hold the lock of a store for a while; RequestError if another process does. Only SQLite's files have one."""
     file = _lock_file(store)
-    number = None if file is None else _opened(file)
+    number = None if file is None else _open_lock_file(file)
     if file is None or number is None:
         yield
         return
@@ -28,7 +28,7 @@ def alone_on(store: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise _taken(file.with_suffix(""), lock.read(20).strip()) from None
+            raise _locked_error(file.with_suffix(""), lock.read(20).strip()) from None
         lock.truncate()
         lock.write(f"{os.getpid()}\n")
         lock.flush()
@@ -38,10 +38,10 @@ def alone_on(store: str) -> Iterator[None]:
 def _lock_file(store: str) -> Path | None:
     scheme, _, rest = store.partition("://")
     file = Path(rest.removeprefix("/")).resolve()
-    return file.with_name(f"{file.name}{SUFFIX}") if scheme == "sqlite" and file.name else None
+    return file.with_name(f"{file.name}{LOCK_SUFFIX}") if scheme == "sqlite" and file.name else None
 
 
-def _opened(file: Path) -> int | None:
+def _open_lock_file(file: Path) -> int | None:
     """Return a descriptor of the file; None where none can be made: then the store says more about it."""
     try:
         return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -49,7 +49,7 @@ def _opened(file: Path) -> int | None:
         return None
 
 
-def _taken(database: Path, pid: str) -> RequestError:
+def _locked_error(database: Path, pid: str) -> RequestError:
     process = f"process {pid}" if pid.isdecimal() else "another process"
     here = Path.cwd()
     place = database.relative_to(here) if database.is_relative_to(here) else database

@@ -7,8 +7,8 @@ import typer
 
 from tidemill import TidemillError, __version__
 from tidemill.cli.commands import backfill, db, dev, doctor, graph, package, package_registry, run, runs, workflows
-from tidemill.cli.exits import INTERRUPTED
-from tidemill.cli.output import complain, endure_encodings, say
+from tidemill.cli.exit_codes import EXIT_INTERRUPTED
+from tidemill.cli.output import print_error, print_text, replace_unencodable
 
 app = typer.Typer(
     name="tidemill",
@@ -30,22 +30,22 @@ app.command()(backfill.backfill)
 app.command("backfill-cancel")(backfill.backfill_cancel)
 
 
-def _flow(group: typer.Typer) -> None:
+def _unwrap_help(group: typer.Typer) -> None:
     """Let the paragraphs of help texts break where the terminal does, not also where their source does."""
     for command in group.registered_commands:
         paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
         command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
     for inner in group.registered_groups:
         if inner.typer_instance is not None:
-            _flow(inner.typer_instance)
+            _unwrap_help(inner.typer_instance)
 
 
-_flow(app)
+_unwrap_help(app)
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        say(f"tidemill {__version__}")
+        print_text(f"tidemill {__version__}")
         raise typer.Exit
 
 
@@ -60,11 +60,11 @@ def tidemill(
 
 def main() -> None:
     """Run the command line; errors that users can mend end it without a traceback."""
-    endure_encodings()
+    replace_unencodable()
     try:
         app(prog_name="tidemill")
     except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(EXIT_INTERRUPTED) from None
     except TidemillError as error:
-        complain(str(error))
+        print_error(str(error))
         raise SystemExit(1) from error

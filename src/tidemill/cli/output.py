@@ -16,15 +16,15 @@ from rich.syntax import Syntax
 from rich.table import Column, Table
 from rich.text import Text
 
-BOUNDLESS = 100_000
+UNLIMITED_WIDTH = 100_000
 """Columns of what is no terminal: lines are as long as they need to be, for programs and files."""
 
-CUT = 12  # columns that are enough of something to be worth showing
+MIN_COLUMN_WIDTH = 12  # columns that are enough of something to be worth showing
 
 
 def _console(*, stderr: bool = False) -> Console:
     console = Console(stderr=stderr)
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(stderr=stderr, width=BOUNDLESS)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(stderr=stderr, width=UNLIMITED_WIDTH)
 
 
 def progress_console() -> Console:
@@ -37,21 +37,21 @@ def can_redraw(console: Console) -> bool:
     return console.is_terminal and not console.is_dumb_terminal
 
 
-def endure_encodings() -> None:
+def replace_unencodable() -> None:
     """Let what the encoding of an output does not know appear as a question mark: it is no reason to fail."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def width() -> int:
+def terminal_width() -> int:
     """Return how many columns there are to print in."""
     return _console().width
 
 
-def longest(limit: int, width: int) -> int:
+def text_limit(limit: int, width: int) -> int:
     """Return how many characters of a text are shown: those of a limit, unless lines are as long as they need to be."""
-    return limit if width < BOUNDLESS else BOUNDLESS
+    return limit if width < UNLIMITED_WIDTH else UNLIMITED_WIDTH
 
 
 def show(*renderables: Any) -> None:
@@ -72,28 +72,28 @@ Output = Annotated[Format, typer.Option("-o", "--output", help="How to print it.
 """The option of every command that shows something."""
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
     """Print plain text."""
     _console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Print an error."""
     _console(stderr=True).print(text, style="red", markup=False, highlight=False, soft_wrap=True)
 
 
-def show_paragraph(text: str, *, is_bad: bool = False) -> None:
+def show_paragraph(text: str, *, is_error: bool = False) -> None:
     """Print a paragraph, indented; broken between words on a terminal, and in one line for programs."""
     console = _console()
     if console.is_terminal:
-        console.print(Padding(Text(text, style="red" if is_bad else ""), (0, 0, 0, 2)))
+        console.print(Padding(Text(text, style="red" if is_error else ""), (0, 0, 0, 2)))
     else:
-        say(f"  {text}")
+        print_text(f"  {text}")
 
 
 def show_json(value: Any) -> None:
     """Print a value as JSON."""
-    say(json.dumps(value, indent=2))
+    print_text(json.dumps(value, indent=2))
 
 
 def show_code(source: str) -> None:
@@ -102,32 +102,32 @@ def show_code(source: str) -> None:
     if console.is_terminal:
         console.print(Syntax(source.rstrip(), "python"))
     else:
-        say(source.rstrip())
+        print_text(source.rstrip())
 
 
 def show_rows(
     columns: Sequence[str],
     rows: Sequence[Sequence[Any]],
-    form: Format,
+    output_format: Format,
     *,
-    spare: Sequence[str] = (),
+    droppable: Sequence[str] = (),
     folded: Sequence[str] = (),
 ) -> None:
     """Print rows as a table, or as a list of JSON objects; `spare` and `folded` as for `tabulated`."""
-    if form is Format.JSON:
+    if output_format is Format.JSON:
         show_json([dict(zip(columns, row, strict=True)) for row in rows])
         return
     cells = [[Text(", ".join(cell) if isinstance(cell, list) else str(cell)) for cell in row] for row in rows]
-    show(tabulated([Column(name) for name in columns], cells, width(), spare=spare, folded=folded))
+    show(build_table([Column(name) for name in columns], cells, terminal_width(), droppable=droppable, folded=folded))
 
 
-def tabulated(
+def build_table(
     columns: Sequence[Column],
     rows: Sequence[Sequence[Text]],
     width: int,
     *,
-    spare: Sequence[str],
-    cut: str = "",
+    droppable: Sequence[str],
+    truncated: str = "",
     folded: Sequence[str] = (),
 ) -> Table:
     """Return a table that fits: without columns that are `spare`, in that order, and with `cut` as wide as is left.
@@ -137,45 +137,47 @@ def tabulated(
     """
     names = [str(one.header) for one in columns]
     folded = folded or names[:1]
-    wide = {name: _widest(name, [row[number] for row in rows]) for number, name in enumerate(names)}
-    need = _needed(wide, width, spare, cut, folded)
-    table = Table(expand=cut in need and _total({name: wide[name] for name in need}) > width)
-    shares = _shares(wide, need, folded, width)
+    wide = {name: _column_width(name, [row[number] for row in rows]) for number, name in enumerate(names)}
+    need = _minimum_widths(wide, width, droppable, truncated, folded)
+    table = Table(expand=truncated in need and _table_width({name: wide[name] for name in need}) > width)
+    shares = _folded_widths(wide, need, folded, width)
     for one in columns:
         if (name := str(one.header)) in need:
             table.add_column(
                 name,
                 justify=one.justify,
-                overflow="ellipsis" if name == cut else "fold",
+                overflow="ellipsis" if name == truncated else "fold",
                 no_wrap=name not in folded,
-                min_width=None if name == cut else shares.get(name, wide[name]),
+                min_width=None if name == truncated else shares.get(name, wide[name]),
                 max_width=shares.get(name),
-                ratio=1 if name == cut and table.expand else None,
+                ratio=1 if name == truncated and table.expand else None,
             )
     for row in rows:
         table.add_row(*(cell for name, cell in zip(names, row, strict=True) if name in need))
     return table
 
 
-def _needed(
-    wide: Mapping[str, int], width: int, spare: Sequence[str], cut: str, folded: Sequence[str]
+def _minimum_widths(
+    wide: Mapping[str, int], width: int, droppable: Sequence[str], truncated: str, folded: Sequence[str]
 ) -> dict[str, int]:
     """Return the columns that are shown, and how wide each has to be at least."""
     need = dict(wide)
-    for name in {cut, *folded} & wide.keys():
-        need[name] = min(wide[name], CUT if name == cut else max(CUT, width // 3))
-    for name in spare:
-        if _total(need) > width:
+    for name in {truncated, *folded} & wide.keys():
+        need[name] = min(wide[name], MIN_COLUMN_WIDTH if name == truncated else max(MIN_COLUMN_WIDTH, width // 3))
+    for name in droppable:
+        if _table_width(need) > width:
             need.pop(name, None)
     return need
 
 
-def _shares(wide: Mapping[str, int], need: Mapping[str, int], folded: Sequence[str], width: int) -> dict[str, int]:
+def _folded_widths(
+    wide: Mapping[str, int], need: Mapping[str, int], folded: Sequence[str], width: int
+) -> dict[str, int]:
     """Return how wide those that are folded are: as they need to be, or else an equal part of what others leave."""
     names = sorted(need.keys() & set(folded), key=wide.__getitem__)
     least = sum(need[name] for name in names)
-    plenty = width - _total({name: wide[name] for name in need if name not in names} | dict.fromkeys(names, 0))
-    room = max(plenty, min(least, width - _total(need) + least))
+    plenty = width - _table_width({name: wide[name] for name in need if name not in names} | dict.fromkeys(names, 0))
+    room = max(plenty, min(least, width - _table_width(need) + least))
     shares: dict[str, int] = {}
     for number, name in enumerate(names):
         shares[name] = max(1, min(wide[name], room // (len(names) - number)))
@@ -183,10 +185,10 @@ def _shares(wide: Mapping[str, int], need: Mapping[str, int], folded: Sequence[s
     return shares
 
 
-def _widest(name: str, cells: Sequence[Text]) -> int:
+def _column_width(name: str, cells: Sequence[Text]) -> int:
     return max(cell_len(name), *(cell.cell_len for cell in cells), 0)
 
 
-def _total(columns: Mapping[str, int]) -> int:
+def _table_width(columns: Mapping[str, int]) -> int:
     """Return how wide a table is: its columns, and a frame around each."""
     return sum(columns.values()) + 3 * len(columns) + 1

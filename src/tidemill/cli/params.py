@@ -11,31 +11,33 @@ from typer.core import TyperOption
 from tidemill.annotations.variants import label
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.params import params_of, read_params
+from tidemill.workflows.params import decode_params, encode_params
 from tidemill.workflows.workflow import Workflow
 
-OWN = ("--store", "--executor", "--concurrency", "--output", "--quiet", "--param", "--help")
+COMMAND_OPTIONS = ("--store", "--executor", "--concurrency", "--output", "--quiet", "--param", "--help")
 """The options of the command itself, for whoever misspells one."""
 
-Given = dict[str, Any]
+GivenParams = dict[str, Any]
 
 
-def read_given(workflow: Workflow, rest: Sequence[str], pairs: Sequence[str], store: str | None = None) -> Given:
+def read_cli_params(
+    workflow: Workflow, rest: Sequence[str], pairs: Sequence[str], store: str | None = None
+) -> GivenParams:
     """Return the params of a run from what stands on the command line; RequestError says all that is wrong."""
-    if store and "://" not in store and any(one.name == "store" for one in _fields(workflow)):
+    if store and "://" not in store and any(one.name == "store" for one in _param_fields(workflow)):
         message = f"--store is where the run is kept; the param of that name is given as -p store={store}"
         raise RequestError(message, code="invalid_params", status=422)
-    given = _gathered(workflow, [*_options(workflow, rest), *map(_pair, pairs)])
+    given = _collect_values(workflow, [*_parse_options(workflow, rest), *map(_parse_pair, pairs)])
     if workflow.params is not None:
         _check_names(workflow, given)
-    stored = read_params(workflow.params, given, from_text=True)
-    read = params_of(workflow.params, stored)
+    stored = encode_params(workflow.params, given, from_text=True)
+    read = decode_params(workflow.params, stored)
     return read if workflow.params is None else msgspec.structs.asdict(read)
 
 
-def _options(workflow: Workflow, rest: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _parse_options(workflow: Workflow, rest: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield name and value of `--name value`, `--name=value`, and of flags: `--name`, `--no-name`."""
-    flags = {one.name for one in _fields(workflow) if one.type is bool}
+    flags = {one.name for one in _param_fields(workflow) if one.type is bool}
     words = list(rest)
     while words:
         word = words.pop(0)
@@ -57,24 +59,24 @@ def _options(workflow: Workflow, rest: Sequence[str]) -> Iterator[tuple[str, str
             raise RequestError(f"--{option} needs a value: --{option} VALUE", code="invalid_params", status=422)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise RequestError(f"--param takes NAME=VALUE, not {text!r}", code="invalid_params", status=422)
     return name.strip(), value
 
 
-def _gathered(workflow: Workflow, pairs: Sequence[tuple[str, str]]) -> Given:
+def _collect_values(workflow: Workflow, pairs: Sequence[tuple[str, str]]) -> GivenParams:
     """Return values by name; where a list is wanted it has one value or several, or is there as JSON."""
     found: dict[str, list[str]] = {}
     for name, value in pairs:
         found.setdefault(name, []).append(value)
-    kinds = {one.name: one.type for one in _fields(workflow)}
-    return {name: _value(name, values, kinds.get(name)) for name, values in found.items()}
+    kinds = {one.name: one.type for one in _param_fields(workflow)}
+    return {name: _single_or_list(name, values, kinds.get(name)) for name, values in found.items()}
 
 
-def _value(name: str, values: list[str], kind: Any) -> str | list[str]:
-    takes_several = kind is None or _takes_several(kind)
+def _single_or_list(name: str, values: list[str], kind: Any) -> str | list[str]:
+    takes_several = kind is None or _accepts_list(kind)
     if len(values) > 1 and not takes_several:
         option = f"--{name.replace('_', '-')}"
         times = "twice" if len(values) == 2 else f"{len(values)} times"
@@ -84,26 +86,26 @@ def _value(name: str, values: list[str], kind: Any) -> str | list[str]:
     return values
 
 
-def _takes_several(kind: Any) -> bool:
+def _accepts_list(kind: Any) -> bool:
     """Return whether a type is a list of some sort, or may be one."""
     if isinstance(kind, UnionType) or get_origin(kind) is Union:
-        return any(map(_takes_several, get_args(kind)))
+        return any(map(_accepts_list, get_args(kind)))
     found = get_origin(kind) or kind
     return isinstance(found, type) and issubclass(found, Collection) and not issubclass(found, str | bytes | Mapping)
 
 
 def _check_names(workflow: Workflow, names: Mapping[str, Any] | Sequence[str]) -> None:
-    known = [one.name for one in _fields(workflow)]
+    known = [one.name for one in _param_fields(workflow)]
     for name in names:
         if name not in known:
             options = [f"--{one.replace('_', '-')}" for one in known]
             wanted = f"--{name.replace('_', '-')}"
             takes = f"; '{workflow.name}' takes {', '.join(options)}" if options else f"; '{workflow.name}' takes none"
-            hint = did_you_mean(wanted, [*options, *OWN]) or takes
+            hint = did_you_mean(wanted, [*options, *COMMAND_OPTIONS]) or takes
             raise RequestError(f"there is no param or option {wanted}{hint}", code="invalid_params", status=422)
 
 
-def _fields(workflow: Workflow) -> Sequence[FieldInfo]:
+def _param_fields(workflow: Workflow) -> Sequence[FieldInfo]:
     return () if workflow.params is None else fields(workflow.params)
 
 
@@ -112,14 +114,14 @@ def _fields(workflow: Workflow) -> Sequence[FieldInfo]:
 
 def help_options(workflow: Workflow) -> list[TyperOption]:
     """Return an option for each param, for the help text."""
-    return [_help_option(workflow, one) for one in _fields(workflow)]
+    return [_help_option(workflow, one) for one in _param_fields(workflow)]
 
 
 def _help_option(workflow: Workflow, field: FieldInfo) -> TyperOption:
     option = field.name.replace("_", "-")
     is_flag = field.type is bool
-    is_hidden = f"--{option}" in OWN
-    default = None if field.required else _default(field)
+    is_hidden = f"--{option}" in COMMAND_OPTIONS
+    default = None if field.required else _default_value(field)
     return TyperOption(
         param_decls=[_declaration(option, is_flag=is_flag, is_hidden=is_hidden), f"param_{field.name}"],
         is_flag=is_flag and not is_hidden,
@@ -138,6 +140,6 @@ def _declaration(option: str, *, is_flag: bool, is_hidden: bool) -> str:
     return f"--{option}/--no-{option}" if is_flag else f"--{option}"
 
 
-def _default(field: FieldInfo) -> Any:
+def _default_value(field: FieldInfo) -> Any:
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
     return value if value is None or isinstance(value, bool) else str(value)

@@ -7,19 +7,28 @@ import msgspec
 from rich.table import Column, Table
 from rich.text import Text
 
-from tidemill.cli.output import longest, tabulated
-from tidemill.cli.summary import plain_result
-from tidemill.cli.words import LINE, between, dated, one_line, seen, short_moment, state_text, zoned
-from tidemill.engine.workflows.control import Control
-from tidemill.workflows.plan import WHOLE
+from tidemill.cli.formatting import (
+    LINE_LIMIT,
+    format_elapsed,
+    format_short_time,
+    format_zoned_time,
+    one_line,
+    relative_path,
+    state_text,
+    time_column_title,
+)
+from tidemill.cli.output import build_table, text_limit
+from tidemill.cli.run_summary import plain_result
+from tidemill.engine.workflows.client.store_client import StoreClient
+from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, RunRow, TaskError, TaskKey
 from tidemill.workflows.result import RunResult, TaskResult
 
-SHORT_ACTOR = 8
+ACTOR_LENGTH_LIMIT = 8
 """Characters of whoever did something, the last, that are shown."""
 
 
-TOLD = 10  # tries that are told of before the rest is only counted
+FAILED_ATTEMPTS_LIMIT = 10  # tries that are told of before the rest is only counted
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,20 +41,20 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     notes: dict[str | None, str]
 
 
-async def read_view(control: Control, id: str) -> RunView:
+async def read_run_view(control: StoreClient, id: str) -> RunView:
     """Read a run from a store."""
-    record = await control.operations.record(id)
-    result = _named(await control.operations.result(id), record)
+    record = await control.operations.load_record(id)
+    result = _with_class_names(await control.operations.load_result(id), record)
     return RunView(
         row=msgspec.structs.replace(record.run, reason=result.reason),  # which also tells what cannot be read
         result=result,
-        attempts=await control.store.runs.attempts(id),
-        events=await control.store.runs.events(id),
+        attempts=await control.store.runs.read_attempts(id),
+        events=await control.store.runs.read_events(id),
         notes=await control.operations.notes(id),
     )
 
 
-class _Fields(dict[str, Any]):
+class _NamedFields(dict[str, Any]):
     """A value of a class whose code is not here: its fields, shown as the class would show itself."""
 
     def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
@@ -56,17 +65,19 @@ class _Fields(dict[str, Any]):
         return f"{self._name}({', '.join(f'{name}={value!r}' for name, value in self.items())})"
 
 
-def _named(result: RunResult, record: RunRecord) -> RunResult:
+def _with_class_names(result: RunResult, record: RunRecord) -> RunResult:
     """Return a result whose values say of which class they are, as far as that is kept."""
     names = {(row.task, row.index): row.variant or "" for row in record.tasks}
 
     def named(task: str, index: int, value: Any) -> Any:
         name = names.get((task, index), "")
-        return _Fields(name, value) if isinstance(value, dict) and name.isidentifier() and name != "dict" else value
+        return (
+            _NamedFields(name, value) if isinstance(value, dict) and name.isidentifier() and name != "dict" else value
+        )
 
     def one(name: str, task: TaskResult) -> TaskResult:
         if not task.mapped:
-            return msgspec.structs.replace(task, output=named(name, WHOLE, task.output))
+            return msgspec.structs.replace(task, output=named(name, UNMAPPED, task.output))
         mapped = [
             msgspec.structs.replace(each, output=named(name, number, each.output))
             for number, each in enumerate(task.mapped)
@@ -76,47 +87,53 @@ def _named(result: RunResult, record: RunRecord) -> RunResult:
     return msgspec.structs.replace(result, tasks={name: one(name, task) for name, task in result.tasks.items()})
 
 
-def title_of(view: RunView, width: int) -> Text:
+def run_title(view: RunView, width: int) -> Text:
     """Return what a run is, in a few lines."""
-    row, limit = view.row, longest(LINE, width)
-    slot = f" for {zoned(row.slot)}" if row.slot is not None else ""
-    params = ", ".join(f"{name}={value!r}" for name, value in _params(row).items())
+    row, limit = view.row, text_limit(LINE_LIMIT, width)
+    slot = f" for {format_zoned_time(row.slot)}" if row.slot is not None else ""
+    params = ", ".join(f"{name}={value!r}" for name, value in _decode_run_params(row).items())
     lines = [
-        Text.assemble((row.workflow, "bold"), " ", state_text(row.state), _because(row, limit), f"  (run {row.id})"),
+        Text.assemble(
+            (row.workflow, "bold"), " ", state_text(row.state), _format_reason(row, limit), f"  (run {row.id})"
+        ),
         Text(f"{row.origin}{slot}, version {row.version[:8]}", "dim"),
-        Text(f"created {zoned(row.created_at)}{_time(row)}", "dim"),
+        Text(f"created {format_zoned_time(row.created_at)}{_format_run_times(row)}", "dim"),
     ]
     return Text("\n").join([*lines, Text(f"params: {one_line(params, limit)}", "dim")] if params else lines)
 
 
-def _because(row: RunRow, limit: int) -> str:
+def _format_reason(row: RunRow, limit: int) -> str:
     return f": {one_line(row.reason, limit)}" if row.reason and row.reason != row.state else ""
 
 
-def _time(row: RunRow) -> str:
+def _format_run_times(row: RunRow) -> str:
     if row.ended_at is not None:
-        took = between(row.started_at, row.ended_at)
-        return f", ended {zoned(row.ended_at)}{f' after {took}' if took else ''}"
-    return f", began {zoned(row.started_at)}" if row.started_at is not None else ""
+        took = format_elapsed(row.started_at, row.ended_at)
+        return f", ended {format_zoned_time(row.ended_at)}{f' after {took}' if took else ''}"
+    return f", began {format_zoned_time(row.started_at)}" if row.started_at is not None else ""
 
 
-def failed_tries(attempts: Sequence[AttemptRow], width: int) -> Iterator[str]:
+def failed_attempt_lines(attempts: Sequence[AttemptRow], width: int) -> Iterator[str]:
     """Yield a line for each try that neither succeeded nor goes on, with the whole error; the first ones."""
-    found = [one for one in _by_time(attempts) if one.outcome not in ("", "success", "deferred", "skipped")]
-    for one in found[:TOLD]:
-        took = between(one.started_at, one.ended_at)
-        why = f": {one_line(str(one.error), longest(LINE, width))}{_at(one.error)}" if one.error is not None else ""
+    found = [one for one in _sort_by_time(attempts) if one.outcome not in ("", "success", "deferred", "skipped")]
+    for one in found[:FAILED_ATTEMPTS_LIMIT]:
+        took = format_elapsed(one.started_at, one.ended_at)
+        why = (
+            f": {one_line(str(one.error), text_limit(LINE_LIMIT, width))}{_format_error_location(one.error)}"
+            if one.error is not None
+            else ""
+        )
         name = one.key.task_key.label
-        yield f"{name}, try {one.number}: {_outcome(one)}{f' after {took}' if took else ''}{why}"
-    if len(found) > TOLD:
-        yield f"... and {len(found) - TOLD:,} more tries that failed"
+        yield f"{name}, try {one.number}: {_outcome_text(one)}{f' after {took}' if took else ''}{why}"
+    if len(found) > FAILED_ATTEMPTS_LIMIT:
+        yield f"... and {len(found) - FAILED_ATTEMPTS_LIMIT:,} more tries that failed"
 
 
-def _at(error: TaskError) -> str:
-    return f" ({seen(error.place)})" if error.place else ""
+def _format_error_location(error: TaskError) -> str:
+    return f" ({relative_path(error.place)})" if error.place else ""
 
 
-def _by_time(attempts: Sequence[AttemptRow]) -> list[AttemptRow]:
+def _sort_by_time(attempts: Sequence[AttemptRow]) -> list[AttemptRow]:
     return sorted(attempts, key=lambda one: one.claimed_at)
 
 
@@ -126,20 +143,22 @@ def attempts_table(attempts: Sequence[AttemptRow], width: int) -> Table:
         [
             Text(one.key.task_key.label),
             Text(str(one.number)),
-            Text(_outcome(one)),
+            Text(_outcome_text(one)),
             Text(one.executor),
-            Text(short_moment(one.started_at) if one.started_at is not None else ""),
-            Text(between(one.started_at, one.ended_at)),
-            Text(one_line(str(one.error), longest(LINE, width)) if one.error is not None else ""),
+            Text(format_short_time(one.started_at) if one.started_at is not None else ""),
+            Text(format_elapsed(one.started_at, one.ended_at)),
+            Text(one_line(str(one.error), text_limit(LINE_LIMIT, width)) if one.error is not None else ""),
         ]
-        for one in _by_time(attempts)
+        for one in _sort_by_time(attempts)
     ]
-    began = dated("began", (one.started_at for one in attempts))
+    began = time_column_title("began", (one.started_at for one in attempts))
     columns = list(map(Column, ["task", "try", "outcome", "executor", began, "time", "why"]))
-    return _titled("tries", tabulated(columns, rows, width, spare=["executor", began, "time", "why"], cut="why"))
+    return _with_title(
+        "tries", build_table(columns, rows, width, droppable=["executor", began, "time", "why"], truncated="why")
+    )
 
 
-def _outcome(attempt: AttemptRow) -> str:
+def _outcome_text(attempt: AttemptRow) -> str:
     return {"": "running", "returned": "handed back"}.get(attempt.outcome, attempt.outcome)
 
 
@@ -148,17 +167,17 @@ def timeline_table(events: Sequence[EventRow], width: int) -> Table:
     rows = []
     for one in events:
         what = "run" if one.task is None else TaskKey(one.run, one.task, one.index).label
-        by = one.actor if len(one.actor) <= SHORT_ACTOR else f"…{one.actor[-SHORT_ACTOR:]}"
+        by = one.actor if len(one.actor) <= ACTOR_LENGTH_LIMIT else f"…{one.actor[-ACTOR_LENGTH_LIMIT:]}"
         at = f"{one.at.astimezone():%H:%M:%S.%f}"[:-3]
-        why = one_line(one.reason, longest(LINE, width))
+        why = one_line(one.reason, text_limit(LINE_LIMIT, width))
         rows.append([Text(text) for text in (at, what, one.before, one.after, by, why)])
-    at = dated("at", (one.at for one in events))
+    at = time_column_title("at", (one.at for one in events))
     columns = list(map(Column, [at, "what", "from", "to", "by", "why"]))
-    table = tabulated(columns, rows, width, spare=["by", "from", "why"], cut="why", folded=["what"])
-    return _titled("timeline", table)
+    table = build_table(columns, rows, width, droppable=["by", "from", "why"], truncated="why", folded=["what"])
+    return _with_title("timeline", table)
 
 
-def _titled(title: str, table: Table) -> Table:
+def _with_title(title: str, table: Table) -> Table:
     table.title, table.title_justify = title, "left"
     return table
 
@@ -166,7 +185,7 @@ def _titled(title: str, table: Table) -> Table:
 def plain_run(row: RunRow) -> dict[str, Any]:
     """Return a run without its tasks, as JSON can hold it."""
     found: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(row, params=b""))
-    return found | {"params": _params(row)}
+    return found | {"params": _decode_run_params(row)}
 
 
 def plain_view(view: RunView) -> dict[str, Any]:
@@ -185,7 +204,7 @@ def _plain_attempt(one: AttemptRow) -> dict[str, Any]:
     return found | {"key": str(one.key), "task": one.key.task, "element": one.key.element}
 
 
-def _params(row: RunRow) -> dict[str, Any]:
+def _decode_run_params(row: RunRow) -> dict[str, Any]:
     """Return the params as plain values: without the workflow's code nobody knows more of them."""
     found: dict[str, Any] = msgspec.msgpack.decode(row.params)
     return msgspec.to_builtins(found, str_keys=True)  # type: ignore[no-any-return]

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from tidemill.engine.workflows.control import Control
+from tidemill.engine.workflows.client.store_client import StoreClient
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
-from tidemill.kernel.storable import checked_tenant
 from tidemill.node import make_store
-from tidemill.storage.ports import SchemaState, Store
+from tidemill.storage.graph_ports import SchemaState, Store
 
-Address = Annotated[
+StoreOption = Annotated[
     str | None,
     typer.Option(
         "--store",
@@ -26,43 +26,46 @@ Address = Annotated[
 ]
 
 
-def _tenant(name: str) -> str:
+def _check_tenant(name: str) -> str:
     try:
-        return checked_tenant(name)
+        return validate_tenant(name)
     except RequestError as error:
         raise typer.BadParameter(str(error)) from error
 
 
-Tenant = Annotated[str, typer.Option(help="Whose they are.", callback=_tenant)]
+TenantOption = Annotated[str, typer.Option(help="Whose they are.", callback=_check_tenant)]
 
 
-def store_at(address: str | None) -> Store:
+def resolve_store(address: str | None) -> Store:
     """Return the store that a command was given, or that the settings name; not opened."""
     address = address or Settings.read().store
     if not address:
-        message = f"name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE{_nearby(Path())}"
+        message = f"name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE{_dev_store_hint(Path())}"
         raise RequestError(message, code="no_address")
     if address.startswith("memory:"):
         raise RequestError("a store in memory ends with its process: name a database", code="no_address")
     if "://" not in address:
-        hint = f"; did you mean sqlite:///{address}?" if Path(address).is_file() else _nearby(Path(address))
+        hint = f"; did you mean sqlite:///{address}?" if Path(address).is_file() else _dev_store_hint(Path(address))
         message = f"'{address}' is no address: that is sqlite:///FILE or postgresql://USER@HOST:PORT/DATABASE{hint}"
         raise RequestError(message, code="no_address")
     return make_store(address)
 
 
 @asynccontextmanager
-async def reaching(address: str | None, *, is_looking: bool = False) -> AsyncIterator[Store]:
+async def open_store(address: str | None, *, read_only: bool = False) -> AsyncIterator[Store]:
     """Reach a store that is there; to look only, nothing can be changed, and one moment is seen."""
-    store = store_at(address)
-    state = await store.schema()
+    store = resolve_store(address)
+    state = await store.read_schema_state()
     if not state.found and (missing := _missing_file(address or Settings.read().store)):
-        advice = f"see that the address is right, or make it with `tidemill db upgrade`{_nearby(Path(missing).parent)}"
+        advice = (
+            "see that the address is right, or make it with `tidemill db "
+            f"upgrade`{_dev_store_hint(Path(missing).parent)}"
+        )
         message = f"there is no file {missing}: {advice}"
         raise RequestError(message, code="no_file", status=404)
     if state.found != state.known:
-        raise OperationError(describe(store.title, state))
-    await (store.look() if is_looking else store.open())
+        raise OperationError(describe_schema(store.title, state))
+    await (store.open_read_only() if read_only else store.open())
     try:
         yield store
     finally:
@@ -70,15 +73,15 @@ async def reaching(address: str | None, *, is_looking: bool = False) -> AsyncIte
 
 
 @asynccontextmanager
-async def controlling(
-    address: str | None, *, is_looking: bool = False, executor: str = "in_process"
-) -> AsyncIterator[Control]:
+async def open_client(
+    address: str | None, *, read_only: bool = False, executor: str = "in_process"
+) -> AsyncIterator[StoreClient]:
     """Reach the workflows of a store that is there; to look only, see `reaching`."""
-    async with reaching(address, is_looking=is_looking) as store:
-        yield Control(store, SystemClock(), Settings.read(), actor="cli", executor=executor)
+    async with open_store(address, read_only=read_only) as store:
+        yield StoreClient(store, SystemClock(), Settings.read(), actor="cli", executor=executor)
 
 
-def _nearby(folder: Path) -> str:
+def _dev_store_hint(folder: Path) -> str:
     """Return where `tidemill dev` keeps what it runs, if it does so in a folder, or here."""
     stores = [home / ".tidemill" / "dev.db" for home in (folder, Path())]
     found = next((store for store in stores if store.exists()), None)
@@ -91,7 +94,7 @@ def _missing_file(address: str | None) -> str | None:
     return path if scheme == "sqlite" and not Path(path).exists() else None
 
 
-def describe(title: str, state: SchemaState) -> str:
+def describe_schema(title: str, state: SchemaState) -> str:
     """Say how far a schema is, and what to do about it."""
     found, known = state
     if found == known:

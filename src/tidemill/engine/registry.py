@@ -99,7 +99,7 @@ class Registry:
         self._reactors.pop((tenant, name), None)
         self._shared.discard((tenant, name))
 
-    def share(self, tenant: str, name: str, *, shared: bool) -> None:
+    def set_shared(self, tenant: str, name: str, *, shared: bool) -> None:
         """Remember whether packages of other tenants may bind to a reactor."""
         (self._shared.add if shared else self._shared.discard)((tenant, name))
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from tidemill.annotations.signatures import AuthorFunction, caller_location
-from tidemill.graphs.definition import Accumulator, Kafka, Kind, Nats, Source
-from tidemill.kernel.durations import Duration, parse_positive
+from tidemill.graphs.definition import Accumulator, AccumulatorKind, Kafka, Nats, Source
+from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location
 
 Function = Callable[..., Any]
@@ -20,8 +20,8 @@ def passthrough(*, state: type | None = None) -> Callable[[Function], Accumulato
 def passthrough(function: Function | None = None, /, *, state: type | None = None) -> Any:
     """Declare an accumulator fed by push alone: one event in, one boundary out, or None for nothing to say."""
     if function is not None:
-        return _declare(function, Kind.PASSTHROUGH)
-    return lambda call: _declare(call, Kind.PASSTHROUGH, state=state)
+        return _declare_accumulator(function, AccumulatorKind.PASSTHROUGH)
+    return lambda call: _declare_accumulator(call, AccumulatorKind.PASSTHROUGH, state=state)
 
 
 def stream(source: Source | Kafka | Nats, *, state: type | None = None) -> Callable[[Function], Accumulator]:
@@ -31,14 +31,14 @@ def stream(source: Source | Kafka | Nats, *, state: type | None = None) -> Calla
         message = (
             f"{source!r} is no source: it needs `async def start(self, checkpoint)` that yields (event, checkpoint)"
         )
-        raise DefinitionError.of("stream", message, location)
-    return lambda call: _declare(call, Kind.STREAM, source=source, state=state)
+        raise DefinitionError.single("stream", message, location)
+    return lambda call: _declare_accumulator(call, AccumulatorKind.STREAM, source=source, state=state)
 
 
 def polling(every: Duration, *, state: type | None = None, thread: bool = False) -> Callable[[Function], Accumulator]:
     """Declare an accumulator that asks every so often; None means nothing changed. `thread=True` if it blocks."""
-    seconds = _duration("polling(every=...)", every, caller_location())
-    return lambda call: _declare(call, Kind.POLLING, every=seconds, state=state, thread=thread)
+    seconds = _parse_every("polling(every=...)", every, caller_location())
+    return lambda call: _declare_accumulator(call, AccumulatorKind.POLLING, every=seconds, state=state, thread=thread)
 
 
 def batch(
@@ -46,34 +46,34 @@ def batch(
 ) -> Callable[[Function], Accumulator]:
     """Declare an accumulator that gathers events and sums them up: by time, by size, and after each firing."""
     location = caller_location()
-    seconds = _duration("batch(every=...)", every, location)
+    seconds = _parse_every("batch(every=...)", every, location)
     if max_size is not None and (type(max_size) is not int or max_size < 1):
-        raise DefinitionError.of("batch", f"max_size is a number of events, at least 1, not {max_size!r}", location)
-    return lambda call: _declare(call, Kind.BATCH, every=seconds, max_size=max_size, state=state)
+        raise DefinitionError.single("batch", f"max_size is a number of events, at least 1, not {max_size!r}", location)
+    return lambda call: _declare_accumulator(call, AccumulatorKind.BATCH, every=seconds, max_size=max_size, state=state)
 
 
 def window(name: str, element: Any, *, capacity: int) -> Accumulator:
     """Declare a window: the newest `capacity` of what is fed to it; negative for all, 0 for a sink that shows none."""
     location = caller_location()
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-        raise DefinitionError.of("window", f"a window's name is an identifier, not {name!r}", location)
+        raise DefinitionError.single("window", f"a window's name is an identifier, not {name!r}", location)
     if type(capacity) is not int:
-        raise DefinitionError.of(f"window '{name}'", f"capacity is a whole number, not {capacity!r}", location)
-    return Accumulator(name=name, kind=Kind.WINDOW, location=location, element=element, capacity=capacity)
+        raise DefinitionError.single(f"window '{name}'", f"capacity is a whole number, not {capacity!r}", location)
+    return Accumulator(name=name, kind=AccumulatorKind.WINDOW, location=location, element=element, capacity=capacity)
 
 
-def _duration(subject: str, value: Duration, location: Location) -> float:
+def _parse_every(subject: str, value: Duration, location: Location) -> float:
     try:
-        return parse_positive(value)
+        return parse_positive_duration(value)
     except ValueError as error:
-        raise DefinitionError.of(subject, str(error), location) from error
+        raise DefinitionError.single(subject, str(error), location) from error
 
 
-def _declare(call: Function, kind: Kind, **options: Any) -> Accumulator:
+def _declare_accumulator(call: Function, kind: AccumulatorKind, **options: Any) -> Accumulator:
     try:
-        function = AuthorFunction.of(call, depth=2)
+        function = AuthorFunction.capture(call, depth=2)
     except TypeError as error:
-        raise DefinitionError.of(f"{kind} accumulator", str(error), caller_location(2)) from error
+        raise DefinitionError.single(f"{kind} accumulator", str(error), caller_location(2)) from error
     accumulator = Accumulator(name=function.name, kind=kind, function=function, location=function.location, **options)
     _check_parameters(accumulator, function)
     return accumulator
@@ -84,7 +84,11 @@ def _check_parameters(accumulator: Accumulator, function: AuthorFunction) -> Non
     parameters = inspect.signature(function.call).parameters
     names = list(parameters)
     by_position = [name for name, one in parameters.items() if one.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    wanted = [] if accumulator.kind is Kind.POLLING else ["events" if accumulator.kind is Kind.BATCH else "event"]
+    wanted = (
+        []
+        if accumulator.kind is AccumulatorKind.POLLING
+        else ["events" if accumulator.kind is AccumulatorKind.BATCH else "event"]
+    )
     if accumulator.state is not None:
         wanted.append("state")
     is_callable = names == by_position and len(names) == len(wanted)
@@ -93,4 +97,4 @@ def _check_parameters(accumulator: Accumulator, function: AuthorFunction) -> Non
             f"a {accumulator.kind} accumulator is called with ({', '.join(wanted)}), "
             f"but '{function.name}' takes ({', '.join(names)})"
         )
-        raise DefinitionError.of(f"accumulator '{function.name}'", message, function.location)
+        raise DefinitionError.single(f"accumulator '{function.name}'", message, function.location)

@@ -10,17 +10,17 @@ from tidemill.annotations.context import Context
 class FiringContext(Context):
     """The firing around a node."""
 
-    __slots__ = ("_consumed", "_name_firing", "graph", "log")
+    __slots__ = ("_consumed", "_get_firing_id", "graph", "log")
 
     def __init__(
         self,
         graph: str,
-        name_firing: Callable[[], str],
+        get_firing_id: Callable[[], str],
         consumed: list[tuple[str, Any]],
         log: "logging.LoggerAdapter[logging.Logger]",
     ) -> None:
         self.graph = graph  # type: ignore[misc]  # a slot of our own hides the property
-        self._name_firing = name_firing
+        self._get_firing_id = get_firing_id
         self._consumed = consumed
         self.log = log
 
@@ -32,4 +32,4 @@ class FiringContext(Context):
     @property
     def firing_id(self) -> str:
         """The firing's id: the same when the firing is tried again."""
-        return self._name_firing()
+        return self._get_firing_id()

@@ -8,10 +8,10 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import msgspec
 
 from tidemill.annotations.signatures import AuthorFunction, Parameter, Signature, caller_location
-from tidemill.annotations.variants import label, without_none
+from tidemill.annotations.variants import label, strip_none
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import DefinitionError, Location, Problem
-from tidemill.kernel.storable import NAME_RULE, is_name
+from tidemill.kernel.limits import NAME_RULE, is_name
 from tidemill.kernel.suggestions import did_you_mean
 
 Strategy = Literal["latest", "sequential"]
@@ -23,7 +23,7 @@ class Boundary(msgspec.Struct, frozen=True, gc=False):
     """A typed, immutable snapshot that an accumulator emits. Subclass it and declare fields."""
 
 
-class Kind(StrEnum):
+class AccumulatorKind(StrEnum):
     """The five kinds of accumulator."""
 
     PASSTHROUGH = "passthrough"
@@ -61,7 +61,7 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
     """One source of boundaries, as declared. Calling it calls the author's function."""
 
     name: str
-    kind: Kind
+    kind: AccumulatorKind
     location: Location
     function: AuthorFunction | None = None
     source: Source | Kafka | Nats | None = None
@@ -94,27 +94,27 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
     @property
     def event_type(self) -> Any:
         """What one pushed event must be: the annotation of the event, or an element's."""
-        if self.kind is Kind.WINDOW:
+        if self.kind is AccumulatorKind.WINDOW:
             return self.element
-        if self.kind is Kind.POLLING:
+        if self.kind is AccumulatorKind.POLLING:
             return self.boundary_type
         annotation = self.event_parameter.annotation if self.event_parameter else Any
-        if self.kind is Kind.BATCH:
-            arguments = get_args(without_none(annotation))
+        if self.kind is AccumulatorKind.BATCH:
+            arguments = get_args(strip_none(annotation))
             return arguments[0] if arguments else Any
         return annotation
 
     @property
     def boundary_type(self) -> Any:
         """What the accumulator emits, without the None that means "nothing to say"."""
-        return without_none(self.signature.returns)
+        return strip_none(self.signature.returns)
 
     @property
     def is_window(self) -> bool:
         """Whether this is a state accumulator: a window of what was fed to it."""
-        return self.kind is Kind.WINDOW
+        return self.kind is AccumulatorKind.WINDOW
 
-    def cut(self, content: list[Any]) -> list[Any]:
+    def trim_to_capacity(self, content: list[Any]) -> list[Any]:
         """Return as much of a window's content as it holds: the newest."""
         held = self.capacity or 0
         return content if held < 0 or len(content) <= held else content[len(content) - held :]
@@ -144,12 +144,12 @@ class Reactor:
     """Owns input cache and dirty flags of its accumulators, and decides when to fire. N graphs may bind to it."""
 
     __slots__ = (
+        "accumulator_names",
         "accumulators",
         "capacity",
         "durability",
         "location",
         "name",
-        "names",
         "on_error",
         "overflow",
         "strategy",
@@ -171,9 +171,9 @@ class Reactor:
         self.name = name
         if isinstance(accumulators, Accumulator):
             message = f"accumulators come in a list: [{accumulators.name}]"
-            raise DefinitionError.of(f"reactor '{name}'", message, caller_location())
+            raise DefinitionError.single(f"reactor '{name}'", message, caller_location())
         self.accumulators = tuple(accumulators)
-        self.names = tuple(getattr(one, "name", repr(one)) for one in self.accumulators)
+        self.accumulator_names = tuple(getattr(one, "name", repr(one)) for one in self.accumulators)
         self.when: Criteria = Criteria(when) if when == "any" or when == "all" else when
         self.strategy = strategy
         self.capacity = capacity
@@ -184,10 +184,10 @@ class Reactor:
         self._check()
 
     def _check(self) -> None:
-        if problems := [Problem(message=said, location=self.location) for said in self._complaints()]:
+        if problems := [Problem(message=said, location=self.location) for said in self._problems()]:
             raise DefinitionError(problems, f"reactor '{self.name}'")
 
-    def _complaints(self) -> Sequence[str]:
+    def _problems(self) -> Sequence[str]:
         said = []
         if not is_name(self.name):
             said.append(f"a reactor needs a name, {NAME_RULE}")
@@ -195,8 +195,8 @@ class Reactor:
             said.append(f"{strangers[0]!r} is no accumulator: pass the decorated functions themselves")
         if not self.accumulators:
             said.append("a reactor needs at least one accumulator")
-        if len(set(self.names)) < len(self.names):
-            said.append(f"two accumulators have the same name: {sorted(self.names)}")
+        if len(set(self.accumulator_names)) < len(self.accumulator_names):
+            said.append(f"two accumulators have the same name: {sorted(self.accumulator_names)}")
         said += [
             f"{what} is one of {', '.join(map(repr, known))}, not {value!r}{did_you_mean(str(value), known)}"
             for what, value, known in self._choices()
@@ -208,7 +208,7 @@ class Reactor:
             said.append(f"on_error is 'dead_letter' or tm.Retry(...), not {self.on_error!r}")
         if self.overflow == "drop_oldest" and self.durability == "boundary":
             said.append("overflow='drop_oldest' contradicts durability='boundary', which promises to lose nothing")
-        return said + self._criteria_complaints()
+        return said + self._criteria_problems()
 
     def _choices(self) -> Sequence[tuple[str, Any, tuple[str, ...]]]:
         return (
@@ -221,22 +221,22 @@ class Reactor:
             ),
         )
 
-    def _criteria_complaints(self) -> list[str]:
+    def _criteria_problems(self) -> list[str]:
         if not isinstance(self.when, Criteria):
             return [f"when is 'any', 'all', tm.any_of(...) or tm.all_of(...), not {self.when!r}"]
-        return [self._criteria_complaint(one) for one in self.when.accumulators if one not in self.accumulators]
+        return [self._criteria_problem(one) for one in self.when.accumulators if one not in self.accumulators]
 
-    def _criteria_complaint(self, stranger: Any) -> str:
+    def _criteria_problem(self, stranger: Any) -> str:
         if not isinstance(stranger, Accumulator):
             return f"when names {stranger!r}: pass the accumulators themselves to tm.any_of and tm.all_of"
-        hint = did_you_mean(stranger.name, self.names)
-        return f"when names '{stranger.name}', which is not among its accumulators {list(self.names)}{hint}"
+        hint = did_you_mean(stranger.name, self.accumulator_names)
+        return f"when names '{stranger.name}', which is not among its accumulators {list(self.accumulator_names)}{hint}"
 
     def __repr__(self) -> str:
-        return f"<reactor '{self.name}' of {', '.join(self.names)}>"
+        return f"<reactor '{self.name}' of {', '.join(self.accumulator_names)}>"
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class NodeDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """One function of a graph, as declared."""
 
     function: AuthorFunction
@@ -250,6 +250,6 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         return self.function.name
 
     @property
-    def is_slow(self) -> bool:
+    def needs_await(self) -> bool:
         """Whether calling it has to be awaited."""
         return self.thread or self.function.is_async

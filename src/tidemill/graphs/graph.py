@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 from tidemill.annotations.signatures import MISSING, AuthorFunction, Parameter, caller_location
-from tidemill.graphs.compiler import Compiled, compile_graph
-from tidemill.graphs.definition import Accumulator, Node, Reactor
-from tidemill.graphs.direct import direct_call
+from tidemill.graphs.compiler import CompiledGraph, compile_graph
+from tidemill.graphs.definition import Accumulator, NodeDefinition, Reactor
+from tidemill.graphs.direct_call import build_direct_call
 from tidemill.graphs.wiring import wire
 from tidemill.kernel.errors import DefinitionError
-from tidemill.kernel.storable import NAME_RULE, is_name
+from tidemill.kernel.limits import NAME_RULE, is_name
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -23,21 +23,21 @@ class Graph:
     """
 
     # `__call__` is a slot, so that calling a graph calls its generated function without a detour.
-    __slots__ = ("__call__", "_compiled", "_direct", "location", "name", "nodes", "reactor")
+    __slots__ = ("__call__", "_compiled", "_direct_function", "location", "name", "nodes", "reactor")
 
     def __init__(self, name: str, *, reactor: Reactor | str | None = None) -> None:
         self.name = name
         self.reactor = reactor
         self.location = caller_location()
-        self.nodes: list[Node] = []
-        self._compiled: Compiled | None = None
-        self._direct: Callable[..., Any] | None = None
-        self.__call__ = self._first_call
+        self.nodes: list[NodeDefinition] = []
+        self._compiled: CompiledGraph | None = None
+        self._direct_function: Callable[..., Any] | None = None
+        self.__call__ = self._build_and_call
         if not is_name(name):
-            raise DefinitionError.of("graph", f"a graph needs a name, {NAME_RULE}, not {name!r}", self.location)
+            raise DefinitionError.single("graph", f"a graph needs a name, {NAME_RULE}, not {name!r}", self.location)
         if reactor is not None and not isinstance(reactor, Reactor | str):
             message = f"reactor is a tm.Reactor, its name, or left out, not {reactor!r}"
-            raise DefinitionError.of(f"graph '{name}'", message, self.location)
+            raise DefinitionError.single(f"graph '{name}'", message, self.location)
 
     @overload
     def node(self, function: Function, /) -> Function: ...
@@ -66,33 +66,33 @@ class Graph:
         succeeds, `ignores` names variants that deliberately go nowhere.
         """
         if function is not None:
-            return self._add(function, thread=False, feeds=None, ignores=())
+            return self._add_node(function, thread=False, feeds=None, ignores=())
         if not isinstance(ignores, list | tuple | set):
             message = f"ignores is a list of classes, such as ignores=[Hold], not {ignores!r}"
-            raise DefinitionError.of(f"graph '{self.name}'", message, caller_location())
-        return lambda call: self._add(call, thread=thread, feeds=feeds, ignores=tuple(ignores))
+            raise DefinitionError.single(f"graph '{self.name}'", message, caller_location())
+        return lambda call: self._add_node(call, thread=thread, feeds=feeds, ignores=tuple(ignores))
 
-    def _add(self, function: Function, **options: Any) -> Function:
+    def _add_node(self, function: Function, **options: Any) -> Function:
         try:
-            captured = AuthorFunction.of(function, depth=2)
+            captured = AuthorFunction.capture(function, depth=2)
         except TypeError as error:
-            raise DefinitionError.of(f"graph '{self.name}'", str(error), self.location) from error
-        self.nodes.append(Node(function=captured, **options))
-        self._compiled = self._direct = None
-        self.__call__ = self._first_call
+            raise DefinitionError.single(f"graph '{self.name}'", str(error), self.location) from error
+        self.nodes.append(NodeDefinition(function=captured, **options))
+        self._compiled = self._direct_function = None
+        self.__call__ = self._build_and_call
         return function
 
     def check(self) -> None:
         """Wire and compile the graph now; raise one DefinitionError with everything that is wrong."""
         self.compiled()
 
-    def compiled(self) -> Compiled:
+    def compiled(self) -> CompiledGraph:
         """Return the compiled graph, built once, and anew after a node was added."""
         if self._compiled is None:
             self._compiled = self.compile_for(self.reactor if isinstance(self.reactor, Reactor) else None)
         return self._compiled
 
-    def compile_for(self, reactor: Reactor | None) -> Compiled:
+    def compile_for(self, reactor: Reactor | None) -> CompiledGraph:
         """Compile the graph against the accumulators of a reactor."""
         return compile_graph(wire(self.name, self.nodes, reactor))
 
@@ -125,13 +125,13 @@ class Graph:
     @property
     def source_code(self) -> str:
         """The generated function, as text."""
-        return self.compiled().routine.source
+        return self.compiled().generated.source
 
-    def _first_call(self, /, **inputs: Any) -> Any:
+    def _build_and_call(self, /, **inputs: Any) -> Any:
         """Make the function behind direct calls, once, also for whoever held this one."""
-        if self._direct is None:
-            self._direct = self.__call__ = direct_call(self.compiled())
-        return self._direct(**inputs)
+        if self._direct_function is None:
+            self._direct_function = self.__call__ = build_direct_call(self.compiled())
+        return self._direct_function(**inputs)
 
     def __repr__(self) -> str:
         return f"<graph '{self.name}' of {', '.join(node.name for node in self.nodes)}>"

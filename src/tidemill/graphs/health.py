@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from tidemill.kernel.moves import Moves
+from tidemill.kernel.transitions import TransitionTable
 
 
 class AccumulatorHealth(StrEnum):
@@ -31,14 +31,14 @@ class ReactorHealth(StrEnum):
     FAILED = "failed"  # given up; an operator may restart it
 
     @property
-    def fires(self) -> bool:
+    def can_fire(self) -> bool:
         """Whether criteria lead to firings in this state."""
         return self in (ReactorHealth.LIVE, ReactorHealth.DEGRADED)
 
 
 _A, _R = AccumulatorHealth, ReactorHealth
 
-ACCUMULATOR_MOVES = Moves(
+ACCUMULATOR_TRANSITIONS = TransitionTable(
     {
         _A.STARTING: {_A.CONNECTING, _A.LIVE, _A.SOCKET_ONLY, _A.DISCONNECTED, _A.FAILED},
         _A.CONNECTING: {_A.LIVE, _A.SOCKET_ONLY, _A.DISCONNECTED, _A.FAILED, _A.STARTING},
@@ -49,7 +49,7 @@ ACCUMULATOR_MOVES = Moves(
     }
 )
 
-REACTOR_MOVES = Moves(
+REACTOR_TRANSITIONS = TransitionTable(
     {
         _R.STARTING: {_R.WARMING, _R.FAILED},
         _R.WARMING: {_R.LIVE, _R.STARTING, _R.FAILED},

@@ -13,17 +13,17 @@ import msgspec
 
 from tidemill.graphs.definition import Reactor
 
-Entry = tuple[int, Any]
+SourceBoundary = tuple[int, Any]
 """A source's index, and a boundary of its."""
-Queued = tuple[int, Any, int]
+QueuedBoundary = tuple[int, Any, int]
 """The same with the boundary's position in the journal, 0 without one."""
 
 
-class Taken(msgspec.Struct, frozen=True):
+class FiringInputs(msgspec.Struct, frozen=True):
     """What a firing took: the snapshot it sees, what led to it, and the flags it cleared."""
 
     snapshot: list[Any]
-    consumed: list[Entry]
+    consumed: list[SourceBoundary]
     flags: int
 
 
@@ -31,54 +31,54 @@ class Inputs:
     """Cache, flags and queue of one reactor."""
 
     __slots__ = (
-        "_blank",
-        "applied",
+        "_initial_values",
+        "applied_position",
         "cache",
         "capacity",
         "consumed",
+        "criteria_mask",
         "dirty",
-        "forgotten",
-        "mask",
+        "dropped_consumed",
+        "is_sequential",
         "needs_all",
         "queue",
-        "sequential",
     )
 
     def __init__(self, reactor: Reactor) -> None:
-        self._blank: list[Any] = [[] if one.is_window else None for one in reactor.accumulators]
-        self.cache = self._blank.copy()
+        self._initial_values: list[Any] = [[] if one.is_window else None for one in reactor.accumulators]
+        self.cache = self._initial_values.copy()
         self.dirty = 0
-        self.sequential = reactor.strategy == "sequential"
+        self.is_sequential = reactor.strategy == "sequential"
         self.capacity = reactor.capacity
-        self.queue: deque[Queued] = deque()
-        self.consumed: deque[Entry] = deque(maxlen=reactor.capacity)
-        self.forgotten = 0
-        self.applied = 0  # the position of the newest boundary in the cache
+        self.queue: deque[QueuedBoundary] = deque()
+        self.consumed: deque[SourceBoundary] = deque(maxlen=reactor.capacity)
+        self.dropped_consumed = 0
+        self.applied_position = 0  # the position of the newest boundary in the cache
         self.needs_all = reactor.when.mode == "all"
-        self.mask = 0
-        self.watch(reactor, frozenset())
+        self.criteria_mask = 0
+        self.set_criteria(reactor, frozenset())
 
-    def watch(self, reactor: Reactor, own_windows: frozenset[str]) -> None:
+    def set_criteria(self, reactor: Reactor, own_windows: frozenset[str]) -> None:
         """Say which flags decide; "all" never waits for windows that only the reactor's own graphs feed."""
-        chosen = {one.name for one in reactor.when.accumulators} or set(reactor.names)
+        chosen = {one.name for one in reactor.when.accumulators} or set(reactor.accumulator_names)
         if self.needs_all:
             chosen = (chosen - own_windows) or chosen
-        self.mask = sum(1 << index for index, name in enumerate(reactor.names) if name in chosen)
+        self.criteria_mask = sum(1 << index for index, name in enumerate(reactor.accumulator_names) if name in chosen)
 
     @property
     def is_full(self) -> bool:
         """Whether another boundary would exceed the capacity."""
-        return self.sequential and len(self.queue) >= self.capacity
+        return self.is_sequential and len(self.queue) >= self.capacity
 
     @property
-    def is_met(self) -> bool:
+    def is_criteria_met(self) -> bool:
         """Whether the flags fulfil the criteria."""
-        news = self.dirty & self.mask
-        return news == self.mask if self.needs_all else news != 0
+        news = self.dirty & self.criteria_mask
+        return news == self.criteria_mask if self.needs_all else news != 0
 
     def put(self, index: int, boundary: Any, position: int = 0) -> None:
         """Take in a boundary: over the last one of its source, or behind all others."""
-        if self.sequential:
+        if self.is_sequential:
             self.queue.append((index, boundary, position))
         else:
             self._apply(index, boundary, position)
@@ -87,65 +87,65 @@ class Inputs:
         self.cache[index] = boundary
         self.dirty |= 1 << index
         if position:
-            self.applied = position
+            self.applied_position = position
 
-    def advance(self) -> bool:
+    def apply_next(self) -> bool:
         """Apply the oldest queued boundary; return whether there was one."""
         if not self.queue:
             return False
         index, boundary, position = self.queue.popleft()
         if len(self.consumed) == self.consumed.maxlen:
-            self.forgotten += 1
+            self.dropped_consumed += 1
         self.consumed.append((index, boundary))
         self._apply(index, boundary, position)
         return True
 
-    def take(self) -> Taken:
+    def take_snapshot(self) -> FiringInputs:
         """Take the snapshot for a firing and clear what led to it, in one step."""
-        taken = Taken(self.cache.copy(), self._led_here(), self.dirty)
+        taken = FiringInputs(self.cache.copy(), self._boundaries_since_firing(), self.dirty)
         self.dirty = 0
         self.consumed.clear()
         return taken
 
-    def replace(self, values: Sequence[Any]) -> Taken:
+    def replace_cache(self, values: Sequence[Any]) -> FiringInputs:
         """Replace the whole cache and take it for a firing; the queue stays."""
         self.cache[:] = values
         given = [
             (index, value)
             for index, value in enumerate(values)
-            if value is not None and not self._is_blank(index, value)
+            if value is not None and not self._is_empty_window(index, value)
         ]
         self.dirty = 0
         self.consumed.clear()
-        return Taken(self.cache.copy(), given, 0)
+        return FiringInputs(self.cache.copy(), given, 0)
 
-    def _is_blank(self, index: int, value: Any) -> bool:
+    def _is_empty_window(self, index: int, value: Any) -> bool:
         """Whether a window was left empty, as every window begins."""
-        return self._blank[index] is not None and not value
+        return self._initial_values[index] is not None and not value
 
     def resize(self, capacity: int) -> None:
         """Queue at most this many boundaries from now on."""
         self.capacity = capacity
         self.consumed = deque(self.consumed, maxlen=capacity)
 
-    def migrate(self, adapt: Callable[[int, Any], Any]) -> int:
+    def migrate(self, convert: Callable[[int, Any], Any]) -> int:
         """Make every value what `adapt` returns for its source; forget those it returns None for, and count them."""
         lost = 0
         for index, value in enumerate(self.cache):
-            adapted = None if value is None else adapt(index, value)
+            adapted = None if value is None else convert(index, value)
             if adapted is None and value is not None:
                 lost += 1
-                adapted = self._blank[index]
+                adapted = self._initial_values[index]
                 self.dirty &= ~(1 << index)
             self.cache[index] = adapted
         for entries in (self.queue, self.consumed):
-            fitting = [(index, new, *at) for index, value, *at in entries if (new := adapt(index, value)) is not None]
+            fitting = [(index, new, *at) for index, value, *at in entries if (new := convert(index, value)) is not None]
             lost += len(entries) - len(fitting)
             entries.clear()
             entries.extend(fitting)
         return lost
 
-    def resume(self, cache: Sequence[Any], dirty: int, applied: int) -> None:
+    def restore(self, cache: Sequence[Any], dirty: int, applied_position: int) -> None:
         """Begin where an earlier life of the reactor stood; sources it knew nothing of are as at first."""
         for index, value in enumerate(cache):
             if value is not None:
@@ -153,13 +153,13 @@ class Inputs:
             else:
                 dirty &= ~(1 << index)
         self.dirty = dirty
-        self.applied = applied
+        self.applied_position = applied_position
 
     def drop_oldest(self) -> None:
         """Make room by forgetting the oldest queued boundary."""
         self.queue.popleft()
 
-    def _led_here(self) -> list[Entry]:
-        if self.sequential:
+    def _boundaries_since_firing(self) -> list[SourceBoundary]:
+        if self.is_sequential:
             return list(self.consumed)
         return [(index, value) for index, value in enumerate(self.cache) if self.dirty >> index & 1]

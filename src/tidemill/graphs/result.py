@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from tidemill.graphs.shape import Shape
+from tidemill.graphs.result_layout import ResultLayout
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError
 
 
-class Skipped:
+class SkippedMarker:
     """The mark of a node that did not run."""
 
     __slots__ = ()
@@ -24,7 +24,7 @@ class Skipped:
         return "SKIPPED"
 
 
-SKIPPED = Skipped()
+SKIPPED = SkippedMarker()
 
 
 class NodeError(OperationError):
@@ -43,7 +43,7 @@ class NodeError(OperationError):
 class GraphResult(msgspec.Struct, frozen=True, eq=False):
     """What one graph did in one call."""
 
-    shape: Shape
+    layout: ResultLayout
     values: tuple[Any, ...]
     error: NodeError | None = None
     finished: dict[str, Any] | None = None  # after an error: the nodes that had run, and what they returned
@@ -56,23 +56,23 @@ class GraphResult(msgspec.Struct, frozen=True, eq=False):
     @property
     def outputs(self) -> dict[str, Any]:
         """The results of the terminal nodes that ran, by name."""
-        shape = self.shape
+        shape = self.layout
         if self.finished is not None:
             return {name: value for name, value in self.finished.items() if name in shape.terminals}
-        ran = set(shape.ran(self.values))
-        kept = zip(shape.kept, self.values, strict=False)
+        ran = set(shape.find_ran(self.values))
+        kept = zip(shape.returned, self.values, strict=False)
         return {name: value for name, value in kept if name in shape.terminals and name in ran}
 
     @property
     def ran(self) -> tuple[str, ...]:
         """The nodes that ran to their end, in the order of the graph."""
-        return self.shape.ran(self.values) if self.finished is None else tuple(self.finished)
+        return self.layout.find_ran(self.values) if self.finished is None else tuple(self.finished)
 
     @property
     def skipped(self) -> tuple[str, ...]:
         """The nodes that did not run: behind an untaken branch, or after an error."""
         ran = {*self.ran, *([self.error.node] if self.error else [])}
-        return tuple(name for name in self.shape.names if name not in ran)
+        return tuple(name for name in self.layout.names if name not in ran)
 
     def __repr__(self) -> str:
         return f"GraphResult(outputs={self.outputs!r}, skipped={self.skipped!r}, error={self.error!r})"
@@ -119,9 +119,9 @@ class DeadLetter(msgspec.Struct, frozen=True):
     attempts: int = 1
 
 
-def plain(value: Any, by: Callable[[Any], Any] = repr) -> Any:
+def to_jsonable(value: Any, describe_unknown: Callable[[Any], Any] = repr) -> Any:
     """Return a value as JSON-able builtins; what msgspec does not know is described by `by`."""
     try:
-        return msgspec.to_builtins(value, enc_hook=by, str_keys=True)
+        return msgspec.to_builtins(value, enc_hook=describe_unknown, str_keys=True)
     except Exception:  # author code: a value may be of any class, and its repr may raise
         return f"<{type(value).__name__}>"

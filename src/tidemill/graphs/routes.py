@@ -10,7 +10,7 @@ from graphlib import TopologicalSorter
 
 import msgspec
 
-from tidemill.graphs.wired import Edge, Origin, WiredNode
+from tidemill.graphs.wiring_model import Edge, Origin, WiredNode
 
 
 class RouteTest(msgspec.Struct, frozen=True):
@@ -26,8 +26,8 @@ class AnyLive(msgspec.Struct, frozen=True):
     edges: tuple[Edge, ...]
 
 
-Test = RouteTest | AnyLive
-Guard = tuple[Test, ...]
+GuardTest = RouteTest | AnyLive
+Guard = tuple[GuardTest, ...]
 
 
 class Routes(msgspec.Struct):
@@ -37,56 +37,56 @@ class Routes(msgspec.Struct):
     guards: dict[str, Guard]
 
     @classmethod
-    def of(cls, nodes: Sequence[WiredNode]) -> "Routes":
+    def from_nodes(cls, nodes: Sequence[WiredNode]) -> "Routes":
         """Work out the guard of every node; the nodes must not form a cycle."""
         routes = cls({one.name: one for one in nodes}, {})
-        upstream = {one.name: [edge.source for edge in one.upstream()] for one in nodes}
+        upstream = {one.name: [edge.source for edge in one.upstream_edges()] for one in nodes}
         for name in TopologicalSorter(upstream).static_order():
-            routes.guards[name] = routes._guard(routes.nodes[name])
+            routes.guards[name] = routes._compute_guard(routes.nodes[name])
         return routes
 
-    def tests(self, edge: Edge) -> Guard:
+    def edge_tests(self, edge: Edge) -> Guard:
         """Return what must hold for an edge to be live."""
         inherited = self.guards[edge.source] if edge.origin is Origin.NODE else ()
         own = () if edge.admitted is None else (RouteTest(edge.source, edge.admitted),)
         return (*inherited, *own)
 
-    def is_certain(self, edge: Edge, node: str) -> bool:
+    def is_always_live(self, edge: Edge, node: str) -> bool:
         """Return whether an edge is live whenever its node runs."""
-        return set(self.tests(edge)) <= set(self.guards[node])
+        return set(self.edge_tests(edge)) <= set(self.guards[node])
 
-    def essential(self, node: str) -> Guard:
+    def minimal_guard(self, node: str) -> Guard:
         """Return a node's guard without the tests that others in it imply: those behind which their source runs."""
         guard = self.guards[node]
         sources = [test.source for test in guard if isinstance(test, RouteTest)]
         implied = {earlier for source in sources for earlier in self.guards.get(source, ())}
         return tuple(test for test in guard if test not in implied)
 
-    def _guard(self, wired: WiredNode) -> Guard:
-        required = [test for edge in wired.edges if not edge.optional for test in self.tests(edge)]
-        upstream = list(wired.upstream())
+    def _compute_guard(self, wired: WiredNode) -> Guard:
+        required = [test for edge in wired.edges if not edge.optional for test in self.edge_tests(edge)]
+        upstream = list(wired.upstream_edges())
         if upstream and all(edge.optional for edge in upstream):
-            required.extend(self._any_live(upstream))
+            required.extend(self._any_live_tests(upstream))
         return tuple(dict.fromkeys(required))
 
-    def _any_live(self, edges: Sequence[Edge]) -> Iterable[Test]:
+    def _any_live_tests(self, edges: Sequence[Edge]) -> Iterable[GuardTest]:
         """Return tests for "one of these is live", as plain route tests where that says the same."""
-        alternatives = [self.tests(edge) for edge in edges]
+        alternatives = [self.edge_tests(edge) for edge in edges]
         shared = [test for test in alternatives[0] if all(test in other for other in alternatives)]
         rests = [[test for test in tests if test not in shared] for tests in alternatives]
         if not all(rests):
             return shared
-        united = self._united(rests)
+        united = self._merge_route_tests(rests)
         if united is None:
             return [*shared, AnyLive(tuple(edges))]
         return [*shared, *united]
 
-    def _united(self, rests: Sequence[Sequence[Test]]) -> Sequence[Test] | None:
+    def _merge_route_tests(self, alternatives: Sequence[Sequence[GuardTest]]) -> Sequence[GuardTest] | None:
         """Return one test for alternatives that ask about the same value, none if they cover all it can be."""
-        tests = [rest[0] for rest in rests if len(rest) == 1]
+        tests = [rest[0] for rest in alternatives if len(rest) == 1]
         routes = [test for test in tests if isinstance(test, RouteTest)]
         sources = {test.source for test in routes}
-        if len(routes) < len(rests) or len(sources) > 1:
+        if len(routes) < len(alternatives) or len(sources) > 1:
             return None
         source = sources.pop()
         classes = tuple(dict.fromkeys(cls for test in routes for cls in test.classes))
@@ -94,9 +94,9 @@ class Routes(msgspec.Struct):
         return () if known is not None and set(classes) >= set(known) else (RouteTest(source, classes),)
 
 
-def unreachable(nodes: Sequence[WiredNode]) -> Iterable[tuple[WiredNode, str]]:
+def find_unreachable(nodes: Sequence[WiredNode]) -> Iterable[tuple[WiredNode, str]]:
     """Yield the nodes that can never run because their inputs exclude each other, with the reason."""
-    routes = Routes.of(nodes)
+    routes = Routes.from_nodes(nodes)
     for one in nodes:
         asked: dict[str, set[type]] = {}
         for test in routes.guards[one.name]:

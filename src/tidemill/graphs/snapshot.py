@@ -10,9 +10,9 @@ from zlib import crc32
 
 import msgspec
 
-from tidemill.annotations.codec import encode_plain
+from tidemill.annotations.codec import encode_msgpack
 
-Named = tuple[str, bytes]
+NamedBoundary = tuple[str, bytes]
 """An accumulator's name, and a boundary of its."""
 
 DIGEST_SIZE = 16
@@ -27,12 +27,12 @@ class StoredFiring(msgspec.Struct, frozen=True, array_like=True):
     manual: bool
     flags: list[str]
     inputs: dict[str, bytes]
-    consumed: list[Named]
+    consumed: list[NamedBoundary]
     graphs: list[str]
     """Those that are to be tried again; on the first attempt, all that are ready."""
 
 
-class StoredPost(msgspec.Struct, frozen=True, array_like=True):
+class StoredOutboxEntry(msgspec.Struct, frozen=True, array_like=True):
     """A firing that workflows had not all been told of when the snapshot was taken."""
 
     series: str
@@ -50,7 +50,7 @@ class ReactorPart(msgspec.Struct, frozen=True, kw_only=True):
     cache: dict[str, bytes]
     dirty: list[str]
     queue: list[tuple[str, bytes, int]]
-    consumed: list[Named]
+    consumed: list[NamedBoundary]
     firings: list[StoredFiring]
     position: int
     """Up to where the journals of its accumulators were at that moment."""
@@ -61,10 +61,10 @@ class ReactorPart(msgspec.Struct, frozen=True, kw_only=True):
     """The newest firing of the series."""
     positions: dict[str, int] = {}
     """Up to where each accumulator's journal is inside, queue included: one that was left before may have gone on."""
-    posts: list[StoredPost] = []
+    posts: list[StoredOutboxEntry] = []
     """Firings that workflows are to be told of, oldest first."""
 
-    def handed(self, accumulator: str) -> int | None:
+    def journal_position_of(self, accumulator: str) -> int | None:
         """Return up to where an accumulator's journal is inside, or None if the reactor did not listen to it."""
         return self.positions.get(accumulator) if self.positions else self.position
 
@@ -91,26 +91,26 @@ class JournalRecord(msgspec.Struct, frozen=True, array_like=True):
     offset: Any = None
 
 
-def encode(part: ReactorPart | AccumulatorPart | JournalRecord) -> bytes:
+def encode_stored(part: ReactorPart | AccumulatorPart | JournalRecord) -> bytes:
     """Return a part or a record as bytes, or raise UnstorableError: a source may have given an offset of any kind."""
-    return encode_plain(part)
+    return encode_msgpack(part)
 
 
-def mark(record: bytes, seed: int, position: int) -> bytes:
+def journal_checksum(record: bytes, seed: int, position: int) -> bytes:
     """Return the checksum of a journal record: cheap, as there is one for each event."""
     return crc32(record, seed ^ position & 0xFFFFFFFF).to_bytes(4)
 
 
-def journal_seed(tenant: str, accumulator: str) -> int:
+def journal_checksum_seed(tenant: str, accumulator: str) -> int:
     """Return what makes the checksums of one accumulator's records different from another's."""
     return crc32(f"{tenant}/{accumulator}".encode())
 
 
-def seal(payload: bytes, *identity: Any) -> bytes:
+def payload_checksum(payload: bytes, *identity: Any) -> bytes:
     """Return the checksum that shows damage to a payload, and that it is not somebody else's."""
-    return blake2b(payload, digest_size=DIGEST_SIZE, person=digest_of(identity)).digest()
+    return blake2b(payload, digest_size=DIGEST_SIZE, person=compute_digest(identity)).digest()
 
 
-def digest_of(value: Any) -> bytes:
+def compute_digest(value: Any) -> bytes:
     """Return what changes when a value does; of schemas, and of what a payload belongs to."""
     return blake2b(msgspec.json.encode(value, order="sorted"), digest_size=DIGEST_SIZE).digest()

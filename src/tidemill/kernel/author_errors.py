@@ -10,7 +10,7 @@ AUTHOR_ERRORS = (Exception, SystemExit, GeneratorExit, BaseExceptionGroup, async
 """What synchronous author code may raise. Around code that is awaited, ask `is_cut_off` too, and raise again if so."""
 
 
-def is_cut_off(error: BaseException) -> bool:
+def is_cancelled_here(error: BaseException) -> bool:
     """Return whether this error is the end that was asked of the current task, not one of the author's."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -5,20 +5,20 @@ from math import inf
 
 import msgspec
 
-from tidemill.kernel.durations import Duration, parse
+from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.errors import DefinitionError
-from tidemill.kernel.storable import LARGEST
+from tidemill.kernel.limits import MAX_INTEGER
 
 
 class Backoff(msgspec.Struct, frozen=True):
     """Doubling delays with a ceiling, without jitter: 1, 2, 4, ... seconds."""
 
-    first: float = 1.0
-    ceiling: float = 60.0
+    initial_delay: float = 1.0
+    max_delay: float = 60.0
 
     def delay(self, failures: int) -> float:
         """Return the delay after this many failures in a row, counted from 1."""
-        return min(self.ceiling, self.first * 2.0 ** min(failures - 1, 62))
+        return min(self.max_delay, self.initial_delay * 2.0 ** min(failures - 1, 62))
 
 
 class Retry:
@@ -39,32 +39,32 @@ class Retry:
         jitter: float = 0.0,
         on: tuple[type[BaseException], ...] = (Exception,),
     ) -> None:
-        if type(times) is not int or not 0 <= times < LARGEST:
-            said = f"the first argument counts further tries, from 0 to {LARGEST - 1}, not {times!r}"
-            raise DefinitionError.of("Retry", said)
+        if type(times) is not int or not 0 <= times < MAX_INTEGER:
+            said = f"the first argument counts further tries, from 0 to {MAX_INTEGER - 1}, not {times!r}"
+            raise DefinitionError.single("Retry", said)
         if not (_is_number(backoff) and 1.0 <= backoff < inf and _is_number(jitter) and 0.0 <= jitter <= 1.0):
-            raise DefinitionError.of("Retry", "backoff is at least 1.0, and jitter lies between 0.0 and 1.0")
+            raise DefinitionError.single("Retry", "backoff is at least 1.0, and jitter lies between 0.0 and 1.0")
         self.times = times
-        self.delay = _seconds("delay", delay)
+        self.delay = _parse_delay("delay", delay)
         self.backoff = backoff
-        self.max_delay = _seconds("max_delay", max_delay)
+        self.max_delay = _parse_delay("max_delay", max_delay)
         self.jitter = jitter
         self.on = tuple(on) if isinstance(on, list | tuple | set) else (on,)
         if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.on):
-            raise DefinitionError.of("Retry", f"on= takes classes of errors, such as ConnectionError, not {on!r}")
+            raise DefinitionError.single("Retry", f"on= takes classes of errors, such as ConnectionError, not {on!r}")
 
     def allows(self, attempts: int, error: BaseException) -> bool:
         """Return whether another try may follow after `attempts` tries ended with `error`."""
         return attempts <= self.times and isinstance(error, self.on)
 
-    def delay_after(self, attempts: int, chance: random.Random | None = None) -> float:
+    def delay_after(self, attempts: int, rng: random.Random | None = None) -> float:
         """Return the seconds to wait after `attempts` tries, counted from 1."""
         try:
             seconds = min(self.max_delay, self.delay * self.backoff ** (attempts - 1))
         except OverflowError:
             seconds = self.max_delay
-        if self.jitter and chance is not None:
-            seconds *= 1.0 + self.jitter * chance.uniform(-1.0, 1.0)
+        if self.jitter and rng is not None:
+            seconds *= 1.0 + self.jitter * rng.uniform(-1.0, 1.0)
         return seconds
 
     def __repr__(self) -> str:
@@ -75,8 +75,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _seconds(what: str, value: Duration) -> float:
+def _parse_delay(option: str, value: Duration) -> float:
     try:
-        return parse(value)
+        return parse_duration(value)
     except ValueError as error:
-        raise DefinitionError.of("Retry", f"{what}: {error}") from error
+        raise DefinitionError.single("Retry", f"{option}: {error}") from error

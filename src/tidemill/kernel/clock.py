@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Protocol
 
-EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+DEFAULT_START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
@@ -46,49 +46,49 @@ class VirtualClock(Clock):
     """A clock that moves only when told to."""
 
     def __init__(self, start: datetime | None = None) -> None:
-        start = start or EPOCH
+        start = start or DEFAULT_START
         if start.tzinfo is None:
             raise ValueError("a virtual clock starts at an aware datetime, e.g. datetime(2026, 1, 1, tzinfo=UTC)")
         self._start = start.astimezone(UTC)
         self._elapsed = 0.0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._order = count()
-        self._waking = 0
-        self.monotonic = self._read
+        self._tie_breaker = count()
+        self._pending_wakeups = 0
+        self.monotonic = self._read_monotonic
 
-    def _read(self) -> float:
+    def _read_monotonic(self) -> float:
         return self._elapsed
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._elapsed)
 
     @property
-    def is_waking(self) -> bool:
+    def has_pending_wakeups(self) -> bool:
         """Whether somebody was woken who has not had a turn since."""
-        return self._waking > 0
+        return self._pending_wakeups > 0
 
     async def sleep(self, seconds: float) -> None:
         if seconds <= 0:
             await asyncio.sleep(0)
             return
         future = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self._elapsed + seconds, next(self._order), future))
+        heapq.heappush(self._sleepers, (self._elapsed + seconds, next(self._tie_breaker), future))
         try:
             await future
         finally:
             if future.done() and not future.cancelled():
-                self._waking -= 1
+                self._pending_wakeups -= 1
 
-    def next_due(self) -> float | None:
+    def next_wakeup(self) -> float | None:
         """Return when the next sleeper is due, in seconds of `monotonic`."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] if self._sleepers else None
 
-    def move_to(self, moment: float) -> None:
+    def advance_to(self, moment: float) -> None:
         """Move time forward to `moment` and wake everybody who is due by then."""
         self._elapsed = max(self._elapsed, moment)
-        while (due := self.next_due()) is not None and due <= self._elapsed:
+        while (due := self.next_wakeup()) is not None and due <= self._elapsed:
             _, _, future = heapq.heappop(self._sleepers)
-            self._waking += 1
+            self._pending_wakeups += 1
             future.set_result(None)

@@ -10,26 +10,26 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 
 
-class _StrandError(Exception):
+class _DeferredAuthorError(Exception):
     """Stands for an error that asyncio would not let end a group: it is kept, and raised where the strands end."""
 
 
-class Strands:
+class FirstErrorGroup:
     """A task group whose failure is the first error itself, not a group around it."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
-        self._strands: list[Coroutine[Any, Any, Any]] = []
-        self._first: BaseException | None = None
-        self._trace: TracebackType | None = None
-        self._cancelling = 0  # how often the task around was asked to end before the strands began
+        self._coroutines: list[Coroutine[Any, Any, Any]] = []
+        self._first_error: BaseException | None = None
+        self._first_traceback: TracebackType | None = None
+        self._cancellations_before = 0  # how often the task around was asked to end before the strands began
 
     async def __aenter__(self) -> Self:
         task = asyncio.current_task()
-        self._cancelling = task.cancelling() if task is not None else 0
+        self._cancellations_before = task.cancelling() if task is not None else 0
         await self._group.__aenter__()
         return self
 
@@ -39,44 +39,44 @@ class Strands:
         try:
             await self._group.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
-            self._forget_own_cancellation()
-            first = self._first or group.exceptions[0]
-            raise first.with_traceback(self._trace or first.__traceback__) from None
+            self._uncancel_own_request()
+            first = self._first_error or group.exceptions[0]
+            raise first.with_traceback(self._first_traceback or first.__traceback__) from None
         finally:
-            for strand in self._strands:
+            for strand in self._coroutines:
                 strand.close()  # one that was cancelled before its first step was never awaited
 
-    def _forget_own_cancellation(self) -> None:
+    def _uncancel_own_request(self) -> None:
         """Take back what the group asked of the task around it: Python 3.11 leaves that cancellation counted."""
         task = asyncio.current_task()
-        if task is not None and task.cancelling() > self._cancelling:
+        if task is not None and task.cancelling() > self._cancellations_before:
             task.uncancel()
 
-    def start(self, name: str, strand: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+    def start(self, name: str, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Start a strand; awaiting what comes back gives its result."""
-        self._strands.append(strand)
-        return self._group.create_task(self._watch(strand), name=name)
+        self._coroutines.append(coroutine)
+        return self._group.create_task(self._run_recording_error(coroutine), name=name)
 
-    async def _watch(self, strand: Coroutine[Any, Any, Any]) -> Any:
+    async def _run_recording_error(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a strand; keep the first error and its traceback, which every strand that waits for it rewrites."""
         try:
-            return await strand
+            return await coroutine
         except AUTHOR_ERRORS as error:  # author code: raised again, here or where the strands end
-            if is_cut_off(error):
+            if is_cancelled_here(error):
                 raise
-            if self._first is None:
-                self._first, self._trace = error, error.__traceback__
+            if self._first_error is None:
+                self._first_error, self._first_traceback = error, error.__traceback__
             if isinstance(error, Exception):
                 raise
-            raise _StrandError from None  # a SystemExit would end the loop, a cancellation would count as success
+            raise _DeferredAuthorError from None  # SystemExit would end the loop, a cancellation would pass as success
 
 
-async def in_thread(function: Callable[..., Any], /, *values: Any, **named: Any) -> Any:
+async def call_in_thread(function: Callable[..., Any], /, *values: Any, **named: Any) -> Any:
     """Call a blocking function on a thread and wait for it without holding the loop."""
-    return await asyncio.to_thread(_bearable, partial(function, *values, **named))
+    return await asyncio.to_thread(_translate_stop_iteration, partial(function, *values, **named))
 
 
-async def in_own_thread(name: str, function: Callable[..., Any], /, *values: Any) -> Any:
+async def call_in_new_thread(name: str, function: Callable[..., Any], /, *values: Any) -> Any:
     """Call a blocking function on a thread that is made for this call, and wait for it without holding the loop.
 
     Such a call neither waits for a place among others nor takes one, however long it hangs. Whoever stops waiting
@@ -84,13 +84,13 @@ async def in_own_thread(name: str, function: Callable[..., Any], /, *values: Any
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
-    called = partial(copy_context().run, _bearable, partial(function, *values))
-    call = _Call(called, (), loop, partial(_answer, answer))
-    threading.Thread(target=call.make, name=name, daemon=True).start()
+    called = partial(copy_context().run, _translate_stop_iteration, partial(function, *values))
+    call = _ThreadCall(called, (), loop, partial(_resolve_future, answer))
+    threading.Thread(target=call.run, name=name, daemon=True).start()
     return await answer
 
 
-def _bearable(call: Callable[[], Any]) -> Any:
+def _translate_stop_iteration(call: Callable[[], Any]) -> Any:
     """Call something, and turn the one error that no future can carry into what Python makes of it in a coroutine."""
     try:
         return call()
@@ -98,7 +98,7 @@ def _bearable(call: Callable[[], Any]) -> Any:
         raise RuntimeError("a function on a thread raised StopIteration") from error
 
 
-Callback = Callable[[Any, BaseException | None], None]
+ResultCallback = Callable[[Any, BaseException | None], None]
 """Is told the result of a call, or its error."""
 
 
@@ -109,23 +109,23 @@ class WorkerThread:
     """
 
     def __init__(self, name: str) -> None:
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._thread = threading.Thread(target=_work, args=(self._calls,), name=name, daemon=True)
+        self._calls: SimpleQueue[_ThreadCall | None] = SimpleQueue()
+        self._thread = threading.Thread(target=_run_calls, args=(self._calls,), name=name, daemon=True)
         self._is_closed = False
 
     async def call(self, function: Callable[..., Any], *values: Any) -> Any:
         """Call a function on the thread, after all calls before it, also those nobody waits for any more."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.post(partial(_answer, answer), function, *values)
+        self.submit(partial(_resolve_future, answer), function, *values)
         return await answer
 
-    def post(self, told: Callback, function: Callable[..., Any], *values: Any) -> None:
+    def submit(self, on_done: ResultCallback, function: Callable[..., Any], *values: Any) -> None:
         """Have the same called; `told` is called on the loop as soon as there is a result, or an error."""
         if self._is_closed:
             raise RuntimeError("the thread has been closed")
         if self._thread.ident is None:
             self._thread.start()
-        self._calls.put(_Call(function, values, asyncio.get_running_loop(), told))
+        self._calls.put(_ThreadCall(function, values, asyncio.get_running_loop(), on_done))
 
     def close(self) -> None:
         """Let the thread end when its last call has."""
@@ -133,34 +133,34 @@ class WorkerThread:
         self._calls.put(None)
 
 
-class _Call(NamedTuple):
+class _ThreadCall(NamedTuple):
     """A call that is to be made, and where its answer goes."""
 
     function: Callable[..., Any]
     values: tuple[Any, ...]
     loop: asyncio.AbstractEventLoop
-    told: Callback
+    on_done: ResultCallback
 
-    def make(self) -> None:
+    def run(self) -> None:
         """Make the call, on the thread."""
         try:
             result, error = self.function(*self.values), None
         except BaseException as raised:  # whatever it is, it belongs to whoever asked
             result, error = None, raised
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self.loop.call_soon_threadsafe(self.told, result, error)
+            self.loop.call_soon_threadsafe(self.on_done, result, error)
 
 
-def _answer(answer: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
-    if answer.done():
+def _resolve_future(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.done():
         return
     if error is None:
-        answer.set_result(result)
+        future.set_result(result)
     else:
-        answer.set_exception(error)
+        future.set_exception(error)
 
 
-def _work(calls: "SimpleQueue[_Call | None]") -> None:
+def _run_calls(calls: "SimpleQueue[_ThreadCall | None]") -> None:
     while (call := calls.get()) is not None:
-        call.make()
+        call.run()
         del call  # while it waits, the thread holds no value of the last call

@@ -9,7 +9,7 @@ TidemillError
     ├── StoreError       the database did not do what it was asked, and nothing was written
     │   └── DamagedStoreError   because it is damaged
     ├── NodeError        a node raised: found in results (`graphs.result`), never raised
-    └── IllegalMoveError a state was asked to move where its table does not allow
+    └── IllegalTransitionError a state was asked to move where its table does not allow
 """
 
 from collections.abc import Iterable
@@ -61,7 +61,7 @@ class DefinitionError(TidemillError):
         return type(self), (self.problems, self.subject)
 
     @classmethod
-    def of(cls, subject: str, message: str, location: Location | None = None) -> "DefinitionError":
+    def single(cls, subject: str, message: str, location: Location | None = None) -> "DefinitionError":
         """Build the error for a single problem."""
         return cls([Problem(message=message, location=location)], subject)
 
@@ -76,7 +76,7 @@ class RequestError(TidemillError):
         self.facts = facts
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _request_error, (type(self), str(self), self.code, self.status, self.facts)
+        return _rebuild_request_error, (type(self), str(self), self.code, self.status, self.facts)
 
 
 class FullError(RequestError):
@@ -92,12 +92,12 @@ class FullError(RequestError):
         )
 
 
-def _request_error(
-    kind: type[RequestError], message: str, code: str, status: int, facts: dict[str, Any]
+def _rebuild_request_error(
+    kind: type[RequestError], message: str, code: str, status: int, details: dict[str, Any]
 ) -> RequestError:
     """Make a request error again that was sent to another process."""
     error = kind.__new__(kind)
-    RequestError.__init__(error, message, code=code, status=status, **facts)
+    RequestError.__init__(error, message, code=code, status=status, **details)
     return error
 
 
@@ -113,7 +113,7 @@ class DamagedStoreError(StoreError):
     """The database is damaged: asking again does not help."""
 
 
-class IllegalMoveError(OperationError):
+class IllegalTransitionError(OperationError):
     """A state was asked to move where its table does not allow."""
 
     def __init__(self, subject: str, before: str, after: str, allowed: Iterable[str] = ()) -> None:

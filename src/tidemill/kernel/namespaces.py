@@ -54,14 +54,14 @@ from typing import Any
 import msgspec
 
 _MARK = "@"
-_MARKED = re.compile(rf"\b(\w+){_MARK}(\d+)\b")
+_MARKED_NAME = re.compile(rf"\b(\w+){_MARK}(\d+)\b")
 
-_numbers = itertools.count(1)
-_open: "dict[str, Namespace]" = {}
-_changing = threading.Lock()
+_load_numbers = itertools.count(1)
+_open_namespaces: "dict[str, Namespace]" = {}
+_lock = threading.Lock()
 
 
-class Tree(msgspec.Struct, frozen=True):
+class PackageTree(msgspec.Struct, frozen=True):
     """Where the modules of a package lie."""
 
     folder: str
@@ -80,47 +80,47 @@ def plain_name(module: str) -> str:
     return f"{top.partition(_MARK)[0]}{dot}{rest}"
 
 
-def marked_like(module: str, name: str) -> str:
+def mark_like(module: str, name: str) -> str:
     """Return how Python knows a module that another one, known by its marked name, imports by its plain name."""
-    namespace = namespace_of(module)
-    return name if namespace is None else namespace.marked(name)
+    namespace = find_namespace(module)
+    return name if namespace is None else namespace.mark_name(name)
 
 
 def plain_text(text: str) -> str:
     """Return a text, such as a traceback, with the names of modules as their authors write them."""
-    for number, namespace in tuple(_open.items()) if _MARK in text else ():
+    for number, namespace in tuple(_open_namespaces.items()) if _MARK in text else ():
         if f"{_MARK}{number}" in text:
-            text = namespace.plain(text)
+            text = namespace.plain_text(text)
     return text
 
 
-def namespace_of(module: str) -> "Namespace | None":
+def find_namespace(module: str) -> "Namespace | None":
     """Return the namespace of a module by its marked name; None for an ordinary one, and for one that was unloaded."""
-    return _open.get(_number_of(module))
+    return _open_namespaces.get(_load_number_of(module))
 
 
-def kinship(module: str) -> str:
+def load_key(module: str) -> str:
     """Return what the modules of one load have in common, and no others; of ordinary ones, their first name."""
-    return _number_of(module) or module.partition(".")[0]
+    return _load_number_of(module) or module.partition(".")[0]
 
 
-def _number_of(module: str) -> str:
+def _load_number_of(module: str) -> str:
     return module.partition(".")[0].partition(_MARK)[2]
 
 
 class Namespace:
     """The modules of one load of a package. Any thread may import from it."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: PackageTree) -> None:
         self.tree = tree
-        self._number = str(next(_numbers))
+        self._load_number = str(next(_load_numbers))
         self._is_open = True
-        self._lines: dict[str, tuple[int, None, list[str], str]] = {}
-        self._importlib = _Importlib(self._import_by_name)
+        self._linecache_entries: dict[str, tuple[int, None, list[str], str]] = {}
+        self._importlib = _ImportlibProxy(self._import_by_name)
         self.builtins = {**vars(builtins), "__import__": self._import}
         """What its modules find behind their own names; a plain dict, so that looking there is as fast as ever."""
-        with _changing:
-            _open[self._number] = self
+        with _lock:
+            _open_namespaces[self._load_number] = self
             if _FINDER not in sys.meta_path:
                 sys.meta_path.insert(0, _FINDER)
 
@@ -137,32 +137,32 @@ class Namespace:
 
         Functions and classes that somebody still holds go on, but import nothing of the package any more.
         """
-        with _changing:
+        with _lock:
             if not self._is_open:
                 return
             self._is_open = False  # first: a module whose import begins now finds that out, and goes by itself
-            del _open[self._number]
-            if not _open:
+            del _open_namespaces[self._load_number]
+            if not _open_namespaces:
                 with suppress(ValueError):  # somebody has put away what is not theirs
                     sys.meta_path.remove(_FINDER)
-        self._forget()
+        self._purge_from_process()
 
-    def plain(self, text: str) -> str:
+    def plain_text(self, text: str) -> str:
         """Return a text with names and files as the author knows them."""
-        return _MARKED.sub(self._unmarked, text).replace(self.tree.folder, self.tree.shown)
+        return _MARKED_NAME.sub(self._unmark, text).replace(self.tree.folder, self.tree.shown)
 
-    def _unmarked(self, found: re.Match[str]) -> str:
-        return found[1] if found[1] in self.tree.tops and found[2] == self._number else found[0]
+    def _unmark(self, match: re.Match[str]) -> str:
+        return match[1] if match[1] in self.tree.tops and match[2] == self._load_number else match[0]
 
     # -- importing
 
-    def marked(self, name: str) -> str:
+    def mark_name(self, name: str) -> str:
         """Return how Python knows a module by the name that its author writes; others keep theirs."""
         top, dot, rest = name.partition(".")
         if top not in self.tree.tops:
             return name
         self._check_open()
-        return f"{top}{_MARK}{self._number}{dot}{rest}"
+        return f"{top}{_MARK}{self._load_number}{dot}{rest}"
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -179,31 +179,31 @@ class Namespace:
         """Stand in for `__import__` in the modules of the namespace."""
         try:
             found = builtins.__import__(
-                self.marked(name) if level == 0 else name, globals, locals, fromlist or (), level
+                self.mark_name(name) if level == 0 else name, globals, locals, fromlist or (), level
             )
         except ImportError as error:
-            self._tidy(error)
+            self._unmark_import_error(error)
             raise
         return self._importlib if found is importlib else found
 
     def _import_by_name(self, name: str, package: str | None = None) -> ModuleType:
         """Stand in for `importlib.import_module`."""
         try:
-            return importlib.import_module(self.marked(name), None if package is None else self.marked(package))
+            return importlib.import_module(self.mark_name(name), None if package is None else self.mark_name(package))
         except ImportError as error:
-            self._tidy(error)
+            self._unmark_import_error(error)
             raise
 
-    def _tidy(self, error: ImportError) -> None:
+    def _unmark_import_error(self, error: ImportError) -> None:
         if error.name is not None:
             error.name = plain_name(error.name)
         if isinstance(error.msg, str):
-            error.msg = self.plain(error.msg)
+            error.msg = self.plain_text(error.msg)
             error.args = (error.msg,)
 
     # -- finding and loading, for Python's import system
 
-    def find(self, name: str) -> ModuleSpec | None:
+    def find_spec(self, name: str) -> ModuleSpec | None:
         """Return what is known of a module by its marked name before it is imported; None if it is not here."""
         parts = plain_name(name).split(".")
         if parts[0] not in self.tree.tops:
@@ -221,7 +221,7 @@ class Namespace:
             return spec
         return None
 
-    def code_of(self, path: str) -> CodeType:
+    def compile_file(self, path: str) -> CodeType:
         """Return the code of a file, as if it were where the author has it."""
         self._check_open()  # the module is in sys.modules already: so either `close` finds it there, or this fails
         with open(path, "rb") as file:
@@ -233,17 +233,17 @@ class Namespace:
         except (SyntaxError, ValueError) as error:
             if getattr(error, "filename", None) and getattr(error, "lineno", None):
                 raise
-            raise _no_text(content, shown, error) from error
+            raise _undecodable_source_error(content, shown, error) from error
         # Not left to linecache: it would read the author's file, which by then may be another. None is "do not check".
-        self._lines[shown] = linecache.cache[shown] = len(content), None, lines, shown
+        self._linecache_entries[shown] = linecache.cache[shown] = len(content), None, lines, shown
         return code
 
     # -- going
 
     def _owns(self, name: object) -> bool:
-        return isinstance(name, str) and _number_of(name) == self._number
+        return isinstance(name, str) and _load_number_of(name) == self._load_number
 
-    def _forget(self) -> None:
+    def _purge_from_process(self) -> None:
         names = [name for name in tuple(sys.modules) if self._owns(name)]
         for name in names:
             sys.modules.pop(name, None)
@@ -251,22 +251,22 @@ class Namespace:
         for name in tuple(loggers):
             if self._owns(name):
                 loggers.pop(name, None)
-        for file, entry in self._lines.items():
+        for file, entry in self._linecache_entries.items():
             if linecache.cache.get(file) is entry:  # else it is that of another load
                 del linecache.cache[file]
-        self._lines.clear()
+        self._linecache_entries.clear()
         for places in (sys.path_importer_cache, linecache.cache):
             for place in tuple(places):
                 if _is_below(place, self.tree.folder):
                     places.pop(place, None)
-        _forget_classes(names)
+        _clear_class_caches(names)
 
 
 def _is_below(place: str, folder: str) -> bool:
     return place == folder or place.startswith(f"{folder}{os.sep}")
 
 
-def _forget_classes(modules: Iterable[str]) -> None:
+def _clear_class_caches(modules: Iterable[str]) -> None:
     """Empty what the standard library keeps of modules and classes that it once saw; it is made again when needed.
 
     All of this is private there, so that each part is asked for only if it exists.
@@ -282,7 +282,7 @@ def _forget_classes(modules: Iterable[str]) -> None:
         clear()
 
 
-class _Importlib(ModuleType):
+class _ImportlibProxy(ModuleType):
     """`importlib` as a package sees it: importing a module by its name finds the package's own."""
 
     def __init__(self, import_module: Callable[..., ModuleType]) -> None:
@@ -293,7 +293,7 @@ class _Importlib(ModuleType):
         return getattr(importlib, name)
 
 
-def _no_text(content: bytes, shown: str, error: Exception) -> SyntaxError:
+def _undecodable_source_error(content: bytes, author_path: str, error: Exception) -> SyntaxError:
     """Return the error for a file that cannot be read as text, with its place: Python has none for that."""
     message, place = f"it cannot be read as text: {error.args[0] if error.args else error}", 0
     try:
@@ -304,7 +304,7 @@ def _no_text(content: bytes, shown: str, error: Exception) -> SyntaxError:
     if b"\0" in content:
         place = content.index(b"\0")
         message = "there is a NUL character, which is in no text: save the file as text in UTF-8"
-    return SyntaxError(message, (shown, content.count(b"\n", 0, place) + 1, None, None))
+    return SyntaxError(message, (author_path, content.count(b"\n", 0, place) + 1, None, None))
 
 
 class _Loader(SourceFileLoader):
@@ -322,7 +322,7 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the loader is of one module
         """Return its code, compiled from the source."""
-        return self._namespace.code_of(os.fspath(self.path))
+        return self._namespace.compile_file(os.fspath(self.path))
 
 
 class _Finder:
@@ -335,8 +335,8 @@ class _Finder:
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         """Return what is known of a module; None, at once, for those that are not marked."""
-        namespace = namespace_of(fullname)
-        return None if namespace is None else namespace.find(fullname)
+        namespace = find_namespace(fullname)
+        return None if namespace is None else namespace.find_spec(fullname)
 
 
 _FINDER = _Finder()

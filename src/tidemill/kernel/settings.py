@@ -1,6 +1,8 @@
 """Settings: read once, frozen, passed down. Keywords win over the environment, which wins over a file."""
 
 import os
+import re
+import tomllib
 from collections.abc import Mapping
 from math import isclose
 from pathlib import Path
@@ -9,34 +11,34 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec.structs import force_setattr
 
-from tidemill.kernel.addresses import without_password
-from tidemill.kernel.durations import parse, parse_positive, written
-from tidemill.kernel.errors import DefinitionError
-from tidemill.kernel.storable import LARGEST, is_name
+from tidemill.kernel.durations import format_duration, parse_duration, parse_positive_duration
+from tidemill.kernel.errors import DefinitionError, Location
+from tidemill.kernel.limits import MAX_INTEGER, is_name
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.kernel.urls import mask_password
 
-PREFIX = "TIDEMILL_"
-_MAY_BE_ZERO = frozenset(
+ENVIRONMENT_PREFIX = "TIDEMILL_"
+_ZERO_ALLOWED = frozenset(
     ["run_orphan_after", "backoff_base", "backoff_max", "success_reset", "unload_timeout", "retention"]
 )
 """Durations of which none at all makes sense. The others are waited for in a loop, which would spin."""
-_PATHS = frozenset(["packages", "trusted_keys"])
+_PATH_SETTINGS = frozenset(["packages", "trusted_keys"])
 """They mean what they meant when they were read, wherever author code moves the process to."""
-_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_EDITIONS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
+_BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_EDITION_DEFAULTS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
 
 
 _AT_LEAST_ONE = frozenset(["dispatch_workers", "dispatch_queue", "reap_limit"])
 """Numbers of which none at all would leave something undone for ever, without a word."""
-_BEATS = 3
+_MIN_HEARTBEATS_PER_TIMEOUT = 3
 """How many heartbeats a lease lasts for, at least: two of them may be late, or lost."""
 
 
-class _ByEdition(int):
+class _EditionDefault(int):
     """A default that an edition may change; a number that somebody gave is a plain int."""
 
 
-class _Fitting(float):
+class _CappedDefault(float):
     """A default that is less if something else is shorter; seconds that somebody gave are a plain float, or a text."""
 
 
@@ -45,11 +47,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     edition: str = "lite"
     tick_interval: float = 1.0
-    dispatch_workers: int = _ByEdition(1)
-    dispatch_queue: int = _ByEdition(1)
+    dispatch_workers: int = _EditionDefault(1)
+    dispatch_queue: int = _EditionDefault(1)
     reap_limit: int = 100
     run_orphan_after: float = 300.0
-    heartbeat_interval: float = _Fitting(15.0)
+    heartbeat_interval: float = _CappedDefault(15.0)
     heartbeat_timeout: float = 90.0
     lease_ttl: float = 3.0
     watchdog_interval: float = 5.0
@@ -82,7 +84,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Return what is shown of each field."""
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
-        return list((shown | {"store": self.store and without_password(self.store)}).items())
+        return list((shown | {"store": self.store and mask_password(self.store)}).items())
 
     @classmethod
     def read(
@@ -99,58 +101,58 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         environment = os.environ if environment is None else environment
         known = set(cls.__struct_fields__)
         for name in known:
-            if (text := environment.get(PREFIX + name.upper())) is not None:
+            if (text := environment.get(ENVIRONMENT_PREFIX + name.upper())) is not None:
                 values[name] = text
         values |= given or {}
         if unknown := sorted(values.keys() - known):
             hints = ", ".join(f"'{name}'{did_you_mean(name, known)}" for name in unknown)
-            raise DefinitionError.of("settings", f"unknown setting {hints}")
+            raise DefinitionError.single("settings", f"unknown setting {hints}")
         return cls(**values)
 
     def __post_init__(self) -> None:
         """Turn what people write into numbers, and fill in what follows from the edition."""
-        if self.edition not in _EDITIONS:
-            raise DefinitionError.of("settings", f"edition is 'lite' or 'pro', not {self.edition!r}")
-        for name, number in _EDITIONS[self.edition].items():
-            if isinstance(getattr(self, name), _ByEdition):
+        if self.edition not in _EDITION_DEFAULTS:
+            raise DefinitionError.single("settings", f"edition is 'lite' or 'pro', not {self.edition!r}")
+        for name, number in _EDITION_DEFAULTS[self.edition].items():
+            if isinstance(getattr(self, name), _EditionDefault):
                 force_setattr(self, name, number)
-        is_fitted = isinstance(self.heartbeat_interval, _Fitting)
+        is_fitted = isinstance(self.heartbeat_interval, _CappedDefault)
         hints = get_type_hints(Settings)
         for name in self.__struct_fields__:
-            force_setattr(self, name, _typed(name, getattr(self, name), hints[name]))
-        self._fit_heartbeats(may_change=is_fitted)
+            force_setattr(self, name, _convert_setting(name, getattr(self, name), hints[name]))
+        self._cap_heartbeat_interval(is_default=is_fitted)
 
-    def _fit_heartbeats(self, *, may_change: bool) -> None:
+    def _cap_heartbeat_interval(self, *, is_default: bool) -> None:
         """Let an attempt that lives be heard of several times before its silence means anything."""
         interval, timeout = self.heartbeat_interval, self.heartbeat_timeout
-        longest = timeout / _BEATS
-        if may_change:
+        longest = timeout / _MIN_HEARTBEATS_PER_TIMEOUT
+        if is_default:
             force_setattr(self, "heartbeat_interval", min(interval, longest))
         elif interval > longest and not isclose(interval, longest):
-            raise DefinitionError.of(
+            raise DefinitionError.single(
                 "settings",
                 "heartbeat_interval is at most a third of heartbeat_timeout, or tasks that live would be taken for "
-                f"lost: {written(interval)} is more than a third of {written(timeout)}",
+                f"lost: {format_duration(interval)} is more than a third of {format_duration(timeout)}",
             )
 
 
-def _typed(name: str, value: Any, kind: Any) -> Any:
+def _convert_setting(name: str, value: Any, kind: Any) -> Any:
     try:
         if kind is float:  # every one is a duration
-            read = parse if name in _MAY_BE_ZERO else parse_positive
-            return read(float(value) if isinstance(value, str) and _is_number(value) else value)
-        if name in _PATHS:
+            read = parse_duration if name in _ZERO_ALLOWED else parse_positive_duration
+            return read(float(value) if isinstance(value, str) and _is_numeric_text(value) else value)
+        if name in _PATH_SETTINGS:
             return None if value is None else str(Path(value).absolute())
         if name == "tenant_retention":
-            return _by_tenant(value)
+            return _parse_tenant_durations(value)
         if kind is bool:
-            return _flag(value)
-        return _whole(value, least=int(name in _AT_LEAST_ONE)) if kind is int else value
+            return _parse_boolean(value)
+        return _parse_integer(value, minimum=int(name in _AT_LEAST_ONE)) if kind is int else value
     except (TypeError, ValueError, OverflowError, OSError) as error:
-        raise DefinitionError.of("settings", f"{name}: {error}") from error
+        raise DefinitionError.single("settings", f"{name}: {error}") from error
 
 
-def _by_tenant(value: Any) -> dict[str, float]:
+def _parse_tenant_durations(value: Any) -> dict[str, float]:
     """Return a duration for each of some tenants, also from a text such as "acme=30d, beta=7d"."""
     if isinstance(value, str):
         parts = (part.partition("=") for part in value.split(",") if part.strip())
@@ -160,22 +162,43 @@ def _by_tenant(value: Any) -> dict[str, float]:
     found = {name.strip() if isinstance(name, str) else name: kept for name, kept in value.items()}
     if unknown := [name for name in found if not is_name(name)]:
         raise ValueError(f"{unknown[0]!r} cannot be the name of a tenant")
-    return {name: parse(kept.strip() if isinstance(kept, str) else kept) for name, kept in found.items()}
+    return {name: parse_duration(kept.strip() if isinstance(kept, str) else kept) for name, kept in found.items()}
 
 
-def _whole(value: Any, least: int) -> int:
+def _parse_integer(value: Any, minimum: int) -> int:
     number = int(value)
-    if not least <= number <= LARGEST or (isinstance(value, float) and value != number):
-        raise ValueError(f"{value!r} is not a whole number from {least} to {LARGEST}")
+    if not minimum <= number <= MAX_INTEGER or (isinstance(value, float) and value != number):
+        raise ValueError(f"{value!r} is not a whole number from {minimum} to {MAX_INTEGER}")
     return number
 
 
-def _flag(value: Any) -> bool:
-    found = _FLAGS.get(value.lower()) if isinstance(value, str) else value
+def _parse_boolean(value: Any) -> bool:
+    found = _BOOLEAN_WORDS.get(value.lower()) if isinstance(value, str) else value
     if not isinstance(found, bool):
         raise ValueError(f"{value!r} is neither true nor false: write 'true' or 'false' (also yes, no, 1, 0)")
     return found
 
 
-def _is_number(text: str) -> bool:
+def _is_numeric_text(text: str) -> bool:
     return text.replace(".", "", 1).isdigit()
+
+
+_LINE_PATTERN = re.compile(r" \(at line (\d+), column \d+\)")
+
+
+def parse_toml(text: str, file: str, subject: str) -> dict[str, Any]:
+    """Return what a text says; DefinitionError, about the subject, if it is not TOML."""
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:  # of TOML, or of a number with too many digits
+        found = _LINE_PATTERN.search(str(error))
+        line = int(found[1]) if found else text.count("\n") + 1
+        raise DefinitionError.single(subject, f"it is not TOML: {error}", Location(file, line)) from error
+    except RecursionError as error:
+        raise DefinitionError.single(subject, "it is nested too deeply", Location(file, 1)) from error
+
+
+def read_settings(path: str | Path) -> Settings:
+    """Return the settings of a TOML file, with what the environment says laid over them."""
+    path = Path(path)
+    return Settings.read(file=parse_toml(path.read_text(encoding="utf-8"), str(path), "settings"))

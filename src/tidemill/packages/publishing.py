@@ -3,40 +3,42 @@
 from msgspec.structs import replace
 
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.concurrency import in_thread
+from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import OperationError, RequestError, TidemillError
-from tidemill.kernel.storable import checked_tenant
+from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.packages.archive import Contents, parse_archive
-from tidemill.packages.sources.database import archive_digest
-from tidemill.packages.trust import Trust
-from tidemill.packages.versions import check_not_below
-from tidemill.storage.package_ports import Packages, Published
+from tidemill.packages.format.archive import PackageContents, parse_archive
+from tidemill.packages.format.signature import TrustPolicy
+from tidemill.packages.format.versions import check_not_downgrade
+from tidemill.packages.reconcile.registry import archive_digest
+from tidemill.storage.package_ports import Packages, PublishedPackage
 
-TRIES = 20  # of one who meets others who publish under the same name
+PUBLISH_ATTEMPT_LIMIT = 20  # of one who meets others who publish under the same name
 
 
 class Publisher:
     """Lets packages into a registry, and takes them out again."""
 
-    def __init__(self, packages: Packages, trust: Trust, clock: Clock) -> None:
+    def __init__(self, packages: Packages, trust: TrustPolicy, clock: Clock) -> None:
         self._packages = packages
         self._trust = trust
         self._clock = clock
 
-    async def publish(self, contents: Contents, tenant: str, *, allow_downgrade: bool = False) -> Published:
+    async def publish(
+        self, contents: PackageContents, tenant: str, *, allow_downgrade: bool = False
+    ) -> PublishedPackage:
         """Want a package on the nodes, in place of another version; RequestError says why not.
 
         The same package again changes nothing. Other files under the version that is wanted are refused, and so is a
         version below the one that was recorded last, unless `allow_downgrade`.
         """
-        checked_tenant(tenant)
+        validate_tenant(tenant)
         manifest = contents.manifest
         manifest.check_requirements()
         await self._trust.check(contents, tenant, self._clock.now())
-        raw: bytes = contents.raw or await in_thread(contents.packed)
-        digest: str = await in_thread(archive_digest, raw)
-        offered = Published(
+        raw: bytes = contents.raw or await call_in_thread(contents.to_archive)
+        digest: str = await call_in_thread(archive_digest, raw)
+        offered = PublishedPackage(
             tenant=tenant,
             name=manifest.name,
             version=str(manifest.version),
@@ -44,15 +46,15 @@ class Publisher:
             size=len(raw),
             at=self._clock.now(),
         )
-        for _ in range(TRIES):
-            found = await self._published(tenant, manifest.name)
+        for _ in range(PUBLISH_ATTEMPT_LIMIT):
+            found = await self._find_published(tenant, manifest.name)
             if found is not None and found.digest == digest:
                 return found
             if found is not None and found.version == offered.version:
-                await self._check_files(found, contents)
+                await self._check_same_files(found, contents)
             if not allow_downgrade:
-                recorded = await self._packages.recorded(tenant, offered.name)
-                check_not_below(recorded, offered.name, offered.version, "--allow-downgrade")
+                recorded = await self._packages.recorded_version(tenant, offered.name)
+                check_not_downgrade(recorded, offered.name, offered.version, "--allow-downgrade")
             if await self._packages.publish(offered, raw, 0 if found is None else found.revision):
                 return await self._as_stored(offered)
         raise OperationError(f"package '{manifest.name}' is being published by others all the time: try again")
@@ -60,23 +62,23 @@ class Publisher:
     async def withdraw(self, tenant: str, name: str) -> None:
         """Want a package no more: nodes unload it. What was recorded of its versions stays."""
         if not await self._packages.withdraw(tenant, name):
-            known = [one.name for one in await self._packages.published() if one.tenant == tenant]
+            known = [one.name for one in await self._packages.list_published() if one.tenant == tenant]
             message = f"no package '{name}' is published for tenant '{tenant}'{did_you_mean(name, known)}"
             raise RequestError(message, code="unknown_package", status=404, package=name)
 
-    async def _published(self, tenant: str, name: str) -> Published | None:
-        found = [one for one in await self._packages.published() if (one.tenant, one.name) == (tenant, name)]
+    async def _find_published(self, tenant: str, name: str) -> PublishedPackage | None:
+        found = [one for one in await self._packages.list_published() if (one.tenant, one.name) == (tenant, name)]
         return found[0] if found else None
 
-    async def _as_stored(self, offered: Published) -> Published:
+    async def _as_stored(self, offered: PublishedPackage) -> PublishedPackage:
         """Return what was published with its revision, unless others have replaced it by now."""
-        found = await self._published(offered.tenant, offered.name)
+        found = await self._find_published(offered.tenant, offered.name)
         return found if found is not None and replace(found, revision=0, at=offered.at) == offered else offered
 
-    async def _check_files(self, found: Published, contents: Contents) -> None:
+    async def _check_same_files(self, found: PublishedPackage, contents: PackageContents) -> None:
         """Refuse other files under a version that is taken; the same files may be signed anew."""
-        raw = await self._packages.archive(found.tenant, found.name, found.digest)
-        if raw is None or await in_thread(_has_files, raw, contents.title, contents):
+        raw = await self._packages.read_archive(found.tenant, found.name, found.digest)
+        if raw is None or await call_in_thread(_archive_has_files, raw, contents.title, contents):
             return  # without an archive it was replaced meanwhile, which publishing notices
         message = f"package '{found.name}' {found.version} is published already, with other files"
         raise RequestError(
@@ -84,7 +86,7 @@ class Publisher:
         )
 
 
-def _has_files(raw: bytes, title: str, contents: Contents) -> bool:
+def _archive_has_files(raw: bytes, title: str, contents: PackageContents) -> bool:
     """Tell whether an archive holds these files; one that is damaged does not."""
     try:
         return parse_archive(raw, title).files == contents.files

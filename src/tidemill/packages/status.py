@@ -56,7 +56,7 @@ StatusListener = Callable[[PackageStatus], None]
 """Hears of every change of a package's status."""
 
 
-def merged(first: PackageStatus, *others: PackageStatus) -> PackageStatus:
+def merge_statuses(first: PackageStatus, *others: PackageStatus) -> PackageStatus:
     """Return the first status, with what the others have to say besides; each of those says where it comes from."""
     reasons = [f"{one.title}: {one.reason}" for one in others if one.reason]
     return replace(first, reason="; ".join(filter(None, [first.reason, *reasons]))) if reasons else first

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 import msgspec
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedPackage(msgspec.Struct, frozen=True, kw_only=True):
     """A package that every node of the store is to load; its archive is read apart."""
 
     tenant: str
@@ -27,7 +27,7 @@ class Packages(Protocol):
     Who publishes or withdraws is heard by other processes, see `WorkflowStore.listen`.
     """
 
-    async def publish(self, package: Published, archive: bytes, found: int) -> bool:
+    async def publish(self, package: PublishedPackage, archive: bytes, expected_revision: int) -> bool:
         """Want a package in place of the one of its name, whose revision was `found` (0: there was none).
 
         Returns False, with nothing changed, if that is no longer so. Records the version, see `record`.
@@ -36,16 +36,16 @@ class Packages(Protocol):
     async def withdraw(self, tenant: str, name: str) -> bool:
         """Want a package no more; return whether it was wanted. What is recorded of its versions stays."""
 
-    async def published(self) -> list[Published]:
+    async def list_published(self) -> list[PublishedPackage]:
         """Return every package that is wanted, by tenant and name."""
 
-    async def archive(self, tenant: str, name: str, digest: str) -> bytes | None:
+    async def read_archive(self, tenant: str, name: str, digest: str) -> bytes | None:
         """Return an archive; None if another one is wanted by now, or none."""
 
-    async def recorded(self, tenant: str, name: str) -> str | None:
+    async def recorded_version(self, tenant: str, name: str) -> str | None:
         """Return the version that was recorded last for a name; None for a name that was never seen."""
 
-    async def record(self, tenant: str, name: str, version: str) -> None:
+    async def record_version(self, tenant: str, name: str, version: str) -> None:
         """Record a version: whoever calls has seen that it is newer, or that an older one is allowed."""
 
 
@@ -62,17 +62,17 @@ class TrustedKey(msgspec.Struct, frozen=True, kw_only=True):
 class TrustedKeys(Protocol):
     """Who may sign packages, by tenant."""
 
-    async def put(self, key: TrustedKey) -> None:
+    async def add(self, key: TrustedKey) -> None:
         """Trust a key; one that is trusted already stays as it is."""
 
-    async def remove(self, tenant: str, id: str) -> bool:
+    async def delete(self, tenant: str, id: str) -> bool:
         """Trust a key no more; return whether it was trusted."""
 
-    async def of(self, tenant: str) -> list[TrustedKey]:
+    async def for_tenant(self, tenant: str) -> list[TrustedKey]:
         """Return the keys that a tenant trusts, oldest first."""
 
 
-Phase = Literal["loading", "loaded", "unloading"]
+LoadPhase = Literal["loading", "loaded", "unloading"]
 
 
 class LoadedPackage(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class LoadedPackage(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     owner: str
     """The process whose package it is."""
-    phase: Phase
+    phase: LoadPhase
     version: str
     digest: str
     state: bytes
@@ -93,11 +93,11 @@ class LoadedPackage(msgspec.Struct, frozen=True, kw_only=True):
 class PackageStates(Protocol):
     """What the nodes of a store have loaded."""
 
-    async def put(self, rows: Sequence[LoadedPackage]) -> None:
+    async def upsert(self, rows: Sequence[LoadedPackage]) -> None:
         """Write what is loaded, each in place of the row of its tenant, name and owner."""
 
-    async def remove(self, rows: Sequence[tuple[str, str, str]]) -> None:
+    async def delete(self, rows: Sequence[tuple[str, str, str]]) -> None:
         """Forget rows by (tenant, name, owner); one that is not there is no error."""
 
-    async def all(self) -> list[LoadedPackage]:
+    async def list_all(self) -> list[LoadedPackage]:
         """Return every row, by tenant and name, oldest first."""

@@ -5,7 +5,7 @@ import logging
 import sys
 from typing import Any
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class JsonFormatter(logging.Formatter):
@@ -19,7 +19,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage(),
         }
-        facts |= facts_of(record)
+        facts |= extra_fields(record)
         if record.exc_info:
             facts["traceback"] = self.formatException(record.exc_info)
         return json.dumps(facts, default=repr)
@@ -30,11 +30,11 @@ class PlainFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802, the name is Python's
         """Return the event with its facts."""
-        facts = ", ".join(f"{name}={_shown(value)}" for name, value in facts_of(record).items())
+        facts = ", ".join(f"{name}={_format_value(value)}" for name, value in extra_fields(record).items())
         return f"{record.levelname} {record.message}: {facts}" if facts else f"{record.levelname} {record.message}"
 
 
-class LastResort(logging.StreamHandler[Any]):
+class LastResortHandler(logging.StreamHandler[Any]):
     """Writes warnings and errors with their facts to standard error as long as nobody has set up logging.
 
     Python itself would write them then, but only the bare event. As soon as anybody else listens, it is silent.
@@ -47,11 +47,11 @@ class LastResort(logging.StreamHandler[Any]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, unless somebody else does."""
-        if sys.stderr is not None and logging.lastResort is not None and not self._has_others(record.name):
+        if sys.stderr is not None and logging.lastResort is not None and not self._has_other_handlers(record.name):
             self.setStream(sys.stderr)  # as it is now: programs replace it
             super().emit(record)
 
-    def _has_others(self, name: str) -> bool:
+    def _has_other_handlers(self, name: str) -> bool:
         """Return whether a record of this logger comes to another handler too."""
         logger: logging.Logger | None = logging.getLogger(name)
         while logger is not None:
@@ -61,19 +61,19 @@ class LastResort(logging.StreamHandler[Any]):
         return False
 
 
-def be_readable() -> None:
+def install_last_resort_handler() -> None:
     """Let warnings say more than their event where nobody has set up logging."""
     logger = logging.getLogger("tidemill")
-    if not any(isinstance(handler, LastResort) for handler in logger.handlers):
-        logger.addHandler(LastResort())
+    if not any(isinstance(handler, LastResortHandler) for handler in logger.handlers):
+        logger.addHandler(LastResortHandler())
 
 
-def facts_of(record: logging.LogRecord) -> dict[str, Any]:
+def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     """Return what was passed with a record in `extra`."""
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    return {name: value for name, value in vars(record).items() if name not in _RECORD_ATTRIBUTES}
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a fact as a part of a line: as it is if it is one word, else in quotes."""
     text = str(value)
     return text if text.isprintable() and " " not in text else repr(text)

@@ -58,8 +58,8 @@ PACKAGE_METRICS = {
 class Metrics:
     """All metrics of one node."""
 
-    def __init__(self, known: Iterable[str] = GRAPH_METRICS) -> None:
-        self._known = tuple(known)
+    def __init__(self, names: Iterable[str] = GRAPH_METRICS) -> None:
+        self._names = tuple(names)
         self._totals: defaultdict[tuple[str, tuple[tuple[str, str], ...]], float] = defaultdict(float)
         self._collectors: list[Collector] = []
 
@@ -82,9 +82,9 @@ class Metrics:
             found.extend(collector())
         return found
 
-    def plain(self) -> dict[str, float]:
+    def by_name(self) -> dict[str, float]:
         """Return every metric by name, labels summed (percentiles: the largest); 0 for one that never rose."""
-        figures: dict[str, float] = dict.fromkeys(self._known, 0)
+        figures: dict[str, float] = dict.fromkeys(self._names, 0)
         for sample in self.samples():
             before = figures.get(sample.name, 0)
             is_percentile = sample.name.endswith(("_p50", "_p99"))

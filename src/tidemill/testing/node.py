@@ -4,22 +4,31 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tidemill.engine.workflows.executors.interface import Executor, Reports
-from tidemill.engine.workflows.executors.source import Lookup
-from tidemill.engine.workflows.owners import HostLiveness, Liveness
+from tidemill.engine.workflows.executors.code import WorkflowLookup
+from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
+from tidemill.engine.workflows.process_identity import HostLiveness, ProcessLiveness
 from tidemill.kernel.clock import Clock, VirtualClock
-from tidemill.kernel.durations import Duration, parse
+from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.settings import Settings
-from tidemill.node import GLANCE, Node, make_store
+from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
+from tidemill.storage.graph_ports import Store
 from tidemill.storage.memory.store import MemoryStore
-from tidemill.storage.ports import Store
-from tidemill.storage.run_ports import Owner
-from tidemill.testing.hindered import Hindered
+from tidemill.storage.workflow_ports import Owner
+from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
+from tidemill.testing.slow_executor import SlowExecutor
 from tidemill.workflows.records import AttemptKey
 
-PATIENCE = 50  # turns of the loop, or glances, that are given to work that may be blocked
+IDLE_TURN_LIMIT = 50  # turns of the loop, or glances, that are given to work that may be blocked
+
+
+class Probe(NamedTuple):
+    """Read-only views of a node's engine parts."""
+
+    graphs: GraphProbe
+    workflows: WorkflowProbe
+    packages: PackageProbe
 
 
 class TestNode(Node):
@@ -53,12 +62,12 @@ class TestNode(Node):
         }
         self._predecessor = predecessor
         self._successor: TestNode | None = None
-        self._waited_for: set[AttemptKey] = set()
-        self._loaded: dict[tuple[str, str], Any] = {}
+        self._attempts_waited_for: set[AttemptKey] = set()
+        self._loaded_packages: dict[tuple[str, str], Any] = {}
         """What a successor loads again, by tenant and package."""
         super().__init__(load=load, **self._arguments)
-        self._environment.connects = False
-        self._scheduler.severed_at_start = frozenset(disconnected)
+        self._graph_runtime.connects_sources = False
+        self._scheduler.disconnected_at_start = frozenset(disconnected)
 
     def _make_clock(self) -> Clock:
         return self.clock
@@ -69,98 +78,103 @@ class TestNode(Node):
             return None if address is None else make_store(address, self.clock.now)
         return MemoryStore(self.clock.now) if self._predecessor is None else self._predecessor._store
 
-    def _make_memory(self) -> Store:
+    def _make_memory_store(self) -> Store:
         if self._predecessor is not None and self._predecessor._store is None:
             return self._predecessor._run_store  # a crash ends a process, not what stands for a database in a test
-        return super()._make_memory()
+        return super()._make_memory_store()
 
     @property
-    def _is_alone(self) -> bool:
+    def _is_single_node(self) -> bool:
         return True  # time is virtual: nobody else could keep step
 
-    def _make_liveness(self) -> Liveness:
-        return _Ancestors(self)
+    def _make_liveness(self) -> ProcessLiveness:
+        return _CrashedNodes(self)
 
-    def _make_executors(self, lookup: Lookup, reports: Reports) -> dict[str, Executor]:
+    def _make_executors(self, lookup: WorkflowLookup, reports: AttemptListener) -> dict[str, Executor]:
         made = super()._make_executors(lookup, reports)
-        return {name: Hindered(executor, self.clock) for name, executor in made.items()}
+        return {name: SlowExecutor(executor, self.clock) for name, executor in made.items()}
 
-    def _first_loads(self) -> Iterable[tuple[Any, str]]:
+    def _initial_loads(self) -> Iterable[tuple[Any, str]]:
         if self._predecessor is None:
-            return super()._first_loads()
-        return [(thing, tenant) for (tenant, _), thing in self._predecessor._loaded.items()]
+            return super()._initial_loads()
+        return [(thing, tenant) for (tenant, _), thing in self._predecessor._loaded_packages.items()]
 
     async def _load(self, thing: Any, tenant: str, *, allow_downgrade: bool | None = None) -> str:
         name = await super()._load(thing, tenant, allow_downgrade=allow_downgrade)
-        self._loaded[tenant, name] = thing
+        self._loaded_packages[tenant, name] = thing
         return name
 
     async def _load_paths(self, paths: Sequence[Path], tenant: str) -> Mapping[Path, str]:
         names = await super()._load_paths(paths, tenant)
-        self._loaded |= {(tenant, name): path for path, name in names.items()}
+        self._loaded_packages |= {(tenant, name): path for path, name in names.items()}
         return names
 
     async def _unload(self, name: str, tenant: str) -> None:
         await super()._unload(name, tenant)
-        self._loaded.pop((tenant, name), None)  # what a source wanted was never loaded here
+        self._loaded_packages.pop((tenant, name), None)  # what a source wanted was never loaded here
 
     async def _close(self) -> None:
         if self._successor is not None:
             await self._successor._close()
         if self._is_open:
-            self._environment.tasks.start("test node: end of grace", self._run_out_of_grace())
+            self._graph_runtime.tasks.start("test node: end of grace", self._advance_while_closing())
         await super()._close()
 
-    async def _run_out_of_grace(self) -> None:
+    async def _advance_while_closing(self) -> None:
         """Let time pass for what does not end while the node closes: nobody else moves the clock then."""
         while True:
-            for _ in range(PATIENCE):
-                await asyncio.sleep(GLANCE)  # real time: threads and stores take it
-            self.clock.move_to(self.clock.monotonic() + self.settings.unload_timeout)
+            for _ in range(IDLE_TURN_LIMIT):
+                await asyncio.sleep(IDLE_CHECK_INTERVAL)  # real time: threads and stores take it
+            self.clock.advance_to(self.clock.monotonic() + self.settings.unload_timeout)
+
+    @property
+    def probe(self) -> Probe:
+        """Return views of engine parts that the public API does not show."""
+        return Probe(GraphProbe(self._scheduler), WorkflowProbe(self._workflows), PackageProbe(self._packages))
 
     # -- time
 
     async def advance(self, duration: Duration) -> None:
         """Move time forward step by step, running what becomes due; work that blocks is not waited for."""
-        target = self.clock.monotonic() + parse(duration)
-        await self._calm_down()
-        while (due := self.clock.next_due()) is not None and due <= target:
-            self.clock.move_to(due)
-            await self._calm_down()
-        self.clock.move_to(target)
-        await self._calm_down()
+        target = self.clock.monotonic() + parse_duration(duration)
+        await self._run_until_idle()
+        while (due := self.clock.next_wakeup()) is not None and due <= target:
+            self.clock.advance_to(due)
+            await self._run_until_idle()
+        self.clock.advance_to(target)
+        await self._run_until_idle()
 
-    async def _calm_down(self) -> None:
+    async def _run_until_idle(self) -> None:
         """Give work its turns: until nothing is due, or what runs does not get on. The store is always waited for.
 
         Tasks on threads and in processes need real time: each attempt is given some, once. So do questions on threads.
         """
         calm = turns = 0
-        while turns < PATIENCE and calm < 3:
+        while turns < IDLE_TURN_LIMIT and calm < 3:
             is_saved = self._checkpointer is None or self._checkpointer.is_idle
-            is_writing = self._workflows.is_in_touch or self._packages.is_in_touch or not is_saved
-            living = self._workflows.crew.living()
-            is_new = not living <= self._waited_for
-            is_asking = self._workflows.scheduler is not None and self._workflows.scheduler.is_asking
+            is_writing = self._workflows.is_using_store or self._packages.is_using_store or not is_saved
+            living = self._workflows.attempts.running()
+            is_new = not living <= self._attempts_waited_for
+            is_asking = self._workflows.scheduler is not None and self._workflows.scheduler.is_polling
             is_loading = self._packages.is_busy
             is_elsewhere = is_writing or is_new or is_asking or is_loading
-            await asyncio.sleep(GLANCE if is_elsewhere else 0)  # real time: threads and stores take it
+            await asyncio.sleep(IDLE_CHECK_INTERVAL if is_elsewhere else 0)  # real time: threads and stores take it
             turns += not is_writing
-            calm = calm + 1 if self._is_as_calm_as_it_gets and not self._packages.is_busy else 0
-        self._waited_for = self._workflows.crew.living()
+            calm = calm + 1 if self._is_idle_or_blocked and not self._packages.is_busy else 0
+        self._attempts_waited_for = self._workflows.attempts.running()
 
     @property
-    def _is_calm(self) -> bool:
-        return super()._is_calm and not self.clock.is_waking
+    def _is_idle(self) -> bool:
+        return super()._is_idle and not self.clock.has_pending_wakeups
 
     @property
-    def _is_as_calm_as_it_gets(self) -> bool:
+    def _is_idle_or_blocked(self) -> bool:
         """Whether nothing happens but in tasks that have been waited for already, and that seem to block."""
-        if self._is_calm or self.clock.is_waking or not self._scheduler.is_idle:
-            return self._is_calm
+        if self._is_idle or self.clock.has_pending_wakeups or not self._scheduler.is_idle:
+            return self._is_idle
         is_saved = self._checkpointer is None or self._checkpointer.is_idle
-        is_resting = is_saved and self._workflows.is_resting and not self._packages.is_in_touch
-        return is_resting and self._workflows.crew.living() <= self._waited_for
+        is_resting = is_saved and self._workflows.is_quiescent and not self._packages.is_using_store
+        return is_resting and self._workflows.attempts.running() <= self._attempts_waited_for
 
     # -- faults
 
@@ -168,24 +182,24 @@ class TestNode(Node):
         self, name: str, error: BaseException | None = None, *, tenant: str | None = None
     ) -> None:
         """Crash an accumulator once."""
-        accumulator = self._scheduler.accumulator(self._tenant(tenant), name)
+        accumulator = self._scheduler.accumulator(self._resolve_tenant(tenant), name)
         accumulator.crash(error or RuntimeError("broken on purpose"))
-        await self._calm_down()
+        await self._run_until_idle()
 
     async def break_reactor(self, name: str, error: BaseException | None = None, *, tenant: str | None = None) -> None:
         """Crash a reactor once."""
-        self._scheduler.reactor(self._tenant(tenant), name).crash(error or RuntimeError("broken on purpose"))
-        await self._calm_down()
+        self._scheduler.reactor(self._resolve_tenant(tenant), name).crash(error or RuntimeError("broken on purpose"))
+        await self._run_until_idle()
 
     async def disconnect(self, name: str, *, tenant: str | None = None) -> None:
         """Cut an accumulator's connection to its source."""
-        self._scheduler.accumulator(self._tenant(tenant), name).sever()
-        await self._calm_down()
+        self._scheduler.accumulator(self._resolve_tenant(tenant), name).disconnect()
+        await self._run_until_idle()
 
     async def reconnect(self, name: str, *, tenant: str | None = None) -> None:
         """Give an accumulator its connection back."""
-        self._scheduler.accumulator(self._tenant(tenant), name).mend()
-        await self._calm_down()
+        self._scheduler.accumulator(self._resolve_tenant(tenant), name).reconnect()
+        await self._run_until_idle()
 
     def fail_store(self, times: int) -> None:
         """Let the next `times` transactions of the store fail."""
@@ -195,23 +209,23 @@ class TestNode(Node):
 
     async def kill_worker(self) -> None:
         """Let everything that runs vanish without a report."""
-        for executor in self._hindered:
+        for executor in self._slow_executors:
             executor.abandon()
-        await self._calm_down()
+        await self._run_until_idle()
 
     def slow_executor(self, duration: Duration) -> None:
         """Let every executor take this long to accept an attempt."""
-        for executor in self._hindered:
-            executor.slow_down(parse(duration))
+        for executor in self._slow_executors:
+            executor.set_delay(parse_duration(duration))
 
     def break_run(self, run_id: str) -> None:
         """Let everything that the engine does with a run raise."""
-        if self._workflows.desk is not None:
-            self._workflows.desk.broken.add(run_id)
+        if self._workflows.coordinator is not None:
+            self._workflows.coordinator.failing_runs.add(run_id)
 
     @property
-    def _hindered(self) -> list[Hindered]:
-        return [executor for executor in self._workflows.executors.values() if isinstance(executor, Hindered)]
+    def _slow_executors(self) -> list[SlowExecutor]:
+        return [executor for executor in self._workflows.executors.values() if isinstance(executor, SlowExecutor)]
 
     async def crash(self) -> "TestNode":
         """End this node as kill -9 would, and return a started successor on the same store, clock and definitions.
@@ -221,7 +235,7 @@ class TestNode(Node):
         self._is_open = False
         self._packages.abandon()
         self._scheduler.abandon()
-        await self._environment.tasks.close(self.settings.unload_timeout)  # first: no firing gets another turn
+        await self._graph_runtime.tasks.close(self.settings.unload_timeout)  # first: no firing gets another turn
         await self._workflows.abandon(self.settings.unload_timeout)
         self._run_store.fail_next(0)
         await self._run_store.close()
@@ -230,7 +244,7 @@ class TestNode(Node):
         return self._successor
 
 
-class _Ancestors(HostLiveness):
+class _CrashedNodes(HostLiveness):
     """Knows that the nodes before this one are gone, although their process is the same."""
 
     def __init__(self, node: TestNode) -> None:

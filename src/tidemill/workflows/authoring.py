@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemill.annotations.signatures import AuthorFunction, caller_location
-from tidemill.kernel.durations import Duration, parse_positive
+from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.workflows.definition import OnFiring, Trigger
 
-PATIENCE = 60.0  # seconds that an answer may take unless the author says otherwise
+DEFAULT_TIMEOUT_LIMIT = 60.0  # seconds that an answer may take unless the author says otherwise
 
 
 def trigger(
@@ -22,33 +22,35 @@ def trigger(
     """
     location = caller_location()
     if callable(every):
-        raise DefinitionError.of("trigger", "write @tm.trigger(every=...), with how often it is asked", location)
-    seconds, said = _seconds("every", every)
-    patience, more = _seconds("timeout", timeout) if timeout is not None else (min(seconds, PATIENCE), [])
+        raise DefinitionError.single("trigger", "write @tm.trigger(every=...), with how often it is asked", location)
+    seconds, said = _read_seconds("every", every)
+    patience, more = (
+        _read_seconds("timeout", timeout) if timeout is not None else (min(seconds, DEFAULT_TIMEOUT_LIMIT), [])
+    )
     if not isinstance(allow_concurrent, bool):
         more.append(f"allow_concurrent is True or False, not {allow_concurrent!r}")
     if problems := [Problem(message=one, location=location) for one in (*said, *more)]:
         raise DefinitionError(problems, "trigger")
-    return lambda call: _declare(call, seconds, patience, allow_concurrent, location)
+    return lambda call: _declare_trigger(call, seconds, patience, allow_concurrent, location)
 
 
-def _seconds(what: str, value: Duration) -> tuple[float, list[str]]:
+def _read_seconds(what: str, value: Duration) -> tuple[float, list[str]]:
     try:
-        return parse_positive(value), []
+        return parse_positive_duration(value), []
     except ValueError as error:
         return 0.0, [f"{what}: {error}"]
 
 
-def _declare(
+def _declare_trigger(
     call: Callable[..., Any], every: float, timeout: float, allow_concurrent: bool, location: Location
 ) -> Trigger:
     try:
-        function = AuthorFunction.of(call, depth=2)
+        function = AuthorFunction.capture(call, depth=2)
     except TypeError as error:
-        raise DefinitionError.of("trigger", str(error), location) from error
+        raise DefinitionError.single("trigger", str(error), location) from error
     if names := list(inspect.signature(call).parameters):
         message = f"a trigger is called with nothing, but '{function.name}' takes ({', '.join(names)})"
-        raise DefinitionError.of(f"trigger '{function.name}'", message, function.location)
+        raise DefinitionError.single(f"trigger '{function.name}'", message, function.location)
     return Trigger(function=function, every=every, timeout=timeout, allow_concurrent=allow_concurrent)
 
 
@@ -61,8 +63,8 @@ def on_firing(reactor: Any, *, when: str | None = None) -> OnFiring:
     location = caller_location()
     name = reactor if isinstance(reactor, str) else getattr(reactor, "name", None)
     if not isinstance(name, str) or not name:
-        raise DefinitionError.of("on_firing", f"it takes a reactor, or its name, not {reactor!r}", location)
+        raise DefinitionError.single("on_firing", f"it takes a reactor, or its name, not {reactor!r}", location)
     if when is not None and (not isinstance(when, str) or not when.strip()):
         message = f"when= is an expression such as 'payload.orderbook.bid > 100.0', not {when!r}"
-        raise DefinitionError.of("on_firing", message, location)
+        raise DefinitionError.single("on_firing", message, location)
     return OnFiring(name, when)

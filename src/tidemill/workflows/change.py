@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from tidemill.workflows.plan import WHOLE
-from tidemill.workflows.records import AttemptKey, AttemptRow, Event, FireRow, History, RunRow, TaskRow
-from tidemill.workflows.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
+from tidemill.workflows.plan import UNMAPPED
+from tidemill.workflows.records import AttemptKey, AttemptRow, FireRow, RunEvent, RunEventBatch, RunRow, TaskRow
+from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunState, TaskState
 
 
-class Fence(NamedTuple):
+class LeaderFence(NamedTuple):
     """A term in office. What is written under it is refused once somebody else has taken over."""
 
     name: str
@@ -26,9 +26,9 @@ class Fence(NamedTuple):
 class TaskChange(msgspec.Struct, frozen=True, gc=False):
     """A task run as it was found, and as it shall be. The guard is (state, attempt, claimed_by) of what was found."""
 
-    found: TaskRow
-    row: TaskRow
-    unrenewed: datetime | None = None
+    expected: TaskRow
+    updated: TaskRow
+    expired_lease: datetime | None = None
     """Until when its lease must still be held, if it is taken from somebody because that was not renewed."""
 
 
@@ -44,13 +44,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """What is written together about one run."""
 
     run: str
-    fence: Fence | None = None
-    created: RunRow | None = None
+    fence: LeaderFence | None = None
+    new_run: RunRow | None = None
     """The run itself, if it does not exist yet; all its tasks are in `added`."""
     fire: FireRow | None = None
-    found: RunRow | None = None
+    expected_run: RunRow | None = None
     """The run as it was found: refused unless its `state` and `clears` are still so. None: whatever they are."""
-    row: RunRow | None = None
+    updated_run: RunRow | None = None
     """The run as it shall be: state, times, reason, version. `revision` and `clears` are counted by the store."""
     tasks: Sequence[TaskChange] = ()
     removed: Sequence[TaskRow] = ()
@@ -60,14 +60,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Tries that ended. One that had ended before stays as it is."""
     outputs: Mapping[AttemptKey, bytes] = {}
     """What some of these tries returned, encoded."""
-    forgotten: Sequence[str] = ()
+    cleared_outputs: Sequence[str] = ()
     """Tasks of which everything is deleted that earlier tries returned, all elements."""
-    history: History | None = None
+    history: RunEventBatch | None = None
     lease: float = 0.0
     """Seconds for which what is queued or running after the change is leased to its owner."""
     pools: Sequence[PoolLimit] = ()
     """Limits that must hold after the change."""
-    intervenes: bool = False
+    is_operator_action: bool = False
     """Whether it undoes what others may have built on: counts `clears` up."""
 
 
@@ -77,7 +77,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     revision: int
 
 
-Why = Literal["fenced", "stale", "full", "fired", "paused"]
+RefusalReason = Literal["fenced", "stale", "full", "fired", "paused"]
 """Why a change is refused."""
 
 
@@ -91,17 +91,17 @@ class Refused(msgspec.Struct, frozen=True):
     * paused: it would make a run, and the workflow is paused.
     """
 
-    why: Why
+    reason: RefusalReason
 
 
-def task_event(row: TaskRow, before: TaskState, after: TaskState, reason: str = "") -> Event:
-    """Return the record of a move of a task run; IllegalMoveError if there is no such move."""
-    if not TASK_MOVES.allow(before, after):
-        TASK_MOVES.check(f"task '{row.task}'", before, after)
-    return Event(row.task, row.index, row.attempt, before, after, reason)
+def task_event(row: TaskRow, before: TaskState, after: TaskState, reason: str = "") -> RunEvent:
+    """Return the record of a move of a task run; IllegalTransitionError if there is no such move."""
+    if not TASK_TRANSITIONS.is_allowed(before, after):
+        TASK_TRANSITIONS.check(f"task '{row.task}'", before, after)
+    return RunEvent(row.task, row.index, row.attempt, before, after, reason)
 
 
-def run_event(run: RunRow, after: RunState, reason: str = "") -> Event:
-    """Return the record of a move of a run; IllegalMoveError if there is no such move."""
-    RUN_MOVES.check(f"run '{run.id}'", run.state, after)
-    return Event(None, WHOLE, 0, run.state, after, reason)
+def run_event(run: RunRow, after: RunState, reason: str = "") -> RunEvent:
+    """Return the record of a move of a run; IllegalTransitionError if there is no such move."""
+    RUN_TRANSITIONS.check(f"run '{run.id}'", run.state, after)
+    return RunEvent(None, UNMAPPED, 0, run.state, after, reason)

@@ -7,16 +7,16 @@ from inspect import isawaitable
 from typing import Any
 
 from tidemill.annotations.context import Context
-from tidemill.kernel.durations import Duration, parse, parse_positive
+from tidemill.kernel.durations import Duration, parse_duration, parse_positive_duration
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.endings import Poll
+from tidemill.workflows.attempt_results import PollFunction
 from tidemill.workflows.records import AttemptKey
 
-EVERY = 30.0
+DEFAULT_POLL_INTERVAL = 30.0
 """Seconds between two polls, if the author does not say."""
 
-Push = Callable[[str, Any], Awaitable[Any]]
+PushFunction = Callable[[str, Any], Awaitable[Any]]
 
 
 class Deferral(BaseException):
@@ -25,24 +25,24 @@ class Deferral(BaseException):
     def __init__(
         self,
         *,
-        after: float | None = None,
+        delay: float | None = None,
         until: datetime | None = None,
-        poll: Poll | None = None,
-        asked: Awaitable[bool] | None = None,
+        poll: PollFunction | None = None,
+        pending_answer: Awaitable[bool] | None = None,
     ) -> None:
         super().__init__("put off")
-        self.after = after
+        self.delay = delay
         """Seconds until it is woken, or polled next."""
         self.until = until
         self.poll = poll
-        self.asked = asked
+        self.pending_answer = pending_answer
         """An answer of `poll` that is still to be awaited, because `defer` cannot."""
 
 
 class TaskContext(Context):
     """The attempt around a task."""
 
-    __slots__ = ("_key", "_merge", "_merged", "_passes", "_push", "_settle", "attempt", "log", "slot")
+    __slots__ = ("_deferrals_to_skip", "_key", "_merge", "_merged", "_push", "_wait_for", "attempt", "log", "slot")
 
     def __init__(
         self,
@@ -53,15 +53,15 @@ class TaskContext(Context):
         deferrals: int,
         log: "logging.LoggerAdapter[logging.Logger]",
         merge: Callable[[], Mapping[str, Any]],
-        push: Push | None = None,
-        settle: Callable[[Awaitable[bool]], bool] | None = None,
+        push: PushFunction | None = None,
+        wait_for: Callable[[Awaitable[bool]], bool] | None = None,
     ) -> None:
         self._key = key
-        self._passes = deferrals
+        self._deferrals_to_skip = deferrals
         self._merge = merge
         self._merged: Mapping[str, Any] | None = None
         self._push = push
-        self._settle = settle
+        self._wait_for = wait_for
         self.attempt = number  # type: ignore[misc]  # slots of our own hide the properties
         self.slot = slot  # type: ignore[misc]
         self.log = log
@@ -106,25 +106,25 @@ class TaskContext(Context):
         *,
         for_: Duration | None = None,
         until: datetime | None = None,
-        poll: Poll | None = None,
+        poll: PollFunction | None = None,
         every: Duration | None = None,
     ) -> None:
         """End this execution and be called again later; return at once if that has been waited for already."""
-        deferral = _read(for_, until, poll, every)
-        if self._passes > 0:
-            self._passes -= 1
+        deferral = _read_deferral(for_, until, poll, every)
+        if self._deferrals_to_skip > 0:
+            self._deferrals_to_skip -= 1
             return
-        if poll is not None and self._is_over(poll, deferral):
+        if poll is not None and self._is_poll_done(poll, deferral):
             return
         raise deferral
 
-    def _is_over(self, poll: Poll, deferral: Deferral) -> bool:
+    def _is_poll_done(self, poll: PollFunction, deferral: Deferral) -> bool:
         answer = poll()
         if not isawaitable(answer):
             return bool(answer)
-        if self._settle is not None:
-            return bool(self._settle(answer))
-        deferral.asked = answer  # on a loop that cannot be waited for here: whoever runs the task awaits it
+        if self._wait_for is not None:
+            return bool(self._wait_for(answer))
+        deferral.pending_answer = answer  # on a loop that cannot be waited for here: whoever runs the task awaits it
         return False
 
     async def push(self, accumulator: str, event: Any) -> Any:
@@ -136,18 +136,20 @@ class TaskContext(Context):
         return await self._push(accumulator, event)
 
 
-def _read(for_: Duration | None, until: datetime | None, poll: Poll | None, every: Duration | None) -> Deferral:
+def _read_deferral(
+    for_: Duration | None, until: datetime | None, poll: PollFunction | None, every: Duration | None
+) -> Deferral:
     """Return what was asked for, or raise what is wrong with it."""
     if sum(one is not None for one in (for_, until, poll)) != 1:
         raise TypeError("ctx.defer takes exactly one of for_=, until= and poll=")
     if every is not None and poll is None:
         raise TypeError("every= says how often poll= is asked, and there is none")
     if for_ is not None:
-        return Deferral(after=parse(for_))
+        return Deferral(delay=parse_duration(for_))
     if poll is not None:
         if not callable(poll):
             raise TypeError(f"poll= takes a function without parameters, not {poll!r}")
-        return Deferral(after=EVERY if every is None else parse_positive(every), poll=poll)
+        return Deferral(delay=DEFAULT_POLL_INTERVAL if every is None else parse_positive_duration(every), poll=poll)
     if not isinstance(until, datetime) or until.utcoffset() is None:
         raise TypeError(f"until= takes an aware datetime, such as datetime(2026, 1, 1, tzinfo=UTC), not {until!r}")
     try:

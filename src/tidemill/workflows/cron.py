@@ -24,26 +24,26 @@ ALIASES = {
     "@annually": "0 0 1 1 *",
 }
 
-_NAMES = ("second", "minute", "hour", "day of month", "month", "day of week")
-_RANGES = ("0-59", "0-59", "0-23", "1-31, L or LW", "1-12 or JAN-DEC", "0-7 or SUN-SAT, 5L, MON#1")
-_SOME_DAY = datetime(1970, 1, 1)
+_FIELD_NAMES = ("second", "minute", "hour", "day of month", "month", "day of week")
+_FIELD_RANGES = ("0-59", "0-59", "0-23", "1-31, L or LW", "1-12 or JAN-DEC", "0-7 or SUN-SAT, 5L, MON#1")
+_REFERENCE_DAY = datetime(1970, 1, 1)
 
 
 class CronFields:
     """The six fields of a valid expression, seconds first."""
 
-    __slots__ = ("_hours", "_minutes", "_search", "_seconds", "is_fixed")
+    __slots__ = ("_hours", "_minutes", "_search", "_seconds", "has_fixed_hours")
 
     def __init__(self, expression: str) -> None:
-        parts = _split(expression)
-        self._search = CronSim(" ".join(parts), _SOME_DAY)
+        parts = _split_fields(expression)
+        self._search = CronSim(" ".join(parts), _REFERENCE_DAY)
         self._hours = sorted(self._search.hours)
         self._minutes = sorted(self._search.minutes)
         self._seconds = sorted(self._search.seconds)
-        self.is_fixed = not any(sign in parts[2] for sign in "*/-")
+        self.has_fixed_hours = not any(sign in parts[2] for sign in "*/-")
         """Whether the hours are named one by one: a time of day. Otherwise the hour is a wildcard, step or range."""
 
-    def after(self, wall: datetime) -> datetime | None:
+    def next_match(self, wall: datetime) -> datetime | None:
         """Return the first match after a wall time, or None: cronsim looks 50 years ahead."""
         search = copy(self._search)
         search.dt = wall.replace(microsecond=0)
@@ -52,24 +52,24 @@ class CronFields:
         except OverflowError:  # the calendar ends with the year 9999
             return None
 
-    def count(self, after: datetime, until: datetime) -> int:
+    def count_matches(self, after: datetime, until: datetime) -> int:
         """Return how many matches lie in (after, until], negative if time runs backwards.
 
         The work grows with the days in between, not with the matches.
         """
         if until < after:
-            return -self.count(until, after)
+            return -self.count_matches(until, after)
         days = range(after.toordinal(), until.toordinal())
-        whole = sum(map(self._has_day, map(date.fromordinal, days)))
+        whole = sum(map(self._matches_day, map(date.fromordinal, days)))
         per_day = len(self._hours) * len(self._minutes) * len(self._seconds)
-        return whole * per_day + self._rank(until) - self._rank(after)
+        return whole * per_day + self._matches_up_to(until) - self._matches_up_to(after)
 
-    def _has_day(self, day: date) -> bool:
+    def _matches_day(self, day: date) -> bool:
         return day.month in self._search.months and self._search.match_day(day)
 
-    def _rank(self, wall: datetime) -> int:
+    def _matches_up_to(self, wall: datetime) -> int:
         """Return how many matches of its day are not later than a wall time."""
-        if not self._has_day(wall):
+        if not self._matches_day(wall):
             return 0
         rank = bisect_left(self._hours, wall.hour) * len(self._minutes) * len(self._seconds)
         if wall.hour in self._search.hours:
@@ -79,47 +79,47 @@ class CronFields:
         return rank
 
 
-def complaints(expression: object) -> list[str]:
+def expression_problems(expression: object) -> list[str]:
     """Return everything wrong with an expression, field by field."""
     if not isinstance(expression, str):
         return [f"an expression is a text such as '0 6 * * *', not {expression!r}"]
     if expression.strip().startswith("@") and expression.strip().lower() not in ALIASES:
         hint = did_you_mean(expression.strip().lower(), ALIASES)
         return [f"{expression!r} is no alias; known are {', '.join(ALIASES)}{hint}"]
-    parts = _split(expression)
+    parts = _split_fields(expression)
     if len(parts) != 6:
         return [f"{expression!r} has {len(expression.split())} fields: 5 are needed, or 6 with seconds first"]
     said = [
         f"{part!r} is no {name}: {allowed}, with * , - /"
-        for position, (part, name, allowed) in enumerate(zip(parts, _NAMES, _RANGES, strict=True))
-        if not _is_field(part, position)
+        for position, (part, name, allowed) in enumerate(zip(parts, _FIELD_NAMES, _FIELD_RANGES, strict=True))
+        if not _is_valid_field(part, position)
     ]
-    if not said and not _ever_comes(parts):
+    if not said and not _has_any_match(parts):
         said.append(f"{expression!r} names a day that never comes")
     return said
 
 
-def _split(expression: str) -> list[str]:
+def _split_fields(expression: str) -> list[str]:
     """Return the six fields, seconds first."""
     text = expression.strip().lower()
     parts = ALIASES.get(text, text).upper().split()
     return ["0", *parts] if len(parts) == 5 else parts
 
 
-def _is_field(part: str, position: int) -> bool:
+def _is_valid_field(part: str, position: int) -> bool:
     # cronsim names only the first bad field, so each is tried in an expression that is otherwise all stars.
     # A day is tried by itself in months of 31 days.
     fields = ["*"] * 6
     fields[position] = part
     try:
-        CronSim(" ".join(fields), _SOME_DAY)
+        CronSim(" ".join(fields), _REFERENCE_DAY)
     except (CronSimError, ValueError):  # ValueError: a number too long to read
         return False
     return True
 
 
-def _ever_comes(parts: list[str]) -> bool:
+def _has_any_match(parts: list[str]) -> bool:
     try:
-        return next(CronSim(" ".join(parts), _SOME_DAY), None) is not None
+        return next(CronSim(" ".join(parts), _REFERENCE_DAY), None) is not None
     except CronSimError:
         return False

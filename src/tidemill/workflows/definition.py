@@ -8,7 +8,7 @@ import msgspec
 from tidemill.annotations.signatures import AuthorFunction
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import Location
-from tidemill.workflows.callee import Callee
+from tidemill.workflows.graph_calls import CallableGraph
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     queue: str = "default"
     executor: str | None = None
     ignores: tuple[Any, ...] = ()
-    graph: Callee | str | None = None
+    graph: CallableGraph | str | None = None
     """The graph that it calls, or its name; until the workflow is wired, `function` only says how it is called."""
 
     @property
@@ -94,7 +94,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return self.function.name
 
 
-def name_of(task: str | Task | Callable[..., Any]) -> str:
+def task_name(task: str | Task | Callable[..., Any]) -> str:
     """Return the name of a task that was given by its name, as declared, or as the decorated function."""
     if isinstance(task, Task):
         return task.name

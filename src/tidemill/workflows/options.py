@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidemill.kernel.backoff import Retry
-from tidemill.kernel.durations import parse_positive
+from tidemill.kernel.durations import parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem
-from tidemill.kernel.storable import LARGEST, WORD_RULE, is_word
+from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.definition import Task, name_of
+from tidemill.workflows.definition import Task, task_name
 
 
 def read_options(options: dict[str, Any], subject: str, location: Location) -> dict[str, Any]:
@@ -30,24 +30,24 @@ def read_options(options: dict[str, Any], subject: str, location: Location) -> d
     return read
 
 
-def several(value: Any) -> tuple[Any, ...]:
+def as_tuple(value: Any) -> tuple[Any, ...]:
     """Return what was given as a list; one thing alone stands for a list of it, and None for none."""
     if value is None:
         return ()
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else (value,)
 
 
-def _task(value: Any) -> str:
+def _read_task(value: Any) -> str:
     if not (isinstance(value, str | Task) or callable(value)):
         raise TypeError(f"a task is named, or is a function that was declared as one, not {value!r}")
-    return name_of(value)
+    return task_name(value)
 
 
-def _tasks(value: Any) -> tuple[str, ...]:
-    return tuple(_task(one) for one in several(value))
+def _read_tasks(value: Any) -> tuple[str, ...]:
+    return tuple(_read_task(one) for one in as_tuple(value))
 
 
-def _retry(value: Any) -> Retry | None:
+def _read_retry(value: Any) -> Retry | None:
     if type(value) is int and value >= 0:
         return Retry(value)
     if value is not None and not isinstance(value, Retry):
@@ -55,41 +55,41 @@ def _retry(value: Any) -> Retry | None:
     return value
 
 
-def _timeout(value: Any) -> float | None:
-    return None if value is None else parse_positive(value)
+def _read_timeout(value: Any) -> float | None:
+    return None if value is None else parse_positive_duration(value)
 
 
-def _priority(value: Any) -> int:
-    if type(value) is not int or abs(value) > LARGEST:
-        raise TypeError(f"it is a whole number, the higher the sooner, up to {LARGEST} either way, not {value!r}")
+def _read_priority(value: Any) -> int:
+    if type(value) is not int or abs(value) > MAX_INTEGER:
+        raise TypeError(f"it is a whole number, the higher the sooner, up to {MAX_INTEGER} either way, not {value!r}")
     return value
 
 
-def _word(value: Any) -> str:
+def _read_word(value: Any) -> str:
     if not is_word(value):
         raise TypeError(f"it is a name, {WORD_RULE}, not {value!r}")
     return str(value)
 
 
-def _word_if_any(value: Any) -> str | None:
-    return None if value is None else _word(value)
+def _read_optional_word(value: Any) -> str | None:
+    return None if value is None else _read_word(value)
 
 
-def _classes(value: Any) -> tuple[Any, ...]:
+def _read_classes(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple | set):
         raise TypeError(f"it is a list of classes, such as [Hold], not {value!r}")
     return tuple(value)
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
-    "each": lambda value: None if value is None else _task(value),
-    "after": _tasks,
-    "rule": _word_if_any,
-    "retry": _retry,
-    "timeout": _timeout,
-    "pool": _word_if_any,
-    "priority": _priority,
-    "queue": _word,
-    "executor": _word_if_any,
-    "ignores": _classes,
+    "each": lambda value: None if value is None else _read_task(value),
+    "after": _read_tasks,
+    "rule": _read_optional_word,
+    "retry": _read_retry,
+    "timeout": _read_timeout,
+    "pool": _read_optional_word,
+    "priority": _read_priority,
+    "queue": _read_word,
+    "executor": _read_optional_word,
+    "ignores": _read_classes,
 }

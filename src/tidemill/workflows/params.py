@@ -13,11 +13,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
-from tidemill.annotations.codec import UnstorableError, encode_plain
+from tidemill.annotations.codec import UnstorableError, encode_msgpack
 from tidemill.annotations.variants import label
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import OperationError, RequestError
-from tidemill.kernel.storable import storable
+from tidemill.kernel.limits import make_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.definition import Params
 
@@ -29,57 +29,57 @@ _EXAMPLES: dict[Any, str] = {
 }
 
 
-def read_params(kind: type[Params] | None, given: Mapping[str, Any], *, from_text: bool = False) -> bytes:
+def encode_params(params_class: type[Params] | None, given: Mapping[str, Any], *, from_text: bool = False) -> bytes:
     """Return params as they are stored; a RequestError names everything that is wrong with them.
 
     Values are converted as msgspec does, "2026-01-01" for a date. With `from_text`, as on a command line, every
     value is a text: "5" is a number where one is asked for, and JSON is read where something bigger is.
     """
-    reading = _Reading(from_text)
-    values = reading.free(given) if kind is None else reading.declared(kind, given)
+    reading = _ParamReader(from_text)
+    values = reading.read_undeclared(given) if params_class is None else reading.read_declared(params_class, given)
     if not reading.problems:
-        return encode_plain({name: msgspec.Raw(value) for name, value in values.items()})
+        return encode_msgpack({name: msgspec.Raw(value) for name, value in values.items()})
     said = "; ".join(reading.problems.values())
     raise RequestError(f"invalid params: {said}", code="invalid_params", status=422, params=reading.problems)
 
 
-def params_of(kind: type[Params] | None, stored: bytes) -> Any:
+def decode_params(params_class: type[Params] | None, stored: bytes) -> Any:
     """Return stored params as an instance of their class, or as a dict if there is none."""
-    if kind is None:
+    if params_class is None:
         return msgspec.msgpack.decode(stored, type=dict[str, Any])
     try:
         raw = msgspec.msgpack.decode(stored, type=dict[str, msgspec.Raw])
-        known = {one.name: one for one in fields(kind) if one.name in raw}
-        return kind(**{name: msgspec.msgpack.decode(raw[name], type=one.type) for name, one in known.items()})
+        known = {one.name: one for one in fields(params_class) if one.name in raw}
+        return params_class(**{name: msgspec.msgpack.decode(raw[name], type=one.type) for name, one in known.items()})
     except AUTHOR_ERRORS as error:  # author code: a class may refuse a value in its own way
-        raise OperationError(f"stored params no longer fit {label(kind)}: {describe(error)}") from error
+        raise OperationError(f"stored params no longer fit {label(params_class)}: {describe(error)}") from error
 
 
-class _Reading:
+class _ParamReader:
     """One reading of params, and what was wrong with them, by name."""
 
     def __init__(self, from_text: bool) -> None:
         self.problems: dict[str, str] = {}
         self._from_text = from_text
 
-    def free(self, given: Mapping[str, Any]) -> dict[str, bytes]:
+    def read_undeclared(self, given: Mapping[str, Any]) -> dict[str, bytes]:
         """Return whatever was given, encoded."""
         read = {}
         for name, value in given.items():
-            if isinstance(name, str) and name == storable(name):
-                read[name] = _guessed(value) if self._from_text else value
+            if isinstance(name, str) and name == make_storable(name):
+                read[name] = _parse_undeclared(value) if self._from_text else value
             else:
                 self.problems[ascii(name)] = f"{name!r} cannot be the name of a param: it is a text of whole characters"
-        return self._encoded(read)
+        return self._encode(read)
 
-    def declared(self, kind: type[Params], given: Mapping[str, Any]) -> dict[str, bytes]:
+    def read_declared(self, params_class: type[Params], given: Mapping[str, Any]) -> dict[str, bytes]:
         """Return every declared param, encoded, those that were left out with their defaults."""
-        known = {one.name: one for one in fields(kind)}
+        known = {one.name: one for one in fields(params_class)}
         for name in given:
             if name not in known:
                 has = f"; there are {', '.join(map(repr, known))}" if known else "; there are none"
                 said = f"there is no param {name!r}{did_you_mean(str(name), known) or has}"
-                self.problems[storable(str(name))] = said
+                self.problems[make_storable(str(name))] = said
         read: dict[str, Any] = {}
         for name, field in known.items():
             if name in given:
@@ -89,32 +89,32 @@ class _Reading:
         if self.problems:
             return {}
         try:
-            whole = kind(**read)
+            whole = params_class(**read)
         except AUTHOR_ERRORS as error:  # author code: `__post_init__` may refuse what fits by type
-            self.problems[""] = f"{label(kind)} refuses them: {describe(error)}"
+            self.problems[""] = f"{label(params_class)} refuses them: {describe(error)}"
             return {}
-        return self._encoded({name: getattr(whole, name) for name in known})
+        return self._encode({name: getattr(whole, name) for name in known})
 
     def _convert(self, field: FieldInfo, value: Any, read: dict[str, Any]) -> None:
         try:
-            read[field.name] = _converted(value, field.type, self._from_text)
+            read[field.name] = _convert_value(value, field.type, self._from_text)
         except AUTHOR_ERRORS as error:  # author code: a class may refuse a value in its own way
             said = str(error) if isinstance(error, msgspec.ValidationError) else describe(error)
-            self.problems[field.name] = f"'{field.name}' takes {label(field.type)}: {said}{_example(field.type)}"
+            self.problems[field.name] = f"'{field.name}' takes {label(field.type)}: {said}{_example_hint(field.type)}"
 
-    def _encoded(self, values: Mapping[str, Any]) -> dict[str, bytes]:
+    def _encode(self, values: Mapping[str, Any]) -> dict[str, bytes]:
         encoded = {}
         for name, value in values.items():
             try:
-                encoded[name] = encode_plain(value)
+                encoded[name] = encode_msgpack(value)
             except UnstorableError as error:
                 self.problems[name] = f"'{name}': {error}"
         return encoded
 
 
-def _converted(value: Any, kind: Any, from_text: bool) -> Any:
+def _convert_value(value: Any, kind: Any, from_text: bool) -> Any:
     if from_text and kind is Any:
-        return _guessed(value)
+        return _parse_undeclared(value)
     try:
         return msgspec.convert(value, kind, strict=not from_text)
     except msgspec.ValidationError as error:
@@ -130,7 +130,7 @@ def _converted(value: Any, kind: Any, from_text: bool) -> Any:
             raise msgspec.ValidationError(f"{value!r} is no JSON: {inner}") from None
 
 
-def _example(kind: Any) -> str:
+def _example_hint(kind: Any) -> str:
     """Return what a param of a type may look like, where its name does not tell."""
     for one in get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else (kind,):
         if isinstance(one, type) and issubclass(one, Enum):
@@ -142,7 +142,7 @@ def _example(kind: Any) -> str:
     return ""
 
 
-def _guessed(value: Any) -> Any:
+def _parse_undeclared(value: Any) -> Any:
     """Return what a text on a command line means if nobody declared it: JSON if it is that, else the text."""
     try:
         return msgspec.json.decode(value) if isinstance(value, str) else value

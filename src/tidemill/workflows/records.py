@@ -12,14 +12,14 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from tidemill.workflows.plan import WHOLE, TaskRun
+from tidemill.workflows.plan import UNMAPPED, TaskRun
 from tidemill.workflows.states import RunState
 
 FailureOutcome = Literal["failed", "timeout", "dispatch_failed"]
 """How a try may fail: its code raised or its process ended, it took too long, or its executor did not take it."""
 AttemptOutcome = FailureOutcome | Literal["", "success", "skipped", "lost", "deferred", "cancelled", "returned"]
 """How a try may end, in the words that are stored; empty for one that has not."""
-NEVER = datetime.min.replace(tzinfo=UTC)
+MISSING_TIME = datetime.min.replace(tzinfo=UTC)
 """Stands for a time that ought to be there, and is not."""
 
 
@@ -28,12 +28,12 @@ class TaskKey(NamedTuple):
 
     run: str
     task: str
-    element: int = WHOLE
+    element: int = UNMAPPED
 
     @property
     def label(self) -> str:
         """What it is called within its run: "clean", or "clean[7]" for an element."""
-        return self.task if self.element == WHOLE else f"{self.task}[{self.element}]"
+        return self.task if self.element == UNMAPPED else f"{self.task}[{self.element}]"
 
 
 class AttemptKey(NamedTuple):
@@ -50,7 +50,7 @@ class AttemptKey(NamedTuple):
         return TaskKey(self.run, self.task, self.element)
 
     def __str__(self) -> str:
-        element = "" if self.element == WHOLE else f"[{self.element}]"
+        element = "" if self.element == UNMAPPED else f"[{self.element}]"
         return f"{self.run}/{self.task}{element}#{self.attempt}"
 
 
@@ -150,11 +150,11 @@ class TaskError(msgspec.Struct, frozen=True):
     @property
     def place(self) -> str:
         """Where in the author's code it was raised, as file:line; "" if it was not raised there."""
-        frames = _FRAME.findall(self.traceback)
+        frames = _TRACEBACK_FRAME.findall(self.traceback)
         return ":".join(frames[-1]) if frames else ""
 
 
-_FRAME = re.compile(r'^[ |+-]*File "([^"\n]+)", line (\d+)', re.MULTILINE)
+_TRACEBACK_FRAME = re.compile(r'^[ |+-]*File "([^"\n]+)", line (\d+)', re.MULTILINE)
 
 
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -175,21 +175,21 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: TaskError | None = None
 
 
-def key_of(run: str, row: TaskRow) -> AttemptKey:
+def current_attempt_key(run: str, row: TaskRow) -> AttemptKey:
     """Return the key of the try that a claimed task run is at."""
     return AttemptKey(run, row.task, row.index, row.attempt)
 
 
-def current_attempt(run: str, row: TaskRow, **ending: Any) -> AttemptRow:
+def current_attempt_row(run: str, row: TaskRow, **result_fields: Any) -> AttemptRow:
     """Return the try that a claimed task run is at; with how it ended, if it has."""
     return AttemptRow(
         key=AttemptKey(run, row.task, row.index, row.attempt),
         number=row.tries,
         executor=row.executor,
         worker=row.claimed_by or "",
-        claimed_at=row.claimed_at or NEVER,
+        claimed_at=row.claimed_at or MISSING_TIME,
         started_at=row.started_at,
-        **ending,
+        **result_fields,
     )
 
 
@@ -200,7 +200,7 @@ class OutputRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     value: bytes
 
 
-class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RunEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One move of a run (`task` is None) or a task run."""
 
     task: str | None
@@ -211,14 +211,14 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reason: str = ""
 
 
-class History(msgspec.Struct, frozen=True):
+class RunEventBatch(msgspec.Struct, frozen=True):
     """What happened in a run at one time, in order, and who did it. There is something."""
 
     at: datetime
     actor: str
-    events: Sequence[Event]
+    events: Sequence[RunEvent]
 
-    def rows(self, run: str) -> "Iterator[EventRow]":
+    def to_rows(self, run: str) -> "Iterator[EventRow]":
         """Yield the events, each with all that is known of it."""
         for event in self.events:
             yield EventRow(run=run, at=self.at, actor=self.actor, **msgspec.structs.asdict(event))

@@ -7,7 +7,7 @@ from typing import Any, Self
 import msgspec
 
 from tidemill.kernel.errors import OperationError
-from tidemill.workflows.plan import WHOLE, together
+from tidemill.workflows.plan import UNMAPPED, mapped_state
 from tidemill.workflows.records import AttemptRow, RunRecord, TaskError, TaskKey, TaskRow
 from tidemill.workflows.states import RunState, TaskState
 
@@ -66,10 +66,10 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         if not self.state.is_terminal:
             raise OperationError(f"{what} has not ended: it is {self.state}")
         ended = "was cancelled" if self.state is RunState.CANCELLED else "failed"
-        said = "; ".join(self._failures()) or ("" if self.reason == self.state else self.reason)
+        said = "; ".join(self._failure_clauses()) or ("" if self.reason == self.state else self.reason)
         raise OperationError(f"{what} {ended}: {said}" if said else f"{what} {ended}")
 
-    def _failures(self) -> list[str]:
+    def _failure_clauses(self) -> list[str]:
         """Return a clause for each task that failed by itself; those behind it only follow."""
         said = []
         for name, task in self.tasks.items():
@@ -80,7 +80,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         return said
 
 
-def result_of(
+def build_run_result(
     record: RunRecord,
     errors: Mapping[TaskKey, TaskError],
     outputs: Mapping[TaskKey, Any],
@@ -99,14 +99,14 @@ def result_of(
         started_at=run.started_at,
         ended_at=run.ended_at,
         tasks={
-            name: _task(run.id, sorted(rows, key=lambda row: row.index), errors, outputs, name in mapped)
+            name: _task_result(run.id, sorted(rows, key=lambda row: row.index), errors, outputs, name in mapped)
             for name, rows in record.by_task().items()
         },
         reason=run.reason,
     )
 
 
-def errors_of(attempts: Sequence[AttemptRow]) -> dict[TaskKey, TaskError]:
+def last_errors(attempts: Sequence[AttemptRow]) -> dict[TaskKey, TaskError]:
     """Return the error of each task run whose newest try that has ended has one."""
     newest: dict[TaskKey, AttemptRow] = {}
     for one in sorted(attempts, key=lambda one: one.key.attempt):
@@ -115,20 +115,20 @@ def errors_of(attempts: Sequence[AttemptRow]) -> dict[TaskKey, TaskError]:
     return {key: one.error for key, one in newest.items() if one.error is not None}
 
 
-def _task(
+def _task_result(
     run: str,
     rows: Sequence[TaskRow],
     errors: Mapping[TaskKey, TaskError],
     outputs: Mapping[TaskKey, Any],
     is_mapped: bool,
 ) -> TaskResult:
-    found = [_one(row, TaskKey(run, row.task, row.index), errors, outputs) for row in rows]
-    if rows[0].index == WHOLE:
+    found = [_row_result(row, TaskKey(run, row.task, row.index), errors, outputs) for row in rows]
+    if rows[0].index == UNMAPPED:
         is_empty = is_mapped and found[0].state is TaskState.SUCCESS
         return msgspec.structs.replace(found[0], output=[]) if is_empty else found[0]
     ends = [one.ended_at for one in found if one.ended_at is not None]
     return TaskResult(
-        state=together(one.state for one in found),
+        state=mapped_state(one.state for one in found),
         attempts=max(one.attempts for one in found),
         started_at=min((one.started_at for one in found if one.started_at is not None), default=None),
         ended_at=max(ends) if len(ends) == len(found) else None,
@@ -139,11 +139,13 @@ def _task(
     )
 
 
-_WITH_ERRORS = (TaskState.FAILED, TaskState.UP_FOR_RETRY, TaskState.SUCCESS)
+_STATES_WITH_ERROR = (TaskState.FAILED, TaskState.UP_FOR_RETRY, TaskState.SUCCESS)
 
 
-def _one(row: TaskRow, key: TaskKey, errors: Mapping[TaskKey, TaskError], outputs: Mapping[TaskKey, Any]) -> TaskResult:
-    error = errors.get(key) if row.state in _WITH_ERRORS else None
+def _row_result(
+    row: TaskRow, key: TaskKey, errors: Mapping[TaskKey, TaskError], outputs: Mapping[TaskKey, Any]
+) -> TaskResult:
+    error = errors.get(key) if row.state in _STATES_WITH_ERROR else None
     if error is None and row.state is TaskState.FAILED:  # nobody lived to report it
         error = TaskError("OperationError", row.reason)
     return TaskResult(

@@ -17,7 +17,7 @@ class Verdict(Enum):
     FAIL = "fail"
 
 
-class _Tally(msgspec.Struct, frozen=True):
+class _UpstreamCounts(msgspec.Struct, frozen=True):
     """How many of the tasks before it succeeded, failed, were skipped; the rest is not done."""
 
     total: int
@@ -32,73 +32,73 @@ class _Tally(msgspec.Struct, frozen=True):
         return self.succeeded + self.failed + self.skipped == self.total
 
 
-Rule = Callable[[_Tally], Verdict]
+Rule = Callable[[_UpstreamCounts], Verdict]
 
 
-def _all_success(of: _Tally) -> Verdict:
-    if of.failed:
+def _all_success(counts: _UpstreamCounts) -> Verdict:
+    if counts.failed:
         return Verdict.FAIL
-    if of.skipped:
+    if counts.skipped:
         return Verdict.SKIP
-    return _when(of.succeeded == of.total)
+    return _run_if(counts.succeeded == counts.total)
 
 
-def _all_failed(of: _Tally) -> Verdict:
-    if of.succeeded or of.skipped:
+def _all_failed(counts: _UpstreamCounts) -> Verdict:
+    if counts.succeeded or counts.skipped:
         return Verdict.SKIP
-    return _when(of.failed == of.total)
+    return _run_if(counts.failed == counts.total)
 
 
-def _one_success(of: _Tally) -> Verdict:
-    if of.succeeded:
+def _one_success(counts: _UpstreamCounts) -> Verdict:
+    if counts.succeeded:
         return Verdict.RUN
-    if not of.all_done:
+    if not counts.all_done:
         return Verdict.WAIT
-    return Verdict.FAIL if of.failed else Verdict.SKIP
+    return Verdict.FAIL if counts.failed else Verdict.SKIP
 
 
-def _one_failed(of: _Tally) -> Verdict:
-    if of.failed:
+def _one_failed(counts: _UpstreamCounts) -> Verdict:
+    if counts.failed:
         return Verdict.RUN
-    return Verdict.SKIP if of.all_done else Verdict.WAIT
+    return Verdict.SKIP if counts.all_done else Verdict.WAIT
 
 
-def _one_done(of: _Tally) -> Verdict:
-    if of.succeeded or of.failed > of.unreached:
+def _one_done(counts: _UpstreamCounts) -> Verdict:
+    if counts.succeeded or counts.failed > counts.unreached:
         return Verdict.RUN
-    return Verdict.SKIP if of.all_done else Verdict.WAIT
+    return Verdict.SKIP if counts.all_done else Verdict.WAIT
 
 
-def _none_failed(of: _Tally) -> Verdict:
-    return Verdict.FAIL if of.failed else _when(of.all_done)
+def _none_failed(counts: _UpstreamCounts) -> Verdict:
+    return Verdict.FAIL if counts.failed else _run_if(counts.all_done)
 
 
-def _none_failed_min_one_success(of: _Tally) -> Verdict:
-    if of.failed:
+def _none_failed_min_one_success(counts: _UpstreamCounts) -> Verdict:
+    if counts.failed:
         return Verdict.FAIL
-    if of.all_done and not of.succeeded:
+    if counts.all_done and not counts.succeeded:
         return Verdict.SKIP
-    return _when(of.all_done)
+    return _run_if(counts.all_done)
 
 
-def _none_skipped(of: _Tally) -> Verdict:
-    return Verdict.SKIP if of.skipped else _when(of.all_done)
+def _none_skipped(counts: _UpstreamCounts) -> Verdict:
+    return Verdict.SKIP if counts.skipped else _run_if(counts.all_done)
 
 
-def _all_skipped(of: _Tally) -> Verdict:
-    if of.succeeded or of.failed:
+def _all_skipped(counts: _UpstreamCounts) -> Verdict:
+    if counts.succeeded or counts.failed:
         return Verdict.SKIP
-    return _when(of.skipped == of.total)
+    return _run_if(counts.skipped == counts.total)
 
 
-def _when(holds: bool) -> Verdict:
+def _run_if(holds: bool) -> Verdict:
     return Verdict.RUN if holds else Verdict.WAIT
 
 
 RULES: Mapping[str, Rule] = {
     "all_success": _all_success,
     "all_failed": _all_failed,
-    "all_done": lambda of: _when(of.all_done),
+    "all_done": lambda of: _run_if(of.all_done),
     "one_success": _one_success,
     "one_failed": _one_failed,
     "one_done": _one_done,
@@ -109,16 +109,16 @@ RULES: Mapping[str, Rule] = {
     "always": lambda _: Verdict.RUN,
 }
 
-CLEANING = frozenset(["all_done", "always"])
+CLEANUP_RULES = frozenset(["all_done", "always"])
 """Rules of tasks that tidy up: they say nothing about whether their run went well."""
 
 
-def judge(rule: str, before: Sequence[TaskState]) -> Verdict:
+def evaluate_rule(rule: str, upstream: Sequence[TaskState]) -> Verdict:
     """Return what a rule says of a task, from the states of those before it; without any it may run."""
-    if not before:
+    if not upstream:
         return Verdict.RUN
-    failed = sum(state.has_failed for state in before)
-    succeeded = sum(state is TaskState.SUCCESS for state in before)
-    skipped = sum(state is TaskState.SKIPPED for state in before)
-    unreached = sum(state is TaskState.UPSTREAM_FAILED for state in before)
-    return RULES[rule](_Tally(len(before), succeeded, failed, skipped, unreached))
+    failed = sum(state.has_failed for state in upstream)
+    succeeded = sum(state is TaskState.SUCCESS for state in upstream)
+    skipped = sum(state is TaskState.SKIPPED for state in upstream)
+    unreached = sum(state is TaskState.UPSTREAM_FAILED for state in upstream)
+    return RULES[rule](_UpstreamCounts(len(upstream), succeeded, failed, skipped, unreached))

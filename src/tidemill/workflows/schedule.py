@@ -2,7 +2,7 @@
 
 A schedule is a rule that yields slots, instants at which a run is due. `Cron` reads the clock on the wall of a time
 zone, `Every` keeps an interval. Neither knows what time it is: they are asked about spans of time, and answer the same
-for ever. Which of the slots get a run is the business of `tidemill.workflows.catchup`.
+for ever. Which of the slots get a run is the business of `tidemill.workflows.schedule`.
 
 Through changes of the wall clock, a Cron whose hours are named one by one, `30 2 * * *` or `0 6,18 * * *`, means
 times of the day. Each comes once a day: in the fold at its first showing, in the gap at the first instant after it, and
@@ -17,20 +17,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
-from tidemill.kernel.durations import Duration, parse_positive
+import msgspec
+
+from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem
-from tidemill.kernel.storable import LARGEST, WORD_RULE, is_word
+from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.cron import CronFields, complaints
+from tidemill.workflows.cron import CronFields, expression_problems
 from tidemill.workflows.wallclock import DAY, SECOND, WallClock
 
 Catchup = Literal["none", "latest", "all"]
 SlotParams = Callable[[datetime], dict[str, Any]]
 
-_CATCHUPS = ("none", "latest", "all")
+_CATCHUP_POLICIES = ("none", "latest", "all")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_HORIZON = 50 * 366 * DAY
-_FIRST = datetime(1900, 1, 1, tzinfo=UTC)
+_SEARCH_HORIZON = 50 * 366 * DAY
+_EARLIEST_BOUND = datetime(1900, 1, 1, tzinfo=UTC)
 """Where schedules may begin: before there was anything to miss, and with room before it to reckon in."""
 
 
@@ -65,7 +67,7 @@ class Schedule(ABC):
         self.params = params
         self.key = key
         self.location = location
-        if problems := [Problem(message=said, location=location) for said in self._complaints()]:
+        if problems := [Problem(message=said, location=location) for said in self._problems()]:
             raise DefinitionError(problems, repr(self))
         # In UTC, because Python reckons between two datetimes of one zone by the wall clock.
         self.start = start if start is None else start.astimezone(UTC)
@@ -73,7 +75,7 @@ class Schedule(ABC):
 
     def next_after(self, moment: datetime) -> datetime | None:
         """Return the first slot after a moment; None after `end`, or if none comes within 50 years."""
-        slot = self._next(self._from_start(moment))
+        slot = self._next_slot(self._clamp_to_start(moment))
         return None if slot is None or (self.end is not None and slot > self.end) else slot
 
     def slots(self, after: datetime, until: datetime) -> Iterator[datetime]:
@@ -85,9 +87,9 @@ class Schedule(ABC):
 
     def count(self, after: datetime, until: datetime) -> int:
         """Return how many slots lie in (after, until], without listing them."""
-        after = self._from_start(after)
+        after = self._clamp_to_start(after)
         until = until.astimezone(UTC) if self.end is None else min(until.astimezone(UTC), self.end)
-        return self._count(after, until) if after < until else 0
+        return self._count_slots(after, until) if after < until else 0
 
     def params_for(self, slot: datetime) -> dict[str, Any]:
         """Return what the author's `params` makes of a slot, which it gets in the schedule's time zone."""
@@ -98,31 +100,31 @@ class Schedule(ABC):
         """Return a slot in the schedule's time zone."""
 
     @abstractmethod
-    def _next(self, moment: datetime) -> datetime | None:
+    def _next_slot(self, moment: datetime) -> datetime | None:
         """Return the first slot after a moment of UTC, whatever `end` says."""
 
     @abstractmethod
-    def _count(self, after: datetime, until: datetime) -> int:
+    def _count_slots(self, after: datetime, until: datetime) -> int:
         """Return how many slots lie in (after, until], both in UTC."""
 
-    def _from_start(self, moment: datetime) -> datetime:
+    def _clamp_to_start(self, moment: datetime) -> datetime:
         if moment.tzinfo is None:
             raise ValueError(f"{moment} has no time zone: slots are counted between aware datetimes")
         moment = moment.astimezone(UTC)
         return moment if self.start is None else max(moment, self.start - timedelta.resolution)
 
-    def _complaints(self) -> list[str]:
+    def _problems(self) -> list[str]:
         said = []
-        if self.catchup not in _CATCHUPS:
-            hint = did_you_mean(str(self.catchup), _CATCHUPS)
-            said.append(f"catchup is one of {', '.join(map(repr, _CATCHUPS))}, not {self.catchup!r}{hint}")
-        if type(self.limit) is not int or not 1 <= self.limit <= LARGEST:
-            said.append(f"limit is a number of slots from 1 to {LARGEST}, not {self.limit!r}")
+        if self.catchup not in _CATCHUP_POLICIES:
+            hint = did_you_mean(str(self.catchup), _CATCHUP_POLICIES)
+            said.append(f"catchup is one of {', '.join(map(repr, _CATCHUP_POLICIES))}, not {self.catchup!r}{hint}")
+        if type(self.limit) is not int or not 1 <= self.limit <= MAX_INTEGER:
+            said.append(f"limit is a number of slots from 1 to {MAX_INTEGER}, not {self.limit!r}")
         if self.params is not None and not callable(self.params):
             said.append(f"params is a function that makes a dict of a slot, not {self.params!r}")
         if not is_word(self.key):
             said.append(f"key is a name, such as 'morning', {WORD_RULE}, not {self.key!r}")
-        return said + _complaints_about_bounds(self.start, self.end)
+        return said + _bounds_problems(self.start, self.end)
 
 
 class Cron(Schedule):
@@ -155,23 +157,23 @@ class Cron(Schedule):
     def in_zone(self, slot: datetime) -> datetime:
         return slot.astimezone(self._clock.zone)
 
-    def _next(self, moment: datetime) -> datetime | None:
+    def _next_slot(self, moment: datetime) -> datetime | None:
         try:
-            return self._next_time_of_day(moment) if self._fields.is_fixed else self._next_of_rhythm(moment)
+            return self._next_fixed_slot(moment) if self._fields.has_fixed_hours else self._next_wildcard_slot(moment)
         except OverflowError:  # the calendar ends with the year 9999
             return None
 
-    def _next_time_of_day(self, moment: datetime) -> datetime | None:
-        wall = self._fields.after(self._clock.furthest(moment))
-        return None if wall is None else self._clock.first(wall)
+    def _next_fixed_slot(self, moment: datetime) -> datetime | None:
+        wall = self._fields.next_match(self._clock.latest_wall_time(moment))
+        return None if wall is None else self._clock.first_instant(wall)
 
-    def _next_of_rhythm(self, moment: datetime) -> datetime | None:
+    def _next_wildcard_slot(self, moment: datetime) -> datetime | None:
         since = moment.replace(microsecond=0) + SECOND
-        while since - moment < _HORIZON:
-            wall = self._fields.after(self._clock.read(since) - SECOND)
+        while since - moment < _SEARCH_HORIZON:
+            wall = self._fields.next_match(self._clock.wall_time_at(since) - SECOND)
             if wall is None:
                 break
-            slot = self._clock.shown(wall, since)
+            slot = self._clock.instant_showing(wall, since)
             # A fold shows matches of the last day again, before the next one: so the search begins afresh at a jump.
             jump = self._clock.next_jump(since, since + DAY)
             if slot is not None and (jump is None or slot < jump.instant):
@@ -179,20 +181,24 @@ class Cron(Schedule):
             since = jump.instant if jump is not None else self._clock.end_of_gap(wall)
         return None
 
-    def _count(self, after: datetime, until: datetime) -> int:
+    def _count_slots(self, after: datetime, until: datetime) -> int:
         after, until = after.replace(microsecond=0), until.replace(microsecond=0)
-        count, clock = self._fields.count, self._clock
+        count, clock = self._fields.count_matches, self._clock
         jumps = clock.jumps(after, until)
-        if self._fields.is_fixed:
-            gaps = (count(jump.expected - SECOND, jump.shown) for jump in jumps if jump.expected < jump.shown)
+        if self._fields.has_fixed_hours:
+            gaps = (
+                count(jump.expected_wall - SECOND, jump.actual_wall)
+                for jump in jumps
+                if jump.expected_wall < jump.actual_wall
+            )
             together = sum(max(0, times - 1) for times in gaps)
-            return count(clock.furthest(after), clock.furthest(until)) - together
+            return count(clock.latest_wall_time(after), clock.latest_wall_time(until)) - together
         # A gap takes its matches away, a fold (where the count is negative) adds them once more.
-        skipped = sum(count(jump.expected - SECOND, jump.shown - SECOND) for jump in jumps)
-        return count(clock.read(after), clock.read(until)) - skipped
+        skipped = sum(count(jump.expected_wall - SECOND, jump.actual_wall - SECOND) for jump in jumps)
+        return count(clock.wall_time_at(after), clock.wall_time_at(until)) - skipped
 
-    def _complaints(self) -> list[str]:
-        return complaints(self.expression) + _complaints_about_zone(self.timezone) + super()._complaints()
+    def _problems(self) -> list[str]:
+        return expression_problems(self.expression) + _timezone_problems(self.timezone) + super()._problems()
 
     def __str__(self) -> str:
         return f"{self.expression} ({self.timezone})"
@@ -223,29 +229,29 @@ class Every(Schedule):
     ) -> None:
         self.interval = interval
         super().__init__(catchup=catchup, limit=limit, start=start, end=end, params=params, key=key, location=location)
-        self._period = _period(interval)
+        self._period = _parse_interval(interval)
 
     def in_zone(self, slot: datetime) -> datetime:
         return slot.astimezone(UTC)
 
-    def _next(self, moment: datetime) -> datetime | None:
+    def _next_slot(self, moment: datetime) -> datetime | None:
         try:
-            return (self.start or _EPOCH) + (self._number(moment) + 1) * self._period
+            return (self.start or _EPOCH) + (self._slot_number(moment) + 1) * self._period
         except OverflowError:  # the calendar ends with the year 9999
             return None
 
-    def _count(self, after: datetime, until: datetime) -> int:
-        return self._number(until) - self._number(after)
+    def _count_slots(self, after: datetime, until: datetime) -> int:
+        return self._slot_number(until) - self._slot_number(after)
 
-    def _number(self, moment: datetime) -> int:
+    def _slot_number(self, moment: datetime) -> int:
         return (moment - (self.start or _EPOCH)) // self._period
 
-    def _complaints(self) -> list[str]:
+    def _problems(self) -> list[str]:
         try:
-            _period(self.interval)
+            _parse_interval(self.interval)
         except ValueError as error:
-            return [str(error), *super()._complaints()]
-        return super()._complaints()
+            return [str(error), *super()._problems()]
+        return super()._problems()
 
     def __str__(self) -> str:
         return f"every {self._period}" + (f" from {self.start}" if self.start else "")
@@ -254,14 +260,14 @@ class Every(Schedule):
         return f"Every({self.interval!r})"
 
 
-def _period(interval: Duration) -> timedelta:
-    period = timedelta(seconds=parse_positive(interval))
+def _parse_interval(interval: Duration) -> timedelta:
+    period = timedelta(seconds=parse_positive_duration(interval))
     if period < timedelta.resolution:
         raise ValueError(f"{interval!r} is shorter than a microsecond")
     return period
 
 
-def _complaints_about_zone(name: object) -> list[str]:
+def _timezone_problems(name: object) -> list[str]:
     try:
         ZoneInfo(name)  # type: ignore[arg-type]
     except (KeyError, ValueError, TypeError, AttributeError, OSError):  # unknown, malformed, no text, a folder
@@ -270,24 +276,67 @@ def _complaints_about_zone(name: object) -> list[str]:
     return []
 
 
-def _complaints_about_bounds(start: datetime | None, end: datetime | None) -> list[str]:
+def _bounds_problems(start: datetime | None, end: datetime | None) -> list[str]:
     said = [
         message
         for what, bound in (("start", start), ("end", end))
-        if bound is not None and (message := _complaint_about_bound(what, bound))
+        if bound is not None and (message := _bound_problem(what, bound))
     ]
     if not said and start is not None and end is not None and end.astimezone(UTC) < start.astimezone(UTC):
         said.append(f"end {end} is before start {start}")
     return said
 
 
-def _complaint_about_bound(what: str, bound: Any) -> str | None:
+def _bound_problem(what: str, bound: Any) -> str | None:
     if not isinstance(bound, datetime):
         return f"{what} is an aware datetime, not {bound!r}"
     if bound.utcoffset() is None:
         return f"{what} {bound} has no time zone: write datetime(..., tzinfo=UTC)"
     try:
-        is_outside = bound.astimezone(UTC) < _FIRST
+        is_outside = bound.astimezone(UTC) < _EARLIEST_BOUND
     except OverflowError:  # UTC is there before the year 1, or after 9999
         is_outside = True
     return f"{what} {bound} is not in the years 1900 to 9999, in UTC" if is_outside else None
+
+
+class DueSlots(msgspec.Struct, frozen=True):
+    """The slots that get a run now, oldest first, and how many others fell due and get none."""
+
+    slots: tuple[datetime, ...]
+    dropped: int
+
+
+def due_slots(schedule: Schedule, last: datetime | None, now: datetime, *, alive_since: datetime) -> DueSlots:
+    """Return which slots of a schedule get a run at `now`.
+
+    `last` is how far the schedule was looked at, by whomever: slots up to there are settled. None means never; then a
+    schedule owes its slots since its `start`, and without one only those since `alive_since`: nobody could have missed
+    what did not exist. When the rule of a schedule changes, `last` moves up to the moment of the change, for the same
+    reason. `alive_since` is when this scheduler began to watch without interruption.
+
+    * catchup "none": every slot that fell due while somebody watched; what fell due before `alive_since` is dropped.
+    * catchup "latest": of all slots that fell due, the newest.
+    * catchup "all": every slot that fell due.
+
+    At most `schedule.limit` slots are returned, the newest. The work grows with the days since `last`, not with the
+    slots. A clock that was put back owes nothing until it has passed `last` again.
+    """
+    if last is None:
+        last = alive_since if schedule.start is None else schedule.start - timedelta.resolution  # it may be a slot
+    total = schedule.count(last, now)
+    since = max(last, alive_since) if schedule.catchup == "none" else last
+    slots = newest_slots(schedule, since, now, 1 if schedule.catchup == "latest" else schedule.limit)
+    return DueSlots(slots, total - len(slots))
+
+
+def newest_slots(schedule: Schedule, after: datetime, until: datetime, limit: int) -> tuple[datetime, ...]:
+    """Return the last slots in (after, until], at most `limit`, oldest first, without listing those before them."""
+    # In UTC, because Python reckons between two datetimes of one zone by the wall clock.
+    many, few = after.astimezone(UTC), until.astimezone(UTC)
+    while schedule.count(many, until) > 2 * limit:
+        middle = many + (few - many) / 2
+        if schedule.count(middle, until) >= limit:
+            many = middle
+        else:
+            few = middle
+    return tuple(schedule.slots(many, until))[-limit:]

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 import msgspec
 from msgspec.structs import force_setattr
 
-from tidemill.workflows.rules import CLEANING
+from tidemill.workflows.rules import CLEANUP_RULES
 
 
 class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -47,12 +47,12 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             force_setattr(self, "timeout", float(self.timeout))
 
     @property
-    def sources(self) -> tuple[str, ...]:
+    def upstream(self) -> tuple[str, ...]:
         """The tasks before it, each once, in the order of its parameters."""
         return tuple(dict.fromkeys(edge.source for edge in self.edges))
 
     @property
-    def mapping(self) -> Edge | None:
+    def mapping_edge(self) -> Edge | None:
         """What it is mapped along: over a mapped task it takes the elements of some variants, else a list."""
         return next((edge for edge in self.edges if edge.parameter == self.each), None) if self.each else None
 
@@ -76,9 +76,9 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {task.name: task for task in self.tasks}
 
     @cached_property
-    def in_order(self) -> tuple[TaskSpec, ...]:
+    def topological_order(self) -> tuple[TaskSpec, ...]:
         """The tasks so that each comes after those before it, else as declared."""
-        sorter: TopologicalSorter[str] = TopologicalSorter({task.name: task.sources for task in self.tasks})
+        sorter: TopologicalSorter[str] = TopologicalSorter({task.name: task.upstream for task in self.tasks})
         place = {task.name: number for number, task in enumerate(self.tasks)}
         sorter.prepare()
         ready: list[int] = []
@@ -91,12 +91,12 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(ordered)
 
     @cached_property
-    def has_mapped(self) -> bool:
+    def has_mapped_tasks(self) -> bool:
         """Whether some task is mapped over a list."""
         return any(task.each is not None for task in self.tasks)
 
     @cached_property
-    def plain(self) -> frozenset[str]:
+    def plain_tasks(self) -> frozenset[str]:
         """The tasks that run, once, when all before them have succeeded, whatever these returned."""
         return frozenset(
             task.name
@@ -105,7 +105,7 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     @cached_property
-    def givers(self) -> dict[str, tuple[str, ...]]:
+    def value_sources(self) -> dict[str, tuple[str, ...]]:
         """By task, those whose values it takes, each once."""
         return {
             task.name: tuple(dict.fromkeys(edge.source for edge in task.edges if edge.parameter is not None))
@@ -113,45 +113,47 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         }
 
     @cached_property
-    def followers(self) -> dict[str, tuple[str, ...]]:
+    def downstream(self) -> dict[str, tuple[str, ...]]:
         """By task, those right after it."""
         found: dict[str, list[str]] = {task.name: [] for task in self.tasks}
         for task in self.tasks:
-            for source in task.sources:
+            for source in task.upstream:
                 found[source].append(task.name)
         return {name: tuple(after) for name, after in found.items()}
 
     @cached_property
-    def _neighbours(self) -> dict[str, tuple[TaskSpec, ...]]:
-        return {task.name: tuple(self._in_order({task.name, *self.followers[task.name]})) for task in self.tasks}
+    def _with_downstream(self) -> dict[str, tuple[TaskSpec, ...]]:
+        return {
+            task.name: tuple(self._sort_topologically({task.name, *self.downstream[task.name]})) for task in self.tasks
+        }
 
-    def near(self, names: Collection[str]) -> Collection[TaskSpec]:
+    def with_downstream(self, names: Collection[str]) -> Collection[TaskSpec]:
         """Return tasks and those right after them, in order."""
         if len(names) == 1:
-            return self._neighbours[next(iter(names))]
-        return self._in_order({near.name for name in names for near in self._neighbours[name]})
+            return self._with_downstream[next(iter(names))]
+        return self._sort_topologically({near.name for name in names for near in self._with_downstream[name]})
 
     @cached_property
-    def _place(self) -> dict[str, int]:
-        return {task.name: number for number, task in enumerate(self.in_order)}
+    def _position(self) -> dict[str, int]:
+        return {task.name: number for number, task in enumerate(self.topological_order)}
 
-    def _in_order(self, names: Collection[str]) -> list[TaskSpec]:
-        return [self.by_name[name] for name in sorted(names, key=self._place.__getitem__)]
+    def _sort_topologically(self, names: Collection[str]) -> list[TaskSpec]:
+        return [self.by_name[name] for name in sorted(names, key=self._position.__getitem__)]
 
     @cached_property
     def leaves(self) -> tuple[str, ...]:
         """The tasks that decide a run's outcome: the last ones, and in place of those that tidy up, those before."""
-        decides = {task.name: task.rule not in CLEANING or not task.sources for task in self.tasks}
+        decides = {task.name: task.rule not in CLEANUP_RULES or not task.upstream for task in self.tasks}
         return tuple(
             task.name
             for task in self.tasks
-            if decides[task.name] and not any(decides[one] for one in self.followers[task.name])
+            if decides[task.name] and not any(decides[one] for one in self.downstream[task.name])
         )
 
-    def after(self, name: str) -> tuple[str, ...]:
+    def all_downstream(self, name: str) -> tuple[str, ...]:
         """Return the tasks that come after one, directly or not, in order."""
         found = {name}
-        for task in self.in_order:
-            if found.intersection(task.sources):
+        for task in self.topological_order:
+            if found.intersection(task.upstream):
                 found.add(task.name)
-        return tuple(task.name for task in self.in_order if task.name in found and task.name != name)
+        return tuple(task.name for task in self.topological_order if task.name in found and task.name != name)

@@ -6,7 +6,7 @@ whatever runs it.
 
 from enum import StrEnum
 
-from tidemill.kernel.moves import Moves
+from tidemill.kernel.transitions import TransitionTable
 
 
 class TaskState(StrEnum):
@@ -64,7 +64,7 @@ _T, _R = TaskState, RunState
 
 _TERMINAL = frozenset([_T.SUCCESS, _T.FAILED, _T.SKIPPED, _T.UPSTREAM_FAILED, _T.CANCELLED])
 
-TASK_MOVES = Moves(
+TASK_TRANSITIONS = TransitionTable(
     {
         # To success at once: a mapping over an empty list has nothing to run.
         _T.NONE: {_T.SCHEDULED, _T.SKIPPED, _T.UPSTREAM_FAILED, _T.SUCCESS, _T.CANCELLED},
@@ -85,10 +85,15 @@ TASK_MOVES = Moves(
     }
 )
 
-RUN_MOVES = Moves(
+RUN_TRANSITIONS = TransitionTable(
     {
         _R.QUEUED: {_R.RUNNING, _R.CANCELLED},
         _R.RUNNING: {_R.SUCCESS, _R.FAILED, _R.CANCELLED},
         **{state: {_R.QUEUED} for state in (_R.SUCCESS, _R.FAILED, _R.CANCELLED)},  # cleared
     }
 )
+
+
+def active_states() -> tuple[RunState, ...]:
+    """Return the states of runs that have not ended."""
+    return tuple(state for state in RunState if not state.is_terminal)

@@ -15,12 +15,12 @@ SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
 
 
-class Jump(NamedTuple):
+class DstJump(NamedTuple):
     """An instant at which the hands are moved: what they would have shown, and what they show instead."""
 
     instant: datetime
-    expected: datetime
-    shown: datetime
+    expected_wall: datetime
+    actual_wall: datetime
 
 
 class WallClock:
@@ -32,26 +32,26 @@ class WallClock:
         self.zone = zone
         self._never_jumps = str(zone) == "UTC"
 
-    def read(self, instant: datetime) -> datetime:
+    def wall_time_at(self, instant: datetime) -> datetime:
         """Return what the clock shows at an instant."""
         return instant.astimezone(self.zone).replace(tzinfo=None, fold=0)
 
-    def furthest(self, instant: datetime) -> datetime:
+    def latest_wall_time(self, instant: datetime) -> datetime:
         """Return the latest wall time that the clock has shown up to an instant: it counts no hour of a fold twice."""
         local = instant.astimezone(self.zone)
         if local.fold and (jump := self.next_jump(instant - DAY, instant)):
-            return jump.expected - SECOND
+            return jump.expected_wall - SECOND
         return local.replace(tzinfo=None, fold=0)
 
-    def first(self, wall: datetime) -> datetime:
+    def first_instant(self, wall: datetime) -> datetime:
         """Return the first instant at which the clock shows a wall time, or by which it has passed over it."""
-        return self.shown(wall) or self.end_of_gap(wall)
+        return self.instant_showing(wall) or self.end_of_gap(wall)
 
-    def shown(self, wall: datetime, since: datetime | None = None) -> datetime | None:
+    def instant_showing(self, wall: datetime, since: datetime | None = None) -> datetime | None:
         """Return the first instant, not before `since`, that shows a wall time; None if there is none."""
         for fold in (0, 1):
             instant = wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC)
-            if (since is None or instant >= since) and self.read(instant) == wall:
+            if (since is None or instant >= since) and self.wall_time_at(instant) == wall:
                 return instant
         return None
 
@@ -59,38 +59,38 @@ class WallClock:
         """Return the first instant after the gap in which a wall time lies."""
         # Read by the hands before and after the jump, the wall time lies on either side of it.
         late, early = (wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1))
-        return self._bisect(early, late)
+        return self._find_offset_change(early, late)
 
-    def jumps(self, after: datetime, until: datetime) -> Iterator[Jump]:
+    def jumps(self, after: datetime, until: datetime) -> Iterator[DstJump]:
         """Yield the jumps in (after, until], in order."""
         while jump := self.next_jump(after, until):
             yield jump
             after = jump.instant
 
-    def next_jump(self, after: datetime, until: datetime) -> Jump | None:
+    def next_jump(self, after: datetime, until: datetime) -> DstJump | None:
         """Return the first jump in (after, until], or None."""
         if self._never_jumps:
             return None
-        offset = self._offset(after)
+        offset = self._utc_offset(after)
         while after < until:
             probe = min(after + DAY, until)
-            if self._offset(probe) != offset:
-                instant = self._bisect(after, probe)
-                return Jump(instant, self.read(instant - SECOND) + SECOND, self.read(instant))
+            if self._utc_offset(probe) != offset:
+                instant = self._find_offset_change(after, probe)
+                return DstJump(instant, self.wall_time_at(instant - SECOND) + SECOND, self.wall_time_at(instant))
             after = probe
         return None
 
-    def _bisect(self, before: datetime, after: datetime) -> datetime:
+    def _find_offset_change(self, before: datetime, after: datetime) -> datetime:
         """Return the first instant in (before, after] with the offset of `after`; `before` has another one."""
-        offset = self._offset(after)
+        offset = self._utc_offset(after)
         low, high = 0, int((after - before).total_seconds())
         while high - low > 1:
             middle = (low + high) // 2
-            if self._offset(before + middle * SECOND) == offset:
+            if self._utc_offset(before + middle * SECOND) == offset:
                 high = middle
             else:
                 low = middle
         return before + high * SECOND
 
-    def _offset(self, instant: datetime) -> timedelta | None:
+    def _utc_offset(self, instant: datetime) -> timedelta | None:
         return instant.astimezone(self.zone).utcoffset()

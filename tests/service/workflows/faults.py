@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 import tidemill as tm
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.answers import Answer
-from tidemill.storage.run_ports import WorkflowStore
+from tidemill.storage.committer import CommitFuture
+from tidemill.storage.workflow_ports import WorkflowStore
+from tidemill.workflows.attempt_results import Lost
 from tidemill.workflows.change import Applied, Change, TaskChange
-from tidemill.workflows.draft import Draft
-from tidemill.workflows.endings import Lost
 from tidemill.workflows.records import RunRecord, RunRow, TaskRow
+from tidemill.workflows.run_draft import RunDraft
 from tidemill.workflows.states import RunState, TaskState
 
 CAUSED = (
@@ -52,7 +52,7 @@ class Neighbour(tm.testing.TestNode):
     __test__ = False
 
     @property
-    def _is_alone(self) -> bool:
+    def _is_single_node(self) -> bool:
         return False
 
 
@@ -78,12 +78,12 @@ def breaking(port: Any, name: str, error: Exception | None = None, times: int = 
             raise error or StoreError("failed on purpose")
         return await method(*args, **options)
 
-    def begun(*args: Any, **options: Any) -> Answer[Any]:
+    def begun(*args: Any, **options: Any) -> CommitFuture[Any]:
         seen.append(args)
         if len(seen) > times:
             return method(*args, **options)  # type: ignore[no-any-return]
-        failed: Answer[Any] = Answer()
-        asyncio.get_running_loop().call_soon(failed.refuse, error or StoreError("failed on purpose"))
+        failed: CommitFuture[Any] = CommitFuture()
+        asyncio.get_running_loop().call_soon(failed.set_error, error or StoreError("failed on purpose"))
         return failed
 
     setattr(port, name, instead if iscoroutinefunction(method) else begun)
@@ -106,13 +106,13 @@ def replacing(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[Non
 
 def miss_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the desk decide nothing about runs, so that only the run reaper, which plans for itself, ever ends one."""
-    plan = Draft.plan
+    plan = RunDraft.plan
 
-    def missing(draft: Draft, **options: Any) -> None:
-        if "held" not in options:
+    def missing(draft: RunDraft, **options: Any) -> None:
+        if "kept_deferred" not in options:
             plan(draft)
 
-    monkeypatch.setattr(Draft, "plan", missing)
+    monkeypatch.setattr(RunDraft, "plan", missing)
 
 
 class Blocked:
@@ -179,8 +179,8 @@ async def write_orphan(
         started_at=created_at,
     )
     rows = [TaskRow(task=name, state=state, executor="in_process", since=created_at) for name, state in states.items()]
-    assert isinstance(await store_of(node).runs.apply(Change(run=id, created=run, added=rows)), Applied)
-    node._workflows._heard()  # as a store tells that somebody else has written
+    assert isinstance(await store_of(node).runs.apply(Change(run=id, new_run=run, added=rows)), Applied)
+    node._workflows._on_remote_change()  # as a store tells that somebody else has written
 
 
 async def overwrite(node: tm.testing.TestNode, run: str, **fields: Any) -> None:
@@ -192,8 +192,8 @@ async def overwrite(node: tm.testing.TestNode, run: str, **fields: Any) -> None:
 
 async def lose_overdue(node: tm.testing.TestNode) -> None:
     """Take the one attempt back that nobody has heard of, as a leader would that does not have it in its own hands."""
-    ((key, row),) = await store_of(node).runs.overdue(10)
-    await node._workflows.scheduler._task_reaper._lose(key, row, Lost("no heartbeat", row.lease_until))
+    ((key, row),) = await store_of(node).runs.list_lease_expired(10)
+    await node._workflows.scheduler._task_reaper._mark_lost(key, row, Lost("no heartbeat", row.lease_until))
     await node.advance("1s")
 
 

@@ -8,7 +8,7 @@ import pytest
 import tidemill as tm
 from tests.service.workflows.acting import START, Gate
 from tests.service.workflows.faults import replacing, store_of
-from tidemill.storage.run_ports import RunFilter
+from tidemill.storage.workflow_ports import RunFilter
 
 LATER = START + timedelta(days=1)
 

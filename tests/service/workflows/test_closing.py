@@ -10,9 +10,9 @@ import pytest
 
 import tidemill as tm
 from tests.service.workflows.faults import breaking, plain_flow, store_of
-from tidemill.engine.service import wait_until
+from tidemill.engine.tasks import wait_until
 from tidemill.kernel.errors import StoreError
-from tidemill.telemetry.events import CHANGE_FAILED, GOODBYE_FAILED
+from tidemill.telemetry.events import NODE_DEREGISTER_FAILED, RUN_CHANGE_FAILED
 
 
 async def test_closing_takes_its_time_once() -> None:
@@ -58,11 +58,11 @@ async def test_a_store_that_fails_is_told_by_what_it_failed_at(caplog: pytest.Lo
             with pytest.raises(StoreError):
                 await node.start("flow")
             await node.settle()
-        assert [record.msg for record in caplog.records] == [CHANGE_FAILED]
+        assert [record.msg for record in caplog.records] == [RUN_CHANGE_FAILED]
         caplog.clear()
-        with breaking(store.owners, "forget"):
-            await node._workflows._say_goodbye()
-        assert [record.msg for record in caplog.records] == [GOODBYE_FAILED]
+        with breaking(store.owners, "delete"):
+            await node._workflows._deregister()
+        assert [record.msg for record in caplog.records] == [NODE_DEREGISTER_FAILED]
 
 
 async def refusal(asked: Awaitable[Any]) -> str:

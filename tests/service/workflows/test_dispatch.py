@@ -6,7 +6,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.workflows.faults import QUICK, blocked_flow, only_task, replacing, store_of, troubles
-from tidemill.engine.workflows.executors.interface import Executor, Order
+from tidemill.engine.workflows.executors.interface import AttemptRequest, Executor
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import RunState, TaskState
@@ -57,9 +57,9 @@ async def test_waiting_is_not_a_busy_loop(store: str | None) -> None:
         node.slow_executor("10s")
         await node.start("flow")
         await node.advance("11s")
-        desk, given = node._workflows.desk, []
+        desk, given = node._workflows.coordinator, []
         assert desk is not None
-        with replacing(desk.allotment, "give", lambda give: _noting(give, given)):
+        with replacing(desk.slots, "assign", lambda give: _noting(give, given)):
             await node.advance("9s")
         assert len(given) <= 2 * 9 + 4  # twice a tick, and a few for the one that was handed over
 
@@ -113,7 +113,7 @@ async def test_a_launch_never_overwrites_what_a_worker_reported(store: str | Non
         await node.advance("5s")
         assert (await run.state()).state is RunState.SUCCESS
         assert sorted(begun) == list(range(200))
-        attempts = await store_of(node).runs.attempts(run.id)
+        attempts = await store_of(node).runs.read_attempts(run.id)
         assert all(one.started_at is not None and one.outcome == "success" for one in attempts)
         assert len(attempts) == 201
 
@@ -145,7 +145,7 @@ async def test_an_attempt_that_is_cancelled_while_it_waits_never_begins(store: s
         await node.advance("1m")
         assert blocked.begun == []
         assert (await run.state()).state is RunState.CANCELLED
-        assert not node._workflows.crew.held
+        assert not node._workflows.attempts.claimed
 
 
 class Slow(Executor):
@@ -158,8 +158,8 @@ class Slow(Executor):
 def test_only_who_is_immediate_takes_an_order_at_once() -> None:
     """W-6: what takes its time goes through the queue."""
     key = AttemptKey("r1", "work", -1, 1)
-    order = Order(
+    order = AttemptRequest(
         key=key, tenant="t", workflow="w", version="v", executor="slow", number=1, deferrals=0, params=b"", inputs={}
     )
     with pytest.raises(OperationError, match="slow takes its time: submit r1/work#1"):
-        Slow().take(order)
+        Slow().submit_now(order)

@@ -8,10 +8,11 @@ import pytest
 import tidemill as tm
 from tests.service.workflows.faults import QUICK, blocked_flow, breaking, plain_flow, store_of
 from tests.service.workflows.pairs import PATIENCE, SETTINGS, Gates, Pair, until
-from tidemill.engine.workflows import claimer, operations
-from tidemill.engine.workflows.desk import Desk
-from tidemill.engine.workflows.executors.runner import Runner
-from tidemill.engine.workflows.leadership import OFFICE
+from tidemill.engine.workflows.client import operations
+from tidemill.engine.workflows.executors.runner import TaskRunner
+from tidemill.engine.workflows.leader.coordinator import RunCoordinator
+from tidemill.engine.workflows.leader.election import LEASE_NAME
+from tidemill.engine.workflows.worker import claimer
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.workflow import Workflow
 
@@ -24,7 +25,7 @@ async def test_heartbeats_survive_anything(store: str | None) -> None:
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         await node.start("flow")
         await node.advance("1s")
-        with breaking(store_of(node).runs, "beat", RuntimeError("a bug"), times=1) as beats:
+        with breaking(store_of(node).runs, "renew_leases", RuntimeError("a bug"), times=1) as beats:
             await node.advance("10m")
         assert len(beats) > 30
         assert len(blocked.begun) == 1
@@ -62,12 +63,12 @@ async def test_a_node_opens_although_it_loses_the_office_before_its_first_pass(
 ) -> None:
     """W-9: then another one is in office, and this node follows."""
 
-    async def overtaken(desk: Desk) -> None:
+    async def overtaken(desk: RunCoordinator) -> None:
         leases = desk._store.leases
-        await leases.take(OFFICE, "somebody", 60.0, dead=[desk._crew.owner.id])
+        await leases.acquire(LEASE_NAME, "somebody", 60.0, dead_holders=[desk._attempts.owner.id])
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Desk, "refresh", overtaken)
+    monkeypatch.setattr(RunCoordinator, "refresh", overtaken)
     node = tm.Node(sqlite, load=[plain_flow()], settings=SETTINGS)
     async with asyncio.timeout(PATIENCE), node:
         assert node.metrics()["scheduler_leader"] == 0
@@ -81,15 +82,17 @@ async def test_who_waits_on_a_node_that_loses_the_office_is_told_of_the_end(make
     await gates.began["a"].wait()
     async with asyncio.TaskGroup() as group:
         waits = group.create_task(run.wait(PATIENCE), name="wait")
-        old._run_store.leases.take = _never  # type: ignore[method-assign]
-        epoch = await new._run_store.leases.take(OFFICE, "somebody", 60.0, dead=[old._workflows.owner.id])
+        old._run_store.leases.acquire = _never  # type: ignore[method-assign]
+        epoch = await new._run_store.leases.acquire(
+            LEASE_NAME, "somebody", 60.0, dead_holders=[old._workflows.owner.id]
+        )
         assert epoch is not None
 
         async def is_lost() -> bool:
-            return old._workflows.office is None
+            return old._workflows.leader is None
 
         await until(is_lost)
-        await new._run_store.leases.release(OFFICE, epoch)
+        await new._run_store.leases.release(LEASE_NAME, epoch)
         gates.open()
     assert waits.result().state == "success"
     assert new.metrics()["scheduler_leader"] == 1
@@ -102,12 +105,12 @@ async def test_who_waits_is_woken_when_an_office_ends(store: str | None) -> None
         run = await node.start("flow")
         await node.advance("1s")
         service = node._workflows
-        news, term = service._notices.next(run.id), service.leadership.term
+        news, term = service._notifier.change_signal(run.id), service.election.term
         assert term is not None
-        service.leadership.step_down(term)
+        service.election.step_down(term)
 
         async def is_over() -> bool:
-            return service.office is None
+            return service.leader is None
 
         await until(is_over)
         assert news.is_set()
@@ -131,8 +134,8 @@ async def test_what_has_ended_leaves_nothing_in_memory(store: str | None) -> Non
             await (await node.start("flow")).wait(PATIENCE)
         await node.settle()
         service = node._workflows
-        assert dict(service._notices._waiting) == {}
-        assert service._logbook._numbers == {}
+        assert dict(service._notifier._change_signals) == {}
+        assert service._task_logs._chunk_numbers == {}
 
 
 async def test_an_owner_that_is_dead_and_has_left_nothing_behind_is_forgotten(store: str | None) -> None:
@@ -144,9 +147,9 @@ async def test_an_owner_that_is_dead_and_has_left_nothing_behind_is_forgotten(st
         before = node._workflows.owner.id
         node = await node.crash()
         owners = store_of(node).owners
-        assert before in {one.id for one in await owners.all()}
+        assert before in {one.id for one in await owners.list_all()}
         await node.advance("2m")
-        assert {one.id for one in await owners.all()} == {node._workflows.owner.id}
+        assert {one.id for one in await owners.list_all()} == {node._workflows.owner.id}
         assert len(blocked.begun) == 2
         blocked.go.set()
 
@@ -155,12 +158,12 @@ async def test_values_are_read_with_what_was_made_once(store: str | None, monkey
     """Per version that is loaded, and not per look."""
     made: list[Workflow] = []
 
-    class Counted(Runner):
+    class Counted(TaskRunner):
         def __init__(self, workflow: Workflow) -> None:
             made.append(workflow)
             super().__init__(workflow)
 
-    monkeypatch.setattr(operations, "Runner", Counted)
+    monkeypatch.setattr(operations, "TaskRunner", Counted)
     async with tm.testing.node(store) as node:
         for number in range(3):
             await node.load(version(number))
@@ -169,7 +172,7 @@ async def test_values_are_read_with_what_was_made_once(store: str | None, monkey
             for _ in range(3):
                 assert (await run.state()).outputs["work"] == number
             await node.advance("10m")
-            assert len(node._workflows.access.operations._runners._made) <= 2
+            assert len(node._workflows.queries.operations._runners._entries) <= 2
         assert len(made) == 3
 
 
@@ -199,7 +202,7 @@ async def test_a_follower_forgets_the_versions_that_no_run_needs(
     make_pair: MakePair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """W-19: those of active runs it keeps, wherever they run."""
-    monkeypatch.setattr(claimer, "TIDY_EVERY", 0.0)
+    monkeypatch.setattr(claimer, "VERSION_COLLECT_INTERVAL", 0.0)
     gate = asyncio.Event()
     flows = [version(1, gate), version(2), version(3)]
     leader, follower = await make_pair(flows[0])
@@ -209,7 +212,7 @@ async def test_a_follower_forgets_the_versions_that_no_run_needs(
     first, _, last = (VersionKey("public", "flow", flow.wired().spec.version) for flow in flows)
 
     async def is_tidy() -> bool:
-        return set(follower._workflows.library.loaded()) == {first, last}
+        return set(follower._workflows.versions.loaded_versions()) == {first, last}
 
     await until(is_tidy)
     gate.set()
@@ -230,7 +233,7 @@ async def test_a_follower_reads_a_run_once_for_all_that_it_claims_of_it(make_pai
         return numbers
 
     leader, follower = await make_pair(flow, places=4)
-    runs, crew = follower._run_store.runs, follower._workflows.crew
+    runs, crew = follower._run_store.runs, follower._workflows.attempts
     claim, given = runs.claim, []
 
     async def noting(wish: object) -> object:
@@ -243,7 +246,7 @@ async def test_a_follower_reads_a_run_once_for_all_that_it_claims_of_it(make_pai
         run = await leader.start("flow")
 
         async def is_full() -> bool:
-            return len(crew.living()) == 4
+            return len(crew.running()) == 4
 
         await until(is_full)
         assert len(loads) == len(given) < 4

@@ -21,7 +21,7 @@ from tests.service.workflows.faults import (
     write_orphan,
 )
 from tests.simulation.run_audit import audit
-from tidemill.engine.workflows.figures import WORKFLOW_METRICS
+from tidemill.engine.workflows.metrics import WORKFLOW_METRICS
 from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.workflows.states import RunState, TaskState
 
@@ -45,7 +45,7 @@ async def test_all_metrics_are_there_at_0(store: str | None) -> None:
 # -- scheduler crash mid-tick
 
 
-@pytest.mark.parametrize("phase", ["_plan", "_do_what_is_due"])
+@pytest.mark.parametrize("phase", ["_plan", "_run_due"])
 @pytest.mark.parametrize("error", [StoreError("away"), RuntimeError("a bug")])
 async def test_scheduler_crash_mid_tick(store: str | None, phase: str, error: Exception) -> None:
     """F1, contract 55: a phase that raises costs this tick; the next one resumes from the store."""
@@ -67,14 +67,14 @@ async def test_the_office_is_taken_again_if_its_service_dies(store: str | None) 
     async with tm.testing.node(store, load=[flow]) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        office = node._workflows.office
+        office = node._workflows.leader
         assert office is not None
-        epoch = office.desk.term.epoch
-        with replacing(office.scheduler, "_until_next", lambda _: _raise):
+        epoch = office.coordinator.term.epoch
+        with replacing(office.scheduler, "_seconds_until_next", lambda _: _raise):
             await node.advance("1s")
         await node.advance("10s")
-        assert node._workflows.desk is not None
-        assert node._workflows.desk.term.epoch > epoch
+        assert node._workflows.coordinator is not None
+        assert node._workflows.coordinator.term.epoch > epoch
         assert troubles(node)["scheduler_phase_errors_total"] >= 1
         blocked.go.set()
         await node.advance("2s")
@@ -137,7 +137,7 @@ async def test_agent_dies_mid_task(store: str | None) -> None:
         blocked.go.set()
         await node.settle()
         assert (await run.state()).state is RunState.SUCCESS
-        outcomes = [one.outcome for one in await store_of(node).runs.attempts(run.id)]
+        outcomes = [one.outcome for one in await store_of(node).runs.read_attempts(run.id)]
         assert outcomes == ["lost", "success"]
 
 
@@ -189,7 +189,7 @@ async def test_one_blocked_executor_does_not_hold_up_the_other(store: str | None
         return 1
 
     async with tm.testing.node(store, load=[flow]) as node:
-        next(one for one in node._hindered if one.name == "subprocess").slow_down(60)
+        next(one for one in node._slow_executors if one.name == "subprocess").set_delay(60)
         await node.start("flow")
         await node.advance("2s")
         assert quick == [1]
@@ -210,7 +210,7 @@ async def test_db_hiccup_on_creating_due_runs(store: str | None, what: str) -> N
         reaped: list[Any] = []
         runs = store_of(node).runs
         with (
-            breaking(runs, *(("active",) if what == "list" else ("apply",))),
+            breaking(runs, *(("list_active",) if what == "list" else ("apply",))),
             replacing(node._workflows.scheduler._task_reaper, "reap", lambda reap: _counting(reap, reaped)),
         ):
             await node.advance("6s")
@@ -246,7 +246,7 @@ async def test_poison_run(store: str | None) -> None:
         assert not (await poisoned.state()).state.is_terminal
         assert set(troubles(node)) == {"run_errors_total"}
         assert any("broken on purpose" in said for said in await poisoned.why("work"))
-        node._workflows.desk.broken.clear()
+        node._workflows.coordinator.failing_runs.clear()
         await node.advance("1m")
         assert (await poisoned.state()).state is RunState.SUCCESS  # the reason was passing
 
@@ -271,8 +271,8 @@ async def test_a_run_whose_version_cannot_be_read(store: str | None) -> None:
     flow = plain_flow()
     async with tm.testing.node(store, load=[flow]) as node:
         (run,) = await start_and_pause(node, "flow")
-        with replacing(node._workflows.library, "spec", lambda _: _unreadable):
-            node._workflows.desk.board.clear()
+        with replacing(node._workflows.versions, "load_spec", lambda _: _unreadable):
+            node._workflows.coordinator.active_runs.clear()
             await node.advance("10s")
             await node.resume("flow")
             await node.advance("10s")
@@ -302,7 +302,7 @@ async def test_poison_reap_candidate(
         for number in range(4):
             await write_orphan(node, flow, f"r{number}", SUCCESS, OLD + timedelta(seconds=number))
         reaper = node._workflows.scheduler._run_reaper
-        await node._workflows.desk.refresh()
+        await node._workflows.coordinator.refresh()
         await node.advance("0ms")
         with replacing(reaper, "_reap", lambda reap: _failing("r0", reap, error)):
             await reaper.reap()
@@ -323,8 +323,8 @@ def _failing(run: str, call: Callable[..., Any], error: Exception) -> Callable[.
 async def test_candidates_that_cannot_be_listed(store: str | None) -> None:
     """Contract 66: the pass is over, is counted, and the next phase has its turn."""
     async with tm.testing.node(store, load=[plain_flow()]) as node:
-        with breaking(store_of(node).runs, "orphans"):
-            await node._workflows.scheduler.step()
+        with breaking(store_of(node).runs, "list_orphans"):
+            await node._workflows.scheduler.tick()
         assert troubles(node) == {"orphan_list_error": 1, "scheduler_phase_errors_total": 1}
 
 
@@ -338,12 +338,12 @@ async def test_leader_connection_blip(store: str | None) -> None:
     async with tm.testing.node(store, load=[flow, cron], start=START) as node:
         run = await node.start("flow")
         await node.advance("15s")
-        desk = node._workflows.desk
+        desk = node._workflows.coordinator
         assert desk is not None
-        node._workflows.leadership.step_down(desk.term)
+        node._workflows.election.step_down(desk.term)
         await node.advance("15s")
-        assert node._workflows.desk is not None
-        assert node._workflows.desk.term.epoch > desk.term.epoch
+        assert node._workflows.coordinator is not None
+        assert node._workflows.coordinator.term.epoch > desk.term.epoch
         blocked.go.set()
         await node.advance("1s")
         assert (await run.state()).state is RunState.SUCCESS
@@ -370,7 +370,7 @@ async def test_leader_overlap(store: str | None) -> None:
         run = await node.start("flow")
         await node.advance("1s")
         owner = node._workflows.owner.id
-        epoch = await store_of(node).leases.take("scheduler", "another", 3.0, [owner])
+        epoch = await store_of(node).leases.acquire("scheduler", "another", 3.0, [owner])
         assert epoch is not None
         gate.set()
         await node.advance("1s")
@@ -407,7 +407,7 @@ async def test_dispatch_errors_and_crashes_of_dispatch_workers(store: str | None
         result = await refused.state()
         assert result.state is RunState.FAILED
         assert "no room" in result.tasks["work"].reason
-        with replacing(node._workflows.crew.dispatcher, "_hand_over", lambda call: _failing_first(call)):
+        with replacing(node._workflows.attempts.dispatcher, "_submit", lambda call: _failing_first(call)):
             crashed = await node.start("flow")
             await node.advance("1s")
         assert node.metrics()["dispatch_worker_restarts_total"] == 1

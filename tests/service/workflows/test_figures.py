@@ -19,8 +19,8 @@ from tests.service.workflows.faults import (
     store_of,
     write_orphan,
 )
-from tidemill.engine.workflows.executors.interface import Order
-from tidemill.engine.workflows.figures import WORKFLOW_METRICS
+from tidemill.engine.workflows.executors.interface import AttemptRequest
+from tidemill.engine.workflows.metrics import WORKFLOW_METRICS
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.states import TaskState
 
@@ -66,14 +66,14 @@ async def crowded_queue(_: pytest.MonkeyPatch) -> set[str]:
         return risen(node)
 
 
-def refuse(order: Order) -> None:
+def refuse(order: AttemptRequest) -> None:
     raise OperationError(f"no, not {order.key}")
 
 
 @tells("dispatch_errors_total")
 async def refused(_: pytest.MonkeyPatch) -> set[str]:
     async with tm.testing.node(load=[plain_flow()]) as node:
-        with replacing(node._workflows.executors["in_process"], "take", lambda _: refuse):
+        with replacing(node._workflows.executors["in_process"], "submit_now", lambda _: refuse):
             await node.start("flow")
             await node.advance("1s")
         return risen(node)
@@ -83,7 +83,7 @@ async def refused(_: pytest.MonkeyPatch) -> set[str]:
 async def crashed_worker(_: pytest.MonkeyPatch) -> set[str]:
     async with tm.testing.node(load=[plain_flow()]) as node:
         node.slow_executor("1ms")
-        with breaking(node._workflows.crew.dispatcher, "_hand_over", RuntimeError("a bug"), times=1):
+        with breaking(node._workflows.attempts.dispatcher, "_submit", RuntimeError("a bug"), times=1):
             await node.start("flow")
             await node.advance("1s")
         return risen(node)
@@ -95,14 +95,14 @@ async def orphans(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     miss_ends(monkeypatch)
     async with tm.testing.node(load=[flow], start=START) as node:
         await write_orphan(node, flow, "r1", {"work": TaskState.SUCCESS}, START - timedelta(hours=1))
-        await node._workflows.desk.refresh()
+        await node._workflows.coordinator.refresh()
         reaper = node._workflows.scheduler._run_reaper
         with breaking(reaper, "_reap", RuntimeError("a bug")):
             await reaper.reap()
         with breaking(store_of(node).runs, "load"):
             await reaper.reap()
-        with breaking(store_of(node).runs, "orphans"):
-            await node._workflows.scheduler.step()
+        with breaking(store_of(node).runs, "list_orphans"):
+            await node._workflows.scheduler.tick()
         await node.advance("1m")
         return risen(node)
 
@@ -116,7 +116,7 @@ async def lost(_: pytest.MonkeyPatch) -> set[str]:
         await node.kill_worker()
         node.break_run(run.id)
         await node.advance("95s")
-        node._workflows.desk.broken.clear()
+        node._workflows.coordinator.failing_runs.clear()
         await node.advance("2m")
         return risen(node)
 
@@ -126,7 +126,7 @@ async def frozen(_: pytest.MonkeyPatch) -> set[str]:
     flow, blocked = blocked_flow()
     async with tm.testing.node(load=[flow], settings=QUICK) as node:
         await node.start("flow")
-        with breaking(store_of(node).runs, "beat"):
+        with breaking(store_of(node).runs, "renew_leases"):
             await node.advance("130s")
             await lose_overdue(node)
         blocked.go.set()
@@ -140,7 +140,7 @@ async def deposed(_: pytest.MonkeyPatch) -> set[str]:
     async with tm.testing.node(load=[flow], settings=QUICK) as node:
         await node.start("flow")
         await node.advance("1s")
-        await store_of(node).leases.take("scheduler", "another", 3.0, [node._workflows.owner.id])
+        await store_of(node).leases.acquire("scheduler", "another", 3.0, [node._workflows.owner.id])
         blocked.go.set()
         await node.advance("1s")
         return risen(node)
@@ -153,11 +153,11 @@ async def suspended(_: pytest.MonkeyPatch) -> set[str]:
     async with tm.testing.node(load=[cron, flow], start=START, settings=QUICK) as node:
         await node.start("flow")
         await node.advance("1s")
-        node.clock.move_to(node.clock.monotonic() + 3600.5)
+        node.clock.advance_to(node.clock.monotonic() + 3600.5)
         async with asyncio.timeout(5):
             while "scheduler_tick_lag_seconds" not in risen(node):  # noqa: ASYNC110 - nobody tells of a tick
                 await asyncio.sleep(0)
-        await node._calm_down()
+        await node._run_until_idle()
         return risen(node)
 
 
@@ -167,10 +167,10 @@ async def slow_pass(_: pytest.MonkeyPatch) -> set[str]:
         reaper = node._workflows.scheduler._run_reaper
 
         async def slow() -> None:
-            node.clock.move_to(node.clock.monotonic() + 0.5)
+            node.clock.advance_to(node.clock.monotonic() + 0.5)
 
         reaper.reap = slow  # type: ignore[method-assign]
-        await node._workflows.scheduler.step()
+        await node._workflows.scheduler.tick()
         return risen(node)
 
 
@@ -199,7 +199,7 @@ async def old_runs(_: pytest.MonkeyPatch) -> set[str]:
     async with tm.testing.node(load=[flow], settings={"retention": "1d"}, start=START) as node:
         await node.start("cron")
         await node.advance("2d")
-        await node._workflows.scheduler.step()
+        await node._workflows.scheduler.tick()
         return risen(node)
 
 

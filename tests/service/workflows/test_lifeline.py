@@ -12,11 +12,11 @@ import pytest
 
 import tidemill as tm
 from tests.service.workflows.pairs import Gates, until
-from tidemill.engine.workflows.lifeline import NAME, Lifeline
+from tidemill.engine.workflows.worker.heartbeats import THREAD_NAME, HeartbeatThread
 from tidemill.kernel.errors import StoreError
 from tidemill.kernel.settings import Settings
 from tidemill.node import make_store
-from tidemill.storage.ports import Store
+from tidemill.storage.graph_ports import Store
 from tidemill.telemetry.events import HEARTBEAT_FAILED, LOOP_BLOCKED
 
 SETTINGS = {"heartbeat_interval": "400ms", "heartbeat_timeout": "90s"}
@@ -34,9 +34,9 @@ class Spares:
         self.closed = 0
         self._failures = failures
 
-    def watch(self, node: tm.Node) -> Lifeline:
+    def watch(self, node: tm.Node) -> HeartbeatThread:
         """Make the stores for a node's lifeline from now on."""
-        lifeline = node._workflows._heartbeats._lifeline
+        lifeline = node._workflows._heartbeats._heartbeat_thread
         assert lifeline is not None
         make, lifeline._make_store = lifeline._make_store, lambda: self._make(make)
         return lifeline
@@ -44,7 +44,7 @@ class Spares:
     def _make(self, make: Callable[[], Store]) -> Store:
         store = make()
         self.made.append(store)
-        beat, close = store.runs.beat, store.close
+        beat, close = store.runs.renew_leases, store.close
 
         async def counted_close() -> None:
             await close()
@@ -56,7 +56,7 @@ class Spares:
                 raise StoreError("it is away")
             self.beats.append({str(key) for key in await beat(owner, attempts, lease)})
 
-        cast(Any, store.runs).beat = counted_beat
+        cast(Any, store.runs).renew_leases = counted_beat
         cast(Any, store).close = counted_close
         return store
 
@@ -84,7 +84,7 @@ def hogging(is_enough: Callable[[], bool]) -> tm.Workflow:
 
 def lifelines() -> list[threading.Thread]:
     """Return the threads of all lifelines."""
-    return [thread for thread in threading.enumerate() if thread.name == NAME]
+    return [thread for thread in threading.enumerate() if thread.name == THREAD_NAME]
 
 
 async def test_what_is_held_is_beaten_for_while_the_loop_is_blocked(
@@ -112,13 +112,13 @@ async def test_a_loop_that_turns_needs_no_other_connection(sqlite: str) -> None:
     gates, spares, asked = Gates("wait"), Spares(), []
     async with tm.Node(sqlite, load=[gates.flow], settings=SETTINGS | {"heartbeat_interval": "1s"}) as node:
         lifeline = spares.watch(node)
-        tell = lifeline._tell
+        tell = lifeline._call_on_loop
 
         def counted(news: Callable[[], None]) -> bool:
             asked.append(news)
             return tell(news)
 
-        cast(Any, lifeline)._tell = counted
+        cast(Any, lifeline)._call_on_loop = counted
 
         async def has_asked() -> bool:
             return len(asked) >= 3  # so that the first two were answered
@@ -165,22 +165,22 @@ async def test_the_file_is_the_same_wherever_the_process_went(tmp_path: Path, mo
 # -- a lifeline by itself
 
 
-def alone(held: dict[Any, Any], rounds: list[int], made: list[int]) -> Lifeline:
+def alone(held: dict[Any, Any], rounds: list[int], made: list[int]) -> HeartbeatThread:
     """Return a lifeline without a node; it notes when it looks at what is held, and when it makes a store."""
 
     def make() -> Store:
         made.append(len(rounds))
         return make_store("sqlite:///nowhere/at/all")
 
-    environment: Any = SimpleNamespace(owner=SimpleNamespace(id="owner"), figures=None, settings=QUICK)
-    lifeline = Lifeline(environment, cast(Any, SimpleNamespace(held=held)), make)
-    look = lifeline._attempts
+    environment: Any = SimpleNamespace(owner=SimpleNamespace(id="owner"), metrics=None, settings=QUICK)
+    lifeline = HeartbeatThread(environment, cast(Any, SimpleNamespace(claimed=held)), make)
+    look = lifeline._claimed_keys
 
     def counted() -> Any:
         rounds.append(len(rounds))
         return look()
 
-    cast(Any, lifeline)._attempts = counted
+    cast(Any, lifeline)._claimed_keys = counted
     return lifeline
 
 

@@ -10,7 +10,7 @@ import tidemill as tm
 from tests.service.workflows.acting import Gate
 from tests.service.workflows.faults import breaking, replacing
 from tests.service.workflows.pairs import PATIENCE, Pair, until
-from tidemill.engine.workflows import logbook
+from tidemill.engine.workflows.worker import task_logs as logbook
 from tidemill.kernel.errors import StoreError
 
 
@@ -115,10 +115,10 @@ async def test_of_a_task_on_another_node(make_pair: Callable[..., Awaitable[Pair
     run = await leader.start("flow")
 
     async def is_claimed() -> bool:
-        return bool(follower._workflows.crew.living())
+        return bool(follower._workflows.attempts.running())
 
     await until(is_claimed)
-    [other] = [key.task for key in follower._workflows.crew.held]
+    [other] = [key.task for key in follower._workflows.attempts.claimed]
     got = []
     async with asyncio.timeout(PATIENCE):
         async for record in run.logs(other):
@@ -173,7 +173,7 @@ async def test_a_log_that_cannot_be_written_keeps_no_task_from_its_end(store: st
 
 async def test_what_there_is_no_room_for_leaves_a_line(store: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """W-16, contract 80: code that does not let the store have its turn says more than may wait: that is told."""
-    monkeypatch.setattr(logbook, "KEPT", 10)
+    monkeypatch.setattr(logbook, "PENDING_RECORD_LIMIT", 10)
     flow, spoken = tm.Workflow("flood"), asyncio.Event()
 
     @flow.task

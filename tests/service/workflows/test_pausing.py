@@ -146,7 +146,7 @@ async def test_no_run_is_made_while_it_is_paused(store: str | None) -> None:
         plan = await node.backfill("minutely", START - timedelta(minutes=2), START, preview=True)
         assert len(plan.slots) == 3
         assert await node.runs("minutely") == []
-        assert not node._workflows.desk.board
+        assert not node._workflows.coordinator.active_runs
         await node.resume("minutely")
         assert await node.start("minutely")
 
@@ -202,10 +202,10 @@ async def test_a_pause_by_others_is_one(store: str | None) -> None:
     async with tm.testing.node(store, load=[minutely("none")], start=START) as node:
         schedules = node._run_store.schedules
         await schedules.pause("public", "minutely")
-        node._workflows.scheduler.hear()
+        node._workflows.scheduler.on_remote_change()
         await node.advance("10m")
         await schedules.resume("public", "minutely", node.clock.now())
-        node._workflows.scheduler.hear()
+        node._workflows.scheduler.on_remote_change()
         await node.advance("61s")
         assert await slots(node) == ["00:11"]
         assert node.metrics()["slots_dropped_total"] == 10
@@ -216,7 +216,7 @@ async def test_a_pause_that_ends_in_the_middle_of_a_pass(store: str | None) -> N
     async with tm.testing.node(store, load=[minutely("none")], start=START) as node:
         await node.pause("minutely")
         await node.advance("10m")
-        node._workflows.desk.allotment.heed_pauses(set())
+        node._workflows.coordinator.slots.apply_pauses(set())
         await node._workflows.scheduler._schedules.fire_due()
         assert await slots(node) == []
         await node.load(minutely("none"))  # before the next pass

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import tidemill as tm
 from tests.service.workflows.acting import start_and_pause
 from tests.service.workflows.faults import QUICK, blocked_flow, overwrite
-from tidemill.workflows.endings import Budgets, Lost
-from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.attempt_results import Lost, RetryBudgets
+from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import RunState, TaskState
 
@@ -37,10 +37,10 @@ async def test_a_late_value_is_not_handed_on() -> None:
     async with tm.testing.node(load=[flow]) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        desk = node._workflows.desk
+        desk = node._workflows.coordinator
         assert desk is not None
         first = AttemptKey(run.id, "a", -1, 1)
-        await desk.ask(run.id, lambda draft: draft.conclude(first, Lost("for this test"), Budgets()))
+        await desk.request(run.id, lambda draft: draft.apply_result(first, Lost("for this test"), RetryBudgets()))
         await node.advance("1s")
         gates["a"].set()  # the old attempt returns in the same turn as something that counts
         gates["b"].set()
@@ -135,13 +135,13 @@ async def test_reading_a_run_again_adds_nothing_to_what_waits() -> None:
         run = await node.start("flow")
         await node.settle()
         await node.advance("61m")
-        desk = node._workflows.desk
+        desk = node._workflows.coordinator
         assert desk is not None
         sizes = set()
         for _ in range(20):
-            desk.look_again(run.id)
+            desk.mark_stale(run.id)
             await node.advance("1s")
-            sizes.add((sum(map(len, desk.allotment.places._waiting.values())), len(desk.timers._times)))
+            sizes.add((sum(map(len, desk.slots.executor_slots._waiting.values())), len(desk.timers._heap)))
         assert len(sizes) == 1, sizes
 
 
@@ -156,10 +156,10 @@ async def test_a_run_that_cannot_be_planned_is_tried_by_one_at_a_time() -> None:
     async with tm.testing.node(load=[flow]) as node:
         (run,) = await start_and_pause(node, "flow")
         node.break_run(run.id)
-        desk = node._workflows.desk
+        desk = node._workflows.coordinator
         assert desk is not None
         for _ in range(30):
-            desk.nudge(run.id)
+            desk.replan(run.id)
             await node.advance("100ms")
         waiting = [task for task in asyncio.all_tasks() if task.get_name() == f"run: {run.id} again"]
         assert len(waiting) == 1
@@ -182,7 +182,7 @@ async def test_a_run_that_cannot_be_planned_is_not_tried_at_once_because_somethi
         node.break_run(run.id)
         await node.advance("1m")
         assert 0 < node.metrics()["run_errors_total"] < 20
-        node._workflows.desk.broken.clear()
+        node._workflows.coordinator.failing_runs.clear()
         await node.advance("2m")
         assert (await run.state()).outputs == {"work": 1}
 
@@ -204,7 +204,7 @@ async def test_what_waits_to_be_handed_over_takes_a_place() -> None:
         run = await node.start("flow")
         for _ in range(12):
             await node.advance("500ms")
-            rows = await node._workflows.access.operations.record(run.id)
+            rows = await node._workflows.queries.operations.load_record(run.id)
             claimed = [row for row in rows.tasks if row.state in (TaskState.QUEUED, TaskState.RUNNING)]
             assert len(claimed) <= 3
         await node.advance("30s")
@@ -226,9 +226,9 @@ async def test_many_runs_are_taken_over_a_few_at_a_time() -> None:
         await node.settle()
         node = await node.crash()
         await node.advance("2s")
-        desk = node._workflows.desk
+        desk = node._workflows.coordinator
         assert desk is not None
-        assert len(desk.board) == 620
+        assert len(desk.active_runs) == 620
         await node.advance("1h")
         await node.settle()
         assert len(await node.runs("flow", "success")) == 620
@@ -241,13 +241,13 @@ async def test_what_others_have_done_is_planned_although_only_a_place_was_given(
         run = await node.start("flow")
         await node.advance("0s")
         assert len(blocked.begun) == 1
-        node._workflows.crew.held.clear()  # as if another node had it, and reports
+        node._workflows.attempts.claimed.clear()  # as if another node had it, and reports
         await overwrite(node, run.id, state=TaskState.SUCCESS, claimed_by=None)
-        desk = node._workflows.desk
+        desk = node._workflows.coordinator
         assert desk is not None
-        active = desk.board[run.id]
+        active = desk.active_runs[run.id]
         active.is_stale = True
-        active.grants.append(("work", WHOLE))
-        desk.allotment.places._reserved["in_process"] += 1
-        desk._work_on(active)
+        active.grants.append(("work", UNMAPPED))
+        desk.slots.executor_slots._reserved["in_process"] += 1
+        desk._enqueue(active)
         assert (await run.wait(5)).state is RunState.SUCCESS

@@ -77,7 +77,7 @@ async def test_a_trigger_that_hangs_is_asked_once(release: threading.Event, capl
         assert asked.count("hangs") >= 4
     late, unanswered = told(caplog, "trigger.failed")
     assert late == "TimeoutError: trigger 'hangs' did not answer within 0.5 s"
-    assert unanswered.startswith("UnansweredError: trigger 'hangs' has not answered yet, 1.5s after it was asked")
+    assert unanswered.startswith("StillRunningError: trigger 'hangs' has not answered yet, 1.5s after it was asked")
 
 
 async def answered(thread: str) -> bool:
@@ -206,7 +206,7 @@ async def test_a_phase_that_takes_too_long_says_so(
 ) -> None:
     """W-5: every phase has a deadline; the error has a text."""
     caplog.set_level(logging.WARNING)
-    monkeypatch.setattr(scheduler, "PATIENCE", 0.02)
+    monkeypatch.setattr(scheduler, "PHASE_TIMEOUT", 0.02)
     async with tm.testing.node(load=[asked_by("flow")]) as node:
-        await node._workflows.scheduler._isolated("plan", asyncio.Event().wait)
+        await node._workflows.scheduler._run_phase("plan", asyncio.Event().wait)
     assert told(caplog, "scheduler.phase_failed") == ["it took longer than 0.02 s"]

@@ -23,7 +23,7 @@ from tests.service.workflows.faults import (
     write_orphan,
 )
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.run_ports import RunFilter
+from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.states import RunState, TaskState
 
 THRESHOLD = timedelta(minutes=5)
@@ -97,9 +97,9 @@ async def test_an_orphan_gets_its_true_outcome_and_is_left_alone_after(
         await node.advance("10m")
         assert (await node.run_handle("good").state()).state is RunState.SUCCESS
         assert (await node.run_handle("bad").state()).state is RunState.FAILED
-        events = await store_of(node).runs.events("good")
+        events = await store_of(node).runs.read_events("good")
         await node.advance("20m")
-        assert await store_of(node).runs.events("good") == events
+        assert await store_of(node).runs.read_events("good") == events
         assert troubles(node) == {"orphan_reaped": 2}
 
 
@@ -125,7 +125,7 @@ async def test_if_nothing_results_the_run_is_failed_as_orphaned(
     """W-10: a planner that has nothing to say, although nothing is active, must not leave a run behind for ever."""
     flow = plain_flow()
     async with tm.testing.node(store, load=[flow], start=START) as node:
-        monkeypatch.setattr("tidemill.workflows.draft.plan", lambda run, now: [])
+        monkeypatch.setattr("tidemill.workflows.run_draft.plan", lambda run, now: [])
         await write_orphan(node, flow, "r1", {"work": TaskState.NONE}, START - timedelta(hours=1))
         await node.advance("1m")
         result = await node.run_handle("r1").state()
@@ -142,7 +142,7 @@ async def test_a_backlog_drains_over_ticks(monkeypatch: pytest.MonkeyPatch) -> N
         for number in range(250):
             age = timedelta(hours=1) - timedelta(seconds=number)
             await write_orphan(node, flow, f"r{number:03}", {"work": TaskState.SUCCESS}, START - age)
-        await node._workflows.desk.refresh()
+        await node._workflows.coordinator.refresh()
         reaper, seen = node._workflows.scheduler._run_reaper, []
         for _ in range(4):
             await reaper.reap()
@@ -167,7 +167,7 @@ async def test_lost_after_90_seconds_of_silence_and_not_before(store: str | None
         assert troubles(node) == {}
         await node.advance("3s")
         assert troubles(node) == {"agent_lost_tasks_total": 1}
-        (lost, again) = await store_of(node).runs.attempts(run.id)
+        (lost, again) = await store_of(node).runs.read_attempts(run.id)
         assert (lost.outcome, again.outcome) == ("lost", "")
 
 
@@ -191,7 +191,7 @@ async def test_a_healthy_task_is_never_touched(store: str | None) -> None:
         run = await node.start("flow")
         for _ in range(5):
             await node.advance("2m50s")
-            with breaking(store_of(node).runs, "beat", times=1):
+            with breaking(store_of(node).runs, "renew_leases", times=1):
                 await node.advance("16s")
         assert troubles(node) == {"heartbeat_errors_total": 5}
         blocked.go.set()
@@ -206,7 +206,7 @@ async def test_what_lives_under_the_leaders_own_eyes_is_never_lost(store: str | 
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("40s")
-        with breaking(node._workflows._heartbeats, "beat", StoreError("refused")):
+        with breaking(node._workflows._heartbeats, "renew_leases", StoreError("refused")):
             await node.advance("10m")
         assert "agent_lost_tasks_total" not in troubles(node)
         blocked.go.set()
@@ -222,7 +222,7 @@ async def test_nobody_is_lost_because_the_store_was_away(store: str | None) -> N
         run = await node.start("flow")
         await node.advance("20s")
         runs = store_of(node).runs
-        with breaking(runs, "beat"), breaking(runs, "active"), breaking(runs, "claimants"):
+        with breaking(runs, "renew_leases"), breaking(runs, "list_active"), breaking(runs, "list_claim_owners"):
             await node.advance("10m")
         await node.advance("5m")
         assert "agent_lost_tasks_total" not in troubles(node)
@@ -239,7 +239,7 @@ async def test_a_new_leader_listens_before_it_judges(store: str | None) -> None:
         run = await node.start("flow")
         await node.advance("1s")
         await overwrite(node, run.id, claimed_by="elsewhere")  # leased for 0 s: it has run out already
-        node._workflows.leadership.step_down(node._workflows.desk.term)
+        node._workflows.election.step_down(node._workflows.coordinator.term)
         await node.advance("28s")
         assert "agent_lost_tasks_total" not in troubles(node)
         await node.advance("10s")
@@ -253,7 +253,7 @@ async def test_a_node_that_was_suspended_listens_before_it_judges(store: str | N
         run = await node.start("flow")
         await node.advance("40s")
         await overwrite(node, run.id, claimed_by="elsewhere")
-        node.clock.move_to(node.clock.monotonic() + 600)
+        node.clock.advance_to(node.clock.monotonic() + 600)
         await node.advance("20s")
         assert "agent_lost_tasks_total" not in troubles(node)
         await node.advance("20s")
@@ -268,9 +268,9 @@ async def test_a_heartbeat_between_the_look_and_the_write_saves_the_attempt(stor
         await node.advance("40s")
         await overwrite(node, run.id, claimed_by="elsewhere")
         runs = store_of(node).runs
-        overdue, beat = runs.overdue, runs.beat
+        overdue, beat = runs.list_lease_expired, runs.renew_leases
         row = await only_task(node, run.id)
-        key = (await runs.attempts(run.id))[-1].key
+        key = (await runs.read_attempts(run.id))[-1].key
 
         async def look_and_beat(limit: int) -> Any:
             found = await overdue(limit)
@@ -278,9 +278,9 @@ async def test_a_heartbeat_between_the_look_and_the_write_saves_the_attempt(stor
             assert await beat("elsewhere", {key}, 90.0) == {key}
             return found
 
-        runs.overdue = look_and_beat
-        await node._workflows.scheduler._task_reaper._reap_the_silent()
-        runs.overdue = overdue
+        runs.list_lease_expired = look_and_beat
+        await node._workflows.scheduler._task_reaper._reap_expired_leases()
+        runs.list_lease_expired = overdue
         assert "agent_lost_tasks_total" not in troubles(node)
         assert (await only_task(node, run.id)).state is TaskState.RUNNING
 
@@ -307,7 +307,7 @@ async def test_a_late_report_of_a_lost_attempt_is_refused_and_counted(store: str
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("40s")
-        with breaking(node._workflows._heartbeats, "beat", StoreError("frozen")):
+        with breaking(node._workflows._heartbeats, "renew_leases", StoreError("frozen")):
             await node.advance("100s")  # alive, but nobody hears of it
             await lose_overdue(node)
         assert troubles(node)["agent_lost_tasks_total"] == 1
@@ -316,9 +316,9 @@ async def test_a_late_report_of_a_lost_attempt_is_refused_and_counted(store: str
         await node.advance("1s")
         assert (await run.state()).state is RunState.SUCCESS
         assert troubles(node)["late_reports_total"] == 1
-        outcomes = [one.outcome for one in await store_of(node).runs.attempts(run.id)]
+        outcomes = [one.outcome for one in await store_of(node).runs.read_attempts(run.id)]
         assert outcomes == ["lost", "success"]
-        assert not node._workflows.crew.held
+        assert not node._workflows.attempts.claimed
 
 
 async def test_a_candidate_that_fails_does_not_keep_the_others(store: str | None) -> None:

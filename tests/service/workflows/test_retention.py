@@ -59,7 +59,7 @@ async def test_an_idle_node_hardly_wakes_up_for_it(store: str | None) -> None:
 
 async def test_an_idle_node_goes_on_until_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """W-18: small batches, one with each tick, not one each time it wakes up."""
-    monkeypatch.setattr("tidemill.engine.workflows.retention.BATCH", 1)
+    monkeypatch.setattr("tidemill.engine.workflows.leader.retention.PRUNE_BATCH_SIZE", 1)
     async with tm.testing.node(load=[plain_flow()], settings=DAY, start=START) as node:
         for _ in range(50):
             await node.start("plain")

@@ -140,7 +140,7 @@ async def test_a_time_that_passed_while_nobody_ran_is_made_up_for(store: str | N
     async with tm.testing.node(store, load=[flow], clock=flow.clock) as node:
         await node.start("failing")
         await node.settle()
-        node.clock.move_to(node.clock.monotonic() + 500)  # nobody gets a turn in between
+        node.clock.advance_to(node.clock.monotonic() + 500)  # nobody gets a turn in between
         node = await node.crash()
         await node.advance("2s")
     assert flow.tried == [0, 500]

@@ -12,9 +12,9 @@ import tidemill as tm
 from tests.service.workflows.acting import START
 from tests.service.workflows.faults import QUICK, blocked_flow, breaking, plain_flow, replacing, store_of, troubles
 from tidemill.engine.workflows import scheduler as scheduler_module
-from tidemill.engine.workflows.schedules import TRIES
+from tidemill.engine.workflows.starts.schedules import START_ATTEMPT_LIMIT
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.run_ports import RunFilter
+from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.states import RunState, TaskState
 
 
@@ -24,9 +24,9 @@ async def test_the_tick_re_derives_everything(store: str | None) -> None:
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        desk = node._workflows.desk
+        desk = node._workflows.coordinator
         assert desk is not None
-        desk.board.clear()
+        desk.active_runs.clear()
         blocked.go.set()
         await node.advance("2s")
         assert (await run.state()).state is RunState.SUCCESS
@@ -38,7 +38,7 @@ async def test_a_run_that_is_made_while_the_store_answers_stays_on_the_desk(stor
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         runs, started = store_of(node).runs, []
-        active = runs.active
+        active = runs.list_active
 
         async def slow_answer() -> Any:
             found = await active()
@@ -46,10 +46,10 @@ async def test_a_run_that_is_made_while_the_store_answers_stays_on_the_desk(stor
                 started.append(await node.start("flow"))
             return found
 
-        runs.active = slow_answer
+        runs.list_active = slow_answer
         await node._workflows.scheduler._plan()
-        runs.active = active
-        assert started[0].id in node._workflows.desk.board
+        runs.list_active = active
+        assert started[0].id in node._workflows.coordinator.active_runs
         blocked.go.set()
         await node.settle()
         assert (await started[0].state()).state is RunState.SUCCESS
@@ -71,7 +71,7 @@ async def test_a_failing_phase_never_stops_the_next(store: str | None, name: str
             breaking(getattr(scheduler, name), "reap", error),
             replacing(getattr(scheduler, other), "reap", lambda _: note),
         ):
-            await scheduler.step()
+            await scheduler.tick()
         assert reaped == [1]
         assert troubles(node) == {"scheduler_phase_errors_total": 1}
 
@@ -80,11 +80,11 @@ async def test_a_store_call_that_never_returns_has_a_deadline(
     store: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """W-5: the phase is over, the next one has its turn, and the loop goes on."""
-    monkeypatch.setattr(scheduler_module, "PATIENCE", 0.05)
+    monkeypatch.setattr(scheduler_module, "PHASE_TIMEOUT", 0.05)
     async with tm.testing.node(store, load=[plain_flow()]) as node:
         runs = store_of(node).runs
-        with replacing(runs, "active", lambda _: asyncio.Event().wait):
-            await node._workflows.scheduler.step()
+        with replacing(runs, "list_active", lambda _: asyncio.Event().wait):
+            await node._workflows.scheduler.tick()
         assert troubles(node) == {"scheduler_phase_errors_total": 1}
         run = await node.start("flow")
         await node.settle()
@@ -134,10 +134,10 @@ async def test_a_slot_that_cannot_have_a_run_is_dropped_and_the_schedule_goes_on
         await node.advance("26s")
         assert await slots_of(node, "flow") == [10, 30, 40, 50, 60]
         [schedule] = flow.schedules
-        cursor = await store_of(node).schedules.cursor("public", "flow", schedule.key)
+        cursor = await store_of(node).schedules.get_cursor("public", "flow", schedule.key)
         assert cursor is not None
         assert cursor.dropped == node.metrics()["slots_dropped_total"] == 1
-        assert len(tries) == node.metrics()["schedule_errors_total"] == TRIES
+        assert len(tries) == node.metrics()["schedule_errors_total"] == START_ATTEMPT_LIMIT
 
 
 async def test_a_slot_that_fails_in_passing_gets_its_run(store: str | None) -> None:
@@ -200,7 +200,7 @@ async def test_inputs_that_cannot_be_read_cost_nothing_but_time(store: str | Non
         return len(big)
 
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
-        with breaking(store_of(node).runs, "outputs", times=1):
+        with breaking(store_of(node).runs, "read_outputs", times=1):
             run = await node.start("flow")
             await node.advance("2s")
         result = await run.state()
@@ -214,12 +214,12 @@ async def test_a_report_is_written_however_long_the_store_is_away(store: str | N
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        desk = node._workflows.desk
+        desk = node._workflows.coordinator
         assert desk is not None
         with breaking(store_of(node).runs, "apply"):
             blocked.go.set()
             await node.advance("10s")
-            node._workflows.leadership.step_down(desk.term)
+            node._workflows.election.step_down(desk.term)
             await node.advance("10s")
         await node.advance("5s")
         assert (await run.state()).tasks["work"].state is TaskState.SUCCESS
@@ -235,7 +235,7 @@ async def test_the_office_that_is_lost_does_not_leave_a_handshake_hanging(store:
         run = await node.start("flow")
         with breaking(store_of(node).runs, "load"), breaking(store_of(node).runs, "apply"):
             await node.advance("6s")
-            node._workflows.leadership.step_down(node._workflows.desk.term)
+            node._workflows.election.step_down(node._workflows.coordinator.term)
             await node.advance("1s")
         await node.advance("10s")
         assert blocked.begun == [f"{run.id}/work#1"]
@@ -251,8 +251,8 @@ async def test_a_first_pass_that_fails_is_made_up_for(sqlite: str) -> None:
         run = await node.start("flow")
         await node.advance("1s")
         node = await node.crash()
-        with breaking(store_of(node).runs, "active"):
-            node._workflows.leadership.step_down(node._workflows.desk.term)
+        with breaking(store_of(node).runs, "list_active"):
+            node._workflows.election.step_down(node._workflows.coordinator.term)
             await node.advance("5s")
         blocked.go.set()
         await node.advance("5s")
@@ -308,10 +308,10 @@ async def test_nothing_keeps_what_belonged_to_a_term_that_is_over(store: str | N
     async with tm.testing.node(store, load=[plain_flow()], settings=QUICK) as node:
         await (await node.start("flow")).wait(5)
         service = node._workflows
-        terms = weakref.ref(service.desk), weakref.ref(service.scheduler)
-        service.leadership.step_down(service.desk.term)
+        terms = weakref.ref(service.coordinator), weakref.ref(service.scheduler)
+        service.election.step_down(service.coordinator.term)
         async with asyncio.timeout(5):
             while any(one() is not None for one in terms):
                 await asyncio.sleep(0.005)  # the tasks of the term are yet to end
                 gc.collect()
-        assert service.office is None
+        assert service.leader is None

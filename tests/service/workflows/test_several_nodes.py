@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from tests.service.workflows.pairs import PATIENCE, Gates, Pair, until
-from tidemill.engine.workflows.leadership import OFFICE
+from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.answers import Answer
+from tidemill.storage.committer import CommitFuture
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import RunRecord
 from tidemill.workflows.states import TaskState
@@ -25,14 +25,14 @@ async def test_what_another_node_reports_during_a_write_is_noticed(make_pair: Ca
     run = await leader.start("flow")
     await asyncio.gather(*(began.wait() for began in gates.began.values()))
     runs = leader._run_store.runs
-    desk = leader._workflows.desk
+    desk = leader._workflows.coordinator
     assert desk is not None
-    [mine] = [key.task for key in leader._workflows.crew.held]
+    [mine] = [key.task for key in leader._workflows.attempts.claimed]
     [other] = gates.opened.keys() - {mine}
 
     async def is_up_to_date() -> bool:
         [record] = await runs.load([run.id])
-        return desk.board[run.id].run.revision == record.run.revision
+        return desk.active_runs[run.id].run.revision == record.run.revision
 
     async def has_ended() -> bool:
         [record] = await runs.load([run.id])
@@ -41,14 +41,14 @@ async def test_what_another_node_reports_during_a_write_is_noticed(make_pair: Ca
     await until(is_up_to_date)
     apply = runs.apply
 
-    async def apply_after_the_other(change: Change, answer: Answer[Applied | Refused]) -> None:
+    async def apply_after_the_other(change: Change, answer: CommitFuture[Applied | Refused]) -> None:
         runs.apply = apply  # type: ignore[method-assign]
         gates.opened[other].set()
         await until(has_ended)
-        answer.tell(await apply(change))
+        answer.set_value(await apply(change))
 
-    def apply_later(change: Change) -> Answer[Applied | Refused]:
-        answer: Answer[Applied | Refused] = Answer()
+    def apply_later(change: Change) -> CommitFuture[Applied | Refused]:
+        answer: CommitFuture[Applied | Refused] = CommitFuture()
         leader._workflows._tasks.start("apply later", apply_after_the_other(change, answer))
         return answer
 
@@ -85,7 +85,7 @@ async def test_what_a_follower_claimed_and_cannot_begin_is_handed_back(
     gates.open()
     result = await run.wait(PATIENCE)
     assert result.state == "success"
-    assert "returned" in {row.outcome for row in await runs.attempts(run.id)}
+    assert "returned" in {row.outcome for row in await runs.read_attempts(run.id)}
 
 
 async def test_a_run_that_is_started_where_the_office_was_lost_is_made_all_the_same(
@@ -96,10 +96,10 @@ async def test_a_run_that_is_started_where_the_office_was_lost_is_made_all_the_s
     gates.open()
     leader, _ = await make_pair(gates.flow)
     leases = leader._run_store.leases
-    epoch = await leases.take(OFFICE, "somebody", 60.0, dead=[leader._workflows.owner.id])
+    epoch = await leases.acquire(LEASE_NAME, "somebody", 60.0, dead_holders=[leader._workflows.owner.id])
     assert epoch is not None
     run = await leader.start("flow")
     assert (await run.state()).state == "queued"
     assert leader.metrics()["fenced_writes_total"] == 1
-    await leases.release(OFFICE, epoch)
+    await leases.release(LEASE_NAME, epoch)
     assert (await run.wait(PATIENCE)).state == "success"

@@ -7,7 +7,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.workflows.acting import start_and_pause, states
-from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.plan import UNMAPPED
 
 
 def flow_of(name: str = "flow") -> tm.Workflow:
@@ -114,7 +114,7 @@ async def test_a_run_goes_on_when_its_version_is_loaded_again(statement: str, sa
 async def test_an_output_that_cannot_be_read_is_the_error_of_its_task(is_loaded: bool, sqlite: str) -> None:
     """W-5: also where the code is not loaded, and values are plain; all others are there."""
     made = await begun(sqlite)
-    damage(sqlite, "UPDATE attempts SET value = x'c1' WHERE task = 'numbers' AND element = ?", WHOLE)
+    damage(sqlite, "UPDATE attempts SET value = x'c1' WHERE task = 'numbers' AND element = ?", UNMAPPED)
     damage(sqlite, "UPDATE attempts SET value = x'c1' WHERE task = 'doubled' AND element = 1")
     async with tm.testing.node(sqlite, load=[flow_of()] if is_loaded else []) as node:
         found = await node.run_handle(made).state()

@@ -173,10 +173,10 @@ async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) ->
         await node.load(new)
         await node.advance("2m")
         before, after = old.wired().spec.version, new.wired().spec.version
-        operations = node._workflows.access.operations
+        operations = node._workflows.queries.operations
         said = f"run {run.id} is pinned to version {before} of 'daily'; {after} is newer"
         again = f"`tidemill runs retry {run.id} --latest`"
-        assert await operations.pinned(run.id) == (
+        assert await operations.pinned_note(run.id) == (
             f"{said}: unless a node has {before} loaded it waits; {again} goes on with {after}"
         )
         await run.retry()
@@ -192,7 +192,7 @@ async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) ->
         assert await run.clear("second", latest=True) == ["second"]
         await node.settle()
         assert (await run.state()).outputs == {"first": [1, 2], "second": 3}
-        assert await operations.pinned(run.id) is None
+        assert await operations.pinned_note(run.id) is None
 
 
 async def test_the_version_that_was_loaded_last_is_the_newest(sqlite: str) -> None:
@@ -211,7 +211,7 @@ async def test_the_version_that_was_loaded_last_is_the_newest(sqlite: str) -> No
         (record,) = await node._run_store.runs.load([run.id])
         assert record.run.version == old.wired().spec.version
         assert {row.task for row in record.tasks} == {"first", "second"}
-        assert (await node._run_store.runs.events(run.id))[-1].reason.endswith(record.run.version)
+        assert (await node._run_store.runs.read_events(run.id))[-1].reason.endswith(record.run.version)
 
 
 async def test_a_leader_that_has_the_run_in_mind_takes_its_new_version(sqlite: str) -> None:
@@ -221,8 +221,8 @@ async def test_a_leader_that_has_the_run_in_mind_takes_its_new_version(sqlite: s
         run = await node.start("daily")
         await node.advance("1s")
         await node.load(version(gate, "new", extra=True))
-        operations = node._workflows.access.operations
-        operations._touched = lambda _: None  # as if it happened in another process
+        operations = node._workflows.queries.operations
+        operations._on_changed = lambda _: None  # as if it happened in another process
         await run.cancel()
         await run.retry(latest=True)
         gate.is_open.set()
@@ -262,7 +262,7 @@ async def test_a_task_that_was_gone_comes_back(store: str | None) -> None:
             result = await run.state()
             assert result.ok
             assert result.outputs == {name: name for name in names}
-        attempts = await node._run_store.runs.attempts(run.id)
+        attempts = await node._run_store.runs.read_attempts(run.id)
         assert [(one.key.task, one.key.attempt) for one in attempts] == [("a", 1), ("b", 1), ("b", 2), ("c", 1)]
         node = await node.crash()
         assert (await node.run_handle(run.id).state()).outputs == {"a": "a", "b": "b", "c": "c"}

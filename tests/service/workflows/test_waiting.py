@@ -9,7 +9,7 @@ import pytest
 import tidemill as tm
 from tests.service.workflows.acting import Gate
 from tests.service.workflows.faults import breaking, store_of
-from tidemill.engine.workflows.board import SMALL
+from tidemill.engine.workflows.leader.active_runs import CACHED_OUTPUT_LIMIT
 
 PATIENCE = 5  # seconds
 
@@ -46,7 +46,7 @@ class Gated:
     [
         {},
         {"items": []},
-        {"size": SMALL + 1},
+        {"size": CACHED_OUTPUT_LIMIT + 1},
         {"error": ValueError("no")},
         {"error": tm.Skip("not today")},
     ],
@@ -73,7 +73,7 @@ async def test_who_waits_where_a_run_is_planned_reads_nothing(store: str | None)
     async with tm.testing.node(store, load=[gated.flow]) as node:
         run = await node.start("flow")
         runs = store_of(node).runs
-        with breaking(runs, "load", times=0) as loads, breaking(runs, "outputs", times=0) as outputs:
+        with breaking(runs, "load", times=0) as loads, breaking(runs, "read_outputs", times=0) as outputs:
             async with asyncio.TaskGroup() as group:
                 waiting = group.create_task(run.wait(PATIENCE), name="waiter")
                 await asyncio.sleep(0)
@@ -89,17 +89,17 @@ async def test_what_was_kept_for_those_who_wait_goes_with_them(store: str | None
     gated = Gated()
     async with tm.testing.node(store, load=[gated.flow]) as node:
         run = await node.start("flow")
-        notices = node._workflows._notices
+        notices = node._workflows._notifier
         async with asyncio.TaskGroup() as group:
             group.create_task(run.wait(PATIENCE), name="waiter")
             await asyncio.sleep(0)
-            assert list(notices._staying) == [run.id]
+            assert list(notices._end_signals) == [run.id]
             gated.gate.is_open.set()
         gc.collect()
-        assert not notices._staying
-        assert not notices._waiting
-        assert node._workflows.desk is not None
-        assert not node._workflows.desk.board
+        assert not notices._end_signals
+        assert not notices._change_signals
+        assert node._workflows.coordinator is not None
+        assert not node._workflows.coordinator.active_runs
 
 
 async def test_one_who_waits_is_not_woken_by_every_task(store: str | None) -> None:
@@ -107,12 +107,12 @@ async def test_one_who_waits_is_not_woken_by_every_task(store: str | None) -> No
     gated = Gated()
     async with tm.testing.node(store, load=[gated.flow]) as node:
         run = await node.start("flow")
-        end = node._workflows._notices.end(run.id)
-        news = node._workflows._notices.next(run.id)
+        end = node._workflows._notifier.end_signal(run.id)
+        news = node._workflows._notifier.change_signal(run.id)
         await node.advance("0s")
         gated.gate.is_open.set()
         await run.wait(PATIENCE)
         assert news.is_set()
-        assert news.outcome is None
-        assert end.outcome is not None
-        assert end.outcome.record.run.state is tm.RunState.SUCCESS
+        assert news.finished is None
+        assert end.finished is not None
+        assert end.finished.record.run.state is tm.RunState.SUCCESS

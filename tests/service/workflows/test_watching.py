@@ -27,7 +27,7 @@ async def test_a_watch_tells_everything_once_and_ends_with_the_run() -> None:
         said: list[tuple[str, int, str]] = []
         moves: list[tuple[str | None, str]] = []
         async for glance in run.watch(events=True, every=0):
-            said += [(one.key.task, one.key.element, one.record.message) for one in glance.said]
+            said += [(one.key.task, one.key.element, one.record.message) for one in glance.log_lines]
             moves += [(event.task, event.after) for event in glance.events]
             if ("first", -1, "begins") in said:
                 may_go.set()

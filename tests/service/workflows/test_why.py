@@ -189,8 +189,8 @@ async def test_the_nodes_are_counted_by_whoever_knows_them(store: str | None) ->
         run = await node.start("flow")
         await node.advance("1s")
         successor = await node.crash()
-        operations = successor._workflows.access.operations
-        owners = await successor._run_store.owners.all()
-        facts = await operations._facts(await operations.record(run.id))
-        assert (len(owners), facts.nodes) == (2, 1)
+        operations = successor._workflows.queries.operations
+        owners = await successor._run_store.owners.list_all()
+        facts = await operations._explain_context(await operations.load_record(run.id))
+        assert (len(owners), facts.live_nodes) == (2, 1)
         gate.is_open.set()

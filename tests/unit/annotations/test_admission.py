@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import tidemill as tm
-from tidemill.annotations.admission import Admission, MisfitError
+from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 
 
 class Quote(tm.Boundary):
@@ -90,7 +90,7 @@ Prices = NewType("Prices", list[int])
 )
 def test_an_instance_of_the_annotated_class_passes_untouched(annotation: Any, value: Any) -> None:
     """`node.handle`: an instance of the annotated class passes untouched."""
-    assert Admission(annotation).admit(value) is value
+    assert TypeValidator(annotation).validate(value) is value
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_an_instance_of_the_annotated_class_passes_untouched(annotation: Any, va
 )
 def test_what_fits_is_converted(annotation: Any, value: Any, expected: Any) -> None:
     """Anything else is converted."""
-    assert Admission(annotation).admit(value) == expected
+    assert TypeValidator(annotation).validate(value) == expected
 
 
 MISFITS = [
@@ -142,8 +142,8 @@ MISFITS = [
 @pytest.mark.parametrize(("annotation", "value"), MISFITS)
 def test_what_does_not_fit_is_a_misfit(annotation: Any, value: Any) -> None:
     """G-7: what does not fit the annotation is told, with what was expected."""
-    with pytest.raises(MisfitError, match="expected"):
-        Admission(annotation).admit(value)
+    with pytest.raises(TypeMismatchError, match="expected"):
+        TypeValidator(annotation).validate(value)
 
 
 @pytest.mark.parametrize(("annotation", "value"), MISFITS)
@@ -151,8 +151,8 @@ def test_what_does_not_fit_is_a_misfit(annotation: Any, value: Any) -> None:
 def test_bytes_that_do_not_fit_are_misfits_too(annotation: Any, value: Any, form: str) -> None:
     """G-7: an event that cannot be decoded is told the same way."""
     data = msgspec.msgpack.encode(value) if form == "msgpack" else msgspec.json.encode(value)
-    with pytest.raises(MisfitError):
-        Admission(annotation).decode(data, form)
+    with pytest.raises(TypeMismatchError):
+        TypeValidator(annotation).decode(data, form)
 
 
 @pytest.mark.parametrize("form", ["json", "msgpack"])
@@ -163,15 +163,15 @@ def test_bytes_that_do_not_fit_are_misfits_too(annotation: Any, value: Any, form
 def test_bytes_are_decoded_into_what_was_declared(annotation: Any, value: Any, form: str) -> None:
     """Bytes are JSON, or msgpack when said so."""
     data = msgspec.msgpack.encode(value) if form == "msgpack" else json.dumps(value).encode()
-    assert Admission(annotation).decode(data, form) == msgspec.convert(value, annotation)
+    assert TypeValidator(annotation).decode(data, form) == msgspec.convert(value, annotation)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"nonsense", b"1 2"])
 @pytest.mark.parametrize("annotation", [Quote, Any, dict, Plain])
 def test_broken_bytes_are_misfits(annotation: Any, data: bytes) -> None:
     """G-7: what is no JSON at all is a misfit, whatever was declared."""
-    with pytest.raises(MisfitError):
-        Admission(annotation).decode(data)
+    with pytest.raises(TypeMismatchError):
+        TypeValidator(annotation).decode(data)
 
 
 @pytest.mark.parametrize("refuse", [ValueError, RuntimeError, KeyError])
@@ -184,18 +184,18 @@ def test_a_class_that_refuses_in_its_own_way_makes_a_misfit(refuse: type[Excepti
         def __post_init__(self) -> None:
             raise refuse("not today")
 
-    for let_in in (lambda: Admission(Picky).admit({"x": 1}), lambda: Admission(Picky).decode(b'{"x": 1}')):
-        with pytest.raises(MisfitError, match="not today"):
+    for let_in in (lambda: TypeValidator(Picky).validate({"x": 1}), lambda: TypeValidator(Picky).decode(b'{"x": 1}')):
+        with pytest.raises(TypeMismatchError, match="not today"):
             let_in()
 
 
 def test_bytes_pass_where_bytes_are_wanted() -> None:
     """An accumulator of bytes decodes by itself."""
-    assert Admission(bytes).decode(b"\x00raw") == b"\x00raw"
+    assert TypeValidator(bytes).decode(b"\x00raw") == b"\x00raw"
 
 
 def test_nothing_is_converted_twice() -> None:
     """What was admitted once passes the second time as the same object."""
-    admission = Admission(Quote)
-    quote = admission.admit({"price": 1})
-    assert admission.admit(quote) is quote
+    admission = TypeValidator(Quote)
+    quote = admission.validate({"price": 1})
+    assert admission.validate(quote) is quote

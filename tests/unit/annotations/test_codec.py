@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tidemill.annotations.codec import codec_of, decode_plain
-from tidemill.annotations.variants import variants
+from tidemill.annotations.codec import build_codec, decode_untyped
+from tidemill.annotations.variants import expand_variants
 
 
 class Good(msgspec.Struct):
@@ -32,5 +32,5 @@ class Bad(msgspec.Struct):
 )
 def test_plain_values_have_no_names_of_variants(annotation: Any, value: Any, expected: Any) -> None:
     """What tells the members of a union apart is how they are stored, and no part of the value."""
-    kinds = [one.label for one in variants(annotation) or () if isinstance(value, one.cls)]
-    assert decode_plain(codec_of(annotation).encode(value), next(iter(kinds), None)) == expected
+    kinds = [one.label for one in expand_variants(annotation) or () if isinstance(value, one.cls)]
+    assert decode_untyped(build_codec(annotation).encode(value), next(iter(kinds), None)) == expected

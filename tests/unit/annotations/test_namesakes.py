@@ -16,16 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidemill as tm
-from tidemill.annotations.admission import Admission, MisfitError
-from tidemill.annotations.namesakes import (
-    InputRebuilder,
-    Rebuilder,
-    input_rebuilder,
-    own_annotation,
-    unlike,
-    unmakeable,
+from tidemill.annotations.class_conversion import (
+    CachingConverter,
+    ClassConverter,
+    build_input_converter,
+    find_mismatches,
+    find_unconvertible,
+    substitute_classes,
 )
-from tidemill.annotations.variants import difference, same_shape
+from tidemill.annotations.validation import TypeMismatchError, TypeValidator
+from tidemill.annotations.variants import find_difference, is_same_declaration
 
 T = TypeVar("T")
 
@@ -138,7 +138,7 @@ FOREIGN = Foreign()
 
 def test_every_field_becomes_ones_own() -> None:
     """API: nested structs, enums, containers, named tuples, dataclasses and plain objects."""
-    made = Rebuilder(HERE.Book)(whole(THERE))
+    made = ClassConverter(HERE.Book)(whole(THERE))
     level = HERE.Level(1.5, HERE.Side.SELL)
     assert type(made) is HERE.Book
     assert made.levels == [level, HERE.Level(2)]
@@ -155,12 +155,12 @@ def test_every_field_becomes_ones_own() -> None:
 def test_what_is_the_same_on_both_sides_is_handed_on_as_it_is() -> None:
     """API: nothing is converted, checked or copied that need not be."""
     given = whole(THERE)
-    assert Rebuilder(HERE.Book)(given).anything is given.anything
+    assert ClassConverter(HERE.Book)(given).anything is given.anything
     odd = THERE.Quote("not a float")
-    assert Rebuilder(HERE.Quote)(odd) == HERE.Quote("not a float")
+    assert ClassConverter(HERE.Quote)(odd) == HERE.Quote("not a float")
     own = whole(HERE)
-    assert Rebuilder(HERE.Book)(own) is own
-    assert Rebuilder(HERE.Book | None)(None) is None
+    assert ClassConverter(HERE.Book)(own) is own
+    assert ClassConverter(HERE.Book | None)(None) is None
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_is_the_same_on_both_sides_is_handed_on_as_it_is() -> None:
 )
 def test_values_inside_annotations_become_ones_own(annotation: Any, given: Any, made: Any) -> None:
     """API: lists, unions, generics."""
-    got = Rebuilder(annotation)(given)
+    got = ClassConverter(annotation)(given)
     assert got == made
     assert type(got) is type(made)
     assert getattr(got, "maxlen", None) == getattr(made, "maxlen", None)
@@ -196,12 +196,12 @@ def test_a_kind_of_a_class_becomes_the_class_that_is_declared() -> None:
     class Deep(THERE.Quote):  # type: ignore[name-defined,misc]
         depth: int
 
-    assert Rebuilder(HERE.Quote)(Deep(1.0, depth=3)) == HERE.Quote(1.0)
+    assert ClassConverter(HERE.Quote)(Deep(1.0, depth=3)) == HERE.Quote(1.0)
 
 
 def test_classes_that_differ_are_left_alone() -> None:
     """API: compared by qualified name and schema."""
-    assert isinstance(Rebuilder(HERE.Level)(THERE.Quote(1)), THERE.Quote)
+    assert isinstance(ClassConverter(HERE.Level)(THERE.Quote(1)), THERE.Quote)
 
 
 def level(place: Any) -> st.SearchStrategy[Any]:
@@ -222,24 +222,24 @@ def all_of(tree: Any) -> list[Any]:
 @given(st.recursive(st.builds(THERE.Tree, level(THERE), st.just([])), tree, max_leaves=8))
 def test_there_and_back_is_the_same(value: Any) -> None:
     """API: nothing is lost on the way, however deep it is."""
-    made = Rebuilder(HERE.Tree)(value)
+    made = ClassConverter(HERE.Tree)(value)
     assert {type(one) for one in all_of(made)} == {HERE.Tree, HERE.Level}
-    assert Rebuilder(THERE.Tree)(made) == value
+    assert ClassConverter(THERE.Tree)(made) == value
 
 
 @given(st.lists(level(THERE), max_size=5))
 def test_lists_there_and_back_are_the_same(values: list[Any]) -> None:
     """API: element by element."""
-    made = Rebuilder(list[HERE.Level])(values)
+    made = ClassConverter(list[HERE.Level])(values)
     assert all(type(one) is HERE.Level for one in made)
-    assert Rebuilder(list[THERE.Level])(made) == values
+    assert ClassConverter(list[THERE.Level])(made) == values
 
 
 def test_what_was_loaded_elsewhere_can_go() -> None:
     """P-6: whoever takes values of another package does not keep its classes alive."""
     place = load()
-    rebuild, admission = Rebuilder(HERE.Book), Admission(HERE.Book)
-    assert type(rebuild(whole(place))) is type(admission.admit(whole(place))) is HERE.Book
+    rebuild, admission = ClassConverter(HERE.Book), TypeValidator(HERE.Book)
+    assert type(rebuild(whole(place))) is type(admission.validate(whole(place))) is HERE.Book
     gone = weakref.ref(place.Book)
     del place
     gc.collect()
@@ -251,7 +251,7 @@ def test_what_was_loaded_elsewhere_can_go() -> None:
 
 def test_a_value_that_stays_is_made_once() -> None:
     """API: the cache holds the publisher's object; while it does, so is what was made of it."""
-    own = input_rebuilder(HERE.Quote)
+    own = build_input_converter(HERE.Quote)
     given = THERE.Quote(1)
     made = own(given)
     assert own(given) is made
@@ -261,7 +261,7 @@ def test_a_value_that_stays_is_made_once() -> None:
 
 def test_a_window_makes_only_what_is_new() -> None:
     """API: its lists are new each time, what is in them is not."""
-    own = input_rebuilder(list[HERE.Quote])
+    own = build_input_converter(list[HERE.Quote])
     one, other, third = (THERE.Quote(number) for number in range(3))
     first, second = own([one, other]), own([other, third])
     assert second == [HERE.Quote(1), HERE.Quote(2)]
@@ -272,11 +272,11 @@ def test_a_window_makes_only_what_is_new() -> None:
 
 def test_what_may_change_is_made_anew_each_time() -> None:
     """API: a value that its author changes in place is seen as it is now."""
-    own, loose = input_rebuilder(HERE.Loose), THERE.Loose(1)
+    own, loose = build_input_converter(HERE.Loose), THERE.Loose(1)
     assert own(loose) == HERE.Loose(1)
     loose.price = 2
     assert own(loose) == HERE.Loose(2)
-    assert not isinstance(input_rebuilder(HERE.Quote | list[HERE.Quote]), InputRebuilder)
+    assert not isinstance(build_input_converter(HERE.Quote | list[HERE.Quote]), CachingConverter)
 
 
 # -- which classes
@@ -285,18 +285,18 @@ def test_what_may_change_is_made_anew_each_time() -> None:
 def test_an_annotation_is_said_in_ones_own_classes() -> None:
     """API: also inside lists, and only where a taker names them."""
     given = THERE.Book | list[THERE.Level] | int
-    assert own_annotation(given, [HERE.Book, Sequence[HERE.Level]]) == HERE.Book | list[HERE.Level] | int
-    assert own_annotation(given, [HERE.Book]) == HERE.Book | list[THERE.Level] | int
-    assert own_annotation(THERE.Price, [HERE.Quote]) is HERE.Quote
-    assert own_annotation(THERE.Box[THERE.Level], [HERE.Box[HERE.Level]]) == HERE.Box[HERE.Level]
+    assert substitute_classes(given, [HERE.Book, Sequence[HERE.Level]]) == HERE.Book | list[HERE.Level] | int
+    assert substitute_classes(given, [HERE.Book]) == HERE.Book | list[THERE.Level] | int
+    assert substitute_classes(THERE.Price, [HERE.Quote]) is HERE.Quote
+    assert substitute_classes(THERE.Box[THERE.Level], [HERE.Box[HERE.Level]]) == HERE.Box[HERE.Level]
 
 
 def test_an_annotation_stays_if_nothing_in_it_is_anothers() -> None:
     """API: identical classes cost nothing."""
     given = HERE.Book | list[HERE.Level]
-    assert own_annotation(given, [HERE.Book, list[HERE.Level], Any, int]) is given
-    assert own_annotation(Any, [HERE.Book]) is Any
-    assert own_annotation(given, [THERE.Book, HERE.Book, list[HERE.Level]]) is given
+    assert substitute_classes(given, [HERE.Book, list[HERE.Level], Any, int]) is given
+    assert substitute_classes(Any, [HERE.Book]) is Any
+    assert substitute_classes(given, [THERE.Book, HERE.Book, list[HERE.Level]]) is given
 
 
 def changed(**notes: Any) -> Any:
@@ -323,10 +323,10 @@ def changed(**notes: Any) -> Any:
 def test_the_first_difference_is_told(there: dict[str, Any], told: str) -> None:
     """API: also of what is inside."""
     here, other = changed(), changed(**there)
-    assert difference(here.Level, other.Level) == told
-    assert difference(here.Book, other.Book) == f"field 'levels' is a Level, in which {told}"
-    assert not same_shape(here.Book, other.Book)
-    assert list(unlike(list[here.Book], [other.Book])) == [
+    assert find_difference(here.Level, other.Level) == told
+    assert find_difference(here.Book, other.Book) == f"field 'levels' is a Level, in which {told}"
+    assert not is_same_declaration(here.Book, other.Book)
+    assert list(find_mismatches(list[here.Book], [other.Book])) == [
         f"{__name__}.Book is not the same on both sides: field 'levels' is a Level, in which {told}"
     ]
 
@@ -334,25 +334,27 @@ def test_the_first_difference_is_told(there: dict[str, Any], told: str) -> None:
 def test_the_order_of_fields_counts() -> None:
     """API: so does what an enum has."""
     one, other = (type("E", (), {"__annotations__": notes}) for notes in ({"a": int, "b": int}, {"b": int, "a": int}))
-    assert difference(one, other) == "the fields have another order"
+    assert find_difference(one, other) == "the fields have another order"
     sides = [Enum("Side", names) for names in ("BUY SELL", "BUY HOLD")]
-    assert difference(*sides) == "the members are others"
+    assert find_difference(*sides) == "the members are others"
 
 
 def test_equal_declarations_do_not_differ() -> None:
     """API: whatever they are made of."""
     names = [name for name, value in vars(HERE).items() if isinstance(value, type)]
-    assert [name for name in names if not same_shape(getattr(HERE, name), getattr(THERE, name))] == []
-    assert list(unlike(HERE.Book, [THERE.Book])) == []
+    assert [name for name in names if not is_same_declaration(getattr(HERE, name), getattr(THERE, name))] == []
+    assert list(find_mismatches(HERE.Book, [THERE.Book])) == []
 
 
 def test_classes_of_other_modules_are_told_apart() -> None:
     """API: the qualified name includes the module's."""
     here, there = changed(), changed()
     there.Level.__module__ = "elsewhere"
-    assert not same_shape(here.Level, there.Level)
-    assert list(unlike(here.Level, [there.Level])) == [f"{__name__}.Level is another class than elsewhere.Level"]
-    assert list(unlike(here.Level, [there.Level], strictly=True)) == []
+    assert not is_same_declaration(here.Level, there.Level)
+    assert list(find_mismatches(here.Level, [there.Level])) == [
+        f"{__name__}.Level is another class than elsewhere.Level"
+    ]
+    assert list(find_mismatches(here.Level, [there.Level], strict=True)) == []
 
 
 def test_what_cannot_be_made_is_known_before() -> None:
@@ -373,9 +375,12 @@ def test_what_cannot_be_made_is_known_before() -> None:
         return SimpleNamespace(**locals())
 
     here, there = odd(), odd()
-    assert list(unmakeable(here.Price | list[here.Inside], there.Price | there.Inside)) == [here.Price, here.Shape]
-    assert list(unmakeable(HERE.Book | HERE.Row, THERE.Book | THERE.Row)) == []
-    assert list(unmakeable(here.Inside, here.Inside)) == []
+    assert list(find_unconvertible(here.Price | list[here.Inside], there.Price | there.Inside)) == [
+        here.Price,
+        here.Shape,
+    ]
+    assert list(find_unconvertible(HERE.Book | HERE.Row, THERE.Book | THERE.Row)) == []
+    assert list(find_unconvertible(here.Inside, here.Inside)) == []
 
 
 # -- admission
@@ -383,18 +388,18 @@ def test_what_cannot_be_made_is_known_before() -> None:
 
 def test_another_packages_value_is_let_in_as_ones_own() -> None:
     """API: pushed, given to a graph that is called, fired by hand."""
-    assert Admission(HERE.Level).admit(THERE.Level(1)) == HERE.Level(1)
-    assert Admission(HERE.Level | HERE.Quote).admit(THERE.Quote(1)) == HERE.Quote(1)
-    assert Admission(list[HERE.Level]).admit([THERE.Level(1), {"price": 2}]) == [HERE.Level(1), HERE.Level(2)]
-    assert Admission(HERE.Side).admit(THERE.Side.SELL) is HERE.Side.SELL
+    assert TypeValidator(HERE.Level).validate(THERE.Level(1)) == HERE.Level(1)
+    assert TypeValidator(HERE.Level | HERE.Quote).validate(THERE.Quote(1)) == HERE.Quote(1)
+    assert TypeValidator(list[HERE.Level]).validate([THERE.Level(1), {"price": 2}]) == [HERE.Level(1), HERE.Level(2)]
+    assert TypeValidator(HERE.Side).validate(THERE.Side.SELL) is HERE.Side.SELL
 
 
 def test_what_is_not_the_same_is_refused_as_before() -> None:
     """API: with the reason that a stranger would hear."""
-    with pytest.raises(MisfitError, match="expected Level: Expected `object`, got `Quote`"):
-        Admission(HERE.Level).admit(THERE.Quote(1))
-    with pytest.raises(MisfitError, match=r"expected Level \| Quote, got int"):
-        Admission(HERE.Level | HERE.Quote).admit(5)
+    with pytest.raises(TypeMismatchError, match="expected Level: Expected `object`, got `Quote`"):
+        TypeValidator(HERE.Level).validate(THERE.Quote(1))
+    with pytest.raises(TypeMismatchError, match=r"expected Level \| Quote, got int"):
+        TypeValidator(HERE.Level | HERE.Quote).validate(5)
 
     strict = False
 
@@ -412,5 +417,5 @@ def test_what_is_not_the_same_is_refused_as_before() -> None:
         {"__qualname__": Fussy.__qualname__, "__annotations__": {"price": float}, "__post_init__": Fussy.__post_init__},
     )
     strict = True
-    with pytest.raises(MisfitError, match="expected Fussy: Expected `object`, got `Fussy`"):
-        Admission(mine).admit(other)
+    with pytest.raises(TypeMismatchError, match="expected Fussy: Expected `object`, got `Fussy`"):
+        TypeValidator(mine).validate(other)

@@ -10,9 +10,9 @@ import pytest
 
 from tests.postgres import PostgresServer
 from tests.unit.cli.test_graph import run
-from tidemill.storage.migrations import known_migrations
+from tidemill.storage.migrations import load_migrations
 
-NEWEST = len(known_migrations("tidemill.storage.sqlite"))
+NEWEST = len(load_migrations("tidemill.storage.sqlite"))
 
 
 @pytest.fixture

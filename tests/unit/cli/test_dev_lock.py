@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.cli.dev_lock import alone_on
+from tidemill.cli.dev_lock import hold_store_lock
 from tidemill.kernel.errors import RequestError
 
 HOLDER = """
 import os, sys
-from tidemill.cli.dev_lock import alone_on
-with alone_on(sys.argv[1]):
+from tidemill.cli.dev_lock import hold_store_lock
+with hold_store_lock(sys.argv[1]):
     pid = os.fork() if "fork" in sys.argv else 1
     if pid:
         print(os.getpid() if pid == 1 else pid, flush=True)
@@ -48,7 +48,7 @@ def test_a_second_one_is_refused_and_told_who_is_the_first(tmp_path: Path, monke
     process, pid = holder(f"sqlite:///{tmp_path}/dev.db")
     try:
         for store in ("sqlite:///dev.db", f"sqlite:///{tmp_path}/link/dev.db"):
-            with pytest.raises(RequestError) as refused, alone_on(store):
+            with pytest.raises(RequestError) as refused, hold_store_lock(store):
                 pass
             assert str(refused.value).startswith(f"process {pid} runs `tidemill dev` on dev.db already")
             assert (refused.value.code, refused.value.facts["pid"]) == ("already_running", str(pid))
@@ -63,11 +63,11 @@ def test_the_lock_ends_with_its_process_and_a_file_that_is_left_is_no_obstacle(t
     let_go(process)
     file = tmp_path / "dev.db.lock"
     assert file.read_text() == f"{pid}\n"
-    with alone_on(store):
+    with hold_store_lock(store):
         assert file.read_text() == f"{os.getpid()}\n"
-        with pytest.raises(RequestError, match=f"process {os.getpid()} runs"), alone_on(store):
+        with pytest.raises(RequestError, match=f"process {os.getpid()} runs"), hold_store_lock(store):
             pass
-    with alone_on(store):
+    with hold_store_lock(store):
         pass
 
 
@@ -75,13 +75,13 @@ def test_what_a_process_forked_does_not_hold_its_lock(tmp_path: Path) -> None:
     """A worker that a task has started may outlive a killed process."""
     store = f"sqlite:///{tmp_path / 'dev.db'}"
     process, child = holder(store, "fork")
-    with pytest.raises(RequestError), alone_on(store):
+    with pytest.raises(RequestError), hold_store_lock(store):
         pass
     process.kill()
     process.wait(10)
     try:
         os.kill(child, 0)  # it lives
-        with alone_on(store):
+        with hold_store_lock(store):
             pass
     finally:
         os.kill(child, signal.SIGKILL)
@@ -91,5 +91,5 @@ def test_what_a_process_forked_does_not_hold_its_lock(tmp_path: Path) -> None:
 @pytest.mark.parametrize("store", ["postgresql://me@nowhere/none", "sqlite:///", "sqlite:///{folder}/none/dev.db"])
 def test_where_no_lock_can_be_it_is_left_to_the_store(store: str, tmp_path: Path) -> None:
     """What is wrong with an address is said by who opens it; databases on servers have no file."""
-    with alone_on(store.format(folder=tmp_path)):
+    with hold_store_lock(store.format(folder=tmp_path)):
         assert os.listdir(tmp_path) == []

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from tidemill.cli.output import can_redraw, tabulated
+from tidemill.cli.output import build_table, can_redraw
 
 NAME = "a_task_with_quite_a_name"
 
@@ -20,7 +20,7 @@ def drawn(width: int, *, name: str = NAME) -> str:
     """Return a table in so many columns."""
     columns = list(map(Column, ["task", "state", "tries", "result"]))
     rows = [[Text(name), Text("upstream_failed"), Text("1"), Text("because " * 10)]]
-    table = tabulated(columns, rows, width, spare=["tries", "result"], cut="result")
+    table = build_table(columns, rows, width, droppable=["tries", "result"], truncated="result")
     console = Console(width=width, file=io.StringIO())
     with console.capture() as captured:
         console.print(table)
@@ -57,7 +57,7 @@ def test_only_what_may_be_folded_is(width: int) -> None:
     """Several columns share what room there is; all others stay whole, whatever comes before them."""
     columns = list(map(Column, ["id", "takes", "returns", "last"]))
     rows = [[Text("12345678"), Text("word, " * 20), Text("x" * 50), Text("state")], [Text("1"), *[Text("a")] * 3]]
-    table = tabulated(columns, rows, width, spare=["last"], folded=["takes", "returns"])
+    table = build_table(columns, rows, width, droppable=["last"], folded=["takes", "returns"])
     console = Console(width=width, file=io.StringIO())
     with console.capture() as captured:
         console.print(table)

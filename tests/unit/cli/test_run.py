@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.cli.command_line import FREE, REPORT, run
 from tidemill.cli.interrupts import Interrupts
-from tidemill.cli.summary import plain
+from tidemill.cli.run_summary import plain_value
 
 Monkey = pytest.MonkeyPatch
 Captured = pytest.CaptureFixture[str]
@@ -253,7 +253,7 @@ def test_an_enum_is_told_with_its_values(tmp_path: Path, monkeypatch: Monkey, ca
 )
 def test_what_json_cannot_hold_is_there_as_text(value: Any, expected: Any) -> None:
     """A result is never a reason to fail after the run."""
-    assert plain(value) == expected
+    assert plain_value(value) == expected
 
 
 def test_a_task_may_import_its_neighbours_while_it_runs(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
@@ -291,9 +291,9 @@ def test_the_first_interrupt_asks_and_leaves_the_old_handlers_in_place() -> None
     """What was set up before counts again afterwards."""
     before = signal.getsignal(signal.SIGINT)
     asked: list[str] = []
-    interrupts = Interrupts(last_words=lambda: None)
-    interrupts.tell = lambda: asked.append("to stop")
-    with interrupts.heeded():
+    interrupts = Interrupts(on_second=lambda: None)
+    interrupts.on_first = lambda: asked.append("to stop")
+    with interrupts.handling_signals():
         signal.raise_signal(signal.SIGINT)
     assert (asked, interrupts.exit_code) == (["to stop"], 130)
     assert signal.getsignal(signal.SIGINT) is before

@@ -9,7 +9,7 @@ import pytest
 
 import tidemill as tm
 from tests.unit.cli.command_line import run
-from tidemill.packages.importing import import_module
+from tidemill.packages.loading.reader import import_module
 
 Monkey = pytest.MonkeyPatch
 Captured = pytest.CaptureFixture[str]

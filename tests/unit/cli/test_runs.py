@@ -462,7 +462,7 @@ async def test_commands_reach_the_runs_of_a_node_at_work(
     async with asyncio.timeout(50), tm.Node(url, load=[flow]) as node:
         started = await node.start("flow")
         async for glance in started.watch():
-            if glance.said:
+            if glance.log_lines:
                 break
         assert await asyncio.to_thread(call, "runs", "list", "--state", "running") == 0
         assert await asyncio.to_thread(call, "runs", "why", started.id, "endless") == 0

@@ -217,7 +217,7 @@ def test_the_function_that_a_reactor_calls_does_the_same(drawn: tuple[Bench, lis
     compiled = bench.graph.compiled()
     for picks in runs:
         bench.prepare(picks)
-        bench.compare(tm.GraphResult(compiled.shape, compiled.function([])), picks)
+        bench.compare(tm.GraphResult(compiled.layout, compiled.function([])), picks)
 
 
 @given(benches(modes=("plain", "async")))

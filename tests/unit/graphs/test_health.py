@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 
 import tidemill as tm
-from tidemill.graphs.health import ACCUMULATOR_MOVES, REACTOR_MOVES
-from tidemill.kernel.errors import IllegalMoveError
+from tidemill.graphs.health import ACCUMULATOR_TRANSITIONS, REACTOR_TRANSITIONS
+from tidemill.kernel.errors import IllegalTransitionError
 
 ACCUMULATOR = {
     "starting": "connecting live disconnected socket_only failed",
@@ -29,14 +29,14 @@ REACTOR = {
 def test_accumulators_move_only_as_the_table_says(before: tm.AccumulatorHealth, after: tm.AccumulatorHealth) -> None:
     """Accumulators: Starting, Connecting, Live, Disconnected, SocketOnly, Failed."""
     allowed = before is after or after.value in ACCUMULATOR[before.value].split()
-    assert ACCUMULATOR_MOVES.allow(before, after) is allowed
+    assert ACCUMULATOR_TRANSITIONS.is_allowed(before, after) is allowed
 
 
 @pytest.mark.parametrize(("before", "after"), list(product(tm.ReactorHealth, tm.ReactorHealth)))
 def test_reactors_move_only_as_the_table_says(before: tm.ReactorHealth, after: tm.ReactorHealth) -> None:
     """G-8: no way to Live but through Warming, and none to Degraded but from Live."""
     allowed = before is after or after.value in REACTOR[before.value].split()
-    assert REACTOR_MOVES.allow(before, after) is allowed
+    assert REACTOR_TRANSITIONS.is_allowed(before, after) is allowed
 
 
 def test_the_names_are_those_of_the_documentation() -> None:
@@ -49,7 +49,7 @@ def test_the_names_are_those_of_the_documentation() -> None:
 
 def test_only_live_and_degraded_reactors_fire() -> None:
     """G-8, G-9: no firing before Live; Degraded fires on."""
-    assert [one for one in tm.ReactorHealth if one.fires] == [tm.ReactorHealth.LIVE, tm.ReactorHealth.DEGRADED]
+    assert [one for one in tm.ReactorHealth if one.can_fire] == [tm.ReactorHealth.LIVE, tm.ReactorHealth.DEGRADED]
 
 
 def test_an_accumulator_is_healthy_when_live_or_fed_by_sockets_alone() -> None:
@@ -58,7 +58,7 @@ def test_an_accumulator_is_healthy_when_live_or_fed_by_sockets_alone() -> None:
     assert healthy == [tm.AccumulatorHealth.LIVE, tm.AccumulatorHealth.SOCKET_ONLY]
 
 
-@pytest.mark.parametrize("moves", [ACCUMULATOR_MOVES, REACTOR_MOVES])
+@pytest.mark.parametrize("moves", [ACCUMULATOR_TRANSITIONS, REACTOR_TRANSITIONS])
 def test_no_state_is_a_trap_and_every_state_can_be_reached(moves: object) -> None:
     """G-20: what has failed can be revived."""
     states = set(moves.table)
@@ -74,6 +74,6 @@ def test_no_state_is_a_trap_and_every_state_can_be_reached(moves: object) -> Non
 
 def test_an_illegal_move_says_who_from_where_and_to_where() -> None:
     """A move that no table allows is an OperationError."""
-    with pytest.raises(IllegalMoveError, match="market cannot move from starting to live") as caught:
-        REACTOR_MOVES.check("market", tm.ReactorHealth.STARTING, tm.ReactorHealth.LIVE)
+    with pytest.raises(IllegalTransitionError, match="market cannot move from starting to live") as caught:
+        REACTOR_TRANSITIONS.check("market", tm.ReactorHealth.STARTING, tm.ReactorHealth.LIVE)
     assert isinstance(caught.value, tm.OperationError)

@@ -40,18 +40,18 @@ def test_any_holds_on_the_first_boundary_from_any_source() -> None:
     """cloacina 26: when="any" fires on the first boundary from any source."""
     for index in range(3):
         held = inputs("any")
-        assert not held.is_met
+        assert not held.is_criteria_met
         held.put(index, "x")
-        assert held.is_met
+        assert held.is_criteria_met
 
 
 def test_all_holds_only_when_every_source_has_news() -> None:
     """G-10, cloacina 27, 30: flags start false for every expected source."""
     held = inputs("all")
     for index in range(3):
-        assert not held.is_met
+        assert not held.is_criteria_met
         held.put(index, index)
-    assert held.is_met
+    assert held.is_criteria_met
 
 
 def test_all_with_one_eager_source_fires_once_with_its_latest_value() -> None:
@@ -59,11 +59,11 @@ def test_all_with_one_eager_source_fires_once_with_its_latest_value() -> None:
     held = inputs("all")
     for value in range(10):
         held.put(0, value)
-        assert not held.is_met
+        assert not held.is_criteria_met
     held.put(1, "b")
     held.put(2, "c")
-    assert held.take().snapshot == [9, "b", "c"]
-    assert not held.is_met
+    assert held.take_snapshot().snapshot == [9, "b", "c"]
+    assert not held.is_criteria_met
 
 
 def test_after_an_all_firing_one_source_alone_does_not_fire() -> None:
@@ -71,9 +71,9 @@ def test_after_an_all_firing_one_source_alone_does_not_fire() -> None:
     held = inputs("all")
     for index in range(3):
         held.put(index, index)
-    held.take()
+    held.take_snapshot()
     held.put(0, "again")
-    assert not held.is_met
+    assert not held.is_criteria_met
     assert held.cache == ["again", 1, 2]
 
 
@@ -95,7 +95,7 @@ def test_criteria_over_a_subset_ignore_the_others(when: Any, puts: list[int], me
     held = inputs(when)
     for index in puts:
         held.put(index, "x")
-    assert held.is_met is met
+    assert held.is_criteria_met is met
     assert [value is not None for value in held.cache] == [index in puts for index in range(3)]
 
 
@@ -103,7 +103,7 @@ def test_a_snapshot_is_not_altered_by_later_boundaries() -> None:
     """G-3: the graph sees a snapshot."""
     held = inputs()
     held.put(0, "old")
-    taken = held.take()
+    taken = held.take_snapshot()
     held.put(0, "new")
     held.put(1, "more")
     assert taken.snapshot == ["old", None, None]
@@ -113,10 +113,10 @@ def test_take_clears_what_led_to_it_in_one_step() -> None:
     """G-2: snapshot and clear are one step; what came later is news for the next firing."""
     held = inputs()
     held.put(0, 1)
-    held.take()
-    assert not held.is_met
+    held.take_snapshot()
+    assert not held.is_criteria_met
     held.put(1, 2)
-    assert held.take().consumed == [(1, 2)]
+    assert held.take_snapshot().consumed == [(1, 2)]
 
 
 def test_latest_overwrites_and_says_what_led_to_the_firing() -> None:
@@ -125,7 +125,7 @@ def test_latest_overwrites_and_says_what_led_to_the_firing() -> None:
     for value in (1, 2, 3):
         held.put(0, value)
     held.put(2, "c")
-    taken = held.take()
+    taken = held.take_snapshot()
     assert (taken.snapshot, taken.consumed) == ([3, None, "c"], [(0, 3), (2, "c")])
 
 
@@ -135,9 +135,9 @@ def test_sequential_sees_exactly_one_more_boundary_each_time() -> None:
     for index, value in [(0, 1), (1, 2), (0, 3)]:
         held.put(index, value)
     seen = []
-    while held.advance():
-        assert held.is_met
-        seen.append(held.take().snapshot)
+    while held.apply_next():
+        assert held.is_criteria_met
+        seen.append(held.take_snapshot().snapshot)
     assert seen == [[1, None, None], [1, 2, None], [3, 2, None]]
 
 
@@ -147,10 +147,10 @@ def test_sequential_all_consumes_up_to_the_completing_boundary() -> None:
     for index, value in [(0, 1), (0, 2), (2, 3), (1, 4), (0, 5)]:
         held.put(index, value)
     steps = 0
-    while not held.is_met:
-        assert held.advance()
+    while not held.is_criteria_met:
+        assert held.apply_next()
         steps += 1
-    taken = held.take()
+    taken = held.take_snapshot()
     assert steps == 4
     assert (taken.snapshot, taken.consumed) == ([2, 4, 3], [(0, 1), (0, 2), (2, 3), (1, 4)])
     assert list(held.queue) == [(0, 5, 0)]
@@ -175,9 +175,9 @@ def test_replace_swaps_the_whole_cache_and_leaves_the_queue() -> None:
     """G-13, cloacina 45: sources not given are absent afterwards; fire_with keeps the queue."""
     held = inputs(strategy="sequential")
     held.put(0, 1)
-    held.advance()
+    held.apply_next()
     held.put(1, 2)
-    taken = held.replace([None, "b", None])
+    taken = held.replace_cache([None, "b", None])
     assert (taken.snapshot, taken.consumed) == ([None, "b", None], [(1, "b")])
     assert (held.cache, held.dirty, list(held.queue)) == ([None, "b", None], 0, [(1, 2, 0)])
 
@@ -189,9 +189,9 @@ def test_a_window_is_always_present() -> None:
     held = Inputs(reactor)
     assert held.cache == [None, []]
     held.put(0, 1)
-    assert not held.is_met
-    held.watch(reactor, frozenset({"ticks"}))
-    assert held.is_met
+    assert not held.is_criteria_met
+    held.set_criteria(reactor, frozenset({"ticks"}))
+    assert held.is_criteria_met
 
 
 Step = tuple[str, int, int]
@@ -211,9 +211,9 @@ def test_latest_agrees_with_a_simple_model(plan: list[Step], subset: list[int], 
             news.add(index)
             cache[index] = value
         met = bool(news & wanted) if mode == "any" else news >= wanted
-        assert held.is_met is met
+        assert held.is_criteria_met is met
         if action == "fire" and met:
-            taken = held.take()
+            taken = held.take_snapshot()
             assert taken.snapshot == [cache.get(one) for one in range(3)]
             assert taken.consumed == [(one, cache[one]) for one in sorted(news)]
             news = set()
@@ -231,9 +231,9 @@ def test_sequential_loses_and_reorders_nothing(plan: list[Step], subset: list[in
             held.put(index, value)
             put.append((index, value))
             continue
-        while held.advance():
-            if held.is_met:
-                taken = held.take()
+        while held.apply_next():
+            if held.is_criteria_met:
+                taken = held.take_snapshot()
                 consumed += taken.consumed
                 latest = dict(consumed)
                 assert taken.snapshot == [latest.get(one) for one in range(3)]

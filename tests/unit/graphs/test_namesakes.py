@@ -50,13 +50,13 @@ def got(made: tm.Graph, on: tm.Reactor, value: Any) -> dict[str, Any]:
     """Return what each node got for a value of the reactor's."""
     compiled = made.compile_for(on)
     values = compiled.function([value])
-    return dict(zip(compiled.shape.kept, values, strict=False))
+    return dict(zip(compiled.layout.returned, values, strict=False))
 
 
 def test_the_same_classes_cost_nothing() -> None:
     """Q: not even a line."""
     book = load()
-    source = graph(book, Quote, Any).compile_for(reactor(book | Quote)).routine.source
+    source = graph(book, Quote, Any).compile_for(reactor(book | Quote)).generated.source
     assert "    feed = inputs[0]\n" in source
     assert "own" not in source
 
@@ -65,7 +65,7 @@ def test_another_load_of_a_class_is_made_the_graphs_own() -> None:
     """API: for every node that takes the input, and only if some node names the class."""
     here, there = load(), load()
     on, value = reactor(there | Quote), there(1.0)
-    assert "    feed = own_feed(inputs[0])\n" in graph(here).compile_for(on).routine.source
+    assert "    feed = own_feed(inputs[0])\n" in graph(here).compile_for(on).generated.source
     assert got(graph(here, Quote, Any), on, value) == {"node0": here, "node1": None, "node2": here}
     assert got(graph(here, Quote), on, Quote(1.0)) == {"node0": None, "node1": Quote}
     assert got(graph(Any), on, value) == {"node0": there}

@@ -36,7 +36,7 @@ def refused(*arguments: Any, **options: Any) -> tm.DefinitionError:
 def test_the_defaults_are_those_of_the_documentation() -> None:
     """`when="any"`, `strategy="latest"`, `capacity=10_000`, `overflow="block"`, `on_error="dead_letter"`."""
     reactor = tm.Reactor("market", [alpha, beta])
-    assert (reactor.name, reactor.names) == ("market", ("alpha", "beta"))
+    assert (reactor.name, reactor.accumulator_names) == ("market", ("alpha", "beta"))
     assert (reactor.when.mode, reactor.strategy, reactor.capacity) == ("any", "latest", 10_000)
     assert (reactor.overflow, reactor.on_error) == ("block", "dead_letter")
 

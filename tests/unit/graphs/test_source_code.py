@@ -20,7 +20,21 @@ class B(tm.Boundary):
 
 NAMES = [
     *("list", "type", "dict", "print", "Exception", "BaseException", "NoneType", "object", "isinstance"),
-    *("inputs", "context", "SKIPPED", "error", "event", "unknown", "graph", "strands", "Strands", "shape", "lane"),
+    *(
+        "inputs",
+        "context",
+        "SKIPPED",
+        "error",
+        "event",
+        "unknown",
+        "graph",
+        "strands",
+        "Strands",
+        "shape",
+        "state",
+        "counter",
+        "push_slow",
+    ),
     *("refuse", "failed", "GraphResult", "in_thread", "fresh", "self", "cls", "function", "values", "result"),
     *("admit_x", "call_first", "first_is", "first_strand", "variant_of_first", "default_first_x", "A", "B", "x_is"),
 ]

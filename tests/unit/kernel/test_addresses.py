@@ -2,8 +2,8 @@
 
 import pytest
 
-from tidemill.kernel.addresses import without_password
 from tidemill.kernel.settings import Settings
+from tidemill.kernel.urls import mask_password
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from tidemill.kernel.settings import Settings
     ],
 )
 def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:
-    assert without_password(address) == shown
+    assert mask_password(address) == shown
 
 
 def test_settings_show_no_password() -> None:

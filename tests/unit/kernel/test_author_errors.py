@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cut_off
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 
 
 @pytest.mark.parametrize("error", [ValueError(), SystemExit(), asyncio.CancelledError()])
@@ -18,7 +18,7 @@ def is_cut_off_outside(error: BaseException) -> bool:
     """Ask inside a loop, in a task that nobody cancelled."""
 
     async def ask() -> bool:
-        return is_cut_off(error)
+        return is_cancelled_here(error)
 
     return asyncio.run(ask())
 
@@ -36,7 +36,7 @@ async def test_a_task_that_was_asked_to_end_is_cut_off() -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError as error:
-            seen.extend([is_cut_off(error), is_cut_off(ValueError())])
+            seen.extend([is_cancelled_here(error), is_cancelled_here(ValueError())])
 
     async with asyncio.TaskGroup() as group:
         task = group.create_task(wait())

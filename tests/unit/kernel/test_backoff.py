@@ -19,7 +19,7 @@ def test_back_off_doubles_up_to_a_minute_without_jitter() -> None:
 @given(st.integers(1, 10_000))
 def test_back_off_never_exceeds_its_ceiling(failures: int) -> None:
     """G-20: however many failures."""
-    assert 0 < Backoff(first=0.5, ceiling=7.0).delay(failures) <= 7.0
+    assert 0 < Backoff(initial_delay=0.5, max_delay=7.0).delay(failures) <= 7.0
 
 
 def test_retry_counts_further_tries() -> None:

@@ -20,7 +20,7 @@ def test_a_virtual_clock_stands_still() -> None:
     """Time moves only when told to."""
     clock = VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
     assert clock.now() == clock.now() == datetime(2026, 3, 1, tzinfo=UTC)
-    clock.move_to(90.0)
+    clock.advance_to(90.0)
     assert clock.now() == datetime(2026, 3, 1, 0, 1, 30, tzinfo=UTC)
     assert clock.monotonic() == 90.0
 
@@ -28,8 +28,8 @@ def test_a_virtual_clock_stands_still() -> None:
 def test_a_virtual_clock_never_steps_back() -> None:
     """Moving to the past changes nothing."""
     clock = VirtualClock()
-    clock.move_to(10.0)
-    clock.move_to(5.0)
+    clock.advance_to(10.0)
+    clock.advance_to(5.0)
     assert clock.monotonic() == 10.0
 
 
@@ -60,13 +60,13 @@ async def test_sleepers_wake_in_the_order_they_are_due() -> None:
         for name, seconds in [("late", 3.0), ("early", 1.0), ("early too", 1.0), ("never mind", 0.0)]:
             group.create_task(sleep(name, seconds))
         await turns()
-        assert (woken, clock.next_due()) == (["never mind"], 1.0)
-        clock.move_to(2.0)
+        assert (woken, clock.next_wakeup()) == (["never mind"], 1.0)
+        clock.advance_to(2.0)
         await turns()
-        assert (woken, clock.next_due()) == (["never mind", "early", "early too"], 3.0)
-        clock.move_to(3.0)
+        assert (woken, clock.next_wakeup()) == (["never mind", "early", "early too"], 3.0)
+        clock.advance_to(3.0)
     assert woken == ["never mind", "early", "early too", "late"]
-    assert clock.next_due() is None
+    assert clock.next_wakeup() is None
 
 
 async def test_a_cancelled_sleeper_is_forgotten() -> None:
@@ -76,9 +76,9 @@ async def test_a_cancelled_sleeper_is_forgotten() -> None:
         task = group.create_task(clock.sleep(5.0))
         await turns()
         task.cancel()
-    assert clock.next_due() is None
-    clock.move_to(10.0)
-    assert not clock.is_waking
+    assert clock.next_wakeup() is None
+    clock.advance_to(10.0)
+    assert not clock.has_pending_wakeups
 
 
 async def test_a_clock_knows_that_somebody_has_yet_to_wake() -> None:
@@ -87,10 +87,10 @@ async def test_a_clock_knows_that_somebody_has_yet_to_wake() -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(clock.sleep(1.0))
         await turns()
-        assert not clock.is_waking
-        clock.move_to(1.0)
-        assert clock.is_waking
-    assert not clock.is_waking
+        assert not clock.has_pending_wakeups
+        clock.advance_to(1.0)
+        assert clock.has_pending_wakeups
+    assert not clock.has_pending_wakeups
 
 
 async def test_cancelled_while_waking_counts_as_awake() -> None:
@@ -99,9 +99,9 @@ async def test_cancelled_while_waking_counts_as_awake() -> None:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(clock.sleep(1.0))
         await turns()
-        clock.move_to(1.0)
+        clock.advance_to(1.0)
         task.cancel()
-    assert not clock.is_waking
+    assert not clock.has_pending_wakeups
 
 
 async def test_the_system_clock_moves_by_itself() -> None:
@@ -128,8 +128,8 @@ def test_everybody_wakes_exactly_when_due(delays: list[float]) -> None:
             for delay in delays:
                 group.create_task(sleep(delay))
             await turns()
-            while (due := clock.next_due()) is not None:
-                clock.move_to(due)
+            while (due := clock.next_wakeup()) is not None:
+                clock.advance_to(due)
                 await turns()
         assert woken == [(delay, delay) for delay in sorted(delays)]
 

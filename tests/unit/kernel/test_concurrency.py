@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.kernel.concurrency import Strands, in_own_thread, in_thread
+from tidemill.kernel.concurrency import FirstErrorGroup, call_in_new_thread, call_in_thread
 
 
 async def give(value: int) -> int:
@@ -25,7 +25,7 @@ async def fail(text: str) -> int:
 
 async def test_strands_return_their_results() -> None:
     """Awaiting what comes back gives a strand's result."""
-    async with Strands() as strands:
+    async with FirstErrorGroup() as strands:
         one, two = strands.start("one", give(1)), strands.start("two", give(2))
     assert (one.result(), two.result(), one.get_name()) == (1, 2, "one")
 
@@ -41,7 +41,7 @@ async def test_an_error_keeps_its_traceback_however_many_wait_for_it() -> None:
     """G-18: the traceback ends where the error was raised."""
 
     async def fail_and_wait() -> None:
-        async with Strands() as strands:
+        async with FirstErrorGroup() as strands:
             source = strands.start("source", fail("source"))
             for number in range(3):
                 strands.start(f"waiter {number}", wait_for(source))
@@ -55,7 +55,7 @@ async def test_an_error_keeps_its_traceback_however_many_wait_for_it() -> None:
 
 async def run_together(*steps: Coroutine[Any, Any, Any]) -> None:
     """Run some strands to their end."""
-    async with Strands() as strands:
+    async with FirstErrorGroup() as strands:
         for number, step in enumerate(steps):
             strands.start(f"strand {number}", step)
 
@@ -86,7 +86,7 @@ async def test_a_thread_takes_every_name_of_argument() -> None:
     def show(*values: int, **named: int) -> tuple[tuple[int, ...], dict[str, int]]:
         return values, named
 
-    assert await in_thread(show, 1, function=2, func=3) == ((1,), {"function": 2, "func": 3})
+    assert await call_in_thread(show, 1, function=2, func=3) == ((1,), {"function": 2, "func": 3})
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()])
@@ -129,11 +129,11 @@ async def test_a_thread_of_its_own_returns_and_raises_as_a_call_does() -> None:
     def show(one: int, two: int) -> tuple[int, str, str]:
         return one + two, COLOUR.get(), threading.current_thread().name
 
-    assert await in_own_thread("adder", show, 1, 2) == (3, "blue", "adder")
+    assert await call_in_new_thread("adder", show, 1, 2) == (3, "blue", "adder")
     with pytest.raises(ValueError, match="invalid literal"):
-        await in_own_thread("reader", int, "x")
+        await call_in_new_thread("reader", int, "x")
     with pytest.raises(RuntimeError, match="raised StopIteration"):
-        await in_own_thread("looker", next, iter(()))
+        await call_in_new_thread("looker", next, iter(()))
 
 
 async def test_a_thread_of_its_own_waits_for_no_other_and_holds_up_nobody() -> None:
@@ -144,8 +144,8 @@ async def test_a_thread_of_its_own_waits_for_no_other_and_holds_up_nobody() -> N
         go.wait()
         ended.release()
 
-    waiting = [asyncio.wait_for(in_own_thread(f"hanging {number}", hang), 0.01) for number in range(64)]
-    found = await asyncio.gather(*waiting, in_own_thread("free", int, "7"), return_exceptions=True)
+    waiting = [asyncio.wait_for(call_in_new_thread(f"hanging {number}", hang), 0.01) for number in range(64)]
+    found = await asyncio.gather(*waiting, call_in_new_thread("free", int, "7"), return_exceptions=True)
     assert {type(one) for one in found[:-1]} == {TimeoutError}
     assert found[-1] == 7
     go.set()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.kernel.durations import LONGEST, parse, parse_positive, written
+from tidemill.kernel.durations import MAX_DURATION_SECONDS, format_duration, parse_duration, parse_positive_duration
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -31,7 +31,7 @@ UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 )
 def test_durations_are_seconds(text: Any, seconds: float) -> None:
     """cloacina 8: ms, s, m, h and d, combined, or a number of seconds, or a timedelta."""
-    assert parse(text) == pytest.approx(seconds)
+    assert parse_duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -41,16 +41,16 @@ def test_durations_are_seconds(text: Any, seconds: float) -> None:
 def test_anything_else_is_refused_with_an_example(value: Any) -> None:
     """cloacina 8: anything else is an error, which says what a duration looks like."""
     with pytest.raises(ValueError, match="is not a duration"):
-        parse(value)
+        parse_duration(value)
     with pytest.raises(ValueError, match="duration"):
-        parse_positive(value)
+        parse_positive_duration(value)
 
 
 @pytest.mark.parametrize("value", ["0s", 0, timedelta(0), timedelta(seconds=-1), float("inf")])
 def test_an_interval_is_longer_than_zero(value: Any) -> None:
     """What repeats needs a pause in between."""
     with pytest.raises(ValueError, match="duration"):
-        parse_positive(value)
+        parse_positive_duration(value)
 
 
 @pytest.mark.parametrize(
@@ -58,17 +58,17 @@ def test_an_interval_is_longer_than_zero(value: Any) -> None:
 )
 def test_a_duration_ends_within_a_hundred_years(value: Any) -> None:
     """W-5: no wait that is added to a moment leads out of the calendar."""
-    for read in (parse, parse_positive):
+    for read in (parse_duration, parse_positive_duration):
         with pytest.raises(ValueError, match="it is finite, and at most a hundred years, '36500d'"):
             read(value)
-    assert parse("36500d") == LONGEST == timedelta(days=36_500).total_seconds()
+    assert parse_duration("36500d") == MAX_DURATION_SECONDS == timedelta(days=36_500).total_seconds()
 
 
 @given(st.integers() | st.floats() | st.integers(200, 400).map(lambda digits: -(10**digits)))
 def test_no_number_breaks_the_parser(number: float) -> None:
     """A number is a duration or a ValueError, and what is taken keeps its value."""
     try:
-        assert parse(number) == number <= LONGEST
+        assert parse_duration(number) == number <= MAX_DURATION_SECONDS
     except ValueError as error:
         assert "is not a duration" in str(error)  # noqa: PT017
 
@@ -80,14 +80,14 @@ parts = st.lists(st.tuples(st.integers(0, 10_000), st.sampled_from(sorted(UNITS)
 def test_parts_add_up(drawn: list[tuple[int, str]]) -> None:
     """Any sequence of parts is the sum of them."""
     text = "".join(f"{number}{unit}" for number, unit in drawn)
-    assert parse(text) == pytest.approx(sum(number * UNITS[unit] for number, unit in drawn))
+    assert parse_duration(text) == pytest.approx(sum(number * UNITS[unit] for number, unit in drawn))
 
 
 @given(st.text(max_size=8))
 def test_no_text_breaks_the_parser(text: str) -> None:
     """A text is a duration or a ValueError, never anything else."""
     try:
-        assert parse(text) >= 0
+        assert parse_duration(text) >= 0
     except ValueError as error:
         assert "is not a duration" in str(error)  # noqa: PT017
 
@@ -98,10 +98,10 @@ def test_no_text_breaks_the_parser(text: str) -> None:
 )
 def test_a_duration_is_written_as_people_write_it(seconds: float, text: str) -> None:
     """W-17: a sentence says it as the author did."""
-    assert written(seconds) == text
+    assert format_duration(seconds) == text
 
 
-@given(st.floats(0, LONGEST))
+@given(st.floats(0, MAX_DURATION_SECONDS))
 def test_what_is_written_is_read_back(seconds: float) -> None:
     """To the microsecond, however small or large."""
-    assert parse(written(min(seconds, LONGEST))) == pytest.approx(seconds, abs=1e-6)
+    assert parse_duration(format_duration(min(seconds, MAX_DURATION_SECONDS))) == pytest.approx(seconds, abs=1e-6)

@@ -9,8 +9,8 @@ from datetime import datetime
 
 import pytest
 
+from tidemill.telemetry.failure_streaks import FAILURES_PER_REMINDER, FailureStreaks
 from tidemill.telemetry.logs import write_json_logs
-from tidemill.telemetry.streaks import REMINDER, Streaks
 
 WARNING = """
 import logging, sys
@@ -42,12 +42,16 @@ def test_without_any_set_up_a_warning_has_its_facts(set_up: str, told: str) -> N
 
 def test_a_streak_is_told_when_it_begins_now_and_then_and_when_its_kind_changes() -> None:
     """docs, Workflows, Triggers: what fails every second must not fill the logs."""
-    streaks = Streaks()
-    told = [number for number in range(1, 3 * REMINDER) if streaks.fail("a", "ValueError") is not None]
-    assert told == [1, REMINDER, 2 * REMINDER]
-    assert streaks.fail("a", "KeyError") == streaks.fail("b", "KeyError") == 1
-    assert (streaks.end("a"), streaks.end("a")) == (1, 0)
-    assert streaks.fail("a", "KeyError") == 1
+    streaks = FailureStreaks()
+    told = [
+        number
+        for number in range(1, 3 * FAILURES_PER_REMINDER)
+        if streaks.record_failure("a", "ValueError") is not None
+    ]
+    assert told == [1, FAILURES_PER_REMINDER, 2 * FAILURES_PER_REMINDER]
+    assert streaks.record_failure("a", "KeyError") == streaks.record_failure("b", "KeyError") == 1
+    assert (streaks.reset("a"), streaks.reset("a")) == (1, 0)
+    assert streaks.record_failure("a", "KeyError") == 1
 
 
 @pytest.fixture

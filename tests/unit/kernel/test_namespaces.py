@@ -20,9 +20,9 @@ import msgspec
 import pytest
 
 from tests.unit.packages.parcels import folder_of
-from tidemill.annotations.codec import codec_of
-from tidemill.annotations.variants import label, same_shape
-from tidemill.kernel.namespaces import Namespace, Tree, namespace_of, plain_name, plain_text
+from tidemill.annotations.codec import build_codec
+from tidemill.annotations.variants import is_same_declaration, label
+from tidemill.kernel.namespaces import Namespace, PackageTree, find_namespace, plain_name, plain_text
 
 Open = Callable[..., Namespace]
 
@@ -35,7 +35,7 @@ def open_namespace(tmp_path: Path) -> Iterator[Open]:
 
     def open_one(files: dict[str, str], tops: tuple[str, ...] = ("market",), shown: str = "ada/market") -> Namespace:
         folder = folder_of(tmp_path / str(len(opened)), {name: text.encode() for name, text in files.items()})
-        opened.append(Namespace(Tree(str(folder), shown, tops)))
+        opened.append(Namespace(PackageTree(str(folder), shown, tops)))
         return opened[-1]
 
     yield open_one
@@ -104,11 +104,11 @@ def test_names_are_marked_and_the_plain_ones_can_be_had(open_namespace: Open) ->
     assert plain_text(f"{model.Book} ada@{number} market@{number}7") == (
         f"<class 'market.model.Book'> ada@{number} market@{number}7"
     )
-    assert namespace_of(model.__name__) is namespace
-    assert namespace_of("json") is None
+    assert find_namespace(model.__name__) is namespace
+    assert find_namespace("json") is None
     assert list(namespace.modules()) == ["market", "market.model"]
     namespace.close()
-    assert namespace_of(model.__name__) is None
+    assert find_namespace(model.__name__) is None
     assert not namespace.modules()
 
 
@@ -124,7 +124,7 @@ def test_two_namespaces_of_one_tree_share_nothing(open_namespace: Open) -> None:
         assert one.seen is not other.seen
         assert first.import_module("market") is one
         assert one.Book is not other.Book
-        assert same_shape(one.Book, other.Book)
+        assert is_same_declaration(one.Book, other.Book)
         first.close()
         assert sys.modules[other.__name__] is other
         assert linecache.getline(second.tree.shown + "/market.py", 2) == "class Book(tm.Boundary):\n"
@@ -141,12 +141,12 @@ def test_stored_values_are_known_again_after_a_reload(open_namespace: Open) -> N
         "market/a.py": "import msgspec\nclass Order(msgspec.Struct):\n    pence: int\n",
         "market/b.py": "import msgspec\nclass Order(msgspec.Struct):\n    pence: str\n",
     }
-    schemas = [codec_of(open_namespace(files).import_module("market").Pair).schema for _ in range(2)]
+    schemas = [build_codec(open_namespace(files).import_module("market").Pair).schema for _ in range(2)]
     assert schemas[0] == schemas[1]
     properties = [one["properties"]["pence"]["type"] for name, one in schemas[0]["$defs"].items() if name != "Pair"]
     assert sorted(properties) == ["integer", "string"]
     files["market/b.py"] = files["market/b.py"].replace("str", "bool")
-    assert codec_of(open_namespace(files).import_module("market").Pair).schema != schemas[0]
+    assert build_codec(open_namespace(files).import_module("market").Pair).schema != schemas[0]
 
 
 def test_imports_that_wait_until_a_function_runs_find_the_package(open_namespace: Open) -> None:
@@ -378,7 +378,7 @@ def best(books: Optional[list[Book]]) -> Optional[Book]: return None
 MODEL = "import tidemill as tm\nclass Book(tm.Boundary):\n    bid: float\n    ask: 'float | None' = None\n"
 
 
-def load_and_unload(tree: Tree, times: int) -> None:
+def load_and_unload(tree: PackageTree, times: int) -> None:
     """Load a package, use it a little, and unload it, again and again."""
     for _ in range(times):
         namespace = Namespace(tree)
@@ -391,7 +391,7 @@ def load_and_unload(tree: Tree, times: int) -> None:
 def test_thousands_of_loads_leave_the_process_as_it_was(tmp_path: Path) -> None:
     """P-6: no module, logger, class or line stays."""
     folder = folder_of(tmp_path, {"market/__init__.py": CODE.encode(), "market/model.py": MODEL.encode()})
-    tree = Tree(str(folder), "ada/market", ("market",))
+    tree = PackageTree(str(folder), "ada/market", ("market",))
     load_and_unload(tree, 50)  # whatever is kept once is kept by now
     before = traces(), len(sys.modules), len(gc.get_objects()), len(linecache.cache), sys.getallocatedblocks()
     load_and_unload(tree, 2_000)

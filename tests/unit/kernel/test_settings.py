@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tidemill.kernel.settings_file import read_settings
+from tidemill.kernel.settings import read_settings
 
 DOCUMENTED = {
     "edition": "lite",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.kernel.storable import WORD_LENGTH, is_name, is_word, storable
+from tidemill.kernel.limits import MAX_WORD_LENGTH, is_name, is_word, make_storable
 
 ODD = ["", " ", "a\nb", "x" * 1000, "a\0b", "half \ud800", " a", "a ", "\t", "\x7f", None, 3, b"a"]
 
@@ -16,7 +16,7 @@ def test_what_cannot_be_told_is_no_word(value: object) -> None:
     assert not is_name(value)
 
 
-@pytest.mark.parametrize("value", ["a", "täglich", "日次", "daily report", "a-b.c@d", "x" * WORD_LENGTH])
+@pytest.mark.parametrize("value", ["a", "täglich", "日次", "daily report", "a-b.c@d", "x" * MAX_WORD_LENGTH])
 def test_names_may_be_in_any_language(value: str) -> None:
     assert is_word(value)
     assert is_name(value)
@@ -31,9 +31,9 @@ def test_a_name_stays_whole_beside_its_tenant() -> None:
 @given(st.text(st.characters(codec=None)))
 def test_a_text_can_be_held_and_stays_as_it_is_then(text: str) -> None:
     """Half a character and NUL are what some store cannot hold; nothing else is touched."""
-    held = storable(text)
+    held = make_storable(text)
     assert "\0" not in held
-    assert storable(held) == held
+    assert make_storable(held) == held
     assert held.encode().decode() == held
     if not any(one == "\0" or "\ud800" <= one <= "\udfff" for one in text):
         assert held == text

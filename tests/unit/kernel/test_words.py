@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidemill as tm
-from tidemill.kernel.errors import IllegalMoveError, Location
-from tidemill.kernel.ids import incarnation, sortable
-from tidemill.kernel.moves import Moves
+from tidemill.kernel.errors import IllegalTransitionError, Location
+from tidemill.kernel.ids import new_instance_id, new_sortable_id
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.kernel.transitions import TransitionTable
 
 
 class Light(StrEnum):
@@ -22,7 +22,7 @@ class Light(StrEnum):
     BROKEN = "broken"
 
 
-LIGHTS = Moves({Light.RED: {Light.GREEN, Light.BROKEN}, Light.GREEN: {Light.RED}, Light.BROKEN: frozenset()})
+LIGHTS = TransitionTable({Light.RED: {Light.GREEN, Light.BROKEN}, Light.GREEN: {Light.RED}, Light.BROKEN: frozenset()})
 
 moments = st.datetimes(datetime(2000, 1, 1), datetime(2200, 1, 1)).map(lambda at: at.replace(tzinfo=UTC))
 
@@ -30,28 +30,28 @@ moments = st.datetimes(datetime(2000, 1, 1), datetime(2200, 1, 1)).map(lambda at
 @given(moments, st.integers(1, 10**9))
 def test_ids_sort_by_the_millisecond_they_were_made_in(at: datetime, later: int) -> None:
     """A later id is greater, whatever its random part."""
-    assert sortable(at) < sortable(at + timedelta(milliseconds=later))
+    assert new_sortable_id(at) < new_sortable_id(at + timedelta(milliseconds=later))
 
 
 def test_ids_are_unique_and_of_one_length() -> None:
     """Many ids of one moment are all different."""
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    ids = {sortable(at) for _ in range(2000)}
+    ids = {new_sortable_id(at) for _ in range(2000)}
     assert len(ids) == 2000
     assert {len(one) for one in ids} == {24}
-    assert len({incarnation() for _ in range(2000)}) == 2000
+    assert len({new_instance_id() for _ in range(2000)}) == 2000
 
 
 def test_ids_of_one_moment_sort_in_the_order_of_making() -> None:
     """Dead letters of one instant are listed oldest first."""
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    ids = [sortable(at) for _ in range(100)]
+    ids = [new_sortable_id(at) for _ in range(100)]
     assert ids == sorted(ids)
 
 
 def test_ids_are_plain_words() -> None:
     """An id fits a URL, a file name and a shell."""
-    text = sortable(datetime(2026, 1, 1, tzinfo=UTC)) + incarnation()
+    text = new_sortable_id(datetime(2026, 1, 1, tzinfo=UTC)) + new_instance_id()
     assert text.isascii()
     assert text.isalnum()
     assert text == text.lower()
@@ -66,7 +66,7 @@ def test_the_nearest_name_is_offered_and_a_far_one_is_not() -> None:
 
 def test_moves_are_those_of_the_table() -> None:
     """Staying is no move and always allowed."""
-    allowed = {(one, other) for one in Light for other in Light if LIGHTS.allow(one, other)}
+    allowed = {(one, other) for one in Light for other in Light if LIGHTS.is_allowed(one, other)}
     assert allowed - {(one, one) for one in Light} == {
         (Light.RED, Light.GREEN),
         (Light.RED, Light.BROKEN),
@@ -77,14 +77,14 @@ def test_moves_are_those_of_the_table() -> None:
 def test_a_move_outside_the_table_is_refused() -> None:
     """The error says who, from where, to where."""
     LIGHTS.check("light", Light.RED, Light.GREEN)
-    with pytest.raises(IllegalMoveError) as caught:
+    with pytest.raises(IllegalTransitionError) as caught:
         LIGHTS.check("light", Light.BROKEN, Light.RED)
     assert (caught.value.subject, caught.value.before, caught.value.after) == ("light", "broken", "red")
 
 
 def test_a_table_draws_itself() -> None:
     """The diagram in the documentation comes from the table."""
-    assert LIGHTS.diagram().splitlines() == [
+    assert LIGHTS.to_mermaid().splitlines() == [
         "stateDiagram-v2",
         "    red --> broken",
         "    red --> green",

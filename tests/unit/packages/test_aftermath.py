@@ -12,15 +12,14 @@ import pytest
 
 import tidemill as tm
 from tests.service.package_folders import package
-from tidemill.packages.aftermath import put_back_after
-from tidemill.packages.import_output import bounded_output
+from tidemill.packages.loading.process_guard import limiting_output, reverting_process_state
 
 FLOW = "import tidemill as tm\n\nflow = tm.Workflow('flow')\n\n\n@flow.task\ndef one() -> int:\n    return 1\n"
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     """Return which package was said to have changed what."""
-    records = [vars(record) for record in caplog.records if record.msg == "package.tidied_up_after"]
+    records = [vars(record) for record in caplog.records if record.msg == "package.import_side_effects_reverted"]
     return [(one["package"], one["reason"].partition("; that is put back")[0]) for one in records]
 
 
@@ -53,7 +52,7 @@ def test_what_everybody_shares_is_put_back(
     for error in (None, ValueError("at import")):
         caplog.clear()
         try:
-            with put_back_after("market"), bounded_output(100):
+            with reverting_process_state("market"), limiting_output(100):
                 CHANGES[said]()
                 if error is not None:
                     raise error
@@ -69,13 +68,13 @@ def test_an_import_that_changes_nothing_is_no_news(caplog: pytest.LogCaptureFixt
     begun, ended = threading.Event(), threading.Event()
 
     def other() -> None:
-        with put_back_after("other"), bounded_output(100):
+        with reverting_process_state("other"), limiting_output(100):
             begun.set()
             ended.wait(10)
 
     before = sys.stdout, sys.stderr
     thread = threading.Thread(target=other)
-    with put_back_after("market"), bounded_output(100):
+    with reverting_process_state("market"), limiting_output(100):
         thread.start()
         assert begun.wait(10)
     assert told(caplog) == []
@@ -91,13 +90,13 @@ def test_of_several_imports_all_are_named(monkeypatch: pytest.MonkeyPatch, caplo
     before, begun, ended = os.getcwd(), threading.Event(), threading.Event()
 
     def other() -> None:
-        with put_back_after("other"), bounded_output(3):
+        with reverting_process_state("other"), limiting_output(3):
             begun.set()
             ended.wait(10)
             print("lost")
 
     thread = threading.Thread(target=other)
-    with put_back_after("market"), bounded_output(100):
+    with reverting_process_state("market"), limiting_output(100):
         os.chdir("/")
         replace_stdout()
         thread.start()
@@ -117,12 +116,12 @@ def test_a_folder_that_is_gone_is_no_trouble(
     """Since the import, before it, and the one that it went to."""
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
-    with put_back_after("market"):
+    with reverting_process_state("market"):
         (tmp_path / "gone").rmdir()
-    with put_back_after("market"):
+    with reverting_process_state("market"):
         os.chdir(tmp_path)
     assert told(caplog) == []
-    with put_back_after("market"):
+    with reverting_process_state("market"):
         (tmp_path / "gone").mkdir()
         os.chdir(tmp_path / "gone")
         (tmp_path / "gone").rmdir()

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 from tests.unit.packages.parcels import FILES, MANIFEST, folder_of, listing, with_entry, zipped
 from tidemill.kernel.errors import DefinitionError, RequestError, TidemillError
-from tidemill.packages.archive import build, parse_archive, read_folder, unpack
-from tidemill.packages.container import pack
-from tidemill.packages.entries import Limits
+from tidemill.packages.format.archive import build, parse_archive, read_folder, unpack
+from tidemill.packages.format.zip_format import ArchiveLimits, build_zip
 
-SMALL = Limits(entries=6, archive_size=10_000, total_size=3_000, file_size=2_000, ratio=10, ratio_free_size=100)
+SMALL = ArchiveLimits(
+    entry_count=6, archive_size=10_000, total_size=3_000, file_size=2_000, compression_ratio=10, ratio_exempt_size=100
+)
 
 
-def refused(tmp_path: Path, raw: bytes, limits: Limits = SMALL) -> RequestError:
+def refused(tmp_path: Path, raw: bytes, limits: ArchiveLimits = SMALL) -> RequestError:
     """Try to unpack an archive, and return why it was refused; nothing has been written anywhere."""
     archive = tmp_path / "in" / "evil.tidemill"
     archive.parent.mkdir()
@@ -307,7 +308,7 @@ def test_two_descriptions_of_one_entry_must_agree(tmp_path: Path) -> None:
         lambda raw: raw[: len(raw) // 2],
         lambda raw: raw[:-2] + b"\x01\x00!",
         lambda raw: raw[:-22] + b"PK\x05\x06" + b"\xff" * 16 + b"\0\0",
-        lambda raw: pack({}),
+        lambda raw: build_zip({}),
     ],
 )
 def test_what_is_no_archive_is_refused(tmp_path: Path, mangle: object) -> None:
@@ -336,7 +337,7 @@ def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
             raise OSError(28, "No space left on device")
         return really(path, *rest, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("tidemill.packages.archive.os.open", failing)
+    monkeypatch.setattr("tidemill.packages.format.archive.os.open", failing)
     with pytest.raises(TidemillError, match=r"could not be unpacked: .*No space left"):
         unpack(tmp_path / "a.tidemill", tmp_path / "staging")
     assert listing(tmp_path) == ["a.tidemill"]

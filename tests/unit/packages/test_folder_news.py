@@ -17,9 +17,9 @@ from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 from tests.unit.packages.parcels import FILES, folder_of
 from tests.unit.packages.watched import FLOW, digests, manifest, names
 from tidemill.kernel.errors import OperationError
-from tidemill.packages.archive import build
-from tidemill.packages.sources import folder as watching
-from tidemill.packages.sources.folder import FolderSource
+from tidemill.packages.format.archive import build
+from tidemill.packages.reconcile import folder as watching
+from tidemill.packages.reconcile.folder import FolderSource
 
 
 class Watcher:
@@ -52,16 +52,16 @@ def watcher(monkeypatch: pytest.MonkeyPatch) -> type[Watcher]:
         listening = threading.Semaphore(0)
 
     monkeypatch.setattr(watching, "RustNotify", Fresh)
-    monkeypatch.setattr(watching, "GLANCE", 600_000)
+    monkeypatch.setattr(watching, "UNPROMPTED_SCAN_INTERVAL_MS", 600_000)
     return Fresh
 
 
 async def news(source: FolderSource, watcher: type[Watcher], *changes: Callable[[], object]) -> None:
     """Make changes while the source listens, and wait until it has told of them."""
     with suppress(OperationError):
-        await source.wanted()
+        await source.desired_packages()
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        task = group.create_task(source.changed())
+        task = group.create_task(source.wait_for_change())
         await asyncio.to_thread(watcher.listening.acquire)
         assert not task.done()
         for change in changes:
@@ -89,13 +89,13 @@ async def test_a_change_before_it_is_waited_for_is_told_as_well(tmp_path: Path) 
     """Nothing is lost between two calls; and without a change nothing is told twice."""
     market = folder_of(tmp_path / "market")
     source = FolderSource(tmp_path, "acme")
-    await source.wanted()
+    await source.desired_packages()
     (market / "market" / "graphs.py").write_text("x = 1\n")
     async with asyncio.timeout(20):
-        await source.changed()
+        await source.wait_for_change()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
-            await source.changed()
+            await source.wait_for_change()
 
 
 async def test_a_file_that_looks_as_before_is_read_again_when_it_was_written(
@@ -116,7 +116,7 @@ async def test_a_file_that_looks_as_before_is_read_again_when_it_was_written(
     seen.append(await digests(source))
     write(2)  # while nobody listens
     async with asyncio.timeout(20):
-        await source.changed()
+        await source.wait_for_change()
     seen.append(await digests(source))
     assert seen[0] != seen[1] != seen[2]
 
@@ -131,19 +131,19 @@ async def test_several_writes_of_one_save_are_one_change(tmp_path: Path, watcher
             (market / f"part{number}.py").write_text("x = 1\n")
 
     await news(source, watcher, write)
-    assert (await source.wanted()).values()
+    assert (await source.desired_packages()).values()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
-            await source.changed()
+            await source.wait_for_change()
 
 
 async def test_what_is_no_part_of_a_package_is_not_told(tmp_path: Path, watcher: type[Watcher]) -> None:
     """Bytecode, hidden files, what editors keep for a moment, files beside the modules, and times."""
     market = folder_of(tmp_path / "market")
     source = FolderSource(tmp_path, "acme")
-    await source.wanted()
+    await source.desired_packages()
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(source.changed())
+        task = group.create_task(source.wait_for_change())
         await asyncio.to_thread(watcher.listening.acquire)
         for name in (".graphs.py.swp", "4913", "graphs.py~", "graphs.pyc"):
             (market / "market" / name).write_text("x")
@@ -203,7 +203,7 @@ async def test_a_package_that_is_moved_is_told(tmp_path: Path, watcher: type[Wat
     before = await digests(source)
     await news(source, watcher, lambda: market.rename(tmp_path / "moved"))
     assert await digests(source) == before
-    assert [one.title for one in (await source.wanted()).values()] == [str(tmp_path / "moved")]
+    assert [one.title for one in (await source.desired_packages()).values()] == [str(tmp_path / "moved")]
 
 
 async def test_a_module_that_becomes_a_folder_is_watched(tmp_path: Path, watcher: type[Watcher]) -> None:
@@ -220,9 +220,9 @@ async def test_an_empty_folder_that_is_filled_later_is_watched(tmp_path: Path, w
     """That it appears is no news; what is written into it is."""
     market = folder_of(tmp_path / "market") / "market"
     source = FolderSource(tmp_path, "acme")
-    await source.wanted()
+    await source.desired_packages()
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        task = group.create_task(source.changed())
+        task = group.create_task(source.wait_for_change())
         await asyncio.to_thread(watcher.listening.acquire)
         (market / "empty").mkdir()
         await asyncio.to_thread(watcher.listening.acquire)
@@ -241,7 +241,7 @@ async def test_a_folder_that_is_deleted_and_made_again_is_noticed(tmp_path: Path
         assert await names(source) == {"market": "1.2.0"}
         await news(source, watcher, partial(shutil.rmtree, gone))
         with pytest.raises(OperationError, match="there is no folder"):
-            await source.wanted()
+            await source.desired_packages()
         await news(source, watcher, partial(folder_of, root / "market"))
 
 
@@ -266,7 +266,7 @@ async def test_a_folder_that_another_takes_the_place_of_is_noticed(tmp_path: Pat
 
 async def test_a_moved_parent_is_noticed_by_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system tells a folder nothing of that, and nothing at all on some drives."""
-    monkeypatch.setattr(watching, "GLANCE", 10)
+    monkeypatch.setattr(watching, "UNPROMPTED_SCAN_INTERVAL_MS", 10)
     folder_of(tmp_path / "now" / "packages" / "market")
     folder_of(tmp_path / "next" / "packages" / "shop", FILES | {"package.toml": manifest("shop")})
     link = tmp_path / "link"
@@ -274,7 +274,7 @@ async def test_a_moved_parent_is_noticed_by_looking(tmp_path: Path, monkeypatch:
     source = FolderSource(link / "packages", "acme")
     assert list(await names(source)) == ["market"]
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        task = group.create_task(source.changed())
+        task = group.create_task(source.wait_for_change())
         new = tmp_path / "new"
         new.symlink_to("next")
         new.replace(link)
@@ -294,12 +294,12 @@ async def test_without_a_watcher_it_is_looked_now_and_then(
         raise error
 
     monkeypatch.setattr(watching, "RustNotify", refuse)
-    monkeypatch.setattr(watching, "GLANCE", 10)
+    monkeypatch.setattr(watching, "UNPROMPTED_SCAN_INTERVAL_MS", 10)
     market = folder_of(tmp_path / "market")
     source = FolderSource(tmp_path, "acme")
-    await source.wanted()
+    await source.desired_packages()
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        task = group.create_task(source.changed())
+        task = group.create_task(source.wait_for_change())
         await asyncio.to_thread(refused.acquire)
         (market / "market" / "graphs.py").write_text("x = 1\n")
         await task
@@ -308,9 +308,9 @@ async def test_without_a_watcher_it_is_looked_now_and_then(
 async def test_whoever_stops_waiting_leaves_no_thread(tmp_path: Path, watcher: type[Watcher]) -> None:
     """A node that closes leaves nothing behind."""
     source = FolderSource(folder_of(tmp_path), "acme")
-    await source.wanted()
+    await source.desired_packages()
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(source.changed())
+        task = group.create_task(source.wait_for_change())
         await asyncio.to_thread(watcher.listening.acquire)
         (thread,) = [one for one in threading.enumerate() if one.name.startswith("tidemill folder watch")]
         task.cancel()

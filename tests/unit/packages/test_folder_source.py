@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from tests.unit.packages.parcels import FILES, MANIFEST, folder_of
 from tests.unit.packages.watched import FLOW, digests, manifest, names
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError, TidemillError
-from tidemill.packages.archive import Contents, build, parse_archive
-from tidemill.packages.sources import folder as watching
-from tidemill.packages.sources.folder import FolderSource
-from tidemill.packages.sources.scanning import Sighting
-from tidemill.packages.sources.settling import Patience
-from tidemill.packages.wanted import Wanted
+from tidemill.packages.format.archive import PackageContents, build, parse_archive
+from tidemill.packages.reconcile import folder as watching
+from tidemill.packages.reconcile.debounce import DebounceTimes
+from tidemill.packages.reconcile.decision import DesiredPackage
+from tidemill.packages.reconcile.folder import FolderSource
+from tidemill.packages.reconcile.scanner import FoundPackage
 
 BROKEN = b"[package]\nname = 'market'\nversion = 1\n"
 
 
-def named(found: Mapping[object, Wanted], name: str) -> Wanted:
+def named(found: Mapping[object, DesiredPackage], name: str) -> DesiredPackage:
     """Return what is wanted under a name."""
     (one,) = [one for one in found.values() if one.key.name == name]
     return one
@@ -41,7 +41,7 @@ async def test_a_folder_with_a_manifest_is_one_package(tmp_path: Path) -> None:
     folder_of(tmp_path / "inner")
     source = FolderSource(tmp_path, "acme")
     assert await names(source) == {"market": "1.2.0"}
-    (one,) = (await source.wanted()).values()
+    (one,) = (await source.desired_packages()).values()
     assert one.title == str(tmp_path)
     assert list((await one.read()).files) == sorted(FILES)
 
@@ -65,7 +65,7 @@ async def test_folders_archives_and_files_are_found(tmp_path: Path) -> None:
     found = await names(source)
     assert sorted(found) == ["damaged", "flow", "late", "market", "shop"]
     assert (found["market"], found["shop"]) == ("1.2.0", "1.0.0")
-    contents = await named(await source.wanted(), "flow").read()
+    contents = await named(await source.desired_packages(), "flow").read()
     assert contents.manifest.modules == ("flow",)
     assert contents.files["flow.py"] == FLOW.encode()
 
@@ -76,7 +76,7 @@ async def test_a_single_file_is_that_package(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("VALUE = 1\n" if name == "plain.py" else FLOW)
     (tmp_path / "other.py").write_text(FLOW)
     source = FolderSource(tmp_path / name, "acme")
-    (one,) = (await source.wanted()).values()
+    (one,) = (await source.desired_packages()).values()
     assert one.key.name == name.removesuffix(".py")
     assert (await one.read()).manifest.name == one.key.name
 
@@ -86,14 +86,14 @@ async def test_a_file_that_cannot_be_a_package_is_told(tmp_path: Path) -> None:
     for name in ("my-flow.py", "json.py", "class.py", "flow.py"):
         (tmp_path / name).write_text(FLOW)
     (tmp_path / "linked.py").symlink_to("flow.py")
-    found = await FolderSource(tmp_path, "acme").wanted()
+    found = await FolderSource(tmp_path, "acme").desired_packages()
     words = {"my-flow": "a name has small letters", "json": "would hide a module", "class": "is a word of Python"}
     for name, said in words.items():
         with pytest.raises(DefinitionError, match=f"{name}.py:1: the file cannot be a package: .*{said}.*; rename it"):
             await named(found, name).read()
     for name in ("flow", "linked"):
         contents = await named(found, name).read()
-        assert parse_archive(contents.packed(), "again").files == contents.files
+        assert parse_archive(contents.to_archive(), "again").files == contents.files
     assert sorted(key.name for key in found) == sorted([*words, "flow", "linked"])
 
 
@@ -102,7 +102,7 @@ async def test_a_single_archive_is_that_package(tmp_path: Path) -> None:
     build(folder_of(tmp_path / "market"), tmp_path / "any.tidemill")
     source = FolderSource(tmp_path / "any.tidemill", "acme")
     assert await names(source) == {"market": "1.2.0"}
-    (one,) = (await source.wanted()).values()
+    (one,) = (await source.desired_packages()).values()
     assert (await one.read()).raw == (tmp_path / "any.tidemill").read_bytes()
 
 
@@ -110,8 +110,8 @@ async def test_a_folder_that_is_not_there_is_told_and_not_taken_for_empty(tmp_pa
     """What is loaded must not be unloaded because a disk is not mounted."""
     for path in (tmp_path / "later" / "packages", tmp_path / "flow.py", tmp_path / "a.tidemill"):
         with pytest.raises(OperationError, match=f"there is no .* {path}"):
-            await FolderSource(path, "acme").wanted()
-    assert await FolderSource(tmp_path, "acme").wanted() == {}
+            await FolderSource(path, "acme").desired_packages()
+    assert await FolderSource(tmp_path, "acme").desired_packages() == {}
 
 
 async def test_a_damaged_manifest_is_told_with_its_line(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def test_a_damaged_manifest_is_told_with_its_line(tmp_path: Path) -> None:
     source = FolderSource(tmp_path, "acme")
     assert await names(source) == {"stall-1.2": None, "shop": "1.0.0"}
     with pytest.raises(DefinitionError) as caught:
-        await named(await source.wanted(), "stall-1.2").read()
+        await named(await source.desired_packages(), "stall-1.2").read()
     assert str(caught.value.problems[0].location) == f"{tmp_path / 'stall-1.2' / 'package.toml'}:3"
 
 
@@ -135,7 +135,7 @@ async def test_a_package_that_was_damaged_later_stays_the_same_package(tmp_path:
     (tmp_path / "stall" / "package.toml").write_bytes(BROKEN)
     (tmp_path / "shop-1.0.0.tidemill").write_bytes(b"half an archive")
     assert await names(source) == {"market": None, "stall_of_fruit": None}
-    for one in (await source.wanted()).values():
+    for one in (await source.desired_packages()).values():
         with pytest.raises(TidemillError):
             await one.read()
 
@@ -147,14 +147,14 @@ async def test_of_two_with_one_name_the_first_keeps_it(tmp_path: Path) -> None:
     assert await names(source) == {"market": "1.2.0"}
     folder_of(tmp_path / "a")
     assert await names(source) == {"market": "1.2.0", "market (a)": "1.2.0"}
-    found = await source.wanted()
+    found = await source.desired_packages()
     assert (await named(found, "market").read()).title == str(tmp_path / "m")
     with pytest.raises(RequestError, match=f"is a package 'market', and so is {tmp_path / 'm'}; rename") as caught:
         await named(found, "market (a)").read()
     assert caught.value.code == "name_taken"
     shutil.rmtree(tmp_path / "m")
     assert await names(source) == {"market": "1.2.0"}
-    assert (await named(await source.wanted(), "market").read()).title == str(tmp_path / "a")
+    assert (await named(await source.desired_packages(), "market").read()).title == str(tmp_path / "a")
 
 
 async def test_a_damaged_namesake_does_not_take_the_name(tmp_path: Path) -> None:
@@ -164,13 +164,13 @@ async def test_a_damaged_namesake_does_not_take_the_name(tmp_path: Path) -> None
     source = FolderSource(tmp_path, "acme")
     assert await names(source) == {"market": "1.2.0", "market (market)": None}
     with pytest.raises(DefinitionError):
-        await named(await source.wanted(), "market (market)").read()
+        await named(await source.desired_packages(), "market (market)").read()
 
 
 async def test_what_was_renamed_meanwhile_is_not_read_under_its_old_name(tmp_path: Path) -> None:
     """Else one package would be loaded in the place of another."""
     folder_of(tmp_path / "stall")
-    (one,) = (await FolderSource(tmp_path, "acme").wanted()).values()
+    (one,) = (await FolderSource(tmp_path, "acme").desired_packages()).values()
     (tmp_path / "stall" / "package.toml").write_bytes(manifest("shop"))
     with pytest.raises(OperationError, match="was changed while it was read: it is 'shop' now, not 'market'"):
         await one.read()
@@ -183,16 +183,21 @@ async def test_what_is_just_being_saved_is_read_when_it_is_there_again(
     """P-6: else half a version would be loaded in the place of a whole one."""
     (tmp_path / "flow.py").write_text(FLOW)
     folder_of(tmp_path / "market")
-    found, file, reads, reading = await FolderSource(tmp_path, "acme").wanted(), tmp_path / place, [], watching._read
+    found, file, reads, reading = (
+        await FolderSource(tmp_path, "acme").desired_packages(),
+        tmp_path / place,
+        [],
+        watching._read_and_compare,
+    )
     before = file.read_bytes()
 
-    def read(sighting: Sighting) -> tuple[Contents, bool]:
+    def read(sighting: FoundPackage) -> tuple[PackageContents, bool]:
         if len(reads) == 1:
             file.write_bytes(before)
         reads.append(len(file.read_bytes()))
         return reading(sighting)
 
-    monkeypatch.setattr(watching, "_read", read)
+    monkeypatch.setattr(watching, "_read_and_compare", read)
     file.write_bytes(b"" if place != "market/package.toml" else before[:20])
     contents = await named(found, place.partition("/")[0].removesuffix(".py")).read()
     assert contents.files[place.removeprefix("market/")] == before
@@ -222,7 +227,7 @@ async def test_what_cannot_be_read_is_the_trouble_of_one_package(
     before = await digests(source)
     assert sorted(before) == ["market", "shop"]
     with pytest.raises(OperationError, match="could not be read"):
-        await named(await source.wanted(), "market").read()
+        await named(await source.desired_packages(), "market").read()
     monkeypatch.undo()
     after = await digests(source)
     assert after["market"] != before["market"]
@@ -237,7 +242,7 @@ async def test_names_that_are_not_text_are_no_trouble(tmp_path: Path) -> None:
     assert await names(source) == {"market": "1.2.0"}
     (tmp_path / "market" / "market" / "graphs.py").write_text("x = 1\n")
     async with asyncio.timeout(10):
-        await source.changed()
+        await source.wait_for_change()
 
 
 # -- digests
@@ -331,10 +336,10 @@ def test_what_is_remembered_of_files_is_never_wrong(steps: list[tuple[str, str, 
     """Whatever happens to a folder, one who has looked before sees in it what one sees who has not."""
 
     async def seen(source: FolderSource) -> dict[str, tuple[str, str | None]]:
-        return {one.title: (one.digest, one.version) for one in (await source.wanted()).values()}
+        return {one.title: (one.digest, one.version) for one in (await source.desired_packages()).values()}
 
     async def play(folder: Path) -> None:
-        source = FolderSource(folder, "acme", patience=Patience(quiet=0, leaving=0, longest=0))
+        source = FolderSource(folder, "acme", debounce=DebounceTimes(quiet=0, removal=0, max_delay=0))
         for number, step in enumerate(steps):
             take(step, folder, number)
             assert await seen(source) == await seen(FolderSource(folder, "acme"))

@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from tidemill.packages.import_output import bounded_output
+from tidemill.packages.loading.process_guard import limiting_output
 
 
 def test_only_the_thread_that_imports_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """P-7: others write as ever, and everything that is asked of a stream is answered by the one below."""
     below = io.StringIO()
     monkeypatch.setattr("sys.stdout", below)
-    with bounded_output(5):
+    with limiting_output(5):
         print("1234", end="")
         print("567")
         sys.stdout.writelines(["lost", "too"])
@@ -37,14 +37,14 @@ def test_imports_side_by_side_have_their_own_room(monkeypatch: pytest.MonkeyPatc
     begun, ended = threading.Event(), threading.Event()
 
     def other() -> None:
-        with bounded_output(3):
+        with limiting_output(3):
             print("abc", end="")
             begun.set()
             ended.wait(10)
             print("lost", end="")
 
     thread = threading.Thread(target=other)
-    with bounded_output(3):
+    with limiting_output(3):
         thread.start()
         assert begun.wait(10)
         print("xyz", end="")
@@ -61,11 +61,11 @@ def test_a_stream_that_somebody_puts_there_meanwhile_stays(monkeypatch: pytest.M
     monkeypatch.setattr("sys.stderr", None)
     monkeypatch.setattr("sys.stdout", io.StringIO())
     theirs = io.StringIO()
-    with bounded_output(3):
+    with limiting_output(3):
         held, sys.stdout = sys.stdout, theirs
     assert sys.stdout is theirs
     sys.stdout = held  # as who puts back what was there
-    with bounded_output(3):
+    with limiting_output(3):
         print("abcd")
     assert sys.stdout.getvalue().startswith("abc\n[...")
     assert sys.stderr is None

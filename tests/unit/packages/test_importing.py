@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.kernel.errors import DefinitionError, RequestError
-from tidemill.packages.importing import import_module
+from tidemill.packages.loading.reader import import_module
 
 
 @pytest.fixture(autouse=True)

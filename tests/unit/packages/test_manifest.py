@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.kernel.errors import DefinitionError, Problem, RequestError
-from tidemill.packages.manifest import Manifest, ReactorSettings, read_manifest
-from tidemill.packages.versions import Requirement, Version, running_python, running_tidemill
-from tidemill.workflows.settings import TaskSettings
+from tidemill.packages.format.manifest import Manifest, ReactorSettings, read_manifest
+from tidemill.packages.format.versions import Requirement, Version, running_python, running_tidemill
+from tidemill.workflows.task_overrides import TaskOverrides
 
 WHOLE = """
 [package]
@@ -57,7 +57,7 @@ def test_everything_that_can_be_said() -> None:
         capabilities=("secret:shop_key", "network:api.example.org", "executor:subprocess"),
         reactors={"market": ReactorSettings(shared=True)},
         tasks={
-            "daily_report.large": TaskSettings(
+            "daily_report.large": TaskOverrides(
                 retries=5, timeout=600.0, pool="heavy", queue="night", priority=-3, executor="subprocess"
             )
         },
@@ -67,7 +67,7 @@ def test_everything_that_can_be_said() -> None:
 def test_the_least_that_must_be_said() -> None:
     """Without modules there is one of the package's name."""
     read = read_manifest(package().encode())
-    assert (read.modules, read.tops, read.unmet()) == (("market",), ("market",), [])
+    assert (read.modules, read.top_level_names, read.unmet_requirements()) == (("market",), ("market",), [])
 
 
 def test_every_unknown_key_is_told_at_once_with_its_line() -> None:
@@ -214,7 +214,7 @@ def test_a_package_for_another_tidemill_says_what_it_requires() -> None:
         f"it requires Python >=99, and this is {running_python()}; "
         f"it requires Tidemill >=98, and this is {running_tidemill()}"
     )
-    assert manifest.unmet(Version(99), Version(98)) == []
+    assert manifest.unmet_requirements(Version(99), Version(98)) == []
 
 
 def test_everything_that_is_wrong_in_a_list_is_told() -> None:

@@ -13,18 +13,17 @@ import pytest
 
 from tests.contract.executor_bench import Bench, bench_of, until
 from tests.unit.packages.parcels import folder_of, listing
-from tidemill.engine.workflows.executors.fork_link import PROGRAM
+from tidemill.engine.workflows.executors.forkserver.client import SERVER_MODULE
 from tidemill.kernel.clock import SystemClock, VirtualClock
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
-from tidemill.packages.archive import Contents, parse_archive, read_folder
-from tidemill.packages.container import pack
-from tidemill.packages.preparing import Prepared, Workshop
-from tidemill.packages.probe import ProbeError, ProbeLimits
-from tidemill.packages.signature import generate_key, sign
-from tidemill.packages.snapshots import LOCK, PREFIX, Snapshots, sweep
-from tidemill.packages.trust import Trust
-from tidemill.workflows.endings import Failed
-from tidemill.workflows.settings import TaskSettings
+from tidemill.packages.format.archive import PackageContents, parse_archive, read_folder
+from tidemill.packages.format.signature import TrustPolicy, generate_key, sign
+from tidemill.packages.format.zip_format import build_zip
+from tidemill.packages.loading.copies import FOLDER_PREFIX, LOCK_FILE, PackageCopies, remove_stale_folders
+from tidemill.packages.loading.preparer import PackagePreparer, PreparedPackage
+from tidemill.packages.loading.probe import ProbeError, ProbeLimits
+from tidemill.workflows.attempt_results import Failed
+from tidemill.workflows.task_overrides import TaskOverrides
 from tidemill.workflows.workflow import Workflow
 
 MANIFEST = """\
@@ -91,21 +90,21 @@ def encoded(files: Mapping[str, str]) -> dict[str, bytes]:
     return {name: text.encode() for name, text in files.items()}
 
 
-def archive_of(files: Mapping[str, str]) -> Contents:
+def archive_of(files: Mapping[str, str]) -> PackageContents:
     """Return a package as it comes from a registry."""
-    return parse_archive(pack(encoded(files)), "shop-1.2.0.tidemill")
+    return parse_archive(build_zip(encoded(files)), "shop-1.2.0.tidemill")
 
 
-def small(code: str, manifest: str = "") -> Contents:
+def small(code: str, manifest: str = "") -> PackageContents:
     """Return a package of one module."""
     return archive_of({"package.toml": f'[package]\nname = "shop"\nversion = "1.0.0"\n{manifest}', "shop.py": code})
 
 
 @pytest.fixture
-async def workshop(tmp_path: Path) -> AsyncIterator[Workshop]:
+async def workshop(tmp_path: Path) -> AsyncIterator[PackagePreparer]:
     """A workshop with a place of its own, which leaves nothing when it is closed."""
     before = set(sys.modules)
-    made = Workshop(tmp_path / "copies", Trust(), SystemClock(), ProbeLimits(wall=30.0))
+    made = PackagePreparer(tmp_path / "copies", TrustPolicy(), SystemClock(), ProbeLimits(wall=30.0))
     yield made
     await made.close()
     assert listing(tmp_path / "copies") == []
@@ -114,10 +113,10 @@ async def workshop(tmp_path: Path) -> AsyncIterator[Workshop]:
 
 def copies(tmp_path: Path) -> list[str]:
     """Return the copies that there are, by the names of their folders."""
-    return sorted(one.name for one in (tmp_path / "copies").glob(f"{PREFIX}*/*") if one.name != LOCK)
+    return sorted(one.name for one in (tmp_path / "copies").glob(f"{FOLDER_PREFIX}*/*") if one.name != LOCK_FILE)
 
 
-async def test_a_package_is_made_ready_as_its_manifest_says(workshop: Workshop, tmp_path: Path) -> None:
+async def test_a_package_is_made_ready_as_its_manifest_says(workshop: PackagePreparer, tmp_path: Path) -> None:
     """P-1, P-6: its definitions, the settings of its tasks, what it shares, and what the probe has seen."""
     folder = folder_of(tmp_path / "author", encoded({**FILES, "package.toml": MANIFEST + SETTINGS}))
     contents = read_folder(folder)
@@ -125,7 +124,7 @@ async def test_a_package_is_made_ready_as_its_manifest_says(workshop: Workshop, 
     package = prepared.package
     assert (package.name, package.version, package.digest) == ("shop", "1.2.0", contents.digest)
     assert (prepared.digest, prepared.manifest) == (contents.digest, contents.manifest)
-    assert contents.digest == parse_archive(contents.packed(), "elsewhere").digest
+    assert contents.digest == parse_archive(contents.to_archive(), "elsewhere").digest
     assert package.shared == {"till"}
     assert [one.name for one in (*package.reactors, *package.graphs, *package.workflows)] == ["till", "totals", "daily"]
     assert [one.name for one in prepared.metadata.workflows[0].tasks] == ["count", "totals", "fail"]
@@ -138,24 +137,26 @@ async def test_a_package_is_made_ready_as_its_manifest_says(workshop: Workshop, 
         path.unlink()  # the author's files may go, and the copy stays
     assert task.function.call() == 1 + 4
     assert copies(tmp_path) == ["shop-1"]
-    loan = prepared.lend()
+    loan = prepared.add_reference()
     prepared.discard()
     assert task.function.call() == 1 + 4, "somebody needs it"
-    loan.discard()
-    for one in (loan, prepared):
-        one.discard()
+    loan.release()
+    loan.release()
+    prepared.discard()
     await until(lambda: copies(tmp_path) == [])
     with pytest.raises(ImportError, match="it was unloaded"):
         task.function.call()
 
 
-def versions_of(prepared: Prepared) -> dict[str, str]:
+def versions_of(prepared: PreparedPackage) -> dict[str, str]:
     """Return the versions of its workflows, as they will be run."""
     graphs = {one.name: one for one in prepared.package.graphs}
-    return {one.name: one.bound(graphs.get).wired().spec.version for one in prepared.package.workflows}
+    return {one.name: one.with_graphs(graphs.get).wired().spec.version for one in prepared.package.workflows}
 
 
-async def test_the_same_code_has_the_same_version_wherever_it_is_loaded(workshop: Workshop, tmp_path: Path) -> None:
+async def test_the_same_code_has_the_same_version_wherever_it_is_loaded(
+    workshop: PackagePreparer, tmp_path: Path
+) -> None:
     """W-19: in another namespace, from a folder or an archive; other settings or other code make another version."""
     changed = {**FILES, "shop/flows.py": FLOWS.replace("late.number() +", "late.number() -")}
     wanted = [
@@ -183,19 +184,21 @@ def test_settings_leave_what_was_declared_as_it_is() -> None:
     def one() -> int:
         return 1
 
-    changed = flow.configured({"a.flow.one": TaskSettings(retries=2, pool="big"), "other.two": TaskSettings(retries=1)})
+    changed = flow.with_overrides(
+        {"a.flow.one": TaskOverrides(retries=2, pool="big"), "other.two": TaskOverrides(retries=1)}
+    )
     assert (changed.tasks[0].pool, changed.tasks[0].priority, flow.tasks[0].pool) == ("big", 3, "db")
     assert (changed.wired().spec.tasks[0].tries, flow.wired().spec.tasks[0].tries) == (3, 1)
-    assert changed.declared is flow
-    assert flow.configured({}) is flow
+    assert changed.declaration is flow
+    assert flow.with_overrides({}) is flow
     with pytest.raises(DefinitionError, match=r"no such task \(did you mean 'one'\?\)"):
-        flow.configured({"a.flow.on": TaskSettings(retries=2)})
+        flow.with_overrides({"a.flow.on": TaskOverrides(retries=2)})
 
 
 # -- what is refused
 
 
-async def refused(workshop: Workshop, contents: Contents, tmp_path: Path) -> Exception:
+async def refused(workshop: PackagePreparer, contents: PackageContents, tmp_path: Path) -> Exception:
     """Return why a package was not made ready, and see that nothing of it is left."""
     threads = threading.active_count()
     with pytest.raises((DefinitionError, RequestError, OperationError)) as raised:
@@ -206,7 +209,7 @@ async def refused(workshop: Workshop, contents: Contents, tmp_path: Path) -> Exc
     return raised.value
 
 
-async def test_what_is_not_fit_leaves_nothing(workshop: Workshop, tmp_path: Path) -> None:
+async def test_what_is_not_fit_leaves_nothing(workshop: PackagePreparer, tmp_path: Path) -> None:
     """P-2, P-7, P-10: problems are told with file and line of the package."""
     error = await refused(workshop, small("import tidemill as tm\n1 / 0\n"), tmp_path)
     assert isinstance(error, ProbeError)
@@ -221,7 +224,7 @@ async def test_what_is_not_fit_leaves_nothing(workshop: Workshop, tmp_path: Path
 
 
 async def test_what_differs_the_second_time_is_refused(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workshop: PackagePreparer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P-7: the steps of loading go by what the probe has seen."""
     monkeypatch.setenv("SHOP_FLOW", "other")
@@ -240,7 +243,7 @@ async def test_what_differs_the_second_time_is_refused(
 async def test_signatures_are_checked_before_anything_is_run(tmp_path: Path) -> None:
     """P-9: nothing is even copied."""
     key = generate_key("alice")
-    workshop = Workshop(tmp_path / "copies", Trust(file_keys=[key.public], required=True), SystemClock())
+    workshop = PackagePreparer(tmp_path / "copies", TrustPolicy(file_keys=[key.public], required=True), SystemClock())
     with pytest.raises(RequestError, match="not signed"):
         await workshop.prepare(archive_of(FILES), "acme")
     assert not (tmp_path / "copies").exists()
@@ -263,7 +266,7 @@ class Gate(ModuleType):
 
 @pytest.mark.parametrize("place", ["probe", "import"])
 async def test_whoever_gives_up_leaves_nothing(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    workshop: PackagePreparer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """P-2: in the probe, and in the import that follows, which nobody can stop: it clears up when it ends."""
     gate = Gate()
@@ -293,11 +296,11 @@ async def test_an_import_that_does_not_end_in_the_node_is_given_up(
     code = "import sys\ngate = sys.modules.get('tidemill_test_gate')\ngate and gate.stand()\n"
     code += "import tidemill as tm\nflow = tm.Workflow('flow')\n@flow.task\ndef one(): ...\n"
     clock = VirtualClock()
-    workshop = Workshop(tmp_path / "copies", Trust(), clock, ProbeLimits(wall=7.0))
+    workshop = PackagePreparer(tmp_path / "copies", TrustPolicy(), clock, ProbeLimits(wall=7.0))
 
     async def let_time_pass() -> None:
         await until(gate.reached.is_set)
-        clock.move_to(7.0)
+        clock.advance_to(7.0)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(let_time_pass(), name="time")
@@ -306,7 +309,7 @@ async def test_an_import_that_does_not_end_in_the_node_is_given_up(
     gate.reached.clear()
     with pytest.raises(ProbeError, match="importing it in the node took longer than 7 s, though not when") as raised:
         await workshop.prepare(small(code), "acme")
-    assert raised.value.may_pass
+    assert raised.value.is_transient
     assert not gate.reached.is_set()
     (await workshop.prepare(small(code.replace("gate and gate.stand()", "")), "acme")).discard()
     gate.opened.set()
@@ -318,13 +321,15 @@ async def test_an_import_that_does_not_end_in_the_node_is_given_up(
 
 
 async def test_what_is_printed_at_import_does_not_flood_the_node(
-    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+    workshop: PackagePreparer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """P-7: the probe lets it pass, and in the node the first 64 KiB of it are heard; so also of what differs there."""
     streams = sys.stdout, sys.stderr
     code = "import logging, sys\nimport tidemill as tm\nflow = tm.Workflow('flow')\n@flow.task\ndef one(): ...\n"
     code += "print('first')\nfor _ in range(1000): print('x' * 500)\nsys.stderr.write('y' * 500_000)\n"
-    code += "sys.modules.get('tidemill.packages.preparing') and print('z' * 10_000_000)\nlogging.warning('last')\n"
+    code += (
+        "sys.modules.get('tidemill.packages.loading.preparer') and print('z' * 10_000_000)\nlogging.warning('last')\n"
+    )
     prepared = await workshop.prepare(small(code), "acme")
     out, err = capsys.readouterr()
     assert out.startswith("first\nxxx")
@@ -336,17 +341,17 @@ async def test_what_is_printed_at_import_does_not_flood_the_node(
 
 
 async def test_removing_a_copy_keeps_nobody(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workshop: PackagePreparer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P-6: it may have thousands of files; the workshop does not close before they are gone."""
     prepared = await workshop.prepare(archive_of(FILES), "acme")
-    opened, remove = threading.Event(), workshop._snapshots.remove
+    opened, remove = threading.Event(), workshop._copies.remove
 
     def slowly(folder: Path) -> None:
         opened.wait(20)
         remove(folder)
 
-    monkeypatch.setattr(workshop._snapshots, "remove", slowly)
+    monkeypatch.setattr(workshop._copies, "remove", slowly)
     prepared.discard()
     assert not any(name.startswith("shop@") for name in sys.modules)
     async with asyncio.TaskGroup() as group:
@@ -361,7 +366,7 @@ async def test_removing_a_copy_keeps_nobody(
 # -- in a process of its own
 
 
-async def test_a_task_of_a_package_runs_in_a_process_of_its_own(workshop: Workshop, tmp_path: Path) -> None:
+async def test_a_task_of_a_package_runs_in_a_process_of_its_own(workshop: PackagePreparer, tmp_path: Path) -> None:
     """W-19: from the copy, with all settings, whatever became of the author's folder; old versions too."""
     folder = folder_of(tmp_path / "author", encoded({**FILES, "package.toml": MANIFEST + SETTINGS}))
     first = await workshop.prepare(read_folder(folder), "acme")
@@ -388,7 +393,9 @@ async def test_a_task_of_a_package_runs_in_a_process_of_its_own(workshop: Worksh
     third.discard()
 
 
-async def test_a_graph_of_another_package_is_not_there_in_another_process(workshop: Workshop, tmp_path: Path) -> None:
+async def test_a_graph_of_another_package_is_not_there_in_another_process(
+    workshop: PackagePreparer, tmp_path: Path
+) -> None:
     prepared = await workshop.prepare(small(FLOWS.replace("from shop.model import Order", "Order = int")), "acme")
     other = await workshop.prepare(archive_of(FILES), "acme")
     async with bench_of("subprocess", tmp_path) as bench:
@@ -399,11 +406,11 @@ async def test_a_graph_of_another_package_is_not_there_in_another_process(worksh
     other.discard()
 
 
-def put(bench: Bench, prepared: Prepared, other: Prepared | None = None) -> None:
+def put(bench: Bench, prepared: PreparedPackage, other: PreparedPackage | None = None) -> None:
     """Let an executor run the workflow of a package, which may call graphs of another."""
     graphs = {one.name: one for one in (other or prepared).package.graphs}
     (daily,) = prepared.package.workflows
-    bench.workflows["daily"] = daily.bound(graphs.get)
+    bench.workflows["daily"] = daily.with_graphs(graphs.get)
 
 
 def servers() -> list[int]:
@@ -413,7 +420,7 @@ def servers() -> list[int]:
         if name.isdigit():
             try:
                 parent = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1]
-                if int(parent) == os.getpid() and PROGRAM.encode() in Path("/proc", name, "cmdline").read_bytes():
+                if int(parent) == os.getpid() and SERVER_MODULE.encode() in Path("/proc", name, "cmdline").read_bytes():
                     found.append(int(name))
             except OSError:
                 continue
@@ -426,8 +433,8 @@ def servers() -> list[int]:
 HOLDER = """\
 import sys
 from pathlib import Path
-from tidemill.packages.snapshots import Snapshots
-held = Snapshots(Path(sys.argv[1]))
+from tidemill.packages.loading.copies import PackageCopies
+held = PackageCopies(Path(sys.argv[1]))
 held.write(held.reserve("shop"), {"shop.py": b""})
 print("ready", flush=True)
 sys.stdin.read()
@@ -436,30 +443,30 @@ sys.stdin.read()
 
 def test_copies_of_a_process_that_was_killed_are_swept(tmp_path: Path) -> None:
     """P-2: by the next that comes by; what belongs to one that lives, and what is no folder of ours, stays."""
-    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path)
-    (tmp_path / f"{PREFIX}file").write_text("x", encoding="utf-8")
-    (tmp_path / f"{PREFIX}new").mkdir()  # somebody is about to lock it
+    (tmp_path / f"{FOLDER_PREFIX}link").symlink_to(tmp_path)
+    (tmp_path / f"{FOLDER_PREFIX}file").write_text("x", encoding="utf-8")
+    (tmp_path / f"{FOLDER_PREFIX}new").mkdir()  # somebody is about to lock it
     arguments = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        mine = Snapshots(tmp_path)
+        mine = PackageCopies(tmp_path)
         mine.write(mine.reserve("shop"), {"shop.py": b"x"})
-        assert len(list(tmp_path.glob(f"{PREFIX}*/shop-1/shop.py"))) == 2
-        sweep(tmp_path)
-        assert len(list(tmp_path.glob(f"{PREFIX}*/shop-1/shop.py"))) == 2
+        assert len(list(tmp_path.glob(f"{FOLDER_PREFIX}*/shop-1/shop.py"))) == 2
+        remove_stale_folders(tmp_path)
+        assert len(list(tmp_path.glob(f"{FOLDER_PREFIX}*/shop-1/shop.py"))) == 2
         process.kill()
-    sweep(tmp_path)
-    assert [one.read_bytes() for one in tmp_path.glob(f"{PREFIX}*/shop-1/shop.py")] == [b"x"]
+    remove_stale_folders(tmp_path)
+    assert [one.read_bytes() for one in tmp_path.glob(f"{FOLDER_PREFIX}*/shop-1/shop.py")] == [b"x"]
     mine.close()
-    assert listing(tmp_path) == [f"{PREFIX}file", f"{PREFIX}link", f"{PREFIX}new"]
+    assert listing(tmp_path) == [f"{FOLDER_PREFIX}file", f"{FOLDER_PREFIX}link", f"{FOLDER_PREFIX}new"]
 
 
 def test_copies_that_cannot_be_written_are_the_operators_business(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     with pytest.raises(OperationError, match="packages cannot be copied into"):
-        Snapshots(tmp_path / "file").reserve("shop")
-    held = Snapshots(tmp_path)
+        PackageCopies(tmp_path / "file").reserve("shop")
+    held = PackageCopies(tmp_path)
     folder = held.reserve("shop")
     folder.write_text("in the way", encoding="utf-8")
     with pytest.raises(OperationError, match="a package cannot be copied into"):

@@ -11,17 +11,17 @@ from tests.contract.executor_bench import until
 from tests.unit.packages.parcels import folder_of
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import DefinitionError, Location, Problem
-from tidemill.packages.manifest import read_manifest
-from tidemill.packages.metadata import (
+from tidemill.packages.format.manifest import read_manifest
+from tidemill.packages.loading.metadata import (
     DeclaredAccumulator,
     DeclaredFiring,
     DeclaredInput,
     DeclaredSchedule,
     DeclaredTask,
     DeclaredTrigger,
-    Metadata,
+    PackageMetadata,
 )
-from tidemill.packages.probe import ProbeError, Spare, probe
+from tidemill.packages.loading.probe import ProbeError, WarmProbe, run_probe
 
 SHOP = b"""\
 from datetime import datetime
@@ -112,10 +112,10 @@ retries = 5
 """
 
 
-async def tried(folder: Path, files: dict[str, bytes]) -> Metadata:
+async def tried(folder: Path, files: dict[str, bytes]) -> PackageMetadata:
     """Return what the probe finds in these files."""
     folder_of(folder, files)
-    return await probe(folder, read_manifest(files["package.toml"]), clock=SystemClock())
+    return await run_probe(folder, read_manifest(files["package.toml"]), clock=SystemClock())
 
 
 async def problems_of(folder: Path, code: str, manifest: str = "") -> list[str]:
@@ -347,7 +347,7 @@ async def test_what_may_be_the_fault_of_the_machine_is_told_apart(tmp_path: Path
         await tried(
             tmp_path, {"package.toml": b'[package]\nname = "shop"\nversion = "1.0.0"\n', "shop.py": code.encode()}
         )
-    assert raised.value.may_pass is may_pass
+    assert raised.value.is_transient is may_pass
 
 
 async def test_a_package_sees_little_of_where_it_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,15 +374,15 @@ raise ValueError
 
 def test_an_error_travels_whole() -> None:
     """It may be sent to another process."""
-    error = ProbeError([Problem(message="no")], "package 'x'", "printed", may_pass=True)
+    error = ProbeError([Problem(message="no")], "package 'x'", "printed", is_transient=True)
     again = pickle.loads(pickle.dumps(error))
-    assert (type(again), str(again), again.output, again.may_pass) == (ProbeError, str(error), "printed", True)
+    assert (type(again), str(again), again.output, again.is_transient) == (ProbeError, str(error), "printed", True)
 
 
 # -- a process that was started before
 
 
-def spare_of(spare: Spare) -> int | None:
+def spare_of(spare: WarmProbe) -> int | None:
     """Return the number of the process that waits."""
     return spare._child.process.pid if spare._child is not None else None
 
@@ -396,13 +396,13 @@ def kill(number: int) -> None:
 async def test_a_spare_is_used_once_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P-7: there is none before the first package; it finds what a fresh one does, also of one that exits."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    spare, seen = Spare(), set()
+    spare, seen = WarmProbe(), set()
     folder, files = tmp_path / "shop", {"package.toml": MANIFEST, "shop/__init__.py": SHOP, "shop/flows.py": FLOWS}
     fresh = await tried(folder, files)
     for code in (SHOP, b"import os\nos._exit(0)\n", SHOP):
         folder_of(folder, {**files, "shop/__init__.py": code})
         before = spare_of(spare)
-        work = probe(folder, read_manifest(MANIFEST), clock=SystemClock(), spare=spare)
+        work = run_probe(folder, read_manifest(MANIFEST), clock=SystemClock(), warm_probe=spare)
         if code is SHOP:
             assert await work == fresh
         else:
@@ -414,11 +414,11 @@ async def test_a_spare_is_used_once_and_replaced(tmp_path: Path, monkeypatch: py
     last = spare_of(spare)
     assert last is not None
     kill(last)  # one that is dead is no use
-    assert await probe(folder, read_manifest(MANIFEST), clock=SystemClock(), spare=spare) is not None
+    assert await run_probe(folder, read_manifest(MANIFEST), clock=SystemClock(), warm_probe=spare) is not None
     await until(lambda: spare_of(spare) is not None)
     last = spare_of(spare)
     spare.close()
-    spare._renew()
+    spare._replace()
     assert spare_of(spare) is None
     assert not Path("/proc", str(last)).exists()
     assert [one.name for one in tmp_path.iterdir()] == ["shop"]

@@ -17,12 +17,12 @@ TRYING = """
 import asyncio, sys
 from pathlib import Path
 from tidemill.kernel.clock import VirtualClock
-from tidemill.packages.manifest import read_manifest
-from tidemill.packages.probe import ProbeLimits, probe
+from tidemill.packages.format.manifest import read_manifest
+from tidemill.packages.loading.probe import ProbeLimits, run_probe
 folder = Path(sys.argv[1])
 manifest = read_manifest((folder / "package.toml").read_bytes())
 limits = ProbeLimits(wall=float(sys.argv[2]))
-asyncio.run(probe(folder, manifest, limits=limits, clock=VirtualClock()))
+asyncio.run(run_probe(folder, manifest, limits=limits, clock=VirtualClock()))
 """
 HANGING = {
     "sleeps": "import time\ntime.sleep(600)",
@@ -77,8 +77,8 @@ async def test_a_probe_that_nobody_ends_ends_itself(tmp_path: Path) -> None:
 
 def spare_of_one_that_was_killed(folder: Path) -> Path:
     """Return where the system shows the spare of a process that was killed."""
-    code = "import time\nfrom tidemill.packages.probe import Spare\n"
-    code += "spare = Spare()\nspare._renew()\nprint(spare._child.process.pid, flush=True)\ntime.sleep(60)\n"
+    code = "import time\nfrom tidemill.packages.loading.probe import WarmProbe\n"
+    code += "spare = WarmProbe()\nspare._replace()\nprint(spare._child.process.pid, flush=True)\ntime.sleep(60)\n"
     environment = os.environ | {"TMPDIR": str(folder)}
     with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None

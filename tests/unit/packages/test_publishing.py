@@ -10,24 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.packages.parcels import FILES, folder_of, zipped
-from tidemill.kernel.clock import EPOCH, VirtualClock
+from tidemill.kernel.clock import DEFAULT_START, VirtualClock
 from tidemill.kernel.errors import OperationError, RequestError
-from tidemill.packages.archive import Contents, parse_archive, read_folder
-from tidemill.packages.container import pack
-from tidemill.packages.publishing import TRIES, Publisher
-from tidemill.packages.signature import generate_key, sign
-from tidemill.packages.sources.database import archive_digest
-from tidemill.packages.trust import Trust
+from tidemill.packages.format.archive import PackageContents, parse_archive, read_folder
+from tidemill.packages.format.signature import TrustPolicy, generate_key, sign
+from tidemill.packages.format.zip_format import build_zip
+from tidemill.packages.publishing import PUBLISH_ATTEMPT_LIMIT, Publisher
+from tidemill.packages.reconcile.registry import archive_digest
 from tidemill.storage.memory.store import MemoryStore
-from tidemill.storage.package_ports import Published, TrustedKey
+from tidemill.storage.package_ports import PublishedPackage, TrustedKey
 
 ALICE = generate_key("alice")
 
 
-def package(version: str = "1.2.0", files: Mapping[str, bytes] = FILES, more: bytes = b"") -> Contents:
+def package(version: str = "1.2.0", files: Mapping[str, bytes] = FILES, more: bytes = b"") -> PackageContents:
     """Return an archive of that version."""
     manifest = files["package.toml"].replace(b"1.2.0", version.encode()) + more
-    return parse_archive(pack({**files, "package.toml": manifest}), "market.tidemill")
+    return parse_archive(build_zip({**files, "package.toml": manifest}), "market.tidemill")
 
 
 @pytest.fixture
@@ -41,10 +40,10 @@ async def store() -> AsyncIterator[MemoryStore]:
 
 def publisher(store: MemoryStore, **policy: bool) -> Publisher:
     """Return one that publishes in a store."""
-    return Publisher(store.packages, Trust(store.trusted_keys, **policy), VirtualClock())
+    return Publisher(store.packages, TrustPolicy(store.trusted_keys, **policy), VirtualClock())
 
 
-async def code_of(publishing: Publisher, contents: Contents, **options: bool) -> str:
+async def code_of(publishing: Publisher, contents: PackageContents, **options: bool) -> str:
     """Return the code with which a package is refused."""
     with pytest.raises(RequestError) as caught:
         await publishing.publish(contents, "acme", **options)
@@ -58,30 +57,30 @@ async def test_a_tenant_that_no_node_could_have_is_refused(store: MemoryStore, t
         await publisher(store).publish(package(), tenant)
     with pytest.raises(RequestError, match="a tenant's name is"):
         sign(package(), ALICE, tenant=tenant)
-    assert await store.packages.published() == []
+    assert await store.packages.list_published() == []
 
 
 async def test_what_is_published_is_in_the_registry(store: MemoryStore) -> None:
     """With its archive as it was given."""
     contents = package()
     published = await publisher(store).publish(contents, "acme")
-    assert published == Published(
+    assert published == PublishedPackage(
         tenant="acme",
         name="market",
         version="1.2.0",
         digest=archive_digest(contents.raw or b""),
         size=len(contents.raw or b""),
-        at=EPOCH,
+        at=DEFAULT_START,
         revision=1,
     )
-    assert await store.packages.published() == [published]
-    assert await store.packages.archive("acme", "market", published.digest) == contents.raw
+    assert await store.packages.list_published() == [published]
+    assert await store.packages.read_archive("acme", "market", published.digest) == contents.raw
 
 
 async def test_a_folder_is_packed(store: MemoryStore, tmp_path: Path) -> None:
     """It is the same package as its archive."""
     published = await publisher(store).publish(read_folder(folder_of(tmp_path)), "acme")
-    assert await store.packages.archive("acme", "market", published.digest) == pack(FILES)
+    assert await store.packages.read_archive("acme", "market", published.digest) == build_zip(FILES)
 
 
 async def test_the_same_again_changes_nothing(store: MemoryStore) -> None:
@@ -89,7 +88,7 @@ async def test_the_same_again_changes_nothing(store: MemoryStore) -> None:
     first = await publisher(store).publish(package(), "acme")
     assert await publisher(store).publish(package(), "acme") == first
     assert (await publisher(store).publish(package(), "other")).tenant == "other"
-    assert [one.revision for one in await store.packages.published()] == [1, 1]
+    assert [one.revision for one in await store.packages.list_published()] == [1, 1]
 
 
 async def test_other_files_need_another_version(store: MemoryStore) -> None:
@@ -99,16 +98,16 @@ async def test_other_files_need_another_version(store: MemoryStore) -> None:
     assert await code_of(publisher(store), other) == "version_taken"
     assert await code_of(publisher(store), other, allow_downgrade=True) == "version_taken"
     await publisher(store).publish(other, "other")
-    assert len(await store.packages.published()) == 2
+    assert len(await store.packages.list_published()) == 2
 
 
 async def test_the_same_files_may_be_signed_anew(store: MemoryStore) -> None:
     """P-9: as a signature that is over tells its owner to do; also if they come in another wrapping."""
     await publisher(store).publish(parse_archive(zipped(dict(sorted(FILES.items()))), "other.tidemill"), "acme")
-    signed = sign(package(), ALICE, not_after=EPOCH + timedelta(days=1))
+    signed = sign(package(), ALICE, not_after=DEFAULT_START + timedelta(days=1))
     published = await publisher(store).publish(signed, "acme")
     assert published.revision == 2
-    assert await store.packages.archive("acme", "market", published.digest) == signed.packed()
+    assert await store.packages.read_archive("acme", "market", published.digest) == signed.to_archive()
 
 
 async def test_an_older_version_is_refused_unless_it_is_wanted(store: MemoryStore) -> None:
@@ -124,13 +123,13 @@ async def test_an_older_version_is_refused_unless_it_is_wanted(store: MemoryStor
     await publishing.publish(package("1.9.0"), "other")
     await publishing.publish(package("1.9.0"), "acme", allow_downgrade=True)
     await publishing.publish(package("1.9.1"), "acme")  # what was gone back to is the new beginning
-    assert await store.packages.recorded("acme", "market") == "1.9.1"
+    assert await store.packages.recorded_version("acme", "market") == "1.9.1"
 
 
 async def test_what_cannot_run_here_is_refused(store: MemoryStore) -> None:
     """With what it requires."""
     assert await code_of(publisher(store), package(more=b'requires-tidemill = ">=99"\n')) == "unmet_requirement"
-    assert await store.packages.published() == []
+    assert await store.packages.list_published() == []
 
 
 async def test_signatures_are_checked_before_anything_is_written(store: MemoryStore) -> None:
@@ -140,9 +139,9 @@ async def test_signatures_are_checked_before_anything_is_written(store: MemorySt
     assert await code_of(strict, package()) == "unsigned_package"
     assert await code_of(strict, signed) == "unknown_key"
     key = ALICE.public
-    await store.trusted_keys.put(TrustedKey(tenant="acme", id=key.id, text=str(key), at=EPOCH))
+    await store.trusted_keys.add(TrustedKey(tenant="acme", id=key.id, text=str(key), at=DEFAULT_START))
     assert await code_of(strict, sign(package(), ALICE, tenant="other")) == "wrong_tenant"
-    assert await store.packages.published() == []
+    assert await store.packages.list_published() == []
     assert (await strict.publish(signed, "acme")).version == "1.2.0"
     with pytest.raises(RequestError, match="not trusted"):
         await strict.publish(signed, "other")
@@ -158,18 +157,18 @@ async def test_a_withdrawn_package_is_gone(store: MemoryStore) -> None:
     with pytest.raises(RequestError):
         await publishing.withdraw("other", "market")
     await publishing.withdraw("acme", "market")
-    assert await store.packages.published() == []
+    assert await store.packages.list_published() == []
 
 
 async def test_of_several_at_once_the_newest_wins(store: MemoryStore) -> None:
     """Nobody overwrites what they have not seen: those who come too late are judged anew."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(tried(publisher(store), package(f"1.{minor}.0"))) for minor in (3, 9, 1, 7, 5)]
-    assert [one.version for one in await store.packages.published()] == ["1.9.0"]
+    assert [one.version for one in await store.packages.list_published()] == ["1.9.0"]
     assert {task.result() for task in tasks} <= {"", "downgrade"}
 
 
-async def tried(publishing: Publisher, contents: Contents, **options: bool) -> str:
+async def tried(publishing: Publisher, contents: PackageContents, **options: bool) -> str:
     """Publish a package, and return the code if it is refused."""
     try:
         await publishing.publish(contents, "acme", **options)
@@ -190,7 +189,7 @@ async def test_a_race_that_never_ends_is_told(store: MemoryStore, monkeypatch: p
     monkeypatch.setattr(store.packages, "publish", refuse)
     with pytest.raises(OperationError, match="by others all the time: try again"):
         await publisher(store).publish(package(), "acme")
-    assert tries == TRIES
+    assert tries == PUBLISH_ATTEMPT_LIMIT
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()) | st.none(), max_size=12))
@@ -218,7 +217,7 @@ def test_the_registry_never_goes_back_by_itself(steps: list[tuple[int, int, bool
             if not refusal:
                 recorded, held = minor, (minor, content)
             wanted = [] if held is None else [f"1.{held[0]}.0"]
-            assert [one.version for one in await store.packages.published()] == wanted
+            assert [one.version for one in await store.packages.list_published()] == wanted
         await store.close()
 
     asyncio.run(play())

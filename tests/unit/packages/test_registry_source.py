@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from tests.unit.packages.parcels import FILES, zipped
-from tidemill.kernel.clock import EPOCH, VirtualClock
+from tidemill.kernel.clock import DEFAULT_START, VirtualClock
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
-from tidemill.packages.container import pack
-from tidemill.packages.sources.database import RegistrySource, archive_digest
-from tidemill.packages.wanted import PackageKey
+from tidemill.packages.format.zip_format import build_zip
+from tidemill.packages.reconcile.decision import PackageKey
+from tidemill.packages.reconcile.registry import RegistrySource, archive_digest
 from tidemill.storage.memory.store import MemoryStore
-from tidemill.storage.package_ports import Published
+from tidemill.storage.package_ports import PublishedPackage
 
-ARCHIVE = pack(FILES)
+ARCHIVE = build_zip(FILES)
 KEY = PackageKey("acme", "market")
 
 
@@ -37,14 +37,14 @@ async def publish(
     store: MemoryStore, archive: bytes = ARCHIVE, *, version: str = "1.2.0", tenant: str = "acme", digest: str = ""
 ) -> None:
     """Put an archive into the registry, whatever is there."""
-    found = {(one.tenant, one.name): one.revision for one in await store.packages.published()}
-    package = Published(
+    found = {(one.tenant, one.name): one.revision for one in await store.packages.list_published()}
+    package = PublishedPackage(
         tenant=tenant,
         name="market",
         version=version,
         digest=digest or archive_digest(archive),
         size=len(archive),
-        at=EPOCH,
+        at=DEFAULT_START,
     )
     assert await store.packages.publish(package, archive, found.get((tenant, "market"), 0))
 
@@ -52,10 +52,10 @@ async def publish(
 async def test_what_is_published_is_wanted_for_every_tenant(store: MemoryStore, clock: VirtualClock) -> None:
     """With the digest and the version that the store knows; nothing is read for that."""
     source = RegistrySource(store.packages, clock, 5.0)
-    assert await source.wanted() == {}
+    assert await source.desired_packages() == {}
     await publish(store)
     await publish(store, b"no archive", tenant="other", version="2.0.0")
-    found = await source.wanted()
+    found = await source.desired_packages()
     assert {key: (one.version, one.digest) for key, one in found.items()} == {
         KEY: ("1.2.0", archive_digest(ARCHIVE)),
         PackageKey("other", "market"): ("2.0.0", archive_digest(b"no archive")),
@@ -65,7 +65,7 @@ async def test_what_is_published_is_wanted_for_every_tenant(store: MemoryStore, 
     assert dict(contents.files) == dict(sorted(FILES.items()))
     assert contents.title == found[KEY].title == "market 1.2.0 in the registry of 'acme'"
     assert await store.packages.withdraw("acme", "market")
-    assert list(await source.wanted()) == [PackageKey("other", "market")]
+    assert list(await source.desired_packages()) == [PackageKey("other", "market")]
 
 
 async def test_a_damaged_archive_is_the_error_of_that_package(store: MemoryStore, clock: VirtualClock) -> None:
@@ -73,12 +73,12 @@ async def test_a_damaged_archive_is_the_error_of_that_package(store: MemoryStore
     damaged = {
         "none": (b"no archive", ""),
         "changed": (zipped(FILES | {"market/graphs.py": b"x"}), archive_digest(ARCHIVE)),
-        "other": (pack(FILES | {"package.toml": FILES["package.toml"].replace(b"1.2.0", b"1.3.0")}), ""),
+        "other": (build_zip(FILES | {"package.toml": FILES["package.toml"].replace(b"1.2.0", b"1.3.0")}), ""),
     }
     for tenant, (archive, digest) in damaged.items():
         await publish(store, archive, tenant=tenant, digest=digest)
     await publish(store)
-    found = await RegistrySource(store.packages, clock, 5.0).wanted()
+    found = await RegistrySource(store.packages, clock, 5.0).desired_packages()
     words = {"none": "it is not a zip file", "changed": "is not the one that was published", "other": "market 1.3.0"}
     for tenant, said in words.items():
         with pytest.raises(RequestError, match=said) as caught:
@@ -90,8 +90,8 @@ async def test_a_damaged_archive_is_the_error_of_that_package(store: MemoryStore
 async def test_what_was_replaced_meanwhile_is_not_read(store: MemoryStore, clock: VirtualClock) -> None:
     """The new one has another digest: it is read under that."""
     await publish(store)
-    found = (await RegistrySource(store.packages, clock, 5.0).wanted())[KEY]
-    newer = pack(FILES | {"package.toml": FILES["package.toml"].replace(b"1.2.0", b"1.3.0")})
+    found = (await RegistrySource(store.packages, clock, 5.0).desired_packages())[KEY]
+    newer = build_zip(FILES | {"package.toml": FILES["package.toml"].replace(b"1.2.0", b"1.3.0")})
     await publish(store, newer, version="1.3.0")
     with pytest.raises(OperationError, match="was replaced or withdrawn before it was read"):
         await found.read()
@@ -122,10 +122,10 @@ async def test_news_are_heard_and_looked_for(store: MemoryStore, clock: VirtualC
     ears = Ears()
     source = RegistrySource(store.packages, clock, 5.0, ears)
     async with asyncio.TaskGroup() as group:
-        for wake in (lambda: ears.heard[0](), source.wake, lambda: clock.move_to(clock.monotonic() + 5.0)):
-            task = group.create_task(source.changed())
+        for wake in (lambda: ears.heard[0](), source.wake, lambda: clock.advance_to(clock.monotonic() + 5.0)):
+            task = group.create_task(source.wait_for_change())
             await turns()
-            clock.move_to(clock.monotonic() + 4.9)
+            clock.advance_to(clock.monotonic() + 4.9)
             await turns()
             assert not task.done()
             wake()
@@ -134,7 +134,7 @@ async def test_news_are_heard_and_looked_for(store: MemoryStore, clock: VirtualC
     assert len(ears.heard) == 1
     ears.heard[0]()
     async with asyncio.timeout(10):
-        await source.changed()  # told before anybody waited: not lost
+        await source.wait_for_change()  # told before anybody waited: not lost
 
 
 async def test_a_store_that_cannot_be_listened_to_is_asked_again(store: MemoryStore, clock: VirtualClock) -> None:
@@ -142,7 +142,7 @@ async def test_a_store_that_cannot_be_listened_to_is_asked_again(store: MemorySt
     ears = Ears(failures=1)
     source = RegistrySource(store.packages, clock, 5.0, ears)
     with pytest.raises(StoreError):
-        await source.changed()
+        await source.wait_for_change()
     source.wake()
-    await source.changed()
+    await source.wait_for_change()
     assert len(ears.heard) == 1

@@ -9,12 +9,19 @@ import pytest
 
 from tests.unit.packages.parcels import FILES, MANIFEST, folder_of
 from tidemill.kernel.errors import RequestError, TidemillError
-from tidemill.packages.archive import Contents, build, parse_archive, read_archive, read_folder, unpack, write_archive
-from tidemill.packages.container import pack
-from tidemill.packages.signature import (
+from tidemill.packages.format.archive import (
+    PackageContents,
+    build,
+    parse_archive,
+    read_archive,
+    read_folder,
+    unpack,
+    write_archive,
+)
+from tidemill.packages.format.signature import (
     PublicKey,
     Signature,
-    Verified,
+    VerifiedSignature,
     generate_key,
     load_key,
     read_public_keys,
@@ -22,6 +29,7 @@ from tidemill.packages.signature import (
     sign,
     verify,
 )
+from tidemill.packages.format.zip_format import build_zip
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ALICE, MALLORY = generate_key("alice"), generate_key("mallory")
@@ -29,9 +37,9 @@ TRUSTED = [ALICE.public]
 SMALL = {"package.toml": MANIFEST, "market.py": b"x"}
 
 
-def contents_of(files: dict[str, bytes], signature: bytes | None = None) -> Contents:
+def contents_of(files: dict[str, bytes], signature: bytes | None = None) -> PackageContents:
     """Return the contents of an archive of these files."""
-    return parse_archive(pack(files if signature is None else {**files, "SIGNATURE": signature}), "a.tidemill")
+    return parse_archive(build_zip(files if signature is None else {**files, "SIGNATURE": signature}), "a.tidemill")
 
 
 def signed(files: dict[str, bytes] = FILES, **options: object) -> bytes:
@@ -41,7 +49,7 @@ def signed(files: dict[str, bytes] = FILES, **options: object) -> bytes:
     return made
 
 
-def refused(contents: Contents, **options: object) -> RequestError:
+def refused(contents: PackageContents, **options: object) -> RequestError:
     """Return why a package was not verified."""
     with pytest.raises(RequestError) as raised:
         verify(contents, TRUSTED, **{"now": NOW, **options})  # type: ignore[arg-type]
@@ -51,7 +59,7 @@ def refused(contents: Contents, **options: object) -> RequestError:
 def test_a_signed_package_says_who_signed_it() -> None:
     """Archive and folder alike."""
     found = verify(contents_of(FILES, signed()), [MALLORY.public, ALICE.public], now=NOW)
-    assert found == Verified(package="market", version="1.2.0", key=ALICE.public)
+    assert found == VerifiedSignature(package="market", version="1.2.0", key=ALICE.public)
 
 
 def test_a_signature_travels_with_the_package(tmp_path: Path) -> None:
@@ -104,7 +112,7 @@ def test_tampering_names_the_file(files: dict[str, bytes], said: str, facts: dic
 
 def test_every_single_byte_of_a_signed_archive_counts() -> None:
     """F78: each byte in turn, three ways; the error names an entry, the signature or the archive's directory."""
-    raw = pack({**SMALL, "SIGNATURE": signed(SMALL)})
+    raw = build_zip({**SMALL, "SIGNATURE": signed(SMALL)})
     assert verify(parse_archive(raw, "a"), TRUSTED, now=NOW)
     for at in range(len(raw)):
         for flip in (0x01, 0x20, 0xFF):

@@ -8,9 +8,9 @@ import pytest
 
 from tests.unit.packages.parcels import folder_of
 from tidemill.kernel.clock import SystemClock
-from tidemill.packages.manifest import read_manifest
-from tidemill.packages.probe import MARK, ProbeError, probe
-from tidemill.packages.surroundings import Surroundings, origin_of
+from tidemill.packages.format.manifest import read_manifest
+from tidemill.packages.loading.probe import PROBE_MARK_VARIABLE, ProbeError, run_probe
+from tidemill.packages.loading.probe_environment import ProbeEnvironment, local_origin
 
 MANIFEST = b'[package]\nname = "shop"\nversion = "1.0.0"\n'
 FLOW = b'import tidemill as tm\nflow = tm.Workflow("flow")\n\n@flow.task\ndef one() -> int:\n    return 1\n'
@@ -30,11 +30,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-async def tried(tmp_path: Path, code: bytes, surroundings: Surroundings) -> str:
+async def tried(tmp_path: Path, code: bytes, surroundings: ProbeEnvironment) -> str:
     """Return what is wrong with a package of this code; nothing if it is sound."""
     folder = folder_of(tmp_path / "shop", {"package.toml": MANIFEST, "shop.py": code + FLOW})
     try:
-        await probe(folder, read_manifest(MANIFEST), surroundings=surroundings, clock=SystemClock())
+        await run_probe(folder, read_manifest(MANIFEST), environment=surroundings, clock=SystemClock())
     except ProbeError as error:
         return error.problems[0].message
     return ""
@@ -52,7 +52,7 @@ async def test_the_developers_own_code_finds_what_it_will_find_when_it_runs(
     need: str, here: Path, tmp_path: Path
 ) -> None:
     """So that `tidemill dev` and `tidemill run` agree."""
-    assert await tried(tmp_path, NEEDS[need], Surroundings.shared()) == ""
+    assert await tried(tmp_path, NEEDS[need], ProbeEnvironment.inherit_all()) == ""
 
 
 MISSED = {
@@ -65,7 +65,7 @@ MISSED = {
 @pytest.mark.parametrize("need", NEEDS)
 async def test_code_of_others_finds_nothing_and_is_told_why(need: str, here: Path, tmp_path: Path) -> None:
     """P-7: no secret is shown to it; what it misses only because it is tried is told as that."""
-    said = await tried(tmp_path, NEEDS[need], Surroundings.bare())
+    said = await tried(tmp_path, NEEDS[need], ProbeEnvironment.isolated())
     assert said.startswith("importing 'shop' failed: ")
     assert MISSED[need].format(here=here) in said
 
@@ -81,22 +81,22 @@ async def test_code_of_others_finds_nothing_and_is_told_why(need: str, here: Pat
 )
 async def test_what_is_missing_anyway_is_not_laid_to_the_trial(code: bytes, here: Path, tmp_path: Path) -> None:
     """A variable that nobody set, a file that is nowhere, a name that happens to be that of a variable."""
-    assert "tried" not in await tried(tmp_path, code, Surroundings.bare())
+    assert "tried" not in await tried(tmp_path, code, ProbeEnvironment.isolated())
 
 
 async def test_names_are_all_that_is_told_of_the_environment(here: Path) -> None:
     """P-7: what is sent to the child has no values, unless the code is the developer's own."""
-    bare = Surroundings.bare()
-    assert "SHOP_KEY" in bare.variables
-    assert bare.given is None
+    bare = ProbeEnvironment.isolated()
+    assert "SHOP_KEY" in bare.hidden_variables
+    assert bare.inherited is None
     assert "secret" not in repr(bare)
 
 
 async def test_what_it_starts_is_still_found_and_ended(here: Path, tmp_path: Path) -> None:
     """P-7: the mark by which processes are found is no part of what is given."""
-    code = f"import os\nassert len(os.environ[{MARK!r}]) == 32\n".encode()
+    code = f"import os\nassert len(os.environ[{PROBE_MARK_VARIABLE!r}]) == 32\n".encode()
     code += b'import subprocess\nsubprocess.Popen(["sleep", "60"], start_new_session=True)\n'
-    assert "left 1 of them running" in await tried(tmp_path, code, Surroundings.shared())
+    assert "left 1 of them running" in await tried(tmp_path, code, ProbeEnvironment.inherit_all())
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
@@ -106,7 +106,7 @@ async def test_a_module_beside_the_package_is_told_as_that(
     """It is in the author's folder and not in the package, also if that folder is on the path."""
     origin = folder_of(tmp_path / "origin", {"lib.py": b"", "shop.py": b""})
     monkeypatch.syspath_prepend(str(origin))
-    made = Surroundings.shared if is_shared else Surroundings.bare
+    made = ProbeEnvironment.inherit_all if is_shared else ProbeEnvironment.isolated
     said = await tried(tmp_path, b"import lib.more\n", made(str(origin)))
     assert 'it is in the folder, and not in the package: add "lib" to modules in package.toml' in said
     said = await tried(tmp_path, b"import lib\n", made(str(origin / "shop.py")))
@@ -118,13 +118,13 @@ def test_only_folders_and_python_files_are_origins(tmp_path: Path) -> None:
     """An archive has no neighbours, and what is published lies nowhere."""
     (tmp_path / "flow.py").write_text("")
     (tmp_path / "shop.tidemill").write_text("")
-    assert origin_of(str(tmp_path)) == str(tmp_path)
-    assert origin_of(str(tmp_path / "flow.py")) == str(tmp_path / "flow.py")
-    assert [origin_of(str(tmp_path / name)) for name in ("shop.tidemill", "gone.py")] == ["", ""]
+    assert local_origin(str(tmp_path)) == str(tmp_path)
+    assert local_origin(str(tmp_path / "flow.py")) == str(tmp_path / "flow.py")
+    assert [local_origin(str(tmp_path / name)) for name in ("shop.tidemill", "gone.py")] == ["", ""]
 
 
 def test_nothing_of_this_process_is_changed_by_what_is_bare(here: Path) -> None:
     """Where a package is loaded it is examined as it is."""
     before = dict(os.environ), list(sys.path), os.getcwd()
-    Surroundings.bare().enter(MARK)
+    ProbeEnvironment.isolated().apply(PROBE_MARK_VARIABLE)
     assert (dict(os.environ), list(sys.path), os.getcwd()) == before

@@ -7,15 +7,14 @@ import pytest
 
 from tests.unit.packages.parcels import FILES
 from tidemill.kernel.errors import OperationError, RequestError
-from tidemill.packages.archive import Contents, parse_archive
-from tidemill.packages.container import pack
-from tidemill.packages.signature import PrivateKey, PublicKey, generate_key, sign
-from tidemill.packages.trust import Trust
+from tidemill.packages.format.archive import PackageContents, parse_archive
+from tidemill.packages.format.signature import PrivateKey, PublicKey, TrustPolicy, generate_key, sign
+from tidemill.packages.format.zip_format import build_zip
 from tidemill.storage.package_ports import TrustedKey, TrustedKeys
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ALICE, BOB, MALLORY = generate_key("alice"), generate_key("bob"), generate_key("mallory")
-PLAIN = parse_archive(pack(FILES), "a.tidemill")
+PLAIN = parse_archive(build_zip(FILES), "a.tidemill")
 
 
 class Keys(TrustedKeys):
@@ -24,23 +23,23 @@ class Keys(TrustedKeys):
     def __init__(self, **keys: str) -> None:
         self._keys = keys
 
-    async def of(self, tenant: str) -> list[TrustedKey]:
+    async def for_tenant(self, tenant: str) -> list[TrustedKey]:
         text = self._keys.get(tenant)
         return [] if text is None else [TrustedKey(tenant=tenant, id="?", text=text, at=NOW)]
 
 
-def signed(key: PrivateKey, **options: object) -> Contents:
+def signed(key: PrivateKey, **options: object) -> PackageContents:
     """Return the package as a key signed it."""
     made = sign(PLAIN, key, **options)  # type: ignore[arg-type]
-    return parse_archive(made.packed(), "a.tidemill")
+    return parse_archive(made.to_archive(), "a.tidemill")
 
 
-def changed(contents: Contents) -> Contents:
+def changed(contents: PackageContents) -> PackageContents:
     """Return a signed package of which a file was changed."""
     return msgspec.structs.replace(contents, files={**contents.files, "market/graphs.py": b"evil"}, raw=None)
 
 
-async def verdict(trust: Trust, contents: Contents, tenant: str = "acme") -> str:
+async def verdict(trust: TrustPolicy, contents: PackageContents, tenant: str = "acme") -> str:
     """Return the code of the refusal, or the name of the key, or nothing if it is loaded although unsigned."""
     try:
         found = await trust.check(contents, tenant, NOW)
@@ -67,28 +66,28 @@ LATE = NOW - timedelta(seconds=1)
         (PLAIN, "unsigned_package", ""),
     ],
 )
-async def test_what_is_loaded(contents: Contents, required: str, otherwise: str) -> None:
+async def test_what_is_loaded(contents: PackageContents, required: str, otherwise: str) -> None:
     """P-9: a trusted key is held to what it signed, whether signatures are required or not."""
     keys, from_file = Keys(acme=str(BOB.public)), [ALICE.public]
-    assert await verdict(Trust(keys, from_file, required=True), contents) == required
-    assert await verdict(Trust(keys, from_file, required=False), contents) == otherwise
+    assert await verdict(TrustPolicy(keys, from_file, required=True), contents) == required
+    assert await verdict(TrustPolicy(keys, from_file, required=False), contents) == otherwise
 
 
 async def test_keys_of_one_tenant_are_none_of_another() -> None:
     """P-9: trusted keys per tenant."""
-    trust = Trust(Keys(acme=str(BOB.public)), required=True)
+    trust = TrustPolicy(Keys(acme=str(BOB.public)), required=True)
     assert await verdict(trust, signed(BOB), "acme") == "bob"
     assert await verdict(trust, signed(BOB), "other") == "unknown_key"
 
 
 async def test_without_any_key_nothing_signed_can_be_verified() -> None:
     """Where signatures are required, nothing is loaded; where they are not, everything is."""
-    assert await verdict(Trust(required=True), signed(ALICE)) == "unknown_key"
-    assert await verdict(Trust(), signed(ALICE)) == ""
+    assert await verdict(TrustPolicy(required=True), signed(ALICE)) == "unknown_key"
+    assert await verdict(TrustPolicy(), signed(ALICE)) == ""
 
 
 async def test_a_key_that_cannot_be_read_is_the_operators_business() -> None:
     """Nothing is loaded as if the key were not there."""
     with pytest.raises(OperationError, match="a trusted key of tenant 'acme' cannot be read"):
-        await Trust(Keys(acme="nonsense")).check(signed(BOB), "acme", NOW)
+        await TrustPolicy(Keys(acme="nonsense")).check(signed(BOB), "acme", NOW)
     assert PublicKey.parse(str(BOB.public)) == BOB.public

@@ -1,6 +1,6 @@
 """What tests of watched folders ask of a source."""
 
-from tidemill.packages.sources.folder import FolderSource
+from tidemill.packages.reconcile.folder import FolderSource
 
 FLOW = "import tidemill as tm\n\nflow = tm.Workflow('flow')\n"
 
@@ -12,7 +12,7 @@ def manifest(name: str, version: str = "1.0.0") -> bytes:
 
 async def names(source: FolderSource) -> dict[str, str | None]:
     """Return the names and versions that are wanted."""
-    found = await source.wanted()
+    found = await source.desired_packages()
     assert {key.tenant for key in found} <= {"acme"}
     assert all(key == one.key for key, one in found.items())
     return {key.name: one.version for key, one in found.items()}
@@ -20,4 +20,4 @@ async def names(source: FolderSource) -> dict[str, str | None]:
 
 async def digests(source: FolderSource) -> dict[str, str]:
     """Return the digests of what is wanted."""
-    return {key.name: one.digest for key, one in (await source.wanted()).items()}
+    return {key.name: one.digest for key, one in (await source.desired_packages()).items()}

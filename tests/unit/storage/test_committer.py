@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tidemill.kernel.errors import IllegalMoveError, StoreError
-from tidemill.storage.committer import GROUP_LIMIT, Ambiguous, Committed, GroupCommitter, Transactor
+from tidemill.kernel.errors import IllegalTransitionError, StoreError
+from tidemill.storage.committer import GROUP_UNIT_LIMIT, Ambiguous, Committed, GroupCommitter, Transactor
 from tidemill.telemetry import events
 
 Unit = Callable[[], Any]
@@ -94,8 +94,8 @@ async def test_units_gather_while_a_transaction_is_on_its_way() -> None:
 async def test_a_transaction_has_a_limit() -> None:
     database = Scripted()
     async with committing(database) as committer:
-        await asyncio.gather(*(committer.commit(give(1)) for _ in range(2 * GROUP_LIMIT + 1)))
-    assert database.sizes == [GROUP_LIMIT, GROUP_LIMIT, 1]
+        await asyncio.gather(*(committer.commit(give(1)) for _ in range(2 * GROUP_UNIT_LIMIT + 1)))
+    assert database.sizes == [GROUP_UNIT_LIMIT, GROUP_UNIT_LIMIT, 1]
 
 
 async def test_a_faulty_unit_is_told_alone() -> None:
@@ -111,8 +111,8 @@ async def test_a_faulty_unit_is_told_alone() -> None:
 async def test_an_error_of_any_making_is_told_and_the_committer_lives_on() -> None:
     database = Scripted()
     async with committing(database) as committer:
-        with pytest.raises(IllegalMoveError, match="cannot move"):
-            await committer.commit(fail(IllegalMoveError("it", "a", "b")))
+        with pytest.raises(IllegalTransitionError, match="cannot move"):
+            await committer.commit(fail(IllegalTransitionError("it", "a", "b")))
         assert await committer.commit(give(2)) == 2
 
 

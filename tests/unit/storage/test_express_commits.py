@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.answers import Answer
-from tidemill.storage.committer import PATIENCE, Ambiguous, Callback, Committed, GroupCommitter, Transactor
+from tidemill.storage.committer import (
+    GATHER_TURN_LIMIT,
+    Ambiguous,
+    Callback,
+    CommitFuture,
+    Committed,
+    GroupCommitter,
+    Transactor,
+)
 
 Unit = Callable[[], Any]
 
@@ -45,7 +52,7 @@ class Sent(Transactor[Unit]):
 @asynccontextmanager
 async def committing(database: Sent) -> AsyncIterator[GroupCommitter[Unit]]:
     """Run a committer on a database."""
-    committer: GroupCommitter[Unit] = GroupCommitter(database, express=database.send)
+    committer: GroupCommitter[Unit] = GroupCommitter(database, transact_with_callback=database.send)
     await committer.open()
     try:
         yield committer
@@ -75,7 +82,7 @@ async def test_what_comes_alone_goes_after_one_turn_and_is_answered_in_the_same(
         for _ in range(3):
             told: list[int] = []
             answer = committer.submit(one)
-            answer.then = lambda known, told=told: told.append(known.result())  # type: ignore[misc]
+            answer.on_done = lambda known, told=told: told.append(known.result())  # type: ignore[misc]
             assert not database.sent
             await turns()
             database.answer()
@@ -97,7 +104,7 @@ async def test_where_many_came_together_the_next_waits_for_as_many_but_not_for_l
         await turns()
         assert database.answer() == 3
         committer.submit(one)
-        for _ in range(1 + PATIENCE):
+        for _ in range(1 + GATHER_TURN_LIMIT):
             assert not database.sent
             await turns()
         assert database.answer() == 1
@@ -115,7 +122,7 @@ async def test_a_faulty_unit_is_told_alone() -> None:
             await bad
         assert database.one_by_one == 3
         later = committer.submit(one)
-        await turns(1 + PATIENCE)
+        await turns(1 + GATHER_TURN_LIMIT)
         database.answer()
         assert await later == 1
 
@@ -156,15 +163,15 @@ async def test_an_end_refuses_all_who_wait_and_an_answer_that_comes_later_is_nob
 
 async def test_what_follows_from_an_answer_may_fail_and_write(caplog: pytest.LogCaptureFixture) -> None:
     """Neither keeps the others of its group from being told."""
-    database, later = Sent(), list[Answer[Any]]()
+    database, later = Sent(), list[CommitFuture[Any]]()
     async with committing(database) as committer:
         group = [committer.submit(one) for _ in range(3)]
         await turns()
-        group[0].then = lambda _: fault()
-        group[1].then = lambda _: later.append(committer.submit(one))
+        group[0].on_done = lambda _: fault()
+        group[1].on_done = lambda _: later.append(committer.submit(one))
         database.answer()
         assert await asyncio.gather(*group) == [1, 1, 1]
-        await turns(1 + PATIENCE)
+        await turns(1 + GATHER_TURN_LIMIT)
         assert database.answer() == 1
         assert await later[0] == 1
     assert "what follows from an answer failed" in caplog.text

@@ -3,8 +3,8 @@
 import pytest
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.migrations import Migration, check_not_newer, known_migrations, pending
-from tidemill.storage.ports import SchemaState
+from tidemill.storage.graph_ports import SchemaState
+from tidemill.storage.migrations import Migration, check_schema_not_newer, load_migrations, pending_migrations
 from tidemill.storage.queries import Queries
 
 TEXT = """
@@ -39,8 +39,8 @@ def test_a_name_is_given_once() -> None:
 @pytest.mark.parametrize("package", ["tidemill.storage.sqlite", "tidemill.storage.postgres"])
 def test_each_database_has_its_statements_and_migrations(package: str) -> None:
     """They are part of the package, and so of every wheel."""
-    assert Queries.of(package).newest_recoveries
-    migrations = known_migrations(package)
+    assert Queries.from_package(package).newest_recoveries
+    migrations = load_migrations(package)
     assert [one.number for one in migrations] == list(range(1, len(migrations) + 1))
     assert all(one.statements for one in migrations)
 
@@ -52,11 +52,11 @@ def test_a_migration_is_taken_apart_into_statements() -> None:
 
 def test_only_what_is_missing_is_pending() -> None:
     migrations = [Migration(number, str(number), "") for number in (1, 2, 3)]
-    assert [one.number for one in pending(migrations, 1, "it")] == [2, 3]
-    assert pending(migrations, 3, "it") == []
+    assert [one.number for one in pending_migrations(migrations, 1, "it")] == [2, 3]
+    assert pending_migrations(migrations, 3, "it") == []
     with pytest.raises(StoreError, match="it: its schema has version 4, and this Tidemill knows versions up to 3"):
-        pending(migrations, 4, "it")
+        pending_migrations(migrations, 4, "it")
 
 
 def test_a_schema_that_is_known_passes() -> None:
-    check_not_newer(SchemaState(3, 3), "it")
+    check_schema_not_newer(SchemaState(3, 3), "it")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tidemill.annotations.codec import codec_of
+from tidemill.annotations.codec import build_codec
 from tidemill.workflows.definition import OnFiring
 from tidemill.workflows.spec import Edge
 
@@ -323,7 +323,7 @@ async def test_a_graph_is_called_as_a_task(is_async: bool) -> None:
     result = task.function.call(rows=[1, 2])
     output = await result if is_async else result
     assert output == {"score": Score(6)}
-    codec = codec_of(wired.tasks["score"].signature.returns)
+    codec = build_codec(wired.tasks["score"].signature.returns)
     assert codec.decode(codec.encode(output)) == {"score": Score(6)}
 
 
@@ -382,14 +382,14 @@ def test_a_graph_by_name_is_bound_before_it_is_wired() -> None:
     flow = calls("scoring")
     with pytest.raises(tm.DefinitionError, match="calls graph 'scoring', which is not loaded"):
         flow.check()
-    bound = flow.bound({"scoring": scoring()}.get)
+    bound = flow.with_graphs({"scoring": scoring()}.get)
     bound.check()
-    assert bound.declared is flow
+    assert bound.declaration is flow
     assert bound.wired().spec == calls(scoring()).wired().spec
     with pytest.raises(tm.DefinitionError, match="not loaded"):
         flow.check()
     direct = calls(scoring())
-    assert direct.bound({}.get) is direct
+    assert direct.with_graphs({}.get) is direct
 
 
 def test_calls_that_cannot_work_are_definition_errors() -> None:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.workflows.catchup import Due, due
-from tidemill.workflows.schedule import Catchup, Cron, Every, Schedule
+from tidemill.workflows.schedule import Catchup, Cron, DueSlots, Every, Schedule, due_slots
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -29,66 +28,70 @@ def minutes(number: int) -> tuple[datetime, ...]:
 def test_latest_runs_the_newest_slot_alone(outage: int) -> None:
     """leoflow 24: exactly one run for the newest slot, however long the outage."""
     for schedule in minutely():
-        found = due(schedule, NOW - outage * MINUTE, NOW, alive_since=NOW)
-        assert found == Due(minutes(min(outage, 1)), max(outage - 1, 0))
+        found = due_slots(schedule, NOW - outage * MINUTE, NOW, alive_since=NOW)
+        assert found == DueSlots(minutes(min(outage, 1)), max(outage - 1, 0))
 
 
 @pytest.mark.parametrize("outage", [0, 1, 2, 99, 100, 101, 10_000])
 def test_all_runs_every_slot_up_to_the_limit_oldest_first(outage: int) -> None:
     """leoflow 23, api: the newest ones; what is dropped is counted."""
     for schedule in minutely(catchup="all"):
-        found = due(schedule, NOW - outage * MINUTE, NOW, alive_since=NOW)
-        assert found == Due(minutes(min(outage, 100)), max(outage - 100, 0))
+        found = due_slots(schedule, NOW - outage * MINUTE, NOW, alive_since=NOW)
+        assert found == DueSlots(minutes(min(outage, 100)), max(outage - 100, 0))
 
 
 def test_the_limit_is_the_authors() -> None:
     """`limit=`."""
     for schedule in minutely(catchup="all", limit=3):
-        assert due(schedule, NOW - 10 * MINUTE, NOW, alive_since=NOW) == Due(minutes(3), 7)
+        assert due_slots(schedule, NOW - 10 * MINUTE, NOW, alive_since=NOW) == DueSlots(minutes(3), 7)
 
 
 @pytest.mark.parametrize("outage", [1, 100, 101, 10_000])
 def test_none_runs_nothing_that_fell_due_while_nobody_watched(outage: int) -> None:
     """catchup="none": missed is missed, and counted."""
     for schedule in minutely(catchup="none"):
-        assert due(schedule, NOW - outage * MINUTE, NOW, alive_since=NOW) == Due((), outage)
+        assert due_slots(schedule, NOW - outage * MINUTE, NOW, alive_since=NOW) == DueSlots((), outage)
 
 
 def test_none_runs_what_fell_due_while_somebody_watched() -> None:
     """catchup="none": a scheduler that looks late has not missed the slot."""
     for schedule in minutely(catchup="none"):
         late = NOW + timedelta(seconds=5)
-        assert due(schedule, NOW - 10 * MINUTE, late, alive_since=NOW - timedelta(seconds=1)) == Due((NOW,), 9)
-        assert due(schedule, NOW - 2 * MINUTE, late, alive_since=NOW - timedelta(days=1)) == Due(minutes(2), 0)
+        assert due_slots(schedule, NOW - 10 * MINUTE, late, alive_since=NOW - timedelta(seconds=1)) == DueSlots(
+            (NOW,), 9
+        )
+        assert due_slots(schedule, NOW - 2 * MINUTE, late, alive_since=NOW - timedelta(days=1)) == DueSlots(
+            minutes(2), 0
+        )
 
 
 @pytest.mark.parametrize("catchup", ["none", "latest", "all"])
 def test_a_new_schedule_owes_nothing_from_before_it_was_known(catchup: Catchup) -> None:
     """`last` is None: nobody has looked yet."""
     for schedule in minutely(catchup=catchup):
-        assert due(schedule, None, NOW, alive_since=NOW) == Due((), 0)
-        assert due(schedule, None, NOW + MINUTE, alive_since=NOW) == Due((NOW + MINUTE,), 0)
+        assert due_slots(schedule, None, NOW, alive_since=NOW) == DueSlots((), 0)
+        assert due_slots(schedule, None, NOW + MINUTE, alive_since=NOW) == DueSlots((NOW + MINUTE,), 0)
 
 
 def test_a_new_schedule_owes_its_slots_since_its_start() -> None:
     """`start=` says from when there are slots, and is one itself."""
-    expected = {"none": Due((), 3), "latest": Due((NOW,), 2), "all": Due(minutes(3), 0)}
+    expected = {"none": DueSlots((), 3), "latest": DueSlots((NOW,), 2), "all": DueSlots(minutes(3), 0)}
     for catchup, found in expected.items():
         for schedule in minutely(catchup=catchup, start=NOW - 2 * MINUTE):
-            assert due(schedule, None, NOW, alive_since=NOW) == found
+            assert due_slots(schedule, None, NOW, alive_since=NOW) == found
 
 
 @pytest.mark.parametrize("catchup", ["none", "latest", "all"])
 def test_a_clock_that_was_put_back_owes_nothing(catchup: Catchup) -> None:
     """Reliability F45: no slot twice."""
     for schedule in minutely(catchup=catchup):
-        assert due(schedule, NOW, NOW - timedelta(hours=1), alive_since=NOW) == Due((), 0)
+        assert due_slots(schedule, NOW, NOW - timedelta(hours=1), alive_since=NOW) == DueSlots((), 0)
 
 
 def test_nothing_is_owed_after_the_end() -> None:
     """leoflow 25."""
     for schedule in minutely(catchup="all", end=NOW - 5 * MINUTE):
-        assert due(schedule, NOW - 7 * MINUTE, NOW, alive_since=NOW).slots == (NOW - 6 * MINUTE, NOW - 5 * MINUTE)
+        assert due_slots(schedule, NOW - 7 * MINUTE, NOW, alive_since=NOW).slots == (NOW - 6 * MINUTE, NOW - 5 * MINUTE)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,7 @@ def test_nothing_is_owed_after_the_end() -> None:
 def test_a_year_of_seconds_is_not_listed(schedule: Schedule) -> None:
     """Bounded work: 31.5 million slots fell due, a hundred are looked at."""
     began = perf_counter()
-    found = due(schedule, NOW - timedelta(days=365), NOW, alive_since=NOW)
+    found = due_slots(schedule, NOW - timedelta(days=365), NOW, alive_since=NOW)
     assert perf_counter() - began < 1.0
     assert found.slots == tuple(NOW - timedelta(seconds=back) for back in reversed(range(100)))
     assert found.dropped == 365 * 86400 - 100
@@ -107,7 +110,7 @@ def test_slots_that_come_in_crowds_are_not_listed_either() -> None:
     """Bounded work: every second of January, looked at in December."""
     schedule = Cron("* * * * 1 *", catchup="all", limit=2)
     december = datetime(2026, 12, 31, tzinfo=UTC)
-    found = due(schedule, datetime(2025, 12, 31, tzinfo=UTC), december, alive_since=december)
+    found = due_slots(schedule, datetime(2025, 12, 31, tzinfo=UTC), december, alive_since=december)
     assert found.slots == (datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC), datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC))
     assert found.dropped == 31 * 86400 - 2
 
@@ -126,4 +129,4 @@ def test_what_is_due_is_what_a_full_list_would_say(
     for catchup, most in (("latest", 1), ("all", limit)):
         schedule = Cron(rule, timezone=zone, catchup=catchup, limit=limit)  # type: ignore[arg-type]
         listed = tuple(schedule.slots(last, now))
-        assert due(schedule, last, now, alive_since=now) == Due(listed[-most:], max(len(listed) - most, 0))
+        assert due_slots(schedule, last, now, alive_since=now) == DueSlots(listed[-most:], max(len(listed) - most, 0))

@@ -12,13 +12,13 @@ import tidemill as tm
 from tests.unit.workflows.lives import LATER, NOW, lived, run_row
 from tests.unit.workflows.test_plan_against_an_oracle import World, workflows
 from tidemill.workflows.change import Change
-from tidemill.workflows.clearing import Intervention, cancel, clear, clearing
-from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.clearing import OperatorAction, build_cancel_change, build_clear_change, tasks_to_clear
+from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, AttemptRow, RunRecord, TaskRow
 from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
-from tidemill.workflows.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
+from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunState, TaskState
 
-BY = Intervention(at=LATER, actor="me", reason="again")
+BY = OperatorAction(at=LATER, actor="me", reason="again")
 SPEC = WorkflowSpec(
     name="w",
     tasks=(
@@ -31,7 +31,7 @@ SPEC = WorkflowSpec(
 )
 
 
-def row(task: str, state: str, index: int = WHOLE, **more: Any) -> TaskRow:
+def row(task: str, state: str, index: int = UNMAPPED, **more: Any) -> TaskRow:
     return TaskRow(task=task, index=index, state=TaskState(state), **more)
 
 
@@ -47,19 +47,19 @@ def applied(before: RunRecord, change: Change) -> RunRecord:
     for one in change.removed:
         assert rows.pop((one.task, one.index)) == one
     for one in change.tasks:
-        assert rows[one.found.task, one.found.index] == one.found
-        rows[one.row.task, one.row.index] = one.row
+        assert rows[one.expected.task, one.expected.index] == one.expected
+        rows[one.updated.task, one.updated.index] = one.updated
     for one in change.added:
         assert (one.task, one.index) not in rows
         rows[one.task, one.index] = one
-    assert change.found == before.run
-    return RunRecord(change.row or before.run, list(rows.values()))
+    assert change.expected_run == before.run
+    return RunRecord(change.updated_run or before.run, list(rows.values()))
 
 
 def moves(change: Change) -> list[str]:
     """Return the events as words."""
     return [
-        f"{one.task or 'run'}{'' if one.index == WHOLE else [one.index]}: {one.before} -> {one.after}"
+        f"{one.task or 'run'}{'' if one.index == UNMAPPED else [one.index]}: {one.before} -> {one.after}"
         for one in (change.history.events if change.history else ())
     ]
 
@@ -74,39 +74,39 @@ FAILED = [
 def test_without_names_what_failed_reruns_and_all_after_it() -> None:
     """Clear and retry: only the elements that failed, and whatever was built on them."""
     before = record(*FAILED)
-    assert clear(before, SPEC) == ["clean", "choose", "tidy"]
-    change = clearing(before, SPEC, None, BY)
+    assert tasks_to_clear(before, SPEC) == ["clean", "choose", "tidy"]
+    change = build_clear_change(before, SPEC, None, BY)
     assert moves(change) == [
         "clean[1]: failed -> none",
         "choose: upstream_failed -> none",
         "tidy: success -> none",
         "run: failed -> queued",
     ]
-    assert change.forgotten == ["choose", "tidy"]  # not those of the elements that stay
-    assert change.tasks[0].row == row("clean", "none", 1, attempt=4, tries=3, since=LATER)
-    assert change.intervenes
+    assert change.cleared_outputs == ["choose", "tidy"]  # not those of the elements that stay
+    assert change.tasks[0].updated == row("clean", "none", 1, attempt=4, tries=3, since=LATER)
+    assert change.is_operator_action
     run = applied(before, change).run
     assert (run.state, run.started_at, run.ended_at) == (RunState.QUEUED, None, None)
     assert change.history is not None
-    assert {(one.actor, one.reason, one.at) for one in change.history.rows("r1")} == {("me", "again", LATER)}
+    assert {(one.actor, one.reason, one.at) for one in change.history.to_rows("r1")} == {("me", "again", LATER)}
 
 
 def test_a_task_that_is_named_is_cleared_whole() -> None:
     """One that is cleared without its list keeps its elements."""
     before = record(*FAILED)
-    assert clear(before, SPEC, ["clean"]) == ["clean", "choose", "tidy"]
-    after = applied(before, clearing(before, SPEC, ["clean"], BY))
+    assert tasks_to_clear(before, SPEC, ["clean"]) == ["clean", "choose", "tidy"]
+    after = applied(before, build_clear_change(before, SPEC, ["clean"], BY))
     assert [(one.index, one.state) for one in after.tasks if one.task == "clean"] == [(0, "none"), (1, "none")]
 
 
 def test_a_mapped_task_is_one_again_when_its_list_is_made_anew() -> None:
     """No attempt of the elements to come may have the key of an old one."""
     before = record(*FAILED)
-    change = clearing(before, SPEC, ["extract"], BY)
+    change = build_clear_change(before, SPEC, ["extract"], BY)
     assert [one.index for one in change.removed] == [0, 1]
     assert change.added == [row("clean", "none", attempt=4, tries=3, since=LATER)]
-    assert change.forgotten == ["extract", "clean", "choose", "tidy"]
-    assert "other" not in clear(before, SPEC, ["extract"])
+    assert change.cleared_outputs == ["extract", "clean", "choose", "tidy"]
+    assert "other" not in tasks_to_clear(before, SPEC, ["extract"])
 
 
 def test_elements_that_were_built_on_what_failed_rerun_too() -> None:
@@ -114,21 +114,21 @@ def test_elements_that_were_built_on_what_failed_rerun_too() -> None:
     tasks = (TaskSpec(name="a"), TaskSpec(name="b"), TaskSpec(name="c", edges=(Edge("a", "a"), Edge("b")), each="a"))
     spec = WorkflowSpec(name="w", tasks=tasks)
     rows = [row("a", "success", size=2), row("b", "failed"), row("c", "success", 0), row("c", "failed", 1)]
-    change = clearing(RunRecord(run_row(RunState.FAILED), rows), spec, None, BY)
+    change = build_clear_change(RunRecord(run_row(RunState.FAILED), rows), spec, None, BY)
     assert moves(change)[:3] == ["b: failed -> none", "c[0]: success -> none", "c[1]: failed -> none"]
-    assert change.forgotten == ["b", "c"]
+    assert change.cleared_outputs == ["b", "c"]
 
 
 def test_what_is_active_is_cancelled_before_it_is_cleared() -> None:
     """The table of moves; its try is ended."""
     running = row("choose", "running", attempt=2, tries=1, claimed_by="n1", claimed_at=NOW, executor="e")
     before = record(running, row("tidy", "none"), state=RunState.RUNNING)
-    change = clearing(before, SPEC, ["choose"], BY)
+    change = build_clear_change(before, SPEC, ["choose"], BY)
     assert moves(change) == ["choose: running -> cancelled", "choose: cancelled -> none"]
-    assert change.row is None  # the run goes on
+    assert change.updated_run is None  # the run goes on
     (attempt,) = change.attempts
     assert attempt == AttemptRow(
-        key=AttemptKey("r1", "choose", WHOLE, 2),
+        key=AttemptKey("r1", "choose", UNMAPPED, 2),
         number=1,
         executor="e",
         worker="n1",
@@ -136,13 +136,13 @@ def test_what_is_active_is_cancelled_before_it_is_cleared() -> None:
         ended_at=LATER,
         outcome="cancelled",
     )
-    assert clear(before, SPEC, ["choose"]) == ["choose"]  # what has not begun does not rerun
+    assert tasks_to_clear(before, SPEC, ["choose"]) == ["choose"]  # what has not begun does not rerun
 
 
 def test_unknown_tasks_are_all_named() -> None:
     """api.md: with suggestions."""
     with pytest.raises(tm.RequestError, match="no task 'cleen' \\(did you mean 'clean'\\?\\), 'zzz'") as caught:
-        clear(record(*FAILED), SPEC, ["cleen", "clean", "zzz"])
+        tasks_to_clear(record(*FAILED), SPEC, ["cleen", "clean", "zzz"])
     assert (caught.value.code, caught.value.status) == ("unknown_task", 404)
     assert caught.value.facts["tasks"] == ["cleen", "zzz"]
 
@@ -157,7 +157,7 @@ def test_unknown_tasks_are_all_named() -> None:
 )
 def test_there_may_be_nothing_to_clear(before: RunRecord, tasks: list[str] | None) -> None:
     """A conflict, not an empty success."""
-    for act in (lambda: clear(before, SPEC, tasks), lambda: clearing(before, SPEC, tasks, BY)):
+    for act in (lambda: tasks_to_clear(before, SPEC, tasks), lambda: build_clear_change(before, SPEC, tasks, BY)):
         with pytest.raises(tm.RequestError) as caught:
             act()
         assert (caught.value.code, caught.value.status) == ("nothing_to_retry", 409)
@@ -172,7 +172,7 @@ def test_cancelling_ends_everything_at_once() -> None:
         row("choose", "none"),
         state=RunState.RUNNING,
     )
-    change = cancel(before, BY)
+    change = build_cancel_change(before, BY)
     assert moves(change) == [
         "clean[0]: running -> cancelled",
         "clean[1]: up_for_retry -> cancelled",
@@ -183,9 +183,9 @@ def test_cancelling_ends_everything_at_once() -> None:
     assert (after.run.state, after.run.ended_at, after.run.reason) == (RunState.CANCELLED, LATER, "again")
     assert {one.claimed_by for one in after.tasks} == {None}
     with pytest.raises(tm.RequestError) as caught:
-        cancel(after, BY)
+        build_cancel_change(after, BY)
     assert (caught.value.code, caught.value.status) == ("run_ended", 409)
-    assert clear(after, SPEC) == ["clean", "choose", "tidy"]
+    assert tasks_to_clear(after, SPEC) == ["clean", "choose", "tidy"]
 
 
 # -- whatever the run
@@ -194,14 +194,14 @@ def test_cancelling_ends_everything_at_once() -> None:
 def check_events(before: RunRecord, after: RunRecord, change: Change) -> None:
     """Every event is a legal move, they follow one another, and end where the rows do."""
     states: dict[tuple[str | None, int], str] = {(one.task, one.index): one.state for one in before.tasks}
-    states[None, WHOLE] = before.run.state
+    states[None, UNMAPPED] = before.run.state
     for one in change.history.events if change.history else ():
-        table: Any = RUN_MOVES if one.task is None else TASK_MOVES
+        table: Any = RUN_TRANSITIONS if one.task is None else TASK_TRANSITIONS
         kind: Any = RunState if one.task is None else TaskState
         assert states[one.task, one.index] == one.before != one.after
         assert table.allow(kind(one.before), kind(one.after))
         states[one.task, one.index] = one.after
-    assert states[None, WHOLE] == after.run.state
+    assert states[None, UNMAPPED] == after.run.state
     for one in after.tasks:
         assert one in change.added or states[one.task, one.index] == one.state
 
@@ -214,7 +214,7 @@ def some_tasks(spec: WorkflowSpec, chance: Random) -> list[str] | None:
 def closure(spec: WorkflowSpec, seeds: Collection[str]) -> set[str]:
     """Return tasks and all after them, by following edges until nothing is new."""
     found = set(seeds)
-    while more := {one.name for one in spec.tasks if found & set(one.sources)} - found:
+    while more := {one.name for one in spec.tasks if found & set(one.upstream)} - found:
         found |= more
     return found
 
@@ -228,28 +228,29 @@ def test_a_cleared_run_goes_on_legally_and_nothing_else_is_touched(spec: Workflo
     reach = closure(spec, seeds)
     if not any(one.task in reach and one.state != "none" for one in before.tasks):
         with pytest.raises(tm.RequestError, match=r"nothing of it has failed|none of these tasks has begun"):
-            clear(before, spec, tasks)
+            tasks_to_clear(before, spec, tasks)
         return
-    names = clear(before, spec, tasks)
-    assert names == [one.name for one in spec.in_order if one.name in names]
+    names = tasks_to_clear(before, spec, tasks)
+    assert names == [one.name for one in spec.topological_order if one.name in names]
     assert set(names) == {one.task for one in before.tasks if one.task in reach and one.state != "none"}
-    change = clearing(before, spec, tasks, BY)
+    change = build_clear_change(before, spec, tasks, BY)
     after = applied(before, change)
     check_events(before, after, change)
     outside = [one for one in before.tasks if one.task not in reach]
     assert [one for one in after.tasks if one.task not in reach] == outside
     inside = [one for one in after.tasks if one.task in reach]
     assert all(
-        one.state is TaskState.NONE or (tasks is None and one.index != WHOLE and one in before.tasks) for one in inside
+        one.state is TaskState.NONE or (tasks is None and one.index != UNMAPPED and one in before.tasks)
+        for one in inside
     )
     assert not any(one.state.has_failed for one in inside)
-    behind = {one.name for one in spec.tasks if reach & set(one.sources)}
+    behind = {one.name for one in spec.tasks if reach & set(one.upstream)}
     assert all(one.state is TaskState.NONE for one in inside if one.task in behind)
-    assert not any(one.index != WHOLE and spec.by_name[one.task].each in reach for one in inside)
+    assert not any(one.index != UNMAPPED and spec.by_name[one.task].each in reach for one in inside)
     for one in inside:
-        tried = [old.attempt for old in before.tasks if old.task == one.task and one.index in (WHOLE, old.index)]
+        tried = [old.attempt for old in before.tasks if old.task == one.task and one.index in (UNMAPPED, old.index)]
         assert one.attempt >= max(tried)
-    assert set(change.forgotten) <= reach
+    assert set(change.cleared_outputs) <= reach
     world = World(spec, chance, list(after.tasks))
     assert sum(1 for _ in world.passes()) < 1000
 
@@ -260,7 +261,7 @@ def test_a_cancelled_run_has_ended(spec: WorkflowSpec, seed: int) -> None:
     before = lived(spec, seed)
     if before.run.state.is_terminal:
         return
-    change = cancel(before, BY)
+    change = build_cancel_change(before, BY)
     after = applied(before, change)
     check_events(before, after, change)
     assert after.run.state is RunState.CANCELLED

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.kernel.errors import OperationError
-from tidemill.workflows.condition import Condition
+from tidemill.workflows.firing_trigger import Condition
 
 
 def holds(text: str, **payload: Any) -> bool:

@@ -119,7 +119,7 @@ def test_deferrals_that_are_over_are_passed() -> None:
     ctx.defer(poll=lambda: False)
     with pytest.raises(Deferral) as caught:
         ctx.defer(for_="2h")
-    assert caught.value.after == 7200.0
+    assert caught.value.delay == 7200.0
     assert not isinstance(caught.value, Exception)
 
 
@@ -134,7 +134,7 @@ def test_a_poll_is_asked_once_before_anything_is_put_off() -> None:
     ctx = context()
     with pytest.raises(Deferral) as caught:
         ctx.defer(poll=is_ready, every="10s")
-    assert (caught.value.poll, caught.value.after) == (is_ready, 10.0)
+    assert (caught.value.poll, caught.value.delay) == (is_ready, 10.0)
     ctx.defer(poll=is_ready, every="10s")
     assert len(asked) == 2
 
@@ -147,11 +147,11 @@ def test_a_poll_that_must_be_awaited_is_settled_where_that_is_possible() -> None
         answer.close()  # type: ignore[attr-defined]
         return True
 
-    context(settle=settle).defer(poll=is_ready)
+    context(wait_for=settle).defer(poll=is_ready)
     with pytest.raises(Deferral) as caught:
         context().defer(poll=is_ready)
-    assert caught.value.asked is not None
-    caught.value.asked.close()  # type: ignore[attr-defined]
+    assert caught.value.pending_answer is not None
+    caught.value.pending_answer.close()  # type: ignore[attr-defined]
 
 
 async def test_a_push_goes_where_the_engine_says() -> None:

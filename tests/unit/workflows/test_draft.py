@@ -7,11 +7,21 @@ import pytest
 
 from tests.unit.workflows.lives import LATER, run_row
 from tests.unit.workflows.test_plan_against_an_oracle import NOW
-from tidemill.workflows.draft import Draft
-from tidemill.workflows.endings import Budgets, Deferred, Ending, Failed, Lost, Returned, Skipped, Stopped, Succeeded
+from tidemill.workflows.attempt_results import (
+    AttemptResult,
+    Cancelled,
+    Deferred,
+    Failed,
+    HandedBack,
+    Lost,
+    RetryBudgets,
+    Skipped,
+    Succeeded,
+)
 from tidemill.workflows.records import AttemptKey, TaskError, TaskRow
+from tidemill.workflows.run_draft import RunDraft
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
-from tidemill.workflows.states import TASK_MOVES, RunState, TaskState
+from tidemill.workflows.states import TASK_TRANSITIONS, RunState, TaskState
 
 KEY = AttemptKey("r1", "a", -1, 1)
 ENDINGS = {
@@ -20,29 +30,29 @@ ENDINGS = {
     Failed(error=TaskError("E", "no")): ("failed", "failed"),
     Deferred(wake_at=LATER): ("deferred", "deferred"),
     Lost("its process ended"): ("up_for_retry", "up_for_retry"),
-    Stopped(): ("cancelled", "cancelled"),
-    Returned("its node was closed"): ("scheduled", "up_for_retry"),
+    Cancelled(): ("cancelled", "cancelled"),
+    HandedBack("its node was closed"): ("scheduled", "up_for_retry"),
 }
 """Every way to end, with what becomes of a task run that was queued, and of one that was running."""
 
 
 @pytest.mark.parametrize(("ending", "state"), list(product(ENDINGS, [TaskState.QUEUED, TaskState.RUNNING])))
-def test_whatever_ends_can_be_told(ending: Ending, state: TaskState) -> None:
+def test_whatever_ends_can_be_told(ending: AttemptResult, state: TaskState) -> None:
     """W-2: whoever reports may not know that the beginning was written; the end is, by moves that there are."""
     row = TaskRow(task="a", index=-1, state=state, attempt=1, tries=1, claimed_by="me", claimed_at=NOW)
     spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"),))
-    draft = Draft(run_row(RunState.RUNNING), {("a", -1): row}, spec, now=NOW, actor="me")
+    draft = RunDraft(run_row(RunState.RUNNING), {("a", -1): row}, spec, now=NOW, actor="me")
 
-    assert draft.conclude(KEY, ending, Budgets())
+    assert draft.apply_result(KEY, ending, RetryBudgets())
 
-    change = draft.change()
-    assert change.tasks[0].row.state == ENDINGS[ending][state is TaskState.RUNNING]
+    change = draft.build_change()
+    assert change.tasks[0].updated.state == ENDINGS[ending][state is TaskState.RUNNING]
     assert change.history is not None
     states = [state, *(TaskState(one.after) for one in change.history.events)]
-    assert all(TASK_MOVES.allow(before, after) for before, after in pairwise(states))
-    assert states[-1] is change.tasks[0].row.state
+    assert all(TASK_TRANSITIONS.is_allowed(before, after) for before, after in pairwise(states))
+    assert states[-1] is change.tasks[0].updated.state
 
 
 def test_no_ending_is_left_out() -> None:
     """W-2: the table above has them all."""
-    assert [type(one) for one in ENDINGS] == list(get_args(Ending))
+    assert [type(one) for one in ENDINGS] == list(get_args(AttemptResult))

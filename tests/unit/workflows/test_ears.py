@@ -7,13 +7,13 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from tidemill.engine.workflows.executors.ears import Ears
+from tidemill.engine.workflows.executors.subprocess import FdSelector
 
 
 @pytest.fixture
-async def ears() -> AsyncIterator[Ears]:
+async def ears() -> AsyncIterator[FdSelector]:
     """Ears on the loop of the test."""
-    with closing(Ears(asyncio.get_running_loop())) as ears:
+    with closing(FdSelector(asyncio.get_running_loop())) as ears:
         yield ears
 
 
@@ -33,7 +33,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_can_be_read_is_told_until_it_is_read(ears: Ears, pipes: list[tuple[int, int]]) -> None:
+async def test_what_can_be_read_is_told_until_it_is_read(ears: FdSelector, pipes: list[tuple[int, int]]) -> None:
     heard: list[bytes] = []
     (ours, theirs), _ = pipes
     ears.add(ours, lambda: heard.append(os.read(ours, 1)))
@@ -44,7 +44,7 @@ async def test_what_can_be_read_is_told_until_it_is_read(ears: Ears, pipes: list
     assert heard == [b"a", b"b"]
 
 
-async def test_what_is_not_wanted_any_more_is_not_told(ears: Ears, pipes: list[tuple[int, int]]) -> None:
+async def test_what_is_not_wanted_any_more_is_not_told(ears: FdSelector, pipes: list[tuple[int, int]]) -> None:
     """Also if it was to be told in the same moment as what made it unwanted."""
     heard: list[int] = []
 
@@ -62,7 +62,7 @@ async def test_what_is_not_wanted_any_more_is_not_told(ears: Ears, pipes: list[t
 
 async def test_what_was_never_wanted_may_be_removed(pipes: list[tuple[int, int]]) -> None:
     """Whoever ends does not have to know how far it came, or what has ended before it."""
-    ears = Ears(asyncio.get_running_loop())
+    ears = FdSelector(asyncio.get_running_loop())
     ears.remove(pipes[0][0])
     ears.close()
     ears.remove(pipes[0][0])

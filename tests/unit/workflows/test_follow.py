@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidemill.workflows.plan import WHOLE, Command, Finish, Move, Run, TaskRun, follow, plan
+from tidemill.workflows.plan import UNMAPPED, Command, Finish, Run, TaskRun, Transition, plan, plan_after
 from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
@@ -22,7 +22,7 @@ def workflow(**after: str) -> WorkflowSpec:
 
 def rows_of(**states: str) -> dict[tuple[str, int], TaskRun]:
     """Return task runs in some states."""
-    return {(name, WHOLE): TaskRun(task=name, state=TaskState(state), wake_at=NOW) for name, state in states.items()}
+    return {(name, UNMAPPED): TaskRun(task=name, state=TaskState(state), wake_at=NOW) for name, state in states.items()}
 
 
 DIAMOND = workflow(a="", b="a", c="a", d="b c")
@@ -48,7 +48,7 @@ class Watched(Mapping[tuple[str, int], TaskRun]):
 
 def scheduled(*names: str, before: TaskState = TaskState.NONE) -> list[Command]:
     """Return the commands that schedule tasks."""
-    return [Move(name, WHOLE, before, TaskState.SCHEDULED) for name in names]
+    return [Transition(name, UNMAPPED, before, TaskState.SCHEDULED) for name in names]
 
 
 @pytest.mark.parametrize(
@@ -70,33 +70,33 @@ def scheduled(*names: str, before: TaskState = TaskState.NONE) -> list[Command]:
 def test_what_follows_is_what_a_whole_plan_says(states: dict[str, str], changed: str, expected: list[Command]) -> None:
     """W-4."""
     rows = rows_of(**states)
-    assert follow(DIAMOND, rows, changed.split(), NOW) == expected
+    assert plan_after(DIAMOND, rows, changed.split(), NOW) == expected
     assert plan(Run(spec=DIAMOND, state=RunState.RUNNING, tasks=list(rows.values())), NOW) == expected
 
 
 def test_a_failure_travels_to_the_end_at_once() -> None:
     """W-3: what cannot run any more is said in the same pass, however far behind it is."""
     rows = rows_of(a="success", b="failed", c="running", d="none")
-    assert follow(DIAMOND, rows, ["b"], NOW) == [
-        Move("d", WHOLE, TaskState.NONE, TaskState.UPSTREAM_FAILED, "because of 'b'")
+    assert plan_after(DIAMOND, rows, ["b"], NOW) == [
+        Transition("d", UNMAPPED, TaskState.NONE, TaskState.UPSTREAM_FAILED, "because of 'b'")
     ]
 
 
 def test_a_retry_whose_time_has_not_come_is_left_asleep() -> None:
-    assert follow(DIAMOND, rows_of(a="up_for_retry", b="none", c="none", d="none"), ["a"], NOW - SECOND) == []
+    assert plan_after(DIAMOND, rows_of(a="up_for_retry", b="none", c="none", d="none"), ["a"], NOW - SECOND) == []
 
 
 def test_a_rule_other_than_the_usual_is_asked() -> None:
     spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="b", edges=(Edge("a"),), rule="one_failed")))
-    commands = follow(spec, rows_of(a="success", b="none"), ["a"], NOW)
-    assert [one.after for one in commands if isinstance(one, Move)] == [TaskState.SKIPPED]
+    commands = plan_after(spec, rows_of(a="success", b="none"), ["a"], NOW)
+    assert [one.after for one in commands if isinstance(one, Transition)] == [TaskState.SKIPPED]
 
 
 def test_a_mapping_is_planned_as_a_whole() -> None:
     spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="m", edges=(Edge("a", "a"),), each="a")))
-    rows = {("a", WHOLE): TaskRun(task="a", state=TaskState.SUCCESS, size=2), ("m", WHOLE): TaskRun(task="m")}
+    rows = {("a", UNMAPPED): TaskRun(task="a", state=TaskState.SUCCESS, size=2), ("m", UNMAPPED): TaskRun(task="m")}
     run = Run(spec=spec, state=RunState.RUNNING, tasks=list(rows.values()))
-    assert follow(spec, rows, ["a"], NOW) == plan(run, NOW) != []
+    assert plan_after(spec, rows, ["a"], NOW) == plan(run, NOW) != []
 
 
 def test_of_a_long_chain_only_the_next_link_is_looked_at() -> None:
@@ -104,5 +104,5 @@ def test_of_a_long_chain_only_the_next_link_is_looked_at() -> None:
     spec = workflow(**{f"t{number}": f"t{number - 1}" if number else "" for number in range(LENGTH)})
     states = {f"t{number}": "success" if number <= LENGTH // 2 else "none" for number in range(LENGTH)}
     rows = Watched(rows_of(**states))
-    assert follow(spec, rows, [f"t{LENGTH // 2}"], NOW) == scheduled(f"t{LENGTH // 2 + 1}")
+    assert plan_after(spec, rows, [f"t{LENGTH // 2}"], NOW) == scheduled(f"t{LENGTH // 2 + 1}")
     assert rows.seen == {f"t{LENGTH // 2}", f"t{LENGTH // 2 + 1}"}

@@ -5,13 +5,13 @@ import sys
 
 HOLDING_BACK = """
 import os, sys
-from tidemill.engine.workflows.executors.fork_hooks import hold_back
+from tidemill.engine.workflows.executors.forkserver.main import defer_fork_hooks
 assert "threading" not in sys.modules, "somebody was faster"
 register = os.register_at_fork
-held = hold_back()
+held = defer_fork_hooks()
 assert os.register_at_fork is register
 print(*(hooks["after_in_child"].__module__ for hooks in held))
-print(hold_back())
+print(defer_fork_hooks())
 """
 
 

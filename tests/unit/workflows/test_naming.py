@@ -6,27 +6,27 @@ import pytest
 
 from tests.unit.workflows.lives import run_row
 from tidemill.kernel.errors import RequestError
-from tidemill.workflows.naming import PausedError, named, unknown_run, unknown_task
-from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.lookup import WorkflowPausedError, resolve_task, unknown_run, unknown_task
+from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import RunRecord, TaskKey, TaskRow
 from tidemill.workflows.states import RunState
 
-ROWS = [("load", WHOLE), ("clean", 1), ("clean", 0), ("publish", WHOLE)]
+ROWS = [("load", UNMAPPED), ("clean", 1), ("clean", 0), ("publish", UNMAPPED)]
 RECORD = RunRecord(run_row(RunState.RUNNING), [TaskRow(task=task, index=index) for task, index in ROWS])
 
 
 def test_task_runs_are_found_by_their_task() -> None:
     """In the order in which the run has them, tasks and elements."""
     found = {name: [row.index for row in rows] for name, rows in RECORD.by_task().items()}
-    assert list(found.items()) == [("load", [WHOLE]), ("clean", [1, 0]), ("publish", [WHOLE])]
+    assert list(found.items()) == [("load", [UNMAPPED]), ("clean", [1, 0]), ("publish", [UNMAPPED])]
 
 
 @pytest.mark.parametrize(("task", "element"), ROWS)
 def test_what_a_task_run_is_called_names_it(task: str, element: int) -> None:
     """W-17: what is shown can be asked about."""
     label = TaskKey("r1", task, element).label
-    assert label == (task if element == WHOLE else f"{task}[{element}]")
-    assert named(RECORD, label) == (task, None if element == WHOLE else element)
+    assert label == (task if element == UNMAPPED else f"{task}[{element}]")
+    assert resolve_task(RECORD, label) == (task, None if element == UNMAPPED else element)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_what_a_task_run_is_called_names_it(task: str, element: int) -> None:
 def test_what_there_is_not_is_refused(text: str, said: str) -> None:
     """Errors of the caller: what is wrong, and what there is."""
     with pytest.raises(RequestError) as caught:
-        named(RECORD, text)
+        resolve_task(RECORD, text)
     assert str(caught.value) == said
     assert (caught.value.code, caught.value.status) == ("unknown_task", 404)
 
@@ -72,5 +72,5 @@ def test_an_id_that_is_none_can_be_printed(id: object, said: str) -> None:
 
 def test_an_error_of_a_paused_workflow_goes_to_other_processes() -> None:
     """As every request error does."""
-    error = pickle.loads(pickle.dumps(PausedError("w")))
-    assert (str(error), error.code, error.status) == (str(PausedError("w")), "workflow_paused", 409)
+    error = pickle.loads(pickle.dumps(WorkflowPausedError("w")))
+    assert (str(error), error.code, error.status) == (str(WorkflowPausedError("w")), "workflow_paused", 409)

@@ -10,42 +10,42 @@ from msgspec.structs import asdict
 
 from tests.unit.workflows.lives import run_row
 from tests.unit.workflows.test_plan_against_an_oracle import Interpreter, World, mappings, workflows
-from tidemill.engine.workflows.executors.interface import Element, Input, Many, One
-from tidemill.engine.workflows.orders import make_order
-from tidemill.workflows.draft import Place
-from tidemill.workflows.plan import WHOLE, TaskRun
+from tidemill.engine.workflows.executors.interface import Input, ItemOfList, ListInput, SingleInput
+from tidemill.engine.workflows.worker.requests import build_request
+from tidemill.workflows.plan import UNMAPPED, TaskRun
 from tidemill.workflows.records import TaskRow
+from tidemill.workflows.run_draft import TaskRef
 from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
 
-def said(place: Place) -> bytes:
+def said(place: TaskRef) -> bytes:
     """Return what a task run returned."""
     return f"{place[0]}[{place[1]}]".encode()
 
 
-def inputs(spec: WorkflowSpec, rows: Mapping[Place, TaskRun], place: Place) -> Mapping[str, Input]:
+def inputs(spec: WorkflowSpec, rows: Mapping[TaskRef, TaskRun], place: TaskRef) -> Mapping[str, Input]:
     """Return what goes into an attempt of a task run; there are outputs of those that succeeded, and no others."""
     kept = {key: TaskRow(**asdict(row)) for key, row in rows.items()}
     outputs = {
         key: said(key)
         for key, row in rows.items()
-        if row.state is TaskState.SUCCESS and (key[1] != WHOLE or spec.by_name[key[0]].each is None)
+        if row.state is TaskState.SUCCESS and (key[1] != UNMAPPED or spec.by_name[key[0]].each is None)
     }
-    return make_order(run_row(RunState.RUNNING), kept[place], spec, kept, outputs).inputs
+    return build_request(run_row(RunState.RUNNING), kept[place], spec, kept, outputs).inputs
 
 
 def expected(edge: Edge, task: TaskSpec, index: int, oracle: Interpreter) -> Input | None:
     """Return what goes along an edge, as the interpreter of the rules has it."""
     carried = [(edge.source, one) for one in oracle.carried(edge)]
     if oracle.spec.by_name[edge.source].each is None:
-        whole = said((edge.source, WHOLE))
-        return None if not carried else Element(whole, index) if task.each == edge.source else One(whole)
+        whole = said((edge.source, UNMAPPED))
+        return None if not carried else ItemOfList(whole, index) if task.each == edge.source else SingleInput(whole)
     if task.each == edge.source:
-        return One(said(carried[index]))
+        return SingleInput(said(carried[index]))
     is_expanded = isinstance(oracle.decided.get(edge.source), int)
     is_empty = oracle.decided.get(edge.source) == "success"
-    return Many(tuple(map(said, carried))) if is_expanded or is_empty else None
+    return ListInput(tuple(map(said, carried))) if is_expanded or is_empty else None
 
 
 def agree(world: World) -> None:
@@ -86,9 +86,9 @@ OPTIONAL = WorkflowSpec(
 
 @pytest.mark.parametrize(
     ("state", "given"),
-    [("skipped", {}), ("upstream_failed", {}), ("cancelled", {}), ("success", {"m": Many(())})],
+    [("skipped", {}), ("upstream_failed", {}), ("cancelled", {}), ("success", {"m": ListInput(())})],
 )
 def test_a_mapping_that_never_was_gives_no_list(state: str, given: dict[str, Input]) -> None:
     """docs, Rules: what was skipped is None, or the default, mapped or not; an empty list is a value."""
     rows = [TaskRun(task="a"), TaskRun(task="m", state=TaskState(state)), TaskRun(task="z")]
-    assert inputs(OPTIONAL, {(row.task, row.index): row for row in rows}, ("z", WHOLE)) == given
+    assert inputs(OPTIONAL, {(row.task, row.index): row for row in rows}, ("z", UNMAPPED)) == given

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tidemill.engine.workflows.owners import HostLiveness, this_process
-from tidemill.storage.run_ports import Owner
+from tidemill.engine.workflows.process_identity import HostLiveness, current_owner
+from tidemill.storage.workflow_ports import Owner
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -39,7 +39,7 @@ def nobody() -> int:
 @pytest.fixture
 def here() -> Owner:
     """Return this process as an owner."""
-    return this_process(NOW)
+    return current_owner(NOW)
 
 
 def test_what_can_be_seen(here: Owner) -> None:

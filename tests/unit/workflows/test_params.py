@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidemill as tm
-from tidemill.workflows.params import params_of, read_params
+from tidemill.workflows.params import decode_params, encode_params
 
 
 class Place(tm.Boundary):
@@ -36,7 +36,7 @@ class Picky(tm.Params, rename="camel", array_like=True):
 
 def refused(kind: Any, given: dict[str, Any], **options: Any) -> dict[str, str]:
     with pytest.raises(tm.RequestError) as caught:
-        read_params(kind, given, **options)
+        encode_params(kind, given, **options)
     assert (caught.value.code, caught.value.status) == ("invalid_params", 422)
     for message in caught.value.facts["params"].values():
         assert message in str(caught.value)
@@ -56,15 +56,15 @@ def refused(kind: Any, given: dict[str, Any], **options: Any) -> dict[str, str]:
 def test_params_come_back_as_they_were(params: Some) -> None:
     """api.md: as an instance of their class."""
     given = {name: getattr(params, name) for name in params.__struct_fields__}
-    stored = read_params(Some, given)
-    assert params_of(Some, stored) == params
+    stored = encode_params(Some, given)
+    assert decode_params(Some, stored) == params
     assert set(msgspec.msgpack.decode(stored)) == set(given)
 
 
 def test_values_are_converted_and_defaults_are_stored() -> None:
     """api.md: a run keeps the params that it was started with."""
-    stored = read_params(Some, {"day": "2026-01-01", "places": [{"name": "Ulm"}]})
-    assert params_of(Some, stored) == Some(day=date(2026, 1, 1), places=(Place("Ulm"),))
+    stored = encode_params(Some, {"day": "2026-01-01", "places": [{"name": "Ulm"}]})
+    assert decode_params(Some, stored) == Some(day=date(2026, 1, 1), places=(Place("Ulm"),))
     assert msgspec.msgpack.decode(stored)["limit"] == 1000
 
 
@@ -81,40 +81,42 @@ def test_every_wrong_param_is_named() -> None:
 
 def test_a_class_may_refuse_what_fits_by_type() -> None:
     """api.md: whatever the class looks like, params are stored by name."""
-    stored = read_params(Picky, {"first_day": 1, "last_day": 2})
+    stored = encode_params(Picky, {"first_day": 1, "last_day": 2})
     assert msgspec.msgpack.decode(stored) == {"first_day": 1, "last_day": 2}
-    assert params_of(Picky, stored) == Picky(first_day=1, last_day=2)
+    assert decode_params(Picky, stored) == Picky(first_day=1, last_day=2)
     assert "the last day is before the first" in refused(Picky, {"first_day": 3, "last_day": 2})[""]
 
 
 def test_a_workflow_without_params_takes_any_keywords() -> None:
     """api.md: any that can be stored."""
-    stored = read_params(None, {"a": 1, "b": [None, "x"], "day": date(2026, 1, 1)})
-    assert params_of(None, stored) == {"a": 1, "b": [None, "x"], "day": "2026-01-01"}
+    stored = encode_params(None, {"a": 1, "b": [None, "x"], "day": date(2026, 1, 1)})
+    assert decode_params(None, stored) == {"a": 1, "b": [None, "x"], "day": "2026-01-01"}
     assert "cannot be stored" in refused(None, {"a": object(), "b": 1})["a"]
-    assert params_of(None, read_params(None, {})) == {}
+    assert decode_params(None, encode_params(None, {})) == {}
 
 
 def test_texts_of_a_command_line_are_read_as_what_is_asked_for() -> None:
     """api.md, `tidemill run FILE:daily --day 2026-01-01`."""
     given = {"day": "2026-01-01", "limit": "5", "places": '[{"name": "Ulm"}]', "share": "0.25"}
-    stored = read_params(Some, given, from_text=True)
-    assert params_of(Some, stored) == Some(day=date(2026, 1, 1), limit=5, places=(Place("Ulm"),), share=Decimal("0.25"))
+    stored = encode_params(Some, given, from_text=True)
+    assert decode_params(Some, stored) == Some(
+        day=date(2026, 1, 1), limit=5, places=(Place("Ulm"),), share=Decimal("0.25")
+    )
     assert "limit" in refused(Some, {"day": "2026-01-01", "limit": "many"}, from_text=True)
     places = refused(Some, {"day": "2026-01-01", "places": '[{"name": 5}]'}, from_text=True)["places"]
     assert "Expected `str`, got `int` - at `$[0].name`" in places
     places = refused(Some, {"day": "2026-01-01", "places": "[{name: 5}]"}, from_text=True)["places"]
     assert "'[{name: 5}]' is no JSON" in places
-    free = read_params(None, {"n": "5", "day": "2026-01-01", "all": "true"}, from_text=True)
-    assert params_of(None, free) == {"n": 5, "day": "2026-01-01", "all": True}
+    free = encode_params(None, {"n": "5", "day": "2026-01-01", "all": "true"}, from_text=True)
+    assert decode_params(None, free) == {"n": 5, "day": "2026-01-01", "all": True}
 
 
 def test_stored_params_that_no_longer_fit_are_the_operators_business() -> None:
     """W-19: a class that changed under its runs; what it no longer has is left out."""
-    stored = read_params(None, {"day": "never"})
+    stored = encode_params(None, {"day": "never"})
     with pytest.raises(tm.OperationError, match="stored params no longer fit Some"):
-        params_of(Some, stored)
-    assert params_of(Some, read_params(None, {"day": "2026-01-01", "gone": 1})).day == date(2026, 1, 1)
+        decode_params(Some, stored)
+    assert decode_params(Some, encode_params(None, {"day": "2026-01-01", "gone": 1})).day == date(2026, 1, 1)
 
 
 @pytest.mark.parametrize("name", ["half \ud800", "a\0b"])
@@ -134,4 +136,4 @@ def test_a_text_for_anything_is_what_it_would_be_without_a_declaration() -> None
         value: Any
 
     for text, value in {"5": 5, "five": "five", '{"a": 1}': {"a": 1}}.items():
-        assert params_of(Anything, read_params(Anything, {"value": text}, from_text=True)).value == value
+        assert decode_params(Anything, encode_params(Anything, {"value": text}, from_text=True)).value == value

@@ -8,21 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.workflows.plan import (
-    WHOLE,
+    UNMAPPED,
     Command,
     Expand,
     Finish,
-    Move,
     Run,
     TaskRun,
-    outcome,
-    outlook,
+    Transition,
+    mapped_state,
     plan,
-    together,
+    run_outcome,
+    upstream_view,
 )
 from tidemill.workflows.rules import RULES, Verdict
 from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
-from tidemill.workflows.states import TASK_MOVES, RunState, TaskState
+from tidemill.workflows.states import TASK_TRANSITIONS, RunState, TaskState
 
 NOW = datetime(2026, 1, 1, 6, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -61,7 +61,9 @@ def planned(spec: WorkflowSpec, *rows: TaskRun, now: datetime = NOW, state: str 
     rest = [row(one.name) for one in spec.tasks if one.name not in known]
     commands = plan(Run(spec=spec, state=RunState(state), tasks=[*rows, *rest]), now)
     for one in commands:
-        assert not isinstance(one, Move) or (one.before is not one.after and TASK_MOVES.allow(one.before, one.after))
+        assert not isinstance(one, Transition) or (
+            one.before is not one.after and TASK_TRANSITIONS.is_allowed(one.before, one.after)
+        )
     return commands
 
 
@@ -75,7 +77,7 @@ def _word(one: Command) -> str:
         return f"end: {one.state}"
     if isinstance(one, Expand):
         return f"{one.task} x {one.size}"
-    return f"{one.task}: {one.after}" if one.index == WHOLE else f"{one.task}[{one.index}]: {one.after}"
+    return f"{one.task}: {one.after}" if one.index == UNMAPPED else f"{one.task}[{one.index}]: {one.after}"
 
 
 CHAIN = workflow(task("a"), task("b", "a"), task("c", "b"))
@@ -89,8 +91,8 @@ def test_roots_are_scheduled_on_the_first_pass(rule: str) -> None:
     """leoflow 11: root tasks schedule on the first tick, whatever their rule, in the order of their declaration."""
     spec = workflow(task("a", rule=rule), task("b", "a"), task("c", rule=rule))
     assert planned(spec) == [
-        Move("a", WHOLE, TaskState.NONE, TaskState.SCHEDULED),
-        Move("c", WHOLE, TaskState.NONE, TaskState.SCHEDULED),
+        Transition("a", UNMAPPED, TaskState.NONE, TaskState.SCHEDULED),
+        Transition("c", UNMAPPED, TaskState.NONE, TaskState.SCHEDULED),
     ]
 
 
@@ -159,9 +161,11 @@ def test_a_reason_names_only_those_that_matter() -> None:
     """W-17: why a task was skipped or failed, from the rule that decided it."""
     spec = workflow(task("a"), task("b"), task("c"), task("join", "a", "b", "c"))
     rows = [row("a", "failed"), row("b", "skipped"), row("c", "cancelled")]
-    assert planned(spec, *rows)[0] == Move("join", -1, TaskState.NONE, TaskState.UPSTREAM_FAILED, "because of 'a', 'c'")
+    assert planned(spec, *rows)[0] == Transition(
+        "join", -1, TaskState.NONE, TaskState.UPSTREAM_FAILED, "because of 'a', 'c'"
+    )
     rows = [row("a", "success"), row("b", "skipped"), row("c", "success")]
-    assert planned(spec, *rows)[0] == Move("join", -1, TaskState.NONE, TaskState.SKIPPED, "because of 'b'")
+    assert planned(spec, *rows)[0] == Transition("join", -1, TaskState.NONE, TaskState.SKIPPED, "because of 'b'")
 
 
 @pytest.mark.parametrize(
@@ -221,7 +225,7 @@ def test_a_variant_that_nobody_takes_skips_every_branch(variant: str | None) -> 
 def test_a_router_that_failed_routes_nowhere() -> None:
     """api.md: no variant counts but that of a success."""
     commands = planned(ROUTER, row("choose", "failed", variant="Small"))
-    assert {one.after for one in commands if isinstance(one, Move)} == {TaskState.UPSTREAM_FAILED}
+    assert {one.after for one in commands if isinstance(one, Transition)} == {TaskState.UPSTREAM_FAILED}
 
 
 def test_waiting_for_the_end_of_a_router_is_no_branch() -> None:
@@ -241,7 +245,7 @@ def test_waiting_for_the_end_of_a_router_is_no_branch() -> None:
 def test_one_task_named_twice_counts_once() -> None:
     """leoflow 9: a rule counts tasks, not edges: a success that went elsewhere is no success."""
     spec = task("b", takes("a", "A"), Edge("a"), rule="one_success")
-    found = outlook(spec, {"a": TaskState.SUCCESS}, lambda _: False)
+    found = upstream_view(spec, {"a": TaskState.SUCCESS}, lambda _: False)
     assert found.verdict is Verdict.SKIP
     assert [state for _, state in found.sources] == [TaskState.SKIPPED, TaskState.SUCCESS]
 
@@ -298,7 +302,7 @@ def test_a_list_that_never_comes_settles_the_mapping(rule: str, state: TaskState
     spec = workflow(task("a"), task("m", "a", rule=rule, each="a"))
     first = planned(spec, row("a", state))[0]
     assert first.after in (TaskState.SKIPPED, TaskState.UPSTREAM_FAILED)
-    if outlook(spec.by_name["m"], {"a": state}, lambda _: True).verdict is Verdict.RUN:
+    if upstream_view(spec.by_name["m"], {"a": state}, lambda _: True).verdict is Verdict.RUN:
         assert first.after is (TaskState.SKIPPED if state is TaskState.SKIPPED else TaskState.UPSTREAM_FAILED)
         assert first.reason == "because of 'a'"
 
@@ -353,14 +357,14 @@ GROUPS = [
 def test_the_elements_of_a_mapping_are_one_to_those_after_it(states: str, whole: str) -> None:
     """Tasks, mapped tasks: failed if any is, done when all are, skipped when all are."""
     for order in permutations(states.split()):
-        assert together(map(TaskState, order)).value == whole
+        assert mapped_state(map(TaskState, order)).value == whole
 
 
 @pytest.mark.parametrize("states", list(product(ENDED, repeat=2)))
 def test_those_after_a_mapping_are_judged_by_all_its_elements(states: tuple[TaskState, ...]) -> None:
     """Tasks, mapped tasks: the task behind sees one task, and what is behind waits for the last element."""
     rows = [row("a", "success", size=2), *elements("m", *states)]
-    whole = together(states)
+    whole = mapped_state(states)
     after = (
         "scheduled" if whole is TaskState.SUCCESS else "skipped" if whole is TaskState.SKIPPED else "upstream_failed"
     )
@@ -416,7 +420,7 @@ def test_a_cleared_element_runs_again_alone(others: list[str]) -> None:
 def test_a_cleared_element_follows_the_rule_of_its_task(state: str, after: str | None) -> None:
     """leoflow 8: with its source cleared too, an element waits for it, and ends if it does not come back."""
     rows = [row("a", state), *elements("m", "success", "none"), row("z", "success")]
-    found = brief([one for one in planned(MAPPED, *rows) if isinstance(one, Move) and one.task == "m"])
+    found = brief([one for one in planned(MAPPED, *rows) if isinstance(one, Transition) and one.task == "m"])
     assert found == ([f"m[1]: {after}"] if after else [])
 
 
@@ -439,7 +443,7 @@ def test_what_was_put_off_is_woken_at_its_time_and_not_before(state: str) -> Non
     """leoflow 13, cloacina 116: a retry waits at least its delay, a deferral until its time, both no longer."""
     waiting = row("a", state, wake_at=NOW)
     assert planned(CHAIN, waiting, now=NOW - timedelta(microseconds=1)) == []
-    woken = [Move("a", WHOLE, TaskState(state), TaskState.SCHEDULED)]
+    woken = [Transition("a", UNMAPPED, TaskState(state), TaskState.SCHEDULED)]
     assert planned(CHAIN, waiting, now=NOW) == woken
     assert planned(CHAIN, waiting, now=NOW + timedelta(days=900)) == woken
 
@@ -466,7 +470,7 @@ def test_elements_are_woken_each_at_its_own_time() -> None:
         row("m", "success", index=2),
     ]
     found = planned(MAPPED, row("a", "success", size=3), *rows)
-    assert found == [Move("m", 1, TaskState.DEFERRED, TaskState.SCHEDULED)]
+    assert found == [Transition("m", 1, TaskState.DEFERRED, TaskState.SCHEDULED)]
 
 
 # -- the outcome
@@ -511,7 +515,7 @@ OUTCOMES = [
 def test_the_outcome_is_a_function_of_the_leaves(spec: WorkflowSpec, states: str, expected: str) -> None:
     """W-3, outcome of a run: failed if a leaf is failed or upstream_failed; the planner says the same."""
     found = dict(zip(spec.by_name, map(TaskState, states.split()), strict=True))
-    assert outcome(spec, found) is RunState(expected)
+    assert run_outcome(spec, found) is RunState(expected)
     assert planned(spec, *(row(name, state) for name, state in found.items())) == [Finish(RunState(expected))]
 
 
@@ -525,7 +529,7 @@ def test_a_failed_element_fails_a_run_whose_leaf_is_mapped() -> None:
 def test_a_failed_leaf_beside_a_cancelled_one() -> None:
     """W-3: the page leaves open what wins; as drafted, who cancels a leaf has cancelled the run."""
     spec = workflow(task("a"), task("b"))
-    assert outcome(spec, {"a": TaskState.FAILED, "b": TaskState.CANCELLED}) is RunState.CANCELLED
+    assert run_outcome(spec, {"a": TaskState.FAILED, "b": TaskState.CANCELLED}) is RunState.CANCELLED
 
 
 # -- the planner as a function
@@ -602,11 +606,11 @@ def test_ten_thousand_elements_are_planned_in_one_pass() -> None:
 def test_every_skip_has_its_reason(rule: str, a: str, b: str, reason: str) -> None:
     """W-17: also where it is a success, or a failure, that a task is skipped for."""
     spec = workflow(task("a"), task("b"), task("c", "a", "b", rule=rule))
-    assert planned(spec, row("a", a), row("b", b))[0] == Move("c", -1, TaskState.NONE, TaskState.SKIPPED, reason)
+    assert planned(spec, row("a", a), row("b", b))[0] == Transition("c", -1, TaskState.NONE, TaskState.SKIPPED, reason)
 
 
 def test_a_mapped_task_that_its_list_ends_names_only_that() -> None:
     """W-17: its rule was content."""
     spec = workflow(task("a"), task("b"), task("c", "a", "b", rule="always", each="a"))
     commands = planned(spec, row("a", "skipped"), row("b", "skipped"))
-    assert commands[0] == Move("c", -1, TaskState.NONE, TaskState.SKIPPED, "because of 'a'")
+    assert commands[0] == Transition("c", -1, TaskState.NONE, TaskState.SKIPPED, "because of 'a'")

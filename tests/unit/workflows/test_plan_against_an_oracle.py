@@ -13,10 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tidemill.workflows.plan import WHOLE, Command, Expand, Finish, Move, Run, TaskRun, follow, outcome, plan
+from tidemill.workflows.plan import (
+    UNMAPPED,
+    Command,
+    Expand,
+    Finish,
+    Run,
+    TaskRun,
+    Transition,
+    plan,
+    plan_after,
+    run_outcome,
+)
 from tidemill.workflows.rules import RULES
 from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
-from tidemill.workflows.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
+from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunState, TaskState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 VARIANTS = ["A", "B", "C"]
@@ -116,7 +127,7 @@ class Interpreter:
             case str(word):
                 return [word]
             case size:
-                indexes = [WHOLE] if size == WHOLE else range(size)
+                indexes = [UNMAPPED] if size == UNMAPPED else range(size)
                 ends = [self.ended.get((name, index)) for index in indexes]
                 return [end.end if end else "open" for end in ends]
 
@@ -156,7 +167,7 @@ class Interpreter:
         if decision != "run":
             return None if decision == "wait" else decision
         if task.each is None:
-            return WHOLE
+            return UNMAPPED
         [mapping] = [edge for edge in task.edges if edge.parameter == task.each]
         return self.mapped(mapping, words[task.each])
 
@@ -165,7 +176,7 @@ class Interpreter:
         if word != "success":
             return {"open": None, "skipped": "skipped"}.get(word, "upstream_failed")
         if self.spec.by_name[mapping.source].each is None:
-            size = self.ended[mapping.source, WHOLE].size
+            size = self.ended[mapping.source, UNMAPPED].size
         else:
             size = len(self.carried(mapping))
         return "upstream_failed" if size is None else size or "success"
@@ -173,7 +184,7 @@ class Interpreter:
     def outcome(self) -> str:
         """Return how the run ended: without those that only tidy up, the last tasks decide."""
         work = [one for one in self.spec.tasks if one.rule not in ("all_done", "always") or not one.edges]
-        followed = {source for one in work for source in one.sources}
+        followed = {source for one in work for source in one.upstream}
         words = {self.word(one.name) for one in work if one.name not in followed}
         if "cancelled" in words:
             return "cancelled"
@@ -251,7 +262,7 @@ class World:
         commands = self.commands()
         assert self.commands() == commands
         if self.planned_at == self.now:
-            assert follow(self.spec, self.rows, self.changed, self.now) == commands
+            assert plan_after(self.spec, self.rows, self.changed, self.now) == commands
         assert [one for one in commands if isinstance(one, Finish)] in ([], commands[-1:])
         for one in commands:
             self.apply(one)
@@ -265,24 +276,24 @@ class World:
 
     def apply(self, command: Command) -> None:
         match command:
-            case Move(task, index, before, after):
+            case Transition(task, index, before, after):
                 assert self.rows[task, index].state is before
                 self.move((task, index), after)
             case Expand(task, size):
-                assert self.rows.pop((task, WHOLE)).state is TaskState.NONE
+                assert self.rows.pop((task, UNMAPPED)).state is TaskState.NONE
                 fresh = [TaskRun(task=task, index=index, state=TaskState.SCHEDULED) for index in range(size)]
                 assert fresh
                 self.rows |= {(task, one.index): one for one in fresh}
             case Finish(state):
                 assert state is not self.state
-                assert RUN_MOVES.allow(self.state, state)
+                assert RUN_TRANSITIONS.is_allowed(self.state, state)
                 assert all(row.state.is_terminal for row in self.rows.values())
                 self.state = state
 
     def move(self, key: Key, after: TaskState, **more: object) -> None:
         row = self.rows[key]
         assert row.state is not after
-        assert TASK_MOVES.allow(row.state, after), (row, after)
+        assert TASK_TRANSITIONS.is_allowed(row.state, after), (row, after)
         self.rows[key] = replace(row, state=after, **more)
         self.changed.add(key[0])
 
@@ -363,7 +374,7 @@ def test_no_run_gets_stuck_wherever_it_begins(spec: WorkflowSpec, seed: int) -> 
 def anyhow(task: TaskSpec, chance: Random) -> list[TaskRun]:
     """Return the rows of a task in any states at all."""
     sizes = [0] if task.each is None else [0, 1, 2, 3]
-    indexes = range(chance.choice(sizes)) or [WHOLE]
+    indexes = range(chance.choice(sizes)) or [UNMAPPED]
     return [
         TaskRun(
             task=task.name,
@@ -385,5 +396,5 @@ def test_the_outcome_is_pure(spec: WorkflowSpec, seed: int) -> None:
     ended = world.state
     world.state = RunState.RUNNING
     assert world.commands() == [Finish(ended)]
-    if all(index == WHOLE for _, index in world.rows):
-        assert outcome(spec, {name: row.state for (name, _), row in world.rows.items()}) is ended
+    if all(index == UNMAPPED for _, index in world.rows):
+        assert run_outcome(spec, {name: row.state for (name, _), row in world.rows.items()}) is ended

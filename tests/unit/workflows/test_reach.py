@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tidemill.kernel.namespaces import Namespace, Tree
+from tidemill.kernel.namespaces import Namespace, PackageTree
 
 FLOW = """
 import os
@@ -121,7 +121,7 @@ def version(tmp_path: Path, **changes: tuple[str, str]) -> str:
         assert before in text
         (place / "market" / name).parent.mkdir(parents=True, exist_ok=True)
         (place / "market" / name).write_text(text.replace(before, after) if before else text)
-    namespace = Namespace(Tree(str(place), str(place), ("market",)))
+    namespace = Namespace(PackageTree(str(place), str(place), ("market",)))
     try:
         workflow = namespace.import_module("market.flow").flow
         assert isinstance(workflow, tm.Workflow)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, AttemptRow, RunRecord, RunRow, TaskError, TaskKey, TaskRow
-from tidemill.workflows.result import errors_of, result_of
+from tidemill.workflows.result import build_run_result, last_errors
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -18,7 +18,7 @@ def at(second: int) -> datetime:
     return NOW + timedelta(seconds=second)
 
 
-def row(task: str, state: str, index: int = WHOLE, **more: Any) -> TaskRow:
+def row(task: str, state: str, index: int = UNMAPPED, **more: Any) -> TaskRow:
     return TaskRow(task=task, index=index, state=tm.TaskState(state), **more)
 
 
@@ -39,7 +39,7 @@ def record(state: str, *rows: TaskRow, reason: str = "") -> RunRecord:
     return RunRecord(run, list(rows))
 
 
-def key(task: str, index: int = WHOLE) -> TaskKey:
+def key(task: str, index: int = UNMAPPED) -> TaskKey:
     return TaskKey("r1", task, index)
 
 
@@ -49,7 +49,7 @@ def test_a_run_that_went_well() -> None:
         row("extract", "success", tries=2, started_at=at(1), ended_at=at(2)),
         row("large", "skipped", reason="because of 'choose'"),
     ]
-    result = result_of(record("success", *rows), {}, {key("extract"): [1, 2], key("large"): "stale"})
+    result = build_run_result(record("success", *rows), {}, {key("extract"): [1, 2], key("large"): "stale"})
     assert (result.id, result.workflow, result.state, result.ok) == ("r1", "daily", tm.RunState.SUCCESS, True)
     assert (result.created_at, result.started_at, result.ended_at) == (NOW, at(1), at(9))
     assert result.outputs == {"extract": [1, 2]}
@@ -68,19 +68,19 @@ def test_a_mapped_task_is_its_elements_taken_together() -> None:
         row("clean", "success", 0, tries=3, started_at=at(2), ended_at=at(7)),
         row("clean", "skipped", 1, tries=1, started_at=at(3), ended_at=at(4)),
     ]
-    clean = result_of(record("success", *rows), {}, {key("clean", 0): "a", key("clean", 2): "c"}).tasks["clean"]
+    clean = build_run_result(record("success", *rows), {}, {key("clean", 0): "a", key("clean", 2): "c"}).tasks["clean"]
     assert (clean.state, clean.attempts, clean.started_at, clean.ended_at) == (tm.TaskState.SUCCESS, 3, at(1), at(7))
     assert clean.output == ["a", "c"]
     assert [one.output for one in clean.mapped] == ["a", None, "c"]
     assert [one.state for one in clean.mapped] == ["success", "skipped", "success"]
-    going = result_of(record("running", rows[0], row("clean", "running", 0)), {}, {}).tasks["clean"]
+    going = build_run_result(record("running", rows[0], row("clean", "running", 0)), {}, {}).tasks["clean"]
     assert (going.state, going.ended_at) == (tm.TaskState.RUNNING, None)
 
 
 def test_a_mapping_over_nothing_gives_an_empty_list() -> None:
     """api.md: "Mapping over an empty list is a success with []"."""
     rows = [row("clean", "success")]
-    assert result_of(record("success", *rows), {}, {}, mapped=["clean"]).outputs == {"clean": []}
+    assert build_run_result(record("success", *rows), {}, {}, mapped=["clean"]).outputs == {"clean": []}
 
 
 def test_a_failed_run_says_which_task_failed_and_why() -> None:
@@ -97,7 +97,7 @@ def test_a_failed_run_says_which_task_failed_and_why() -> None:
         key("clean", 1): TaskError("KeyError", "'x'"),
         key("publish"): TaskError("Stale", "of an earlier life"),
     }
-    result = result_of(record("failed", *rows), errors, {})
+    result = build_run_result(record("failed", *rows), errors, {})
     assert not result.ok
     assert result.tasks["extract"].error == errors[key("extract")]
     assert result.tasks["publish"].error is None
@@ -123,7 +123,7 @@ def test_a_failed_run_says_which_task_failed_and_why() -> None:
 def test_only_success_raises_nothing(state: str, reason: str, said: str) -> None:
     """api.md."""
     with pytest.raises(tm.OperationError, match=f"^run r1 of workflow 'daily' {said}$"):
-        result_of(record(state, row("a", "none"), reason=reason), {}, {}).raise_for_status()
+        build_run_result(record(state, row("a", "none"), reason=reason), {}, {}).raise_for_status()
 
 
 def test_the_error_of_a_task_is_that_of_its_newest_try_that_ended() -> None:
@@ -131,7 +131,7 @@ def test_the_error_of_a_task_is_that_of_its_newest_try_that_ended() -> None:
 
     def attempt(number: int, outcome: str, error: TaskError | None = None) -> AttemptRow:
         return AttemptRow(
-            key=AttemptKey("r1", "a", WHOLE, number),
+            key=AttemptKey("r1", "a", UNMAPPED, number),
             number=number,
             executor="in_process",
             worker="w",
@@ -142,9 +142,9 @@ def test_the_error_of_a_task_is_that_of_its_newest_try_that_ended() -> None:
 
     first, second = TaskError("A", "1"), TaskError("B", "2")
     failed = [attempt(2, "failed", second), attempt(1, "failed", first)]
-    assert errors_of(failed) == {key("a"): second}
-    assert errors_of([*failed, attempt(3, "")]) == {key("a"): second}
-    assert errors_of([*failed, attempt(3, "success")]) == {}
+    assert last_errors(failed) == {key("a"): second}
+    assert last_errors([*failed, attempt(3, "")]) == {key("a"): second}
+    assert last_errors([*failed, attempt(3, "success")]) == {}
 
 
 def test_an_error_knows_its_place() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.workflows.rules import CLEANING, RULES
+from tidemill.workflows.rules import CLEANUP_RULES, RULES
 from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
 
 
@@ -41,19 +41,19 @@ def task(name: str, words: list[str]) -> TaskSpec:
 )
 def test_tasks_come_after_those_before_them_and_else_as_declared(spec: WorkflowSpec, order: str) -> None:
     """The loop: what is planned first is decided by the edges, then by the author, never by chance."""
-    assert [one.name for one in spec.in_order] == order.split()
+    assert [one.name for one in spec.topological_order] == order.split()
 
 
 def test_a_source_named_twice_is_one_source() -> None:
     """A task may wait for another one's value and for its end; it is one task before it."""
     spec = TaskSpec(name="b", edges=(Edge("x", "x"), Edge("a", "a"), Edge("x")))
-    assert spec.sources == ("x", "a")
+    assert spec.upstream == ("x", "a")
 
 
 def test_a_cycle_has_no_order() -> None:
     """leoflow 15: a cycle is refused, with its path."""
     with pytest.raises(CycleError) as caught:
-        _ = workflow(a="b", b="a").in_order
+        _ = workflow(a="b", b="a").topological_order
     assert set(caught.value.args[1]) == {"a", "b"}
 
 
@@ -109,22 +109,22 @@ def workflows(draw: st.DrawFn) -> WorkflowSpec:
 @given(workflows())
 def test_leaves_do_the_work_and_only_tidying_comes_straight_after_them(spec: WorkflowSpec) -> None:
     """Outcome of a run: there always is a leaf, and every last task is one or tidies up."""
-    followers = {one.name: [other for other in spec.tasks if one.name in other.sources] for one in spec.tasks}
+    followers = {one.name: [other for other in spec.tasks if one.name in other.upstream] for one in spec.tasks}
     assert spec.leaves
     for name in spec.leaves:
-        assert spec.by_name[name].rule not in CLEANING or not spec.by_name[name].sources
-        assert all(one.rule in CLEANING for one in followers[name])
+        assert spec.by_name[name].rule not in CLEANUP_RULES or not spec.by_name[name].upstream
+        assert all(one.rule in CLEANUP_RULES for one in followers[name])
     for one in spec.tasks:
-        if not followers[one.name] and (one.rule not in CLEANING or not one.sources):
+        if not followers[one.name] and (one.rule not in CLEANUP_RULES or not one.upstream):
             assert one.name in spec.leaves
 
 
 @given(workflows())
 def test_every_order_respects_every_edge(spec: WorkflowSpec) -> None:
     """The loop: a task is planned after all those before it, each once."""
-    place = {one.name: number for number, one in enumerate(spec.in_order)}
+    place = {one.name: number for number, one in enumerate(spec.topological_order)}
     assert sorted(place) == sorted(spec.by_name)
-    assert all(place[source] < place[one.name] for one in spec.tasks for source in one.sources)
+    assert all(place[source] < place[one.name] for one in spec.tasks for source in one.upstream)
 
 
 # -- what comes after
@@ -133,10 +133,10 @@ def test_every_order_respects_every_edge(spec: WorkflowSpec) -> None:
 def test_after_is_everything_behind_a_task_in_order() -> None:
     """Tasks: clear and retry from a task preview what reruns: all behind it, and nothing beside it."""
     spec = workflow(d="b c", a="", b="a", c="a", beside="", e="d beside", tidy="a all_done")
-    assert spec.after("a") == ("b", "c", "d", "e", "tidy")
-    assert spec.after("c") == ("d", "e")
-    assert spec.after("beside") == ("e",)
-    assert spec.after("e") == ()
+    assert spec.all_downstream("a") == ("b", "c", "d", "e", "tidy")
+    assert spec.all_downstream("c") == ("d", "e")
+    assert spec.all_downstream("beside") == ("e",)
+    assert spec.all_downstream("e") == ()
 
 
 @given(workflows())
@@ -144,10 +144,12 @@ def test_after_is_the_closure_of_the_edges(spec: WorkflowSpec) -> None:
     """Tasks: whatever can be reached from a task comes after it."""
 
     def reaches(start: str, end: str) -> bool:
-        return any(source == start or reaches(start, source) for source in spec.by_name[end].sources)
+        return any(source == start or reaches(start, source) for source in spec.by_name[end].upstream)
 
     for start in spec.by_name:
-        assert spec.after(start) == tuple(one.name for one in spec.in_order if reaches(start, one.name))
+        assert spec.all_downstream(start) == tuple(
+            one.name for one in spec.topological_order if reaches(start, one.name)
+        )
 
 
 # -- version
@@ -210,7 +212,7 @@ def test_the_version_of_equal_workflows_is_equal_in_every_process() -> None:
 def test_a_stored_workflow_keeps_its_version() -> None:
     """W-19: what comes back from the store is what went in; looking at it changes nothing."""
     spec = of(msgspec.structs.replace(BASE, timeout=60.0))
-    _ = spec.version, spec.leaves, spec.in_order
+    _ = spec.version, spec.leaves, spec.topological_order
     stored = msgspec.json.decode(msgspec.json.encode(spec), type=WorkflowSpec)
     assert stored == spec
     assert stored.version == spec.version

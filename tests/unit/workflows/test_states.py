@@ -4,9 +4,9 @@ from itertools import product
 
 import pytest
 
-from tidemill.kernel.errors import IllegalMoveError, OperationError
-from tidemill.kernel.moves import Moves
-from tidemill.workflows.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
+from tidemill.kernel.errors import IllegalTransitionError, OperationError
+from tidemill.kernel.transitions import TransitionTable
+from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunState, TaskState
 
 TASK = {
     "none": "scheduled skipped upstream_failed success cancelled",
@@ -34,14 +34,14 @@ RUN = {
 def test_task_runs_move_only_as_the_table_says(before: TaskState, after: TaskState) -> None:
     """States, leoflow 1: the full product of task states, each pair written out."""
     allowed = before is after or after.value in TASK[before.value].split()
-    assert TASK_MOVES.allow(before, after) is allowed
+    assert TASK_TRANSITIONS.is_allowed(before, after) is allowed
 
 
 @pytest.mark.parametrize(("before", "after"), list(product(RunState, RunState)))
 def test_runs_move_only_as_the_table_says(before: RunState, after: RunState) -> None:
     """States, leoflow 2 and 17: the full product of run states; a cleared run is queued again."""
     allowed = before is after or after.value in RUN[before.value].split()
-    assert RUN_MOVES.allow(before, after) is allowed
+    assert RUN_TRANSITIONS.is_allowed(before, after) is allowed
 
 
 def test_the_words_are_those_of_the_documentation() -> None:
@@ -78,23 +78,27 @@ def test_a_run_has_ended_in_three_states() -> None:
 @pytest.mark.parametrize("state", [one for one in TaskState if one.is_active])
 def test_whatever_is_active_can_be_cancelled(state: TaskState) -> None:
     """States: any active -> cancelled."""
-    assert TASK_MOVES.allow(state, TaskState.CANCELLED)
+    assert TASK_TRANSITIONS.is_allowed(state, TaskState.CANCELLED)
 
 
 @pytest.mark.parametrize("state", [one for one in TaskState if one.is_terminal])
 def test_what_has_ended_changes_only_by_being_cleared(state: TaskState) -> None:
     """leoflow 5: terminal -> none by clear or retry, and nothing else."""
-    assert TASK_MOVES.table[state] == {TaskState.NONE}
+    assert TASK_TRANSITIONS.table[state] == {TaskState.NONE}
 
 
 def test_nothing_runs_without_having_been_claimed() -> None:
     """W-1, W-2: the only way to `running` is through `queued`, and the only way there through `scheduled`."""
-    assert [one for one, targets in TASK_MOVES.table.items() if TaskState.RUNNING in targets] == [TaskState.QUEUED]
-    assert [one for one, targets in TASK_MOVES.table.items() if TaskState.QUEUED in targets] == [TaskState.SCHEDULED]
+    assert [one for one, targets in TASK_TRANSITIONS.table.items() if TaskState.RUNNING in targets] == [
+        TaskState.QUEUED
+    ]
+    assert [one for one, targets in TASK_TRANSITIONS.table.items() if TaskState.QUEUED in targets] == [
+        TaskState.SCHEDULED
+    ]
 
 
-@pytest.mark.parametrize(("moves", "states"), [(TASK_MOVES, TaskState), (RUN_MOVES, RunState)])
-def test_no_state_is_a_trap_and_every_state_can_be_reached(moves: Moves, states: type) -> None:
+@pytest.mark.parametrize(("moves", "states"), [(TASK_TRANSITIONS, TaskState), (RUN_TRANSITIONS, RunState)])
+def test_no_state_is_a_trap_and_every_state_can_be_reached(moves: TransitionTable, states: type) -> None:
     """States: whatever has ended can be cleared, so every state leads to every other one."""
     assert set(moves.table) == set(states)
     for start in states:
@@ -108,6 +112,6 @@ def test_no_state_is_a_trap_and_every_state_can_be_reached(moves: Moves, states:
 
 def test_an_illegal_move_says_who_from_where_and_to_where() -> None:
     """leoflow 1: a move that no table allows is refused, and the operator is told."""
-    with pytest.raises(IllegalMoveError, match="extract cannot move from success to running") as caught:
-        TASK_MOVES.check("extract", TaskState.SUCCESS, TaskState.RUNNING)
+    with pytest.raises(IllegalTransitionError, match="extract cannot move from success to running") as caught:
+        TASK_TRANSITIONS.check("extract", TaskState.SUCCESS, TaskState.RUNNING)
     assert isinstance(caught.value, OperationError)

@@ -12,12 +12,17 @@ from tests.unit.workflows.lives import lived, run_row
 from tests.unit.workflows.test_clearing import BY, SPEC, applied, check_events, moves, row, some_tasks
 from tests.unit.workflows.test_plan_against_an_oracle import World, workflows
 from tidemill.workflows.change import Change
-from tidemill.workflows.clearing import cancel, clear, clearing, elements_cleared
-from tidemill.workflows.plan import WHOLE
+from tidemill.workflows.clearing import (
+    VersionSwitch,
+    build_cancel_change,
+    build_clear_change,
+    count_cleared_elements,
+    tasks_to_clear,
+)
+from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import RunRecord, TaskRow
 from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState
-from tidemill.workflows.succession import Succession
 
 FAILED = [
     row("extract", "success", attempt=1, size=2, executor="usual"),
@@ -35,14 +40,14 @@ def record(*rows: TaskRow, state: RunState = RunState.FAILED) -> RunRecord:
     return RunRecord(run_row(state), list(rows))
 
 
-def into(spec: WorkflowSpec, before: RunRecord, **values: object) -> Succession:
+def into(spec: WorkflowSpec, before: RunRecord, **values: object) -> VersionSwitch:
     """Return how a run goes on with a structure."""
-    return Succession(record=before, version="new", spec=spec, **({"older": OLDER} | values))
+    return VersionSwitch(record=before, version="new", new_spec=spec, **({"old_spec": OLDER} | values))
 
 
 def changed(spec: WorkflowSpec, before: RunRecord, tasks: list[str] | None = None, **values: object) -> Change:
     """Return the change that lets a run go on with a structure, which is sound."""
-    change = clearing(before, spec, tasks, BY, into(spec, before, **values))
+    change = build_clear_change(before, spec, tasks, BY, into(spec, before, **values))
     after = applied(before, change)
     assert {one.task for one in after.tasks} == {one.name for one in spec.tasks}
     assert after.run.version == "new"
@@ -59,14 +64,18 @@ def test_the_same_structure_reruns_what_failed() -> None:
     """W-19: code was mended, and nothing else; the run is pinned anew."""
     before = record(*FAILED)
     spec = version()
-    assert clear(before, spec, None, into(spec, before)) == ["clean", "choose", "tidy"]
-    assert elements_cleared(before, spec, None, into(spec, before)) == {"clean": (1, 2)}
+    assert tasks_to_clear(before, spec, None, into(spec, before)) == ["clean", "choose", "tidy"]
+    assert count_cleared_elements(before, spec, None, into(spec, before)) == {"clean": (1, 2)}
     change = changed(spec, before)
     assert moves(change)[0] == "clean[1]: failed -> none"
     assert not change.removed
     assert not change.added
-    assert change.row is not None
-    assert (change.row.version, str(change.row.state), change.intervenes) == ("new", "queued", True)
+    assert change.updated_run is not None
+    assert (change.updated_run.version, str(change.updated_run.state), change.is_operator_action) == (
+        "new",
+        "queued",
+        True,
+    )
 
 
 def test_a_task_that_is_gone_is_removed_and_forgotten() -> None:
@@ -74,10 +83,10 @@ def test_a_task_that_is_gone_is_removed_and_forgotten() -> None:
     before = record(*FAILED)
     tidy = TaskSpec(name="tidy", edges=(Edge("other"), Edge("mended")))
     spec = version(TaskSpec(name="mended", edges=(Edge("extract", "extract"),)), tidy, without=("clean", "choose"))
-    assert clear(before, spec, None, into(spec, before)) == ["mended", "tidy"]
+    assert tasks_to_clear(before, spec, None, into(spec, before)) == ["mended", "tidy"]
     change = changed(spec, before)
-    assert [(one.task, one.index) for one in change.removed] == [("clean", 0), ("clean", 1), ("choose", WHOLE)]
-    assert {"clean", "choose"} <= set(change.forgotten)
+    assert [(one.task, one.index) for one in change.removed] == [("clean", 0), ("clean", 1), ("choose", UNMAPPED)]
+    assert {"clean", "choose"} <= set(change.cleared_outputs)
     (added,) = change.added
     assert (added.task, str(added.state), added.attempt, added.executor) == ("mended", "none", 0, "usual")
 
@@ -85,7 +94,7 @@ def test_a_task_that_is_gone_is_removed_and_forgotten() -> None:
 def test_numbers_of_attempts_go_on_if_a_task_comes_back() -> None:
     """W-1: no attempt ever has the key of another one."""
     before = record(*FAILED)
-    change = changed(version(TaskSpec(name="back")), before, numbers={"back": (7, 5)})
+    change = changed(version(TaskSpec(name="back")), before, attempt_counters={"back": (7, 5)})
     assert [(one.task, one.attempt, one.tries) for one in change.added] == [("back", 7, 5)]
 
 
@@ -103,15 +112,15 @@ def test_a_task_whose_list_is_another_is_made_whole(clean: TaskSpec) -> None:
     change = changed(version(clean), record(*rows))
     assert [(one.task, one.index) for one in change.removed] == [("clean", 0), ("clean", 1)]
     (whole,) = change.added
-    assert (whole.task, whole.index, whole.attempt, whole.tries) == ("clean", WHOLE, 4, 3)
+    assert (whole.task, whole.index, whole.attempt, whole.tries) == ("clean", UNMAPPED, 4, 3)
 
 
 def test_what_was_whole_and_is_mapped_begins_anew() -> None:
     """W-19: its success was another one."""
     other = TaskSpec(name="other", edges=(Edge("extract", "extract"),), each="extract")
     change = changed(version(other), record(*FAILED))
-    assert ("other", WHOLE) in {(one.task, one.index) for one in change.removed}
-    assert [(one.task, one.index, one.attempt) for one in change.added] == [("other", WHOLE, 2)]
+    assert ("other", UNMAPPED) in {(one.task, one.index) for one in change.removed}
+    assert [(one.task, one.index, one.attempt) for one in change.added] == [("other", UNMAPPED, 2)]
 
 
 def test_what_reruns_runs_where_the_new_version_says() -> None:
@@ -121,7 +130,7 @@ def test_what_reruns_runs_where_the_new_version_says() -> None:
     change = changed(
         version(choose, TaskSpec(name="other"), TaskSpec(name="extract", pool="p")), before, ["choose", "other"]
     )
-    rows = {one.row.task: one.row for one in change.tasks}
+    rows = {one.updated.task: one.updated for one in change.tasks}
     chosen = rows["choose"]
     assert (chosen.pool, chosen.priority, chosen.queue, chosen.executor) == ("p", 3, "q", "far")
     assert (rows["other"].executor, rows["other"].pool) == ("usual", None)
@@ -132,10 +141,10 @@ def test_nothing_to_do_is_said_and_the_end_of_what_failed_is_enough() -> None:
     """W-19: a version without the task that failed is a reason to look at the run again."""
     done = record(*(replace(one, state=FAILED[0].state) for one in FAILED), state=RunState.SUCCESS)
     with pytest.raises(tm.RequestError) as caught:
-        clear(done, OLDER, None, into(OLDER, done))
+        tasks_to_clear(done, OLDER, None, into(OLDER, done))
     assert caught.value.code == "nothing_to_retry"
     less = version(without=("other",))
-    assert clear(done, less, None, into(less, done)) == []
+    assert tasks_to_clear(done, less, None, into(less, done)) == []
     assert [one.task for one in changed(less, done).removed] == ["other"]
 
 
@@ -143,7 +152,7 @@ def test_nothing_to_do_is_said_and_the_end_of_what_failed_is_enough() -> None:
 def test_a_run_that_has_not_ended_is_left_alone(state: RunState) -> None:
     """W-19: with what to do."""
     before = record(*FAILED, state=state)
-    for act in (clear, lambda *all_: clearing(*all_[:3], BY, all_[3])):
+    for act in (tasks_to_clear, lambda *all_: build_clear_change(*all_[:3], BY, all_[3])):
         with pytest.raises(tm.RequestError, match=f"is {state}, and only one that has ended") as caught:
             act(before, OLDER, None, into(OLDER, before))
         assert (caught.value.code, caught.value.status) == ("run_active", 409)
@@ -157,16 +166,16 @@ def test_any_run_goes_on_with_any_version(is_read: bool, first: WorkflowSpec, th
     chance = Random(seed)
     before = lived(first, seed)
     if not before.run.state.is_terminal:
-        before = applied(before, cancel(before, BY))
+        before = applied(before, build_cancel_change(before, BY))
     tasks = some_tasks(then, chance)
-    succession = into(then, before, older=first if is_read else None)
+    succession = into(then, before, old_spec=first if is_read else None)
     failed = {one.task for one in before.tasks if one.state.has_failed} & {one.name for one in then.tasks}
-    if not (tasks or failed or succession.begun_anew or succession.gone):
+    if not (tasks or failed or succession.restarted_tasks or succession.removed_tasks):
         with pytest.raises(tm.RequestError, match="nothing of it has failed"):
-            clear(before, then, tasks, succession)
+            tasks_to_clear(before, then, tasks, succession)
         return
-    names = clear(before, then, tasks, succession)
-    change = clearing(before, then, tasks, BY, succession)
+    names = tasks_to_clear(before, then, tasks, succession)
+    change = build_clear_change(before, then, tasks, BY, succession)
     after = applied(before, change)
     check_events(before, after, change)
     assert {one.task for one in after.tasks} == {one.name for one in then.tasks}

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 import tidemill as tm
 from tests.unit.workflows.lives import lived, run_row
 from tests.unit.workflows.test_plan_against_an_oracle import workflows
-from tidemill.workflows.plan import WHOLE, Expand, Finish, Run, plan, together
+from tidemill.workflows.explain import ExplainContext, explain_task
+from tidemill.workflows.plan import UNMAPPED, Expand, Finish, Run, mapped_state, plan
 from tidemill.workflows.records import RunRecord, TaskRow
 from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
-from tidemill.workflows.why import Facts, why
 
 NOW = datetime(2026, 1, 1, 6, tzinfo=UTC)
 SIX = "2026-01-01 06:00:00+00:00"
 SECOND = timedelta(seconds=1)
-FACTS = Facts(now=NOW, capacity=1)
+FACTS = ExplainContext(now=NOW, capacity=1)
 
 SPEC = WorkflowSpec(
     name="daily",
@@ -33,14 +33,14 @@ SPEC = WorkflowSpec(
 )
 
 
-def row(task: str, state: str, index: int = WHOLE, **more: Any) -> TaskRow:
+def row(task: str, state: str, index: int = UNMAPPED, **more: Any) -> TaskRow:
     return TaskRow(task=task, index=index, state=TaskState(state), **more)
 
 
-def ask(task: str, *rows: TaskRow, run: RunState = RunState.RUNNING, facts: Facts = FACTS) -> list[str]:
+def ask(task: str, *rows: TaskRow, run: RunState = RunState.RUNNING, facts: ExplainContext = FACTS) -> list[str]:
     known = {one.task for one in rows}
     rest = [row(one.name, "none") for one in SPEC.tasks if one.name not in known]
-    return why(RunRecord(run_row(run, "daily"), [*rows, *rest]), SPEC, task, facts)
+    return explain_task(RunRecord(run_row(run, "daily"), [*rows, *rest]), SPEC, task, facts)
 
 
 def test_it_waits_for_others() -> None:
@@ -64,7 +64,7 @@ def test_a_mapped_task_whose_rule_is_content_waits_for_its_list_alone() -> None:
     each = TaskSpec(name="c", edges=(Edge("a", "a"), Edge("b")), rule="always", each="a")
     spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="b"), each))
     rows = [row("a", "running"), row("b", "running"), row("c", "none")]
-    said = why(RunRecord(run_row(RunState.RUNNING), rows), spec, "c", FACTS)
+    said = explain_task(RunRecord(run_row(RunState.RUNNING), rows), spec, "c", FACTS)
     assert said == ["it waits for 'a', which is running (its rule is 'always')"]
 
 
@@ -82,7 +82,7 @@ def test_a_run_that_has_not_begun() -> None:
     """W-17: paused, too many others, or just not looked at yet."""
     queued = RunState.QUEUED
     assert ask("load", run=queued) == ["the run is queued, and begins when it is next looked at"]
-    paused = Facts(now=NOW, paused=True, active_runs=16, capacity=1)
+    paused = ExplainContext(now=NOW, paused=True, active_runs=16, capacity=1)
     assert ask("load", run=queued, facts=paused) == [
         "the run is queued: workflow 'daily' is paused",
         "the run is queued: 16 other runs of 'daily' are running, at most 16 may",
@@ -91,7 +91,7 @@ def test_a_run_that_has_not_begun() -> None:
 
 def test_a_run_that_was_set_aside() -> None:
     """W-5, W-17: what has ended has no need of that."""
-    facts = Facts(now=NOW, capacity=1, set_aside="KeyError: 'x'")
+    facts = ExplainContext(now=NOW, capacity=1, quarantine_reason="KeyError: 'x'")
     assert ask("extract", facts=facts)[0] == "the run is set aside: KeyError: 'x'"
     assert ask("extract", row("extract", "success"), facts=facts) == ["it has succeeded"]
 
@@ -99,17 +99,20 @@ def test_a_run_that_was_set_aside() -> None:
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        (Facts(now=NOW, capacity=1, pool_use={"db": (1, 2)}), [f"it is scheduled since {SIX}, and waits to be taken"]),
-        (Facts(now=NOW, capacity=1), [f"it is scheduled since {SIX}, and waits to be taken"]),
         (
-            Facts(now=NOW, capacity=0, pool_use={"db": (2, 2)}),
+            ExplainContext(now=NOW, capacity=1, pool_usage={"db": (1, 2)}),
+            [f"it is scheduled since {SIX}, and waits to be taken"],
+        ),
+        (ExplainContext(now=NOW, capacity=1), [f"it is scheduled since {SIX}, and waits to be taken"]),
+        (
+            ExplainContext(now=NOW, capacity=0, pool_usage={"db": (2, 2)}),
             [
                 "it is scheduled, but pool 'db' is full (2 of 2)",
                 "it is scheduled, but executor 'ray' has no place free",
             ],
         ),
         (
-            Facts(now=NOW, paused=True, pool_use={}),
+            ExplainContext(now=NOW, paused=True, pool_usage={}),
             [
                 "it is scheduled, but workflow 'daily' is paused",
                 "it is scheduled, but there is no pool 'db'",
@@ -118,7 +121,7 @@ def test_a_run_that_was_set_aside() -> None:
         ),
     ],
 )
-def test_scheduled_and_not_taken(facts: Facts, said: list[str]) -> None:
+def test_scheduled_and_not_taken(facts: ExplainContext, said: list[str]) -> None:
     """W-6, W-17: paused, pool, executor, or nothing but a little time."""
     assert ask("load", row("load", "scheduled", since=NOW, pool="db", executor="ray"), facts=facts) == said
 
@@ -148,33 +151,38 @@ def test_every_other_state_has_its_sentence(state: str, more: dict[str, Any], sa
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"polled": {("load", WHOLE): 30.0}}, "its poll is called every 30s until that says yes"),
-        ({"polled": {("load", WHOLE): 5400.0}}, "its poll is called every 1h30m until that says yes"),
-        ({"polled": {("load", WHOLE): 86400.25}}, "its poll is called every 1d0.25s until that says yes"),
-        ({"nodes": 1}, "a node calls its poll again and again until that says yes"),
+        ({"poll_intervals": {("load", UNMAPPED): 30.0}}, "its poll is called every 30s until that says yes"),
+        ({"poll_intervals": {("load", UNMAPPED): 5400.0}}, "its poll is called every 1h30m until that says yes"),
+        ({"poll_intervals": {("load", UNMAPPED): 86400.25}}, "its poll is called every 1d0.25s until that says yes"),
+        ({"live_nodes": 1}, "a node calls its poll again and again until that says yes"),
     ],
 )
 def test_a_poll_is_told_without_a_time_that_has_passed(more: dict[str, Any], said: str) -> None:
     """W-17: how often it is called, if whoever answers knows; else that it is, as a time would have woken it."""
     waiting = row("load", "deferred", since=NOW - 300 * SECOND, wake_at=NOW - 270 * SECOND)
-    facts = Facts(now=NOW, capacity=1, **more)
+    facts = ExplainContext(now=NOW, capacity=1, **more)
     assert ask("load", waiting, facts=facts) == [f"it is deferred since 2026-01-01 05:55:00+00:00: {said}"]
 
 
-@pytest.mark.parametrize("more", [{"polled": {}, "nodes": 1}, {"polled": {("clean", 0): 1.0}}, {"nodes": 0}])
+@pytest.mark.parametrize(
+    "more", [{"poll_intervals": {}, "live_nodes": 1}, {"poll_intervals": {("clean", 0): 1.0}}, {"live_nodes": 0}]
+)
 def test_a_deferral_that_is_over_and_that_nobody_polls(more: dict[str, Any]) -> None:
     """W-17: the leader has just not looked, or there is none."""
-    *_, said = ask("load", row("load", "deferred", wake_at=NOW), facts=Facts(now=NOW, capacity=1, **more))
+    *_, said = ask("load", row("load", "deferred", wake_at=NOW), facts=ExplainContext(now=NOW, capacity=1, **more))
     assert said == f"it was deferred until {SIX}, and goes on when the run is next looked at"
 
 
 @pytest.mark.parametrize("run", [RunState.QUEUED, RunState.RUNNING])
 def test_a_version_that_cannot_be_read_is_the_reason(run: RunState) -> None:
     """W-5, W-17: of what is undecided nothing else is known; what has ended is told all the same."""
-    nothing, facts = WorkflowSpec(name="daily", tasks=()), Facts(now=NOW, capacity=1, set_aside="it cannot be read")
+    nothing, facts = (
+        WorkflowSpec(name="daily", tasks=()),
+        ExplainContext(now=NOW, capacity=1, quarantine_reason="it cannot be read"),
+    )
     found = RunRecord(run_row(run, "daily"), [row("load", "none"), row("extract", "failed", reason="E: no")])
-    assert why(found, nothing, "load", facts) == ["the run is set aside: it cannot be read"]
-    assert why(found, nothing, "extract", facts) == ["it has failed: E: no"]
+    assert explain_task(found, nothing, "load", facts) == ["the run is set aside: it cannot be read"]
+    assert explain_task(found, nothing, "extract", facts) == ["it has failed: E: no"]
 
 
 def test_the_elements_of_a_mapped_task_are_told_together() -> None:
@@ -222,18 +230,18 @@ def test_there_is_always_an_answer_and_the_planner_agrees(spec: WorkflowSpec, se
         if isinstance(one, Expand) or (not isinstance(one, Finish) and one.before == "none")
     }
     for task in spec.tasks:
-        said = why(record, spec, task.name, FACTS)
+        said = explain_task(record, spec, task.name, FACTS)
         rows = [one for one in record.tasks if one.task == task.name]
         assert said
         assert all(said)
         if record.run.state is not RunState.RUNNING or not any(one.state is TaskState.NONE for one in rows):
             continue
         assert any(one.startswith("it is about to be") for one in said) is (task.name in soon)
-        awaited = {one for one in task.sources if any(f"it waits for '{one}'" in sentence for sentence in said)}
+        awaited = {one for one in task.upstream if any(f"it waits for '{one}'" in sentence for sentence in said)}
         assert bool(awaited) is (task.name not in soon)
         for name in awaited:
             states = [one.state for one in record.tasks if one.task == name]
-            assert not together(states).is_terminal
+            assert not mapped_state(states).is_terminal
 
 
 @given(workflows(), st.integers(0, 2**32))
@@ -247,15 +255,17 @@ def test_the_planner_says_why_it_skips_and_gives_up(spec: WorkflowSpec, seed: in
 
 def test_nobody_has_the_code() -> None:
     """W-17, W-19: a run is pinned to its version, which somebody must have; without a node nobody has."""
-    found = ask("extract", row("extract", "scheduled"), facts=Facts(now=NOW, capacity=1, loaded=["other"]))
+    found = ask(
+        "extract", row("extract", "scheduled"), facts=ExplainContext(now=NOW, capacity=1, loaded_versions=["other"])
+    )
     version = run_row(RunState.RUNNING, "daily").version
     assert found == [
         f"it is scheduled, but no node here has version {version} of 'daily' (loaded: other): load that version, or "
         "cancel the run and start it again"
     ]
-    here = Facts(now=NOW, capacity=1, loaded=[version])
+    here = ExplainContext(now=NOW, capacity=1, loaded_versions=[version])
     assert ask("extract", row("extract", "scheduled"), facts=here) == ["it is scheduled, and waits to be taken"]
-    gone = Facts(now=NOW, capacity=1, nodes=0)
+    gone = ExplainContext(now=NOW, capacity=1, live_nodes=0)
     assert ask("extract", row("extract", "scheduled"), facts=gone)[0] == "no node is running on this store: start one"
     assert ask("extract", row("extract", "success"), facts=gone) == ["it has succeeded"]
 
@@ -269,21 +279,25 @@ PINNED = (
 @pytest.mark.parametrize(
     ("rows", "facts", "is_said"),
     [
-        ([row("extract", "scheduled")], {"newest": "v2"}, True),
-        ([row("extract", "up_for_retry")], {"newest": "v2"}, True),
-        ([row("extract", "none")], {"newest": "v2"}, True),
-        ([row("extract", "running")], {"newest": "v2"}, False),
-        ([row("extract", "success")], {"newest": "v2"}, False),
-        ([row("extract", "scheduled"), row("load", "running")], {"newest": "v2"}, False),
-        ([row("extract", "scheduled"), row("load", "running")], {"newest": "v2", "loaded": ["v2"]}, True),
-        ([row("extract", "scheduled")], {"newest": "v2", "loaded": ["v", "v2"]}, False),
-        ([row("extract", "scheduled")], {"newest": "v"}, False),
-        ([row("extract", "scheduled")], {"newest": None}, False),
+        ([row("extract", "scheduled")], {"newest_version": "v2"}, True),
+        ([row("extract", "up_for_retry")], {"newest_version": "v2"}, True),
+        ([row("extract", "none")], {"newest_version": "v2"}, True),
+        ([row("extract", "running")], {"newest_version": "v2"}, False),
+        ([row("extract", "success")], {"newest_version": "v2"}, False),
+        ([row("extract", "scheduled"), row("load", "running")], {"newest_version": "v2"}, False),
+        (
+            [row("extract", "scheduled"), row("load", "running")],
+            {"newest_version": "v2", "loaded_versions": ["v2"]},
+            True,
+        ),
+        ([row("extract", "scheduled")], {"newest_version": "v2", "loaded_versions": ["v", "v2"]}, False),
+        ([row("extract", "scheduled")], {"newest_version": "v"}, False),
+        ([row("extract", "scheduled")], {"newest_version": None}, False),
     ],
 )
 def test_a_newer_version_is_told_of_first(rows: list[TaskRow], facts: dict[str, Any], is_said: bool) -> None:
     """W-17, W-19: of what waits, unless a node is known to have its version: it has it loaded, or has claimed some."""
-    said = ask("extract", *rows, facts=Facts(now=NOW, capacity=1, **facts))
+    said = ask("extract", *rows, facts=ExplainContext(now=NOW, capacity=1, **facts))
     assert (said[0] == PINNED) is is_said
     assert PINNED not in said[1:]
     assert len(said) > is_said

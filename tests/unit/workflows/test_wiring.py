@@ -86,7 +86,7 @@ def daily_report() -> Workflow:
 def test_the_example_is_wired_as_its_parameters_say() -> None:
     """api.md, "A workflow": edges, variants, rules, and options end up in the plan."""
     daily = daily_report()
-    assert [task.name for task in daily.wired().spec.in_order] == [
+    assert [task.name for task in daily.wired().spec.topological_order] == [
         "extract",
         "clean",
         "choose",

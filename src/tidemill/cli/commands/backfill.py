@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.calls import Load, brought, completed
-from tidemill.cli.definitions import WorkflowPlace, workflow_at
-from tidemill.cli.exits import refusing
-from tidemill.cli.output import Format, say, show_json
-from tidemill.cli.stores import Address, Tenant, controlling
-from tidemill.cli.words import count, moment, zone
-from tidemill.engine.workflows.backfilling import BackfillPlan, schedule_of
+from tidemill.cli.definitions import WorkflowArgument, load_workflow
+from tidemill.cli.exit_codes import exit_on_error
+from tidemill.cli.formatting import format_count, format_time, timezone_name
+from tidemill.cli.graph_imports import LoadOption, importing_graphs, resolve_graph_calls
+from tidemill.cli.output import Format, print_text, show_json
+from tidemill.cli.stores import StoreOption, TenantOption, open_client
+from tidemill.engine.workflows.client.backfills import BackfillPlan, find_schedule
 from tidemill.engine.workflows.executors.in_process import InProcess
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.kernel.errors import RequestError
@@ -20,23 +20,23 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.workflow import Workflow
 
-NAMED = 20  # slots that are named before the rest is only counted
-ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # to ask a schedule for its time zone
+LISTED_SLOTS_LIMIT = 20  # slots that are named before the rest is only counted
+SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # to ask a schedule for its time zone
 
 
 def backfill(
-    place: WorkflowPlace,
-    start: Annotated[str, typer.Option("--from", metavar="TIME", help="The first day, or moment.")],
-    end: Annotated[str, typer.Option("--to", metavar="TIME", help="The last day, or moment; it counts.")],
-    store: Address = None,
-    preview: Annotated[bool, typer.Option("--preview", help="Only say which runs would be made.")] = False,
+    place: WorkflowArgument,
+    start: Annotated[str, typer.Option("--from", metavar="TIME", help="The first day, or format_time.")],
+    end: Annotated[str, typer.Option("--to", metavar="TIME", help="The last day, or format_time; it counts.")],
+    store: StoreOption = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Only print_text which runs would be made.")] = False,
     all_: Annotated[bool, typer.Option("--all", help="Also for slots that have had a run.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many may run at a time.")] = 1,
     key: Annotated[str | None, typer.Option(help="Which schedule, if there are several.", show_default=False)] = None,
-    executor: Annotated[str, typer.Option(help="Where tasks run that do not say.")] = "in_process",
-    load: Load = None,
+    executor: Annotated[str, typer.Option(help="Where tasks run that do not print_text.")] = "in_process",
+    load: LoadOption = None,
     output: Annotated[Format, typer.Option("-o", "--output", help="How to print it.")] = Format.TABLE,
-    tenant: Tenant = "public",
+    tenant: TenantOption = "public",
 ) -> None:
     """Make a run for every slot of a workflow's schedule in a range of time; a node on the store runs them.
 
@@ -44,51 +44,51 @@ def backfill(
     """
 
     async def make(workflow: Workflow, schedule: Schedule) -> BackfillPlan:
-        async with controlling(store, is_looking=preview, executor=executor) as control:
+        async with open_client(store, read_only=preview, executor=executor) as control:
             if not preview:
-                await control.library.put(tenant, workflow)
-            return await control.backfilling.backfill(
+                await control.versions.set_current(tenant, workflow)
+            return await control.backfills.backfill(
                 tenant,
                 workflow,
-                _moment(start, time.min, schedule),
-                _moment(end, time.max, schedule),
+                _parse_time(start, time.min, schedule),
+                _parse_time(end, time.max, schedule),
                 preview=preview,
                 only_missing=not all_,
                 limit=limit,
                 key=key,
             )
 
-    with refusing(), brought(place, load or ()) as graphs:
-        _check(executor)
-        workflow = completed(workflow_at(place), graphs)
-        schedule = schedule_of(workflow, key)
+    with exit_on_error(), importing_graphs(place, load or ()) as graphs:
+        _check_executor(executor)
+        workflow = resolve_graph_calls(load_workflow(place), graphs)
+        schedule = find_schedule(workflow, key)
         plan = asyncio.run(make(workflow, schedule))
     if output is Format.JSON:
-        show_json(_plain(plan))
+        show_json(_plain_plan(plan))
     else:
-        _tell(plan, schedule, preview=preview)
+        _print_plan(plan, schedule, preview=preview)
 
 
 def backfill_cancel(
     id: Annotated[str, typer.Argument(metavar="ID", help="The id of a backfill, as it was told.", show_default=False)],
-    store: Address = None,
+    store: StoreOption = None,
     output: Annotated[Format, typer.Option("-o", "--output", help="How to print it.")] = Format.TABLE,
 ) -> None:
     """Cancel a backfill: it makes no more runs, and those that have not ended are cancelled."""
 
     async def cancel() -> int:
-        async with controlling(store) as control:
-            return await control.backfilling.cancel(id)
+        async with open_client(store) as control:
+            return await control.backfills.cancel(id)
 
-    with refusing():
+    with exit_on_error():
         runs = asyncio.run(cancel())
     if output is Format.JSON:
         show_json({"id": id, "cancelled": runs})
     else:
-        say(f"backfill {id} is cancelled, and {count(runs, 'run')} of it with it")
+        print_text(f"backfill {id} is cancelled, and {format_count(runs, 'run')} of it with it")
 
 
-def _check(executor: str) -> None:
+def _check_executor(executor: str) -> None:
     """Refuse an executor that no node has: whatever is to run there would wait for ever."""
     known = [InProcess.name, Subprocess.name]
     if executor not in known:
@@ -96,19 +96,19 @@ def _check(executor: str) -> None:
         raise RequestError(f"there is no executor '{executor}'{hint}", code="unknown_executor")
 
 
-def _moment(text: str, of_day: time, schedule: Schedule) -> datetime:
+def _parse_time(text: str, time_of_day: time, schedule: Schedule) -> datetime:
     """Return a moment that was given as one, or as a day; where it does not say, of the schedule's time zone."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
         message = f"{text!r} is no time: give a day such as 2026-01-31, or 2026-01-31T06:00+01:00"
         raise RequestError(message, code="invalid_range") from error
-    if _is_day(text):
-        at = datetime.combine(at.date(), of_day)
-    return at if at.tzinfo is not None else at.replace(tzinfo=schedule.in_zone(ANY_TIME).tzinfo)
+    if _is_date(text):
+        at = datetime.combine(at.date(), time_of_day)
+    return at if at.tzinfo is not None else at.replace(tzinfo=schedule.in_zone(SAMPLE_TIME).tzinfo)
 
 
-def _is_day(text: str) -> bool:
+def _is_date(text: str) -> bool:
     """Return whether a time is a whole day, however that is written: 2026-01-31, 20260131, 2026-W05-6."""
     try:
         date.fromisoformat(text)
@@ -117,33 +117,33 @@ def _is_day(text: str) -> bool:
     return True
 
 
-def _tell(plan: BackfillPlan, schedule: Schedule, *, preview: bool) -> None:
+def _print_plan(plan: BackfillPlan, schedule: Schedule, *, preview: bool) -> None:
     has_seconds = any(slot.second for slot in plan.slots)
-    for slot in plan.slots[:NAMED]:
-        say(_slot(slot, schedule, has_seconds))
-    if len(plan.slots) > NAMED:
-        say(f"... and {len(plan.slots) - NAMED:,} more")
-    more = f"; {count(len(plan.present), 'slot')} had one before" if plan.present else ""
+    for slot in plan.slots[:LISTED_SLOTS_LIMIT]:
+        print_text(_format_slot(slot, schedule, has_seconds))
+    if len(plan.slots) > LISTED_SLOTS_LIMIT:
+        print_text(f"... and {len(plan.slots) - LISTED_SLOTS_LIMIT:,} more")
+    more = f"; {format_count(len(plan.present), 'slot')} had one before" if plan.present else ""
     if plan.future:
-        more += f"; {count(plan.future, 'slot')} of the range {'is' if plan.future == 1 else 'are'} yet to come"
+        more += f"; {format_count(plan.future, 'slot')} of the range {'is' if plan.future == 1 else 'are'} yet to come"
     if preview:
-        say(f"{count(len(plan.slots), 'run')} of '{plan.workflow}' would be made{more}")
+        print_text(f"{format_count(len(plan.slots), 'run')} of '{plan.workflow}' would be made{more}")
     elif not plan.slots:
-        say(f"no run of '{plan.workflow}' was made{more or '; there is no slot in this range'}")
+        print_text(f"no run of '{plan.workflow}' was made{more or '; there is no slot in this range'}")
     else:
-        say(f"{count(len(plan.runs), 'run')} of '{plan.workflow}' made, backfill {plan.id}{more}")
+        print_text(f"{format_count(len(plan.runs), 'run')} of '{plan.workflow}' made, backfill {plan.id}{more}")
 
 
-def _slot(slot: datetime, schedule: Schedule, has_seconds: bool) -> str:
+def _format_slot(slot: datetime, schedule: Schedule, has_seconds: bool) -> str:
     """Return a slot in the time of this machine, as runs are listed, and in that of its schedule if it is another."""
     there = schedule.in_zone(slot)
-    here = f"{moment(slot, seconds=has_seconds)} {zone([slot])}"
+    here = f"{format_time(slot, seconds=has_seconds)} {timezone_name([slot])}"
     if there.utcoffset() == slot.astimezone().utcoffset():
         return here
     return f"{here} ({there:{'%Y-%m-%d %H:%M:%S %Z' if has_seconds else '%Y-%m-%d %H:%M %Z'}})"
 
 
-def _plain(plan: BackfillPlan) -> dict[str, object]:
+def _plain_plan(plan: BackfillPlan) -> dict[str, object]:
     return {
         "id": plan.id,
         "workflow": plan.workflow,

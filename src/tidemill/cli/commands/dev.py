@@ -8,24 +8,23 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.dev_activity import Activity
-from tidemill.cli.dev_lock import alone_on
-from tidemill.cli.dev_log import listening
+from tidemill.cli.dev_activity import DevActivity, forwarding_logs
+from tidemill.cli.dev_lock import hold_store_lock
 from tidemill.cli.dev_view import DevView
-from tidemill.cli.exits import refusing
+from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.interrupts import Interrupts
-from tidemill.cli.output import complain
+from tidemill.cli.output import print_error
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.node import Node
-from tidemill.packages.archive import SUFFIX
-from tidemill.packages.reconciler import Reconciler
+from tidemill.packages.format.archive import ARCHIVE_SUFFIX
+from tidemill.packages.reconcile.reconciler import Reconciler
 
-FOLDER = ".tidemill"
+STORE_FOLDER = ".tidemill"
 """Where the store is unless another one is named; hidden, so that it is no part of any package."""
 
-PATIENCE = 5.0
+FIRST_LOAD_TIMEOUT = 5.0
 """Seconds to wait for packages that take long before those are shown that are there."""
 
 
@@ -33,7 +32,9 @@ def dev(
     path: Annotated[Path, typer.Argument(help="A folder with packages or Python files, or one of them.")] = Path("."),
     store: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help=f"Another store than {FOLDER}/dev.db in the folder.", show_default=False),
+        typer.Option(
+            metavar="ADDRESS", help=f"Another store than {STORE_FOLDER}/dev.db in the folder.", show_default=False
+        ),
     ] = None,
     executor: Annotated[str, typer.Option(help="Where tasks run: in_process or subprocess.")] = "in_process",
     concurrency: Annotated[int, typer.Option(min=1, help="How many tasks may run at a time.")] = 8,
@@ -47,11 +48,11 @@ def dev(
     What cannot be loaded is told with file and line, and the last good version goes on. Ctrl-C ends it; what was
     running goes on with the next start.
     """
-    interrupts = Interrupts(last_words=lambda: complain("stopped: what was running is not waited for"))
-    with refusing():
-        root, pools = _root(path), _pools(pool or ())
+    interrupts = Interrupts(on_second=lambda: print_error("stopped: what was running is not waited for"))
+    with exit_on_error():
+        root, pools = _resolve_root(path), _parse_pools(pool or ())
         settings = Settings.read({"packages": None})  # this folder, and no other
-        address = store or _store_in(root)
+        address = store or _default_store_address(root)
         node = Node(
             address,
             settings=settings,
@@ -59,24 +60,24 @@ def dev(
             concurrency=concurrency,
             pools=pools,
         )
-        with alone_on(address), interrupts.heeded():
-            asyncio.run(_carry_on(node, root, interrupts))
+        with hold_store_lock(address), interrupts.handling_signals():
+            asyncio.run(_run_node(node, root, interrupts))
     raise typer.Exit(interrupts.exit_code or 0)
 
 
-def _root(path: Path) -> Path:
+def _resolve_root(path: Path) -> Path:
     root = path.absolute()
     if not root.exists():
         raise RequestError(f"there is no folder {path}", code="no_file", status=404)
-    if not root.is_dir() and root.suffix not in (".py", SUFFIX):
-        message = f"{path} is neither a folder, nor a Python file, nor an archive ({SUFFIX})"
+    if not root.is_dir() and root.suffix not in (".py", ARCHIVE_SUFFIX):
+        message = f"{path} is neither a folder, nor a Python file, nor an archive ({ARCHIVE_SUFFIX})"
         raise RequestError(message, code="no_file", status=404)
     return root
 
 
-def _store_in(root: Path) -> str:
+def _default_store_address(root: Path) -> str:
     """Return the address of the folder's own store, in a folder that is made here and that Git leaves alone."""
-    home = (root if root.is_dir() else root.parent) / FOLDER
+    home = (root if root.is_dir() else root.parent) / STORE_FOLDER
     try:
         home.mkdir(exist_ok=True)
         (home / ".gitignore").write_text("*\n", encoding="utf-8")
@@ -86,7 +87,7 @@ def _store_in(root: Path) -> str:
     return f"sqlite:///{home / 'dev.db'}"
 
 
-def _pools(pairs: Sequence[str]) -> dict[str, int]:
+def _parse_pools(pairs: Sequence[str]) -> dict[str, int]:
     found = {}
     for pair in pairs:
         name, _, number = pair.partition("=")
@@ -96,32 +97,32 @@ def _pools(pairs: Sequence[str]) -> dict[str, int]:
     return found
 
 
-async def _carry_on(node: Node, root: Path, interrupts: Interrupts) -> None:
+async def _run_node(node: Node, root: Path, interrupts: Interrupts) -> None:
     """Run the node until somebody asks for an end. An API and a UI would be served here, beside the activity."""
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
-    interrupts.tell = lambda: loop.call_soon_threadsafe(asked.set)
-    view = DevView(node, root, SystemClock(), lost=asked.set)
-    activity = Activity(node, view, SystemClock())
-    with listening(loop, activity.hear):
+    interrupts.on_first = lambda: loop.call_soon_threadsafe(asked.set)
+    view = DevView(node, root, SystemClock(), on_output_closed=asked.set)
+    activity = DevActivity(node, view, SystemClock())
+    with forwarding_logs(loop, activity.handle_record):
         async with node:
-            view.greet()
-            reconciler = await node.depot.watch_folder(root, node.tenant, view.hear, is_own=True)
+            view.print_banner()
+            reconciler = await node.depot.watch_folder(root, node.tenant, view.on_status, is_developer_code=True)
             async with asyncio.TaskGroup() as group:
                 going = [
-                    group.create_task(_show_first(reconciler, view), name="dev: packages"),
+                    group.create_task(_show_initial_packages(reconciler, view), name="dev: packages"),
                     group.create_task(activity.run(), name="dev: activity"),
                 ]
                 if interrupts.exit_code is None:  # else it came while the node opened
                     await asked.wait()
                 for one in going:
                     one.cancel()
-            view.say("stopping; Ctrl-C again does so at once")
-            activity.end()
+            view.print_event("stopping; Ctrl-C again does so at once")
+            activity.mute_warnings()
 
 
-async def _show_first(reconciler: Reconciler, view: DevView) -> None:
+async def _show_initial_packages(reconciler: Reconciler, view: DevView) -> None:
     """Show the packages when all of them have been tried; what takes too long for that is told when it is there."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE):
-            await reconciler.settled()
+        async with asyncio.timeout(FIRST_LOAD_TIMEOUT):
+            await reconciler.wait_until_settled()
     view.show_packages(reconciler.status())

@@ -17,25 +17,31 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from tidemill.cli.exits import COULD_NOT, FAILED, judgement, refusing
-from tidemill.cli.output import Format, Output, complain, say, show_json, show_rows
-from tidemill.cli.words import count
+from tidemill.cli.exit_codes import EXIT_ERROR, EXIT_FAILED, check_report, exit_on_error
+from tidemill.cli.formatting import format_count
+from tidemill.cli.output import Format, Output, print_error, print_text, show_json, show_rows
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import DefinitionError, Location, OperationError, Problem, RequestError, TidemillError
-from tidemill.packages import archive
-from tidemill.packages.archive import SUFFIX, Contents, read_folder, read_package_at, replace_file
-from tidemill.packages.entries import SIGNATURE
-from tidemill.packages.skeleton import write_skeleton
-from tidemill.packages.words import harmless, harmless_problem
+from tidemill.packages.format import archive
+from tidemill.packages.format.archive import (
+    ARCHIVE_SUFFIX,
+    PackageContents,
+    read_folder,
+    read_folder_or_archive,
+    write_file_atomically,
+)
+from tidemill.packages.format.template import write_skeleton
+from tidemill.packages.format.zip_format import SIGNATURE_FILE
+from tidemill.packages.sanitizing import sanitize, sanitize_problem
 
 app = typer.Typer(help="Make, check, build, sign, verify and publish packages.", no_args_is_help=True)
 
 # `signature` and `probe` are imported where they are used: that takes longer than most commands run.
 
-Place = Annotated[Path, typer.Argument(metavar="PATH", help="An archive, or the folder of a package.")]
-NoImport = Annotated[bool, typer.Option("--no-import", help="Do not run its code, not even in a process.")]
+PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="An archive, or the folder of a package.")]
+NoImportOption = Annotated[bool, typer.Option("--no-import", help="Do not run its code, not even in a process.")]
 
-_NOT_ABOUT_THE_PACKAGE = {
+_NON_PACKAGE_ERROR_CODES = {
     "no_address",
     "no_file",
     "file_exists",
@@ -50,30 +56,30 @@ _NOT_ABOUT_THE_PACKAGE = {
 
 
 @contextmanager
-def judging(output: Format = Format.TABLE) -> Iterator[None]:
+def exit_on_bad_package(output: Format = Format.TABLE) -> Iterator[None]:
     """End a command with 1 if the package is bad, and with 2 if nothing can be said about it."""
     try:
         yield
     except DefinitionError as error:
         if error.subject == "settings":  # which say nothing about the package
-            complain(harmless(str(error)))
-            raise typer.Exit(COULD_NOT) from error
-        _tell_problems([harmless_problem(one) for one in error.problems], output)
-        raise typer.Exit(FAILED) from error
+            print_error(sanitize(str(error)))
+            raise typer.Exit(EXIT_ERROR) from error
+        _print_problems([sanitize_problem(one) for one in error.problems], output)
+        raise typer.Exit(EXIT_FAILED) from error
     except TidemillError as error:
-        if not isinstance(error, RequestError) or error.code in _NOT_ABOUT_THE_PACKAGE:
-            complain(harmless(str(error)))
-            raise typer.Exit(COULD_NOT) from error
-        _tell_problems([Problem(message=harmless(str(error)))], output)
-        raise typer.Exit(FAILED) from error
+        if not isinstance(error, RequestError) or error.code in _NON_PACKAGE_ERROR_CODES:
+            print_error(sanitize(str(error)))
+            raise typer.Exit(EXIT_ERROR) from error
+        _print_problems([Problem(message=sanitize(str(error)))], output)
+        raise typer.Exit(EXIT_FAILED) from error
 
 
-def _tell_problems(problems: Sequence[Problem], output: Format) -> None:
+def _print_problems(problems: Sequence[Problem], output: Format) -> None:
     if output is Format.JSON:
-        show_json(judgement(problems))
+        show_json(check_report(problems))
         return
     for one in problems:
-        complain(str(one))
+        print_error(str(one))
 
 
 @app.command()
@@ -85,31 +91,31 @@ def new(
 
     Example: tidemill package new market
     """
-    with refusing():
+    with exit_on_error():
         for path in write_skeleton(name, folder or Path(name)):
-            say(str(path))
+            print_text(str(path))
 
 
 @app.command()
-def check(path: Place, no_import: NoImport = False, output: Output = Format.TABLE) -> None:
+def check(path: PathArgument, no_import: NoImportOption = False, output: Output = Format.TABLE) -> None:
     """Look for what is wrong with a folder or an archive. Exit code 1 if something is.
 
     Its modules are imported in a process of their own, with limits, and what they declare is checked.
 
     Example: tidemill package check market
     """
-    with judging(output):
-        contents = read_package_at(path)
+    with exit_on_bad_package(output):
+        contents = read_folder_or_archive(path)
         contents.manifest.check_requirements()
         if contents.signature is not None:
-            check_freshness(contents)
+            check_signed_files(contents)
         if not no_import:
-            asyncio.run(try_out(contents, path))
+            asyncio.run(probe_package(contents, path))
     if output is Format.JSON:
         about = {"files": len(contents.files), "bytes": contents.size, "signed": contents.signature is not None}
-        show_json(judgement() | {"name": contents.manifest.name, "version": str(contents.manifest.version)} | about)
+        show_json(check_report() | {"name": contents.manifest.name, "version": str(contents.manifest.version)} | about)
     else:
-        say(f"{_title(contents)} is sound: {_holdings(contents)}")
+        print_text(f"{_title(contents)} is sound: {_size_text(contents)}")
 
 
 @app.command()
@@ -121,13 +127,13 @@ def build(
 
     Example: tidemill package build market -o market.tidemill
     """
-    with judging():
+    with exit_on_bad_package():
         contents = read_folder(folder)
         if contents.signature is not None:
-            check_freshness(contents)
-        target = output or Path(f"{contents.manifest.name}-{contents.manifest.version}{SUFFIX}")
+            check_signed_files(contents)
+        target = output or Path(f"{contents.manifest.name}-{contents.manifest.version}{ARCHIVE_SUFFIX}")
         contents = archive.build(folder, target)
-    say(f"{target}: {_title(contents)}, {_holdings(contents)}")
+    print_text(f"{target}: {_title(contents)}, {_size_text(contents)}")
 
 
 @app.command()
@@ -139,22 +145,22 @@ def key(
 
     Example: tidemill package key alice
     """
-    from tidemill.packages import signature
+    from tidemill.packages.format import signature
 
-    with judging():
+    with exit_on_bad_package():
         made = signature.generate_key(name)
         private, public = folder / f"{name}.pem", folder / f"{name}.pub"
         if public.exists():
             raise RequestError(f"{public} is there already", code="file_exists", status=409)
         made.save(private)
-        _write(public, f"{made.public}\n".encode())
-    say(f"{private} is the private key: keep it secret")
-    say(f"{public} is the public key, with the id {made.public.id}")
+        _write_file(public, f"{made.public}\n".encode())
+    print_text(f"{private} is the private key: keep it secret")
+    print_text(f"{public} is the public key, with the id {made.public.id}")
 
 
 @app.command()
 def sign(
-    path: Place,
+    path: PathArgument,
     key: Annotated[Path, typer.Option("--key", help="The file of a private key.")],
     not_after: Annotated[
         str | None, typer.Option("--not-after", help="The day or the moment until which it holds; UTC unless it says.")
@@ -165,22 +171,22 @@ def sign(
 
     Example: tidemill package sign market-0.1.0.tidemill --key alice.pem --not-after 2027-12-31
     """
-    from tidemill.packages import signature
+    from tidemill.packages.format import signature
 
-    with judging():
-        contents = read_package_at(path)
+    with exit_on_bad_package():
+        contents = read_folder_or_archive(path)
         private = signature.load_key(key)
-        signed = signature.sign(contents, private, not_after=_moment(not_after), tenant=tenant)
+        signed = signature.sign(contents, private, not_after=_parse_expiry(not_after), tenant=tenant)
         if path.is_dir():
-            _write(path / SIGNATURE, signed.signature or b"")
+            _write_file(path / SIGNATURE_FILE, signed.signature or b"")
         else:
             archive.write_archive(signed, path)
-    say(f"{path}: {_title(contents)} is signed with key '{private.public.name}' ({private.public.id})")
+    print_text(f"{path}: {_title(contents)} is signed with key '{private.public.name}' ({private.public.id})")
 
 
 @app.command()
 def verify(
-    path: Place,
+    path: PathArgument,
     key: Annotated[list[str], typer.Option("--key", help="A file with public keys, one per line. May be given again.")],
     tenant: Annotated[str | None, typer.Option("--tenant", help="For whom it must be signed, if for anybody.")] = None,
 ) -> None:
@@ -188,30 +194,32 @@ def verify(
 
     Example: tidemill package verify market-0.1.0.tidemill --key alice.pub
     """
-    from tidemill.packages import signature
+    from tidemill.packages.format import signature
 
-    with judging():
+    with exit_on_bad_package():
         trusted = [one for file in key for one in signature.load_public_keys(Path(file))]
-        found = signature.verify(read_package_at(path), trusted, now=SystemClock().now(), tenant=tenant)
+        found = signature.verify(read_folder_or_archive(path), trusted, now=SystemClock().now(), tenant=tenant)
     scope = f", for tenant '{found.tenant}' only" if found.tenant else ""
     until = f", until {found.not_after:%Y-%m-%d %H:%M:%S} UTC" if found.not_after else ""
-    say(f"{path}: {found.package} {found.version} is what key '{found.key.name}' ({found.key.id}) signed{scope}{until}")
+    print_text(
+        f"{path}: {found.package} {found.version} is what key '{found.key.name}' ({found.key.id}) signed{scope}{until}"
+    )
 
 
 @app.command()
-def show(path: Place, output: Output = Format.TABLE) -> None:
+def show(path: PathArgument, output: Output = Format.TABLE) -> None:
     """Show what a folder or an archive holds, and what its manifest and its signature say; verifies nothing.
 
     Example: tidemill package show market-0.1.0.tidemill -o json
     """
-    from tidemill.packages import signature
+    from tidemill.packages.format import signature
 
-    with judging():
-        contents = read_package_at(path)
+    with exit_on_bad_package():
+        contents = read_folder_or_archive(path)
         signed = None if contents.signature is None else signature.read_signature(contents)
-        hashes = signature.digests(contents)
+        hashes = signature.file_digests(contents)
     files = [(name, len(content), hashes[name]) for name, content in contents.files.items()]
-    about = _about(contents)
+    about = _manifest_fields(contents)
     about["signature"] = msgspec.to_builtins(signed) if signed else None
     if output is Format.JSON:
         about["files"] = [dict(zip(("file", "size", "sha256"), row, strict=True)) for row in files]
@@ -220,11 +228,11 @@ def show(path: Place, output: Output = Format.TABLE) -> None:
     about["signature"] = f"with key {signed.key[:80]!r}, not verified" if signed else "not signed"
     for name, value in about.items():
         if value:
-            say(f"{name}: {', '.join(value) if isinstance(value, list | dict) else value}")
+            print_text(f"{name}: {', '.join(value) if isinstance(value, list | dict) else value}")
     show_rows(["file", "size", "sha256"], [[name, size, digest[:16]] for name, size, digest in files], output)
 
 
-def _about(contents: Contents) -> dict[str, Any]:
+def _manifest_fields(contents: PackageContents) -> dict[str, Any]:
     manifest = contents.manifest
     return {
         "name": manifest.name,
@@ -238,34 +246,34 @@ def _about(contents: Contents) -> dict[str, Any]:
     }
 
 
-def check_freshness(contents: Contents) -> None:
+def check_signed_files(contents: PackageContents) -> None:
     """Refuse a signature that is about other files than there are: it would be refused wherever it is verified."""
-    from tidemill.packages import signature
+    from tidemill.packages.format import signature
 
     signed = signature.read_signature(contents).files
-    found = signature.digests(contents)
+    found = signature.file_digests(contents)
     if other := sorted(name for name in signed.keys() | found.keys() if signed.get(name) != found.get(name)):
         message = f"{contents.title}: {', '.join(map(repr, other[:5]))} changed since it was signed: sign it again"
         raise RequestError(message, code="invalid_signature", status=403, changed=other)
 
 
-async def try_out(contents: Contents, path: Path) -> None:
+async def probe_package(contents: PackageContents, path: Path) -> None:
     """Import what belongs to a package, and nothing that happens to lie beside it, in a process of its own."""
-    from tidemill.packages.probe import ProbeError, probe
-    from tidemill.packages.surroundings import Surroundings, origin_of
+    from tidemill.packages.loading.probe import ProbeError, run_probe
+    from tidemill.packages.loading.probe_environment import ProbeEnvironment, local_origin
 
     with TemporaryDirectory(prefix="tidemill-package-") as scratch:
-        packed, staged = Path(scratch, f"packed{SUFFIX}"), Path(scratch, "staged")
+        packed, staged = Path(scratch, f"packed{ARCHIVE_SUFFIX}"), Path(scratch, "staged")
         archive.write_archive(contents, packed)
         archive.unpack(packed, staged)
         try:
-            surroundings = Surroundings.bare(origin_of(str(path)))
-            await probe(staged, contents.manifest, surroundings=surroundings, clock=SystemClock())
+            surroundings = ProbeEnvironment.isolated(local_origin(str(path)))
+            await run_probe(staged, contents.manifest, environment=surroundings, clock=SystemClock())
         except ProbeError as error:
-            raise _seen_from_here(error, path) from None
+            raise _with_real_paths(error, path) from None
 
 
-def _seen_from_here(error: DefinitionError, path: Path) -> DefinitionError:
+def _with_real_paths(error: DefinitionError, path: Path) -> DefinitionError:
     """Return an error with the files where an editor finds them; those of an archive are named as they are there."""
     if not path.is_dir():
         return error
@@ -274,16 +282,16 @@ def _seen_from_here(error: DefinitionError, path: Path) -> DefinitionError:
     return DefinitionError(moved, error.subject)
 
 
-def _title(contents: Contents) -> str:
+def _title(contents: PackageContents) -> str:
     return f"{contents.manifest.name} {contents.manifest.version}"
 
 
-def _holdings(contents: Contents) -> str:
+def _size_text(contents: PackageContents) -> str:
     signed = "not signed" if contents.signature is None else "signed"
-    return f"{count(len(contents.files), 'file')}, {count(contents.size, 'byte')}, {signed}"
+    return f"{format_count(len(contents.files), 'file')}, {format_count(contents.size, 'byte')}, {signed}"
 
 
-def _moment(text: str | None) -> datetime | None:
+def _parse_expiry(text: str | None) -> datetime | None:
     """Return a moment as it was written; of a day alone, its end."""
     if text is None:
         return None
@@ -300,8 +308,8 @@ def _moment(text: str | None) -> datetime | None:
     return at
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write_file(path: Path, content: bytes) -> None:
     try:
-        replace_file(path, content)
+        write_file_atomically(path, content)
     except OSError as error:
         raise OperationError(f"{path} could not be written: {error}") from error

@@ -11,15 +11,15 @@ import msgspec
 import typer
 from typer.core import TyperCommand
 
-from tidemill.cli.calls import Load, brought, completed, open_calls
-from tidemill.cli.definitions import WorkflowPlace, importable, workflow_at
-from tidemill.cli.exits import FAILED, refusing
-from tidemill.cli.following import follow
+from tidemill.cli.definitions import WorkflowArgument, importable_from, load_workflow
+from tidemill.cli.exit_codes import EXIT_FAILED, exit_on_error
+from tidemill.cli.follow_run import follow_run
+from tidemill.cli.graph_imports import LoadOption, importing_graphs, resolve_graph_calls, unresolved_calls
 from tidemill.cli.interrupts import Interrupts
-from tidemill.cli.output import Format, can_redraw, complain, progress_console, show, show_json, width
-from tidemill.cli.params import help_options, read_given
-from tidemill.cli.progress import LiveProgress, Nothing, PlainProgress, Progress
-from tidemill.cli.summary import outcome_of, plain_result, show_tracebacks, table_of
+from tidemill.cli.output import Format, can_redraw, print_error, progress_console, show, show_json, terminal_width
+from tidemill.cli.params import help_options, read_cli_params
+from tidemill.cli.progress import LiveProgress, PlainProgress, Progress, SilentProgress
+from tidemill.cli.run_summary import plain_result, run_outcome_text, show_tracebacks, tasks_table
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import RequestError
@@ -37,8 +37,8 @@ class RunCommand(TyperCommand):
             found, _, _ = self.make_parser(ctx).parse_args(args=list(args))
             place = found.get("place")
             if isinstance(place, str):
-                with importable(place), refusing():
-                    ctx.obj = workflow_at(place)
+                with importable_from(place), exit_on_error():
+                    ctx.obj = load_workflow(place)
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -47,7 +47,7 @@ class RunCommand(TyperCommand):
         return [*super().get_params(ctx), *more]
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a workflow is to be run."""
 
     store: str | None
@@ -59,7 +59,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(
     context: typer.Context,
-    place: WorkflowPlace,
+    place: WorkflowArgument,
     store: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Keep the run in this store; without it, in memory.", show_default=False),
@@ -67,7 +67,7 @@ def run(
     executor: Annotated[str, typer.Option(help="Where tasks run: in_process or subprocess.")] = "in_process",
     concurrency: Annotated[int, typer.Option(min=1, help="How many tasks may run at a time.")] = 8,
     output: Annotated[Format, typer.Option("-o", "--output", help="How to print what came of it.")] = Format.TABLE,
-    load: Load = None,
+    load: LoadOption = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress and no tracebacks.")] = False,
     param: Annotated[
         list[str] | None,
@@ -79,49 +79,49 @@ def run(
     Its params are options: --day 2026-01-01; `tidemill run FILE:NAME --help` lists them. Ctrl-C cancels the run, a
     second one stops at once. Exit code 0 if the run succeeded, 1 if it failed, 2 if it could not be run.
     """
-    wanted = Wanted(store=store, executor=executor, concurrency=concurrency, output=output, quiet=quiet)
-    with refusing(), brought(place, load or ()) as graphs:
-        workflow = _workflow(place, graphs, executor)
-        params = read_given(workflow, context.args, param or (), store)
-        progress = _progress(wanted, workflow)
-        interrupts = Interrupts(last_words=lambda: _give_up(progress))
-        with _to_ourselves(wanted), interrupts.heeded(), progress:
-            result = asyncio.run(_carry_out(workflow, params, wanted, progress, interrupts))
-    _tell(result, wanted)
+    wanted = RunOptions(store=store, executor=executor, concurrency=concurrency, output=output, quiet=quiet)
+    with exit_on_error(), importing_graphs(place, load or ()) as graphs:
+        workflow = _load_runnable_workflow(place, graphs, executor)
+        params = read_cli_params(workflow, context.args, param or (), store)
+        progress = _make_progress(wanted, workflow)
+        interrupts = Interrupts(on_second=lambda: _restore_terminal(progress))
+        with _isolating_task_output(wanted), interrupts.handling_signals(), progress:
+            result = asyncio.run(_execute_run(workflow, params, wanted, progress, interrupts))
+    _print_result(result, wanted)
     if interrupts.exit_code is not None:
         raise typer.Exit(interrupts.exit_code)
     if not result.ok:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(EXIT_FAILED)
 
 
-def _give_up(progress: Progress) -> None:
+def _restore_terminal(progress: Progress) -> None:
     """Leave the terminal as it was before the process ends."""
     progress.__exit__(None, None, None)
-    complain("stopped: what was running is not waited for")
+    print_error("stopped: what was running is not waited for")
 
 
-def _workflow(place: str, graphs: Mapping[str, Graph], executor: str) -> Workflow:
+def _load_runnable_workflow(place: str, graphs: Mapping[str, Graph], executor: str) -> Workflow:
     if place.startswith("-"):
         raise typer.BadParameter(f"name the file first, then its params: tidemill run FILE {place} ...")
-    declared = workflow_at(place)
-    found = completed(declared, graphs)
-    if open_calls(declared) and "subprocess" in {executor, *(task.executor for task in found.tasks)}:
+    declared = load_workflow(place)
+    found = resolve_graph_calls(declared, graphs)
+    if unresolved_calls(declared) and "subprocess" in {executor, *(task.executor for task in found.tasks)}:
         message = f"workflow '{found.name}' calls graphs of other files, which the executor 'subprocess' cannot do"
         raise RequestError(f"{message}: run it in_process", code="not_runnable")
     return found
 
 
-def _progress(wanted: Wanted, workflow: Workflow) -> Progress:
+def _make_progress(options: RunOptions, workflow: Workflow) -> Progress:
     console, clock = progress_console(), SystemClock()
-    if wanted.quiet:
-        return Nothing()
+    if options.quiet:
+        return SilentProgress()
     if can_redraw(console):
-        return LiveProgress(workflow.wired().spec, console, clock, takes_prints=sys.stdout.isatty())
+        return LiveProgress(workflow.wired().spec, console, clock, redirects_stdout=sys.stdout.isatty())
     return PlainProgress(lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True), clock)
 
 
 @contextmanager
-def _to_ourselves(wanted: Wanted) -> Iterator[None]:
+def _isolating_task_output(options: RunOptions) -> Iterator[None]:
     """Let what tasks log appear once, in the progress; and let nothing they print get into the JSON.
 
     What the engine itself logs is for whoever has set up logging; the summary says what matters of it.
@@ -132,7 +132,7 @@ def _to_ourselves(wanted: Wanted) -> Iterator[None]:
     before, tasks.propagate = tasks.propagate, False
     tasks.addHandler(silent)
     try:
-        with redirect_stdout(sys.stderr) if wanted.output is Format.JSON else nullcontext():
+        with redirect_stdout(sys.stderr) if options.output is Format.JSON else nullcontext():
             yield
     finally:
         tasks.removeHandler(silent)
@@ -140,31 +140,33 @@ def _to_ourselves(wanted: Wanted) -> Iterator[None]:
         ours.removeHandler(silent)
 
 
-async def _carry_out(
-    workflow: Workflow, params: Mapping[str, Any], wanted: Wanted, progress: Progress, interrupts: Interrupts
+async def _execute_run(
+    workflow: Workflow, params: Mapping[str, Any], options: RunOptions, progress: Progress, interrupts: Interrupts
 ) -> RunResult:
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
 
     def ask() -> None:
-        progress.say("cancelling; Ctrl-C again stops at once")  # here, as author code may keep the loop from hearing it
+        progress.set_status(
+            "cancelling; Ctrl-C again stops at once"
+        )  # here, as author code may keep the loop from hearing it
         loop.call_soon_threadsafe(asked.set)
 
-    interrupts.tell = ask
-    node = ScriptNode(workflow, wanted.store, executor=wanted.executor, concurrency=wanted.concurrency)
+    interrupts.on_first = ask
+    node = ScriptNode(workflow, options.store, executor=options.executor, concurrency=options.concurrency)
     async with node:
-        for sentence in node.makeshifts():
-            progress.note(sentence)
+        for sentence in node.executor_warnings():
+            progress.print_note(sentence)
         handle = await node.start(workflow.name, params)
         if interrupts.exit_code is not None:  # it came while the node opened
             asked.set()
-        await follow(handle, asked, progress, node, SystemClock())
+        await follow_run(handle, asked, progress, node, SystemClock())
         return await handle.state()
 
 
-def _tell(result: RunResult, wanted: Wanted) -> None:
-    if wanted.output is Format.JSON:
+def _print_result(result: RunResult, options: RunOptions) -> None:
+    if options.output is Format.JSON:
         show_json(plain_result(result))
         return
-    show(table_of(result, width()))
-    has_traces = not wanted.quiet and show_tracebacks(result)
-    show(*[""] * has_traces, outcome_of(result))
+    show(tasks_table(result, terminal_width()))
+    has_traces = not options.quiet and show_tracebacks(result)
+    show(*[""] * has_traces, run_outcome_text(result))

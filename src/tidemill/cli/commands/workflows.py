@@ -7,52 +7,53 @@ from typing import Annotated
 import msgspec
 import typer
 
-from tidemill.cli.calls import open_calls
-from tidemill.cli.definitions import bound_workflow, check_all, importable, package_at
-from tidemill.cli.exits import judgement, refusing, reporting
-from tidemill.cli.output import Format, Output, say, show_json, show_rows
-from tidemill.cli.stores import Address, Tenant, controlling
-from tidemill.cli.words import count, dated, moment
-from tidemill.engine.workflows.control import Control
-from tidemill.engine.workflows.operations import active_states
+from tidemill.cli.definitions import bind_package_graphs, check_definitions, importable_from, load_definitions
+from tidemill.cli.exit_codes import check_report, exit_on_error, exit_on_problems
+from tidemill.cli.formatting import format_count, format_time, time_column_title
+from tidemill.cli.graph_imports import unresolved_calls
+from tidemill.cli.output import Format, Output, print_text, show_json, show_rows
+from tidemill.cli.stores import StoreOption, TenantOption, open_client
+from tidemill.engine.workflows.client.store_client import StoreClient
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.packages.elsewhere import left_open
-from tidemill.storage.run_ports import RunFilter, Version
-from tidemill.workflows.states import RunState
+from tidemill.packages.loading.inspector import bind_known_graphs
+from tidemill.storage.workflow_ports import RunFilter, WorkflowVersion
+from tidemill.workflows.states import RunState, active_states
 from tidemill.workflows.workflow import Workflow
 
 app = typer.Typer(help="Look at workflows, check, pause and resume them.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a workflow.", show_default=False)]
-File = Annotated[str, typer.Argument(metavar="FILE", help="A Python file, or the name of a module.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of a workflow.", show_default=False)]
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A Python file, or the name of a module.")]
 
 
 @app.command("list")
-def list_workflows(store: Address = None, output: Output = Format.TABLE, tenant: Tenant = "public") -> None:
+def list_workflows(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public") -> None:
     """List the workflows that a store knows: versions seen, whether paused, active runs, the last run."""
 
-    async def read() -> list[Known]:
-        async with controlling(store, is_looking=True) as control:
-            known = await _known(control, tenant)
-            return [await _standing(control, tenant, name, versions) for name, versions in known.items()]
+    async def read() -> list[WorkflowSummary]:
+        async with open_client(store, read_only=True) as control:
+            known = await _versions_by_workflow(control, tenant)
+            return [await _summarize_workflow(control, tenant, name, versions) for name, versions in known.items()]
 
-    with refusing():
+    with exit_on_error():
         found = asyncio.run(read())
     if output is Format.JSON:
         show_json(msgspec.to_builtins(found))
     elif found:
-        last = dated("last run", (one.last_run for one in found))
+        last = time_column_title("last run", (one.last_run for one in found))
         rows = [
-            [one.workflow, one.versions, "paused" * one.paused, one.active, moment(one.last_run), one.state or ""]
+            [one.workflow, one.versions, "paused" * one.paused, one.active, format_time(one.last_run), one.state or ""]
             for one in found
         ]
-        show_rows(["workflow", "versions", "paused", "active", last, "state"], rows, output, spare=["versions", last])
+        show_rows(
+            ["workflow", "versions", "paused", "active", last, "state"], rows, output, droppable=["versions", last]
+        )
     else:
-        say("no workflows")
+        print_text("no workflows")
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A workflow that a store knows, and how it stands."""
 
     workflow: str
@@ -63,19 +64,21 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     state: RunState | None
 
 
-async def _known(control: Control, tenant: str) -> dict[str, list[Version]]:
-    found: dict[str, list[Version]] = {}
-    for version in await control.store.versions.of(tenant):
+async def _versions_by_workflow(control: StoreClient, tenant: str) -> dict[str, list[WorkflowVersion]]:
+    found: dict[str, list[WorkflowVersion]] = {}
+    for version in await control.store.versions.for_tenant(tenant):
         found.setdefault(version.key.workflow, []).append(version)
     return found
 
 
-async def _standing(control: Control, tenant: str, name: str, versions: list[Version]) -> Known:
-    paused = (tenant, name) in await control.store.schedules.paused()
+async def _summarize_workflow(
+    control: StoreClient, tenant: str, name: str, versions: list[WorkflowVersion]
+) -> WorkflowSummary:
+    paused = (tenant, name) in await control.store.schedules.list_paused_workflows()
     wanted = RunFilter(tenant=tenant, workflow=name, states=active_states(), limit=1000)
     active = len(await control.store.runs.find(wanted))
     last = await control.store.runs.find(RunFilter(tenant=tenant, workflow=name, limit=1))
-    return Known(
+    return WorkflowSummary(
         workflow=name,
         versions=len(versions),
         paused=paused,
@@ -86,43 +89,47 @@ async def _standing(control: Control, tenant: str, name: str, versions: list[Ver
 
 
 @app.command()
-def check(file: File, output: Output = Format.TABLE) -> None:
+def check(file: FileArgument, output: Output = Format.TABLE) -> None:
     """Wire every workflow of a file, and try its schedules; show everything that is wrong.
 
     Graphs that are called by name and are not in the file may come from elsewhere: they are named.
     """
-    with importable(file), refusing(), reporting(output):
-        package = package_at(file, Workflow)
-        workflows = [bound_workflow(one, package) for one in package.workflows]
-        check_all([left_open(one, {}) for one in workflows])
-    calls = [(workflow.name, task.name, task.graph) for workflow in workflows for task in open_calls(workflow)]
+    with importable_from(file), exit_on_error(), exit_on_problems(output):
+        package = load_definitions(file, Workflow)
+        workflows = [bind_package_graphs(one, package) for one in package.workflows]
+        check_definitions([bind_known_graphs(one, {}) for one in workflows])
+    calls = [(workflow.name, task.name, task.graph) for workflow in workflows for task in unresolved_calls(workflow)]
     names, triggers = [one.name for one in workflows], [one.name for one in package.triggers]
     if output is Format.JSON:
         elsewhere = [dict(zip(("workflow", "task", "graph"), one, strict=True)) for one in calls]
-        show_json(judgement(workflows=names, triggers=triggers, calls_elsewhere=elsewhere))
+        show_json(check_report(workflows=names, triggers=triggers, calls_elsewhere=elsewhere))
         return
-    say(f"{count(len(names), 'workflow')} and {count(len(triggers), 'trigger')} are sound")
+    print_text(f"{format_count(len(names), 'workflow')} and {format_count(len(triggers), 'trigger')} are sound")
     for workflow, task, graph in calls:
         what = f"'{workflow}.{task}' calls graph '{graph}'"
-        say(f"{what}, which is not in the file: it must be loaded where it runs")
+        print_text(f"{what}, which is not in the file: it must be loaded where it runs")
 
 
 @app.command()
-def pause(name: Name, store: Address = None, output: Output = Format.TABLE, tenant: Tenant = "public") -> None:
+def pause(
+    name: NameArgument, store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public"
+) -> None:
     """Pause a workflow: no run of it begins, none of its tasks is started; what runs goes on."""
     _set_paused(name, store, tenant, output, paused=True)
 
 
 @app.command()
-def resume(name: Name, store: Address = None, output: Output = Format.TABLE, tenant: Tenant = "public") -> None:
+def resume(
+    name: NameArgument, store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public"
+) -> None:
     """Let a paused workflow go on; slots that passed meanwhile get no run: `tidemill backfill` makes them."""
     _set_paused(name, store, tenant, output, paused=False)
 
 
 def _set_paused(name: str, store: str | None, tenant: str, output: Format, *, paused: bool) -> None:
     async def work() -> None:
-        async with controlling(store) as control:
-            known = await _known(control, tenant)
+        async with open_client(store) as control:
+            known = await _versions_by_workflow(control, tenant)
             if name not in known:
                 message = f"the store knows no workflow '{name}'{did_you_mean(name, known)}"
                 raise RequestError(message, code="unknown_workflow", status=404, workflow=name)
@@ -131,9 +138,9 @@ def _set_paused(name: str, store: str | None, tenant: str, output: Format, *, pa
             else:
                 await control.store.schedules.resume(tenant, name, control.clock.now())
 
-    with refusing():
+    with exit_on_error():
         asyncio.run(work())
     if output is Format.JSON:
         show_json({"workflow": name, "paused": paused})
     else:
-        say(f"workflow '{name}' {'is paused' if paused else 'goes on'}")
+        print_text(f"workflow '{name}' {'is paused' if paused else 'goes on'}")

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from tidemill.annotations.codec import UnstorableError
-from tidemill.engine.graphs.accumulator import RunningAccumulator
-from tidemill.engine.graphs.environment import Environment
-from tidemill.engine.graphs.kinds import spawn
-from tidemill.engine.graphs.reactor import RunningReactor
-from tidemill.engine.graphs.step import Codecs
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.kinds import create_accumulator
+from tidemill.engine.graphs.durability_backend import AccumulatorCodecs
+from tidemill.engine.graphs.reactors.reactor import RunningReactor
+from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.registry import Key, PackageState, Registry
-from tidemill.graphs.compiler import Compiled
+from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import DefinitionError, Problem, RequestError
@@ -30,9 +30,9 @@ class AccumulatorDeclaration(msgspec.Struct, frozen=True):
     definition: Accumulator
     tenant: str
 
-    def spawn(self, environment: Environment) -> RunningAccumulator:
+    def create(self, runtime: GraphRuntime) -> RunningAccumulator:
         """Bring it to life."""
-        return spawn(self.definition, self.tenant, environment)
+        return create_accumulator(self.definition, self.tenant, runtime)
 
 
 class GraphDeclaration(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class GraphDeclaration(msgspec.Struct, frozen=True):
     accumulators: tuple[AccumulatorDeclaration, ...]
 
     @classmethod
-    def of(cls, reactor: Reactor, tenant: str) -> "GraphDeclaration":
+    def from_reactor(cls, reactor: Reactor, tenant: str) -> "GraphDeclaration":
         """Declare a reactor for a tenant."""
         accumulators = tuple(AccumulatorDeclaration(one, tenant) for one in reactor.accumulators)
         return cls(reactor.name, tenant, reactor, accumulators)
@@ -56,93 +56,101 @@ class ManagedGraph(msgspec.Struct, eq=False):
     reactor: RunningReactor
     accumulators: list[RunningAccumulator]
     endpoints: list[str]
-    subscribers: dict[str, Compiled] = msgspec.field(default_factory=dict)
+    subscribers: dict[str, CompiledGraph] = msgspec.field(default_factory=dict)
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class GraphChange(msgspec.Struct, frozen=True, kw_only=True):
     """What a package brings, and what its older version had loaded."""
 
     tenant: str
     reactors: tuple[Reactor, ...]
     graphs: tuple[Graph, ...]
-    before: PackageState = PackageState()
+    previous: PackageState = PackageState()
     shared: frozenset[str] = frozenset()
     """Reactors that packages of other tenants may bind to."""
 
 
-class Staged(msgspec.Struct, frozen=True, kw_only=True):
+class StagedGraphs(msgspec.Struct, frozen=True, kw_only=True):
     """A package ready to take its place."""
 
-    offer: Offer
-    leaving: tuple[str, ...]
+    change: GraphChange
+    removed_reactors: tuple[str, ...]
     """Reactors of the older version that nothing takes over."""
-    fresh: dict[str, ManagedGraph]
+    added_reactors: dict[str, ManagedGraph]
     """Reactors that come up, and what will run for them."""
-    swapped: dict[str, Reactor]
+    redefined_reactors: dict[str, Reactor]
     """Newer versions of reactors that go on in place."""
-    newer: dict[str, RunningAccumulator]
+    redefined_accumulators: dict[str, RunningAccumulator]
     """Newer versions of accumulators that go on in place; they are never started."""
-    subscribers: dict[Key, dict[str, Compiled]]
+    subscribers: dict[Key, dict[str, CompiledGraph]]
     """Graphs to bind, of this package and of others, by reactor: see `subscriber`."""
 
 
-class Stage:
+class GraphStager:
     """Where one package is made ready. It reads what is loaded and changes none of it."""
 
     def __init__(
-        self, offer: Offer, managed: Mapping[Key, ManagedGraph], registry: Registry, environment: Environment
+        self, change: GraphChange, managed: Mapping[Key, ManagedGraph], registry: Registry, runtime: GraphRuntime
     ) -> None:
-        self._offer = offer
-        self._tenant = offer.tenant
-        self._everywhere = managed
-        self._managed = {name: one for (tenant, name), one in managed.items() if tenant == offer.tenant}
+        self._change = change
+        self._tenant = change.tenant
+        self._all_managed = managed
+        self._managed = {name: one for (tenant, name), one in managed.items() if tenant == change.tenant}
         self._registry = registry
-        self._environment = environment
-        self._arriving = {one.name: one for one in offer.reactors}
-        self._kept = {name: one for name, one in self._arriving.items() if self._goes_on(one)}
-        self._leaving = tuple(name for name in offer.before.reactors if name not in self._kept)
-        self._staying = {name: one for name, one in self._managed.items() if name not in self._leaving}
-        self._running = {one.name: one for managed in self._staying.values() for one in managed.accumulators}
-        self._chosen: dict[str, Accumulator] = {}
-        self._new: dict[str, RunningAccumulator] = {}
+        self._runtime = runtime
+        self._incoming = {one.name: one for one in change.reactors}
+        self._continuing = {name: one for name, one in self._incoming.items() if self._can_continue(one)}
+        self._removed = tuple(name for name in change.previous.reactors if name not in self._continuing)
+        self._remaining = {name: one for name, one in self._managed.items() if name not in self._removed}
+        self._running_accumulators = {
+            one.name: one for managed in self._remaining.values() for one in managed.accumulators
+        }
+        self._definitions: dict[str, Accumulator] = {}
+        self._created: dict[str, RunningAccumulator] = {}
 
-    def _goes_on(self, reactor: Reactor) -> bool:
-        return reactor.name in self._offer.before.reactors and has_same_contract(
+    def _can_continue(self, reactor: Reactor) -> bool:
+        return reactor.name in self._change.previous.reactors and has_same_contract(
             self._managed[reactor.name].reactor.definition, reactor
         )
 
-    def build(self) -> Staged:
+    def build(self) -> StagedGraphs:
         """Make everything ready, or raise and leave no trace."""
-        for reactor in self._offer.reactors:
+        for reactor in self._change.reactors:
             self._check_storable(reactor)
-        declared = [GraphDeclaration.of(one, self._tenant) for one in self._offer.reactors]
-        ready = {one.name: [self._accumulator(source) for source in one.accumulators] for one in declared}
-        fresh = {one.name: self._manage(one, ready[one.name]) for one in declared if one.name not in self._kept}
-        swapped = {name: one for name, one in self._kept.items() if self._managed[name].reactor.definition is not one}
-        subscribers = {(self._tenant, name): self._recompiled(one) for name, one in swapped.items()}
-        for graph in self._offer.graphs:
+        declared = [GraphDeclaration.from_reactor(one, self._tenant) for one in self._change.reactors]
+        ready = {one.name: [self._resolve_accumulator(source) for source in one.accumulators] for one in declared}
+        fresh = {
+            one.name: self._build_managed(one, ready[one.name]) for one in declared if one.name not in self._continuing
+        }
+        swapped = {
+            name: one for name, one in self._continuing.items() if self._managed[name].reactor.definition is not one
+        }
+        subscribers = {(self._tenant, name): self._recompile_subscribers(one) for name, one in swapped.items()}
+        for graph in self._change.graphs:
             key = reactor_key(graph, self._tenant)
-            compiled = graph.compiled() if key is None else graph.compile_for(self._reactor(key))
+            compiled = graph.compiled() if key is None else graph.compile_for(self._resolve_reactor(key))
             if key is not None:
-                name = subscriber(key, self._tenant, graph.name)
-                subscribers.setdefault(key, {})[name] = compiled.called(name)
-        return Staged(
-            offer=self._offer,
-            leaving=self._leaving,
-            fresh=fresh,
-            swapped=swapped,
-            newer={name: one for name, one in self._new.items() if name in self._running},
+                name = subscriber_name(key, self._tenant, graph.name)
+                subscribers.setdefault(key, {})[name] = compiled.with_name(name)
+        return StagedGraphs(
+            change=self._change,
+            removed_reactors=self._removed,
+            added_reactors=fresh,
+            redefined_reactors=swapped,
+            redefined_accumulators={
+                name: one for name, one in self._created.items() if name in self._running_accumulators
+            },
             subscribers=subscribers,
         )
 
     def _check_storable(self, reactor: Reactor) -> None:
         """Refuse a reactor that is to outlive the process but whose values could not be read back."""
-        if self._environment.keeper.durability(reactor) == "none":
+        if self._runtime.durability.mode_for(reactor) == "none":
             return
         problems = []
         for one in reactor.accumulators:
             try:
-                Codecs.of(one)
+                AccumulatorCodecs.for_definition(one)
             except UnstorableError as error:
                 remedy = "use a type that msgspec knows, or durability='none' on the reactor"
                 problems.append(Problem(message=f"accumulator '{one.name}': {error}; {remedy}", location=one.location))
@@ -151,54 +159,56 @@ class Stage:
 
     # -- accumulators
 
-    def _accumulator(self, declaration: AccumulatorDeclaration) -> RunningAccumulator:
+    def _resolve_accumulator(self, declaration: AccumulatorDeclaration) -> RunningAccumulator:
         """Return what will run under a name: what runs already, or, spawned here, what nobody knows yet."""
         definition = declaration.definition
         name = definition.name
-        chosen = self._chosen.setdefault(name, definition)
+        chosen = self._definitions.setdefault(name, definition)
         if chosen is not definition:
-            raise taken("accumulator", name, chosen)
-        running = self._running.get(name)
-        if (running is None or running.definition is not definition) and name not in self._new:
-            self._new[name] = declaration.spawn(self._environment)
-        return running or self._new[name]
+            raise name_taken_error("accumulator", name, chosen)
+        running = self._running_accumulators.get(name)
+        if (running is None or running.definition is not definition) and name not in self._created:
+            self._created[name] = declaration.create(self._runtime)
+        return running or self._created[name]
 
-    def _manage(self, declaration: GraphDeclaration, accumulators: list[RunningAccumulator]) -> ManagedGraph:
-        reactor = RunningReactor(declaration.reactor, self._tenant, self._environment)
+    def _build_managed(self, declaration: GraphDeclaration, accumulators: list[RunningAccumulator]) -> ManagedGraph:
+        reactor = RunningReactor(declaration.reactor, self._tenant, self._runtime)
         keys = [f"reactors/{declaration.name}", *(f"accumulators/{one.name}" for one in accumulators)]
         return ManagedGraph(reactor, accumulators, keys)
 
     # -- graphs
 
-    def _reactor(self, key: Key) -> Reactor:
+    def _resolve_reactor(self, key: Key) -> Reactor:
         """Return the reactor that a graph is bound to: one about to come, one that stays, or another tenant's."""
         owner, name = key
         if owner != self._tenant:
             if not self._registry.is_shared(owner, name):
-                raise not_shared(owner, name, self._tenant)
-            return self._everywhere[key].reactor.definition
-        if name in self._arriving:
-            return self._arriving[name]
-        if name not in self._staying:
-            message = f"reactor '{name}' not loaded{did_you_mean(name, [*self._staying, *self._arriving])}"
+                raise not_shared_error(owner, name, self._tenant)
+            return self._all_managed[key].reactor.definition
+        if name in self._incoming:
+            return self._incoming[name]
+        if name not in self._remaining:
+            message = f"reactor '{name}' not loaded{did_you_mean(name, [*self._remaining, *self._incoming])}"
             raise RequestError(message, code="reactor_not_loaded", status=404, reactor=name)
-        return self._staying[name].reactor.definition
+        return self._remaining[name].reactor.definition
 
-    def _recompiled(self, reactor: Reactor) -> dict[str, Compiled]:
+    def _recompile_subscribers(self, reactor: Reactor) -> dict[str, CompiledGraph]:
         """Compile the graphs of other packages against a reactor's newer version."""
-        others = [name for name in self._managed[reactor.name].subscribers if name not in self._offer.before.graphs]
-        compiled: dict[str, Compiled] = {}
+        others = [name for name in self._managed[reactor.name].subscribers if name not in self._change.previous.graphs]
+        compiled: dict[str, CompiledGraph] = {}
         problems: list[DefinitionError] = []
         for name in others:
             try:
-                compiled[name] = self._subscribed(name).compile_for(reactor).called(name)
+                compiled[name] = self._find_graph(name).compile_for(reactor).with_name(name)
             except DefinitionError as error:
                 problems.append(error)
         if problems:
-            raise in_use(reactor.name, [name for name in others if name not in compiled], why=problems)
+            raise reactor_in_use_error(
+                reactor.name, [name for name in others if name not in compiled], fit_errors=problems
+            )
         return compiled
 
-    def _subscribed(self, name: str) -> Graph:
+    def _find_graph(self, name: str) -> Graph:
         tenant, _, local = name.rpartition("/")
         found = self._registry.graph(tenant or self._tenant, local)
         assert found is not None, "what is bound is registered"
@@ -213,12 +223,12 @@ def reactor_key(graph: Graph, tenant: str) -> Key | None:
     return owner or tenant, name
 
 
-def subscriber(reactor: Key, tenant: str, graph: str) -> str:
+def subscriber_name(reactor: Key, tenant: str, graph: str) -> str:
     """Return what a tenant's graph is called among the subscribers of a reactor: "tenant/name" if that is another's."""
     return graph if reactor[0] == tenant else f"{tenant}/{graph}"
 
 
-def not_shared(owner: str, reactor: str, tenant: str) -> RequestError:
+def not_shared_error(owner: str, reactor: str, tenant: str) -> RequestError:
     """Return the error for a reactor of another tenant; it does not tell whether there is one."""
     message = f"reactor '{reactor}' of tenant '{owner}' is not shared with tenant '{tenant}'"
     return RequestError(message, code="not_shared", status=403, reactor=f"{owner}/{reactor}")
@@ -226,17 +236,21 @@ def not_shared(owner: str, reactor: str, tenant: str) -> RequestError:
 
 def has_same_contract(before: Reactor, after: Reactor) -> bool:
     """Return whether a new version takes the same inputs in the same way."""
-    return _contract(before) == _contract(after)
+    return _describe_contract(before) == _describe_contract(after)
 
 
 def contract_changes(before: Reactor, after: Reactor | None) -> list[str]:
     """Return what a new version does not have as the older one, in words; None is one without the reactor."""
     if after is None:
         return [f"has no reactor '{before.name}'"]
-    return [f"has {new}, not {old}" for old, new in zip(_contract(before), _contract(after), strict=True) if new != old]
+    return [
+        f"has {new}, not {old}"
+        for old, new in zip(_describe_contract(before), _describe_contract(after), strict=True)
+        if new != old
+    ]
 
 
-def _contract(reactor: Reactor) -> tuple[str, ...]:
+def _describe_contract(reactor: Reactor) -> tuple[str, ...]:
     """Return what binds others to a reactor, in words: its sources in order, their kinds, criteria and strategy."""
     named = ", ".join(one.name for one in reactor.when.accumulators)
     return (
@@ -246,27 +260,27 @@ def _contract(reactor: Reactor) -> tuple[str, ...]:
     )
 
 
-def taken(what: str, name: str, holder: Reactor | Accumulator) -> RequestError:
+def name_taken_error(kind: str, name: str, existing: Reactor | Accumulator) -> RequestError:
     """Return the error for a second definition of a name."""
-    message = f"{what} '{name}' is already defined at {holder.location}; another definition of that name is refused"
+    message = f"{kind} '{name}' is already defined at {existing.location}; another definition of that name is refused"
     return RequestError(message, code="name_taken", status=409, name=name)
 
 
-def in_use(
-    reactor: str, subscribers: Iterable[str], why: Sequence[DefinitionError] = (), changes: Sequence[str] = ()
+def reactor_in_use_error(
+    reactor: str, subscribers: Iterable[str], fit_errors: Sequence[DefinitionError] = (), changes: Sequence[str] = ()
 ) -> RequestError:
     """Return the error for a reactor that cannot go, or change, because graphs of others are bound to it."""
     names = sorted(subscribers)
-    message = said_of_subscribers(f"reactor '{reactor}'", names, why, changes)
+    message = describe_subscribers(f"reactor '{reactor}'", names, fit_errors, changes)
     return RequestError(message, code="reactor_in_use", status=409, subscribers=names)
 
 
-def said_of_subscribers(
-    subject: str, names: Sequence[str], why: Sequence[DefinitionError] = (), changes: Sequence[str] = ()
+def describe_subscribers(
+    subject: str, names: Sequence[str], fit_errors: Sequence[DefinitionError] = (), changes: Sequence[str] = ()
 ) -> str:
     """Return why something cannot go, or change: who is bound to it, what would not fit them, and what is different."""
     message = f"{subject} has {len(names)} bound subscriber(s): {list(names)}; unbind them first"
-    found = [*(f"does not fit {error}" for error in why), *changes]
+    found = [*(f"does not fit {error}" for error in fit_errors), *changes]
     advice = (
         ["\nunload the packages of the subscribers before this one is loaded, or leave that as it was"] if found else []
     )

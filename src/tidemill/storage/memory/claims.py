@@ -5,36 +5,36 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from tidemill.storage.memory.changes import add_history, count_pool, put_run, put_task
+from tidemill.storage.memory.apply_changes import add_history, count_pool_claims, put_run, put_task
 from tidemill.storage.memory.tables import Tables
-from tidemill.storage.run_ports import Claim, Claimed
+from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest
 from tidemill.workflows.change import task_event
-from tidemill.workflows.records import History, RunRow, TaskKey, TaskRow
+from tidemill.workflows.records import RunEventBatch, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
-def give(tables: Tables, claim: Claim, now: datetime) -> list[Claimed]:
+def claim_tasks(tables: Tables, claim: ClaimRequest, now: datetime) -> list[ClaimedTask]:
     """Make task runs queued for whoever asked, and return them."""
     lease_until = now + timedelta(seconds=claim.lease)
-    given = [(key, _queue(tables, key, claim, lease_until)) for key in list(_chosen(tables, claim))]
+    given = [(key, _mark_queued(tables, key, claim, lease_until)) for key in list(_select_tasks(tables, claim))]
     for run in {key.run for key, _ in given}:
         put_run(tables, replace(tables.runs[run], revision=tables.runs[run].revision + 1))
-    return [Claimed(tables.runs[key.run], row) for key, row in given]
+    return [ClaimedTask(tables.runs[key.run], row) for key, row in given]
 
 
-def _chosen(tables: Tables, claim: Claim) -> Iterator[TaskKey]:
+def _select_tasks(tables: Tables, claim: ClaimRequest) -> Iterator[TaskKey]:
     """Yield what there is room for: in the executors, and in the pools."""
     room = dict(claim.executors)
     pools: dict[tuple[str, str], int] = {}
-    for _, _, key in sorted(_wanted(tables, claim)):
+    for _, _, key in sorted(_candidates(tables, claim)):
         run, row = tables.runs[key.run], tables.tasks[key.run][key]
         if room[row.executor] <= 0:
             continue
         if row.pool is not None:
             pool = (run.tenant, row.pool)
-            left = pools[pool] if pool in pools else claim.pools[row.pool] - count_pool(tables, *pool)
+            left = pools[pool] if pool in pools else claim.pools[row.pool] - count_pool_claims(tables, *pool)
             pools[pool] = left - 1 if left > 0 else left
             if left <= 0:
                 continue
@@ -42,15 +42,15 @@ def _chosen(tables: Tables, claim: Claim) -> Iterator[TaskKey]:
         yield key
 
 
-def _wanted(tables: Tables, claim: Claim) -> Iterator[tuple[int, datetime, TaskKey]]:
+def _candidates(tables: Tables, claim: ClaimRequest) -> Iterator[tuple[int, datetime, TaskKey]]:
     """Yield what whoever asked could run, with what orders it."""
-    for key in tables.scheduled:
+    for key in tables.scheduled_tasks:
         run, row = tables.runs[key.run], tables.tasks[key.run][key]
-        if _is_for(claim, run, row) and (run.tenant, run.workflow) not in tables.paused_workflows:
+        if _matches_claim(claim, run, row) and (run.tenant, run.workflow) not in tables.paused_workflows:
             yield -row.priority, row.since or _EARLIEST, key
 
 
-def _is_for(claim: Claim, run: RunRow, row: TaskRow) -> bool:
+def _matches_claim(claim: ClaimRequest, run: RunRow, row: TaskRow) -> bool:
     return (
         row.executor in claim.executors
         and (claim.queues is None or row.queue in claim.queues)
@@ -59,7 +59,7 @@ def _is_for(claim: Claim, run: RunRow, row: TaskRow) -> bool:
     )
 
 
-def _queue(tables: Tables, key: TaskKey, claim: Claim, lease_until: datetime) -> TaskRow:
+def _mark_queued(tables: Tables, key: TaskKey, claim: ClaimRequest, lease_until: datetime) -> TaskRow:
     """Write the claim of one task run."""
     found = tables.tasks[key.run][key]
     row = replace(
@@ -77,5 +77,5 @@ def _queue(tables: Tables, key: TaskKey, claim: Claim, lease_until: datetime) ->
     )
     put_task(tables, key.run, row)
     event = task_event(row, found.state, TaskState.QUEUED)
-    add_history(tables, key.run, History(claim.at, claim.owner, [event]))
+    add_history(tables, key.run, RunEventBatch(claim.at, claim.owner, [event]))
     return tables.tasks[key.run][key]

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.memory.tables import Tables, Term, Unit
-from tidemill.storage.run_ports import Lease, Leases
+from tidemill.storage.memory.tables import LeaseRow, Tables, Unit
+from tidemill.storage.workflow_ports import Lease, Leases
 
 
 class MemoryLeases(Leases):
@@ -16,13 +16,13 @@ class MemoryLeases(Leases):
         self._committer = committer
         self._now = now
 
-    async def take(self, name: str, holder: str, ttl: float, dead: Collection[str] = ()) -> int | None:
+    async def acquire(self, name: str, holder: str, ttl: float, dead_holders: Collection[str] = ()) -> int | None:
         def write(tables: Tables) -> int | None:
             now, term = self._now(), tables.leases.get(name)
-            if term is not None and term.holder is not None and term.until > now and term.holder not in dead:
+            if term is not None and term.holder is not None and term.until > now and term.holder not in dead_holders:
                 return None
             epoch = 1 if term is None else term.epoch + 1
-            tables.put(tables.leases, name, Term(holder, epoch, now + timedelta(seconds=ttl)))
+            tables.put(tables.leases, name, LeaseRow(holder, epoch, now + timedelta(seconds=ttl)))
             return epoch
 
         taken: int | None = await self._committer.commit(write)

@@ -5,24 +5,21 @@ from datetime import datetime
 
 from tidemill.kernel.clock import SystemClock
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.memory.backfills import MemoryBackfills
-from tidemill.storage.memory.checkpoints import MemoryCheckpoints
-from tidemill.storage.memory.dead_letters import MemoryDeadLetters
+from tidemill.storage.graph_ports import SchemaState, Store
+from tidemill.storage.memory.graph_tables import MemoryCheckpoints, MemoryDeadLetters, MemoryPauses, MemoryRecoveries
 from tidemill.storage.memory.leases import MemoryLeases
-from tidemill.storage.memory.logs import MemoryLogs
-from tidemill.storage.memory.notes import MemoryNotes
-from tidemill.storage.memory.owners import MemoryOwners
-from tidemill.storage.memory.package_states import MemoryPackageStates
-from tidemill.storage.memory.packages import MemoryPackages
-from tidemill.storage.memory.pauses import MemoryPauses
-from tidemill.storage.memory.recoveries import MemoryRecoveries
+from tidemill.storage.memory.package_tables import MemoryPackages, MemoryPackageStates, MemoryTrustedKeys
 from tidemill.storage.memory.runs import MemoryRuns
-from tidemill.storage.memory.schedules import MemorySchedules
 from tidemill.storage.memory.tables import Tables, Unit
-from tidemill.storage.memory.trusted_keys import MemoryTrustedKeys
-from tidemill.storage.memory.versions import MemoryVersions
-from tidemill.storage.ports import SchemaState, Store
-from tidemill.storage.run_ports import News
+from tidemill.storage.memory.workflow_tables import (
+    MemoryBackfills,
+    MemoryLogs,
+    MemoryNotes,
+    MemoryOwners,
+    MemorySchedules,
+    MemoryVersions,
+)
+from tidemill.storage.workflow_ports import ChangeTopic
 
 
 class MemoryStore(Store):
@@ -54,19 +51,19 @@ class MemoryStore(Store):
     async def open(self) -> None:
         await self._committer.open()
 
-    async def look(self) -> None:
+    async def open_read_only(self) -> None:
         """Do nothing: what is in memory can always be read."""
 
     async def close(self) -> None:
         await self._committer.close()
 
-    async def schema(self) -> SchemaState:
+    async def read_schema_state(self) -> SchemaState:
         return SchemaState(found=0, known=0)
 
-    async def problems(self) -> list[str]:
+    async def check_integrity(self) -> list[str]:
         return []
 
-    async def listen(self, heard: Callable[[], None], about: News | None = None) -> None:
+    async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
         """Do nothing: no other process sees this memory."""
 
     def fail_next(self, times: int) -> None:

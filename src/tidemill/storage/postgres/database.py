@@ -18,19 +18,25 @@ from typing import Any
 import asyncpg
 
 from tidemill.kernel.errors import StoreError
-from tidemill.kernel.ids import incarnation
+from tidemill.kernel.ids import new_instance_id
 from tidemill.storage.committer import Ambiguous, Committed, Transactor
-from tidemill.storage.postgres.address import Address
-from tidemill.storage.postgres.faults import DRIVER_ERRORS, REPEATABLE, explain, refused, told_as_store_error
-from tidemill.storage.postgres.writes import Unit, run
+from tidemill.storage.postgres.connection import PostgresUrl
+from tidemill.storage.postgres.errors import (
+    DRIVER_ERRORS,
+    RETRYABLE_ERRORS,
+    describe_error,
+    translating_errors,
+    was_rolled_back,
+)
+from tidemill.storage.postgres.writes import Unit, run_units
 from tidemill.storage.queries import Queries
 
-CONNECT_PATIENCE = 1.0  # seconds
-ANSWER_PATIENCE = 5.0  # seconds for any statement; the server gives up a little earlier, and then says why
-ATTEMPTS = 5  # at a transaction that ran into another one
-PAGE = 5000  # rows that a read fetches at a time
+CONNECT_TIMEOUT = 1.0  # seconds
+STATEMENT_TIMEOUT = 5.0  # seconds for any statement; the server gives up a little earlier, and then says why
+TRANSACTION_ATTEMPT_LIMIT = 5  # at a transaction that ran into another one
+READ_PAGE_SIZE = 5000  # rows that a read fetches at a time
 
-_SESSION = {
+_SESSION_SETTINGS = {
     "application_name": "tidemill",
     "statement_timeout": "4s",
     "lock_timeout": "1200ms",  # a little longer than the server's deadlock_timeout: a circle is noticed first
@@ -44,33 +50,33 @@ _SESSION = {
 
 
 async def connect(
-    address: Address, settings: Mapping[str, str] = MappingProxyType({}), patience: float = ANSWER_PATIENCE
+    address: PostgresUrl, settings: Mapping[str, str] = MappingProxyType({}), timeout: float = STATEMENT_TIMEOUT
 ) -> Any:
     """Open a connection, with settings of its own if need be; StoreError says what stands against it."""
-    with told_as_store_error(address.title):
+    with translating_errors(address.title):
         try:
             return await asyncpg.connect(
                 address.url,
-                timeout=CONNECT_PATIENCE,
-                command_timeout=patience,
-                server_settings={**_SESSION, **settings},
+                timeout=CONNECT_TIMEOUT,
+                command_timeout=timeout,
+                server_settings={**_SESSION_SETTINGS, **settings},
             )
         except ValueError as error:  # of the URL's options; what it says might repeat a password
             raise StoreError(f"{address.title}: the options in its URL cannot be read; correct the URL") from error
 
 
-async def hang_up(connection: Any) -> None:
+async def close_connection(connection: Any) -> None:
     """Close a connection in good order, or at once if that takes long."""
     try:
-        await connection.close(timeout=CONNECT_PATIENCE)
+        await connection.close(timeout=CONNECT_TIMEOUT)
     except DRIVER_ERRORS:
         connection.terminate()
 
 
-class Link:
+class ReconnectingConnection:
     """One connection that is opened when it is needed, and again after it was lost, until the link is closed."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: PostgresUrl) -> None:
         self._address = address
         self._connection: Any = None
         self._is_open = False
@@ -79,17 +85,17 @@ class Link:
         """Let connections be made from now on."""
         self._is_open = True
 
-    async def connection(self) -> Any:
+    async def ensure_connected(self) -> Any:
         """Return a connection that seems to work; StoreError if there is none to be had."""
         if self._connection is None or self._connection.is_closed():
             self._check_open()
             self._connection = await connect(self._address)
             if not self._is_open:  # closed meanwhile
-                self.drop()
+                self.terminate()
         self._check_open()
         return self._connection
 
-    def drop(self) -> None:
+    def terminate(self) -> None:
         """Give the connection up, in whatever state it is; the server rolls back what was open."""
         if self._connection is not None:
             self._connection.terminate()
@@ -100,7 +106,7 @@ class Link:
         self._is_open = False
         connection, self._connection = self._connection, None
         if connection is not None:
-            await hang_up(connection)
+            await close_connection(connection)
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -110,91 +116,91 @@ class Link:
 class Database(Transactor[Unit]):
     """A PostgreSQL database: the transactor of the group committer, and a way to read."""
 
-    def __init__(self, address: Address, queries: Queries) -> None:
+    def __init__(self, address: PostgresUrl, queries: Queries) -> None:
         self._title = address.title
         self._queries = queries
-        self._writing = Link(address)
-        self._reading = Link(address)
+        self._write_connection = ReconnectingConnection(address)
+        self._read_connection = ReconnectingConnection(address)
         self._read_lock = asyncio.Lock()
-        self._writer = incarnation()
-        self._turn = 0
+        self._writer_id = new_instance_id()
+        self._transaction_number = 0
 
     def open(self) -> None:
         """Let connections be made from now on."""
-        self._writing.open()
-        self._reading.open()
+        self._write_connection.open()
+        self._read_connection.open()
 
-    async def look(self) -> None:
+    async def open_read_only(self) -> None:
         """Connect to read as of this moment: every read from now on is part of one transaction."""
-        self._reading.open()
-        with told_as_store_error(self._title):
-            connection = await self._reading.connection()
+        self._read_connection.open()
+        with translating_errors(self._title):
+            connection = await self._read_connection.ensure_connected()
             await connection.transaction(isolation="repeatable_read", readonly=True).start()
 
     async def close(self) -> None:
         """Close both connections."""
-        await self._writing.close()
-        await self._reading.close()
+        await self._write_connection.close()
+        await self._read_connection.close()
 
     async def read(self, statement: str, *arguments: Any) -> list[Any]:
         """Return the rows of a query."""
         (rows,) = await self._read(None, [(statement, *arguments)])
         return rows
 
-    async def read_together(self, *questions: tuple[Any, ...]) -> list[list[Any]]:
+    async def read_in_snapshot(self, *statements: tuple[Any, ...]) -> list[list[Any]]:
         """Return the rows of several queries, each with its arguments, as of one moment."""
-        return await self._read("repeatable_read", questions)
+        return await self._read("repeatable_read", statements)
 
-    async def _read(self, isolation: str | None, questions: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    async def _read(self, isolation: str | None, statements: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
         """Return the rows of queries. They come in pages, so that the deadline holds for any number of them."""
         async with self._read_lock:
-            with told_as_store_error(self._title):
-                connection = await self._reading.connection()
+            with translating_errors(self._title):
+                connection = await self._read_connection.ensure_connected()
                 try:
                     transaction = connection.transaction(isolation=isolation, readonly=True)
                     await transaction.start()
                     answers = [
-                        [row async for row in connection.cursor(statement, *arguments, prefetch=PAGE)]
-                        for statement, *arguments in questions
+                        [row async for row in connection.cursor(statement, *arguments, prefetch=READ_PAGE_SIZE)]
+                        for statement, *arguments in statements
                     ]
                     await transaction.commit()
                 except BaseException:
-                    self._reading.drop()
+                    self._read_connection.terminate()
                     raise
                 return answers
 
     async def transact(self, units: Sequence[Unit]) -> Committed | Ambiguous:
         """Run units in one transaction; again if it ran into another one."""
-        with told_as_store_error(self._title, len(units)):
-            for _ in range(ATTEMPTS - 1):
+        with translating_errors(self._title, len(units)):
+            for _ in range(TRANSACTION_ATTEMPT_LIMIT - 1):
                 try:
                     return await self._transact(units)
-                except REPEATABLE:
+                except RETRYABLE_ERRORS:
                     continue
             return await self._transact(units)
 
     async def was_committed(self, token: int) -> bool:
         """Tell whether the transaction of a turn was committed; StoreError while it is open or nobody answers."""
-        with told_as_store_error(self._title):
-            connection = await self._writing.connection()
+        with translating_errors(self._title):
+            connection = await self._write_connection.ensure_connected()
             try:
-                return bool(await connection.fetchval(self._queries.last_turn, self._writer) == token)
+                return bool(await connection.fetchval(self._queries.last_turn, self._writer_id) == token)
             except BaseException:
-                self._writing.drop()
+                self._write_connection.terminate()
                 raise
 
     async def _transact(self, units: Sequence[Unit]) -> Committed | Ambiguous:
-        self._turn += 1
-        connection = await self._writing.connection()
+        self._transaction_number += 1
+        connection = await self._write_connection.ensure_connected()
         try:
             # In the text, not as arguments: these would cost a round trip of their own.
-            await connection.execute(self._queries.begin.format(writer=self._writer, turn=self._turn))
-            results = await run(units, connection)
+            await connection.execute(self._queries.begin.format(writer=self._writer_id, turn=self._transaction_number))
+            results = await run_units(units, connection)
         except asyncpg.PostgresError:
             await self._roll_back(connection)
             raise
         except BaseException:
-            self._writing.drop()
+            self._write_connection.terminate()
             raise
         return await self._commit(connection, results)
 
@@ -202,12 +208,12 @@ class Database(Transactor[Unit]):
         try:
             status = await connection.execute("COMMIT")
         except DRIVER_ERRORS as error:
-            if refused(error):
+            if was_rolled_back(error):
                 raise
-            self._writing.drop()
-            return Ambiguous(self._turn, results, f"{self._title}: {explain(error)}")
+            self._write_connection.terminate()
+            return Ambiguous(self._transaction_number, results, f"{self._title}: {describe_error(error)}")
         except BaseException:
-            self._writing.drop()
+            self._write_connection.terminate()
             raise
         if status != "COMMIT":
             raise StoreError(f"{self._title}: the transaction was rolled back")
@@ -217,4 +223,4 @@ class Database(Transactor[Unit]):
         try:
             await connection.execute("ROLLBACK")
         except DRIVER_ERRORS:
-            self._writing.drop()
+            self._write_connection.terminate()

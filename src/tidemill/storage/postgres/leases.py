@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from tidemill.storage.postgres.address import Address
-from tidemill.storage.postgres.applying import Now
+from tidemill.storage.postgres.apply_changes import LeaseClock
+from tidemill.storage.postgres.connection import PostgresUrl
 from tidemill.storage.postgres.database import Database
-from tidemill.storage.postgres.faults import told_as_store_error
+from tidemill.storage.postgres.errors import translating_errors
 from tidemill.storage.postgres.lock_session import LockSession
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Lease, Leases
+from tidemill.storage.workflow_ports import Lease, Leases
 
 Result = TypeVar("Result")
 
@@ -31,10 +31,10 @@ class PostgresLeases(Leases):
 
     def __init__(
         self,
-        address: Address,
+        address: PostgresUrl,
         database: Database,
         queries: Queries,
-        now: Now,
+        now: LeaseClock,
         fail_if_told: Callable[[], None],
     ) -> None:
         self._title = address.title
@@ -43,97 +43,99 @@ class PostgresLeases(Leases):
         self._now = now
         self._fail_if_told = fail_if_told
         self._session = LockSession(address, queries)
-        self._turn = asyncio.Lock()
-        self._offices: dict[str, int] = {}
+        self._session_guard = asyncio.Lock()
+        self._held_epochs: dict[str, int] = {}
 
     def open(self) -> None:
         """Let offices be taken from now on."""
-        self._turn = asyncio.Lock()
+        self._session_guard = asyncio.Lock()
         self._session.open()
 
     async def close(self) -> None:
         """Let go of all locks. Offices that were not released are free for others at once."""
         await self._session.close()
 
-    async def take(self, name: str, holder: str, ttl: float, dead: Collection[str] = ()) -> int | None:
+    async def acquire(self, name: str, holder: str, ttl: float, dead_holders: Collection[str] = ()) -> int | None:
         async def take(connection: Any) -> int | None:
             try:
-                epoch = await self._take(connection, name, holder, ttl, dead)
+                epoch = await self._try_acquire(connection, name, holder, ttl, dead_holders)
             except asyncpg.PostgresError:
-                await self._let_go(connection, name)
+                await self._unlock_unless_held(connection, name)
                 raise
             if epoch is None:
-                await self._let_go(connection, name)
+                await self._unlock_unless_held(connection, name)
             else:
-                self._offices[name] = epoch
-                await self._session.may_be_silent(connection, ttl)
+                self._held_epochs[name] = epoch
+                await self._session.extend_idle_timeout(connection, ttl)
             return epoch
 
-        return await self._use(take)
+        return await self._run_in_session(take)
 
     async def renew(self, name: str, epoch: int, ttl: float) -> bool:
         async def renew(connection: Any) -> bool:
             if await connection.fetchval(self._queries.renew_lease, name, epoch, ttl, self._now()) is None:
-                await self._leave(connection, name, epoch)
+                await self._forget_lease(connection, name, epoch)
                 return False
-            self._offices[name] = epoch
-            await self._session.may_be_silent(connection, ttl)
+            self._held_epochs[name] = epoch
+            await self._session.extend_idle_timeout(connection, ttl)
             await self._session.lock(connection, name)  # which a lost session has lost; if it lingers, then next time
             return True
 
-        return await self._use(renew)
+        return await self._run_in_session(renew)
 
     async def release(self, name: str, epoch: int) -> None:
         async def release(connection: Any) -> None:
             await connection.execute(self._queries.release_lease, name, epoch)
-            await self._leave(connection, name, epoch)
+            await self._forget_lease(connection, name, epoch)
 
-        await self._use(release)
+        await self._run_in_session(release)
 
     async def current(self, name: str) -> Lease | None:
         rows = await self._database.read(self._queries.current_lease, name)
         return Lease(*rows[0]) if rows else None
 
-    async def _use(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
-        async with self._turn:
+    async def _run_in_session(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
+        async with self._session_guard:
             self._fail_if_told()
-            with told_as_store_error(self._title):
-                return await self._session.use(work)
+            with translating_errors(self._title):
+                return await self._session.run(work)
 
-    async def _take(self, connection: Any, name: str, holder: str, ttl: float, dead: Collection[str]) -> int | None:
+    async def _try_acquire(
+        self, connection: Any, name: str, holder: str, ttl: float, dead_holders: Collection[str]
+    ) -> int | None:
         row = await connection.fetchrow(self._queries.lease, name, self._now())
         epoch, has_run_out = (0, False) if row is None else (row["epoch"], row["has_run_out"])
-        is_free = row is None or row["holder"] is None or row["holder"] in dead
-        if self._offices.get(name) != epoch:
-            self._offices.pop(name, None)  # somebody else has it since
-        if not is_free and not has_run_out and (self._session.has(name) or row["is_connected"]):
+        is_free = row is None or row["holder"] is None or row["holder"] in dead_holders
+        if self._held_epochs.get(name) != epoch:
+            self._held_epochs.pop(name, None)  # somebody else has it since
+        if not is_free and not has_run_out and (self._session.holds(name) or row["is_connected"]):
             return None
-        if not await self._lock(connection, name, epoch, is_over=is_free or has_run_out):
+        if not await self._acquire_lock(connection, name, epoch, has_expired=is_free or has_run_out):
             return None
         # Without the condition on the time where the holder is known to be gone.
         is_gone = is_free or not has_run_out
         taken = await connection.fetchval(self._queries.take_lease, name, holder, ttl, epoch, is_gone, self._now())
         return None if taken is None else int(taken)
 
-    async def _lock(self, connection: Any, name: str, epoch: int, *, is_over: bool) -> bool:
+    async def _acquire_lock(self, connection: Any, name: str, epoch: int, *, has_expired: bool) -> bool:
         """Get the lock, from a holder whose time is over if need be; return whether the office may be taken."""
         if await self._session.lock(connection, name):
             return True
-        if not is_over:
+        if not has_expired:
             return False
         try:
             ended = await connection.fetch(self._queries.end_holder, name, epoch)
         except asyncpg.InsufficientPrivilegeError:  # somebody else's session: it ends by itself, and the row decides
             return True
         # If the lock is not the holder's, somebody else is about to take the office.
-        return bool(ended) and await self._session.lock(connection, name, waits=True)
+        return bool(ended) and await self._session.lock(connection, name, wait=True)
 
-    async def _let_go(self, connection: Any, name: str) -> None:
+    async def _unlock_unless_held(self, connection: Any, name: str) -> None:
         """Drop the lock of an office that was not taken: as long as somebody has the lock, nobody else takes it."""
-        if name not in self._offices and not connection.is_closed():
+        if name not in self._held_epochs and not connection.is_closed():
             await self._session.unlock(connection, name)
 
-    async def _leave(self, connection: Any, name: str, epoch: int) -> None:
-        if self._offices.get(name) == epoch:
-            del self._offices[name]
+    async def _forget_lease(self, connection: Any, name: str, epoch: int) -> None:
+        if self._held_epochs.get(name) == epoch:
+            del self._held_epochs[name]
             await self._session.unlock(connection, name)

@@ -10,25 +10,25 @@ from typing import Any, TypeVar
 import asyncpg
 
 from tidemill.kernel.errors import StoreError
-from tidemill.kernel.ids import incarnation
-from tidemill.storage.postgres.address import Address
-from tidemill.storage.postgres.database import connect, hang_up
-from tidemill.storage.postgres.faults import LOST
+from tidemill.kernel.ids import new_instance_id
+from tidemill.storage.postgres.connection import PostgresUrl
+from tidemill.storage.postgres.database import close_connection, connect
+from tidemill.storage.postgres.errors import CONNECTION_LOST_ERRORS
 from tidemill.storage.queries import Queries
 
 Result = TypeVar("Result")
 
-TRIES = 3  # at something whose session is lost meanwhile
-PATIENCE = 2.5  # seconds for any statement: a lease lasts hardly longer
-SILENCE = 3.0  # seconds after which the server ends the session
-LONGEST_SILENCE = 86400.0
-SETTINGS = {
-    "idle_session_timeout": f"{SILENCE:.0f}s",
+ATTEMPT_LIMIT = 3  # at something whose session is lost meanwhile
+STATEMENT_TIMEOUT = 2.5  # seconds for any statement: a lease lasts hardly longer
+IDLE_TIMEOUT = 3.0  # seconds after which the server ends the session
+IDLE_TIMEOUT_LIMIT = 86400.0
+SESSION_SETTINGS = {
+    "idle_session_timeout": f"{IDLE_TIMEOUT:.0f}s",
     "lock_timeout": "2s",
     "statement_timeout": "2300ms",
 }
-_ENDED = (
-    *LOST,
+_SESSION_LOST_ERRORS = (
+    *CONNECTION_LOST_ERRORS,
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -39,12 +39,12 @@ _ENDED = (
 class LockSession:
     """A connection that holds locks by name, until it is lost."""
 
-    def __init__(self, address: Address, queries: Queries) -> None:
+    def __init__(self, address: PostgresUrl, queries: Queries) -> None:
         self._address = address
         self._queries = queries
         self._connection: Any = None
         self._locks: set[str] = set()
-        self._silence = SILENCE
+        self._idle_timeout = IDLE_TIMEOUT
         self._is_checked = self._is_open = False
 
     def open(self) -> None:
@@ -56,28 +56,28 @@ class LockSession:
         self._is_open = False
         connection, self._connection = self._connection, None
         if connection is not None:
-            await hang_up(connection)
+            await close_connection(connection)
 
-    async def use(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
+    async def run(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
         """Do something on the connection; again if that was lost meanwhile, and all locks with it."""
-        for _ in range(TRIES - 1):
+        for _ in range(ATTEMPT_LIMIT - 1):
             try:
-                return await self._use(work)
+                return await self._run(work)
             except TimeoutError:  # nobody has time for another
                 raise
-            except _ENDED:
+            except _SESSION_LOST_ERRORS:
                 continue
-        return await self._use(work)
+        return await self._run(work)
 
-    def has(self, name: str) -> bool:
+    def holds(self, name: str) -> bool:
         """Tell whether a lock is held."""
         return name in self._locks
 
-    async def lock(self, connection: Any, name: str, *, waits: bool = False) -> bool:
+    async def lock(self, connection: Any, name: str, *, wait: bool = False) -> bool:
         """Take a lock if nobody else has it, or wait for it for a moment; return whether it is held."""
         if name not in self._locks:
             try:
-                is_free = await connection.fetchval(self._queries.await_lock if waits else self._queries.try_lock, name)
+                is_free = await connection.fetchval(self._queries.await_lock if wait else self._queries.try_lock, name)
             except asyncpg.LockNotAvailableError:
                 return False
             if is_free is False:  # of one that was waited for, nothing is said
@@ -85,12 +85,12 @@ class LockSession:
             self._locks.add(name)
         return True
 
-    async def may_be_silent(self, connection: Any, seconds: float) -> None:
+    async def extend_idle_timeout(self, connection: Any, seconds: float) -> None:
         """Let the server wait for a lease that lasts longer than others: it is renewed less often."""
-        wanted = min(seconds, LONGEST_SILENCE)
-        if wanted > self._silence:
+        wanted = min(seconds, IDLE_TIMEOUT_LIMIT)
+        if wanted > self._idle_timeout:
             await connection.execute(self._queries.set_silence, f"{1000 * wanted:.0f}ms")
-            self._silence = wanted
+            self._idle_timeout = wanted
 
     async def unlock(self, connection: Any, name: str) -> None:
         """Let go of a lock, if it is held."""
@@ -98,48 +98,48 @@ class LockSession:
             await connection.execute(self._queries.unlock, name)
             self._locks.discard(name)
 
-    async def _use(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
+    async def _run(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
         try:
-            return await work(await self._connected())
+            return await work(await self._ensure_connected())
         except asyncpg.PostgresError as error:
-            if isinstance(error, _ENDED):
-                self._drop()
+            if isinstance(error, _SESSION_LOST_ERRORS):
+                self._terminate()
             raise
         except BaseException:  # also whoever stops waiting: the connection is in the middle of something
-            self._drop()
+            self._terminate()
             raise
 
-    async def _connected(self) -> Any:
+    async def _ensure_connected(self) -> Any:
         if not self._is_open:
             raise StoreError("the store is not open")
         if self._connection is None or self._connection.is_closed():
-            self._locks, self._silence = set(), SILENCE
-            self._connection = await connect(self._address, SETTINGS, PATIENCE)
+            self._locks, self._idle_timeout = set(), IDLE_TIMEOUT
+            self._connection = await connect(self._address, SESSION_SETTINGS, STATEMENT_TIMEOUT)
             if not self._is_open:  # closed meanwhile
-                self._drop()
+                self._terminate()
                 raise StoreError("the store is not open")
         if not self._is_checked:
-            await self._check()
+            await self._check_no_pooler()
             self._is_checked = True
         return self._connection
 
-    def _drop(self) -> None:
+    def _terminate(self) -> None:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
 
-    async def _check(self) -> None:
+    async def _check_no_pooler(self) -> None:
         """Raise StoreError if something in between deals out sessions: a lock would then say nothing of its holder."""
-        ours, name = self._connection, f"check {incarnation()}"
+        ours, name = self._connection, f"check {new_instance_id()}"
         before = await ours.fetchval(self._queries.backend)
         await ours.fetchval(self._queries.try_lock, name)
-        other = await connect(self._address, SETTINGS, PATIENCE)
+        other = await connect(self._address, SESSION_SETTINGS, STATEMENT_TIMEOUT)
         try:
             is_shared = await other.fetchval(self._queries.try_lock, name)
             if is_shared:
                 await other.execute(self._queries.unlock, name)
         finally:
-            await hang_up(other)
+            await close_connection(other)
         async with ours.transaction():
             within = await ours.fetchval(self._queries.backend)
         is_kept = await ours.fetchval(self._queries.unlock, name)

@@ -5,15 +5,15 @@ from typing import Any
 
 import msgspec
 
-from tidemill.kernel.storable import storable
+from tidemill.kernel.limits import make_storable
 from tidemill.workflows.change import Change
 from tidemill.workflows.records import (
     AttemptKey,
     AttemptRow,
     EventRow,
     FireRow,
-    History,
     OutputRow,
+    RunEventBatch,
     RunRow,
     TaskError,
     TaskKey,
@@ -23,51 +23,51 @@ from tidemill.workflows.states import RunState, TaskState
 
 _RUN_FIELDS = RunRow.__struct_fields__
 _TASK_FIELDS = tuple(field for field in TaskRow.__struct_fields__ if field not in ("index", "state"))
-_error = msgspec.json.Decoder(TaskError)
+_error_decoder = msgspec.json.Decoder(TaskError)
 
 
-def run_of(row: Any) -> RunRow:
+def decode_run(row: Any) -> RunRow:
     """Return a run from its columns."""
     return RunRow(**{field: row[field] for field in _RUN_FIELDS if field != "state"}, state=RunState(row["state"]))
 
 
-def task_of(row: Any) -> TaskRow:
+def decode_task(row: Any) -> TaskRow:
     """Return a task run from its columns."""
     values = {field: row[field] for field in _TASK_FIELDS}
     return TaskRow(**values, index=row["element"], state=TaskState(row["state"]))
 
 
-def keyed_task_of(row: Any) -> tuple[TaskKey, TaskRow]:
+def decode_keyed_task(row: Any) -> tuple[TaskKey, TaskRow]:
     """Return a task run with its key."""
-    return TaskKey(row["run"], row["task"], row["element"]), task_of(row)
+    return TaskKey(row["run"], row["task"], row["element"]), decode_task(row)
 
 
-def attempt_of(row: Any) -> AttemptRow:
+def decode_attempt(row: Any) -> AttemptRow:
     """Return a try from its columns."""
     run, task, element, attempt, *values, error = row
     names = ("number", "executor", "worker", "claimed_at", "started_at", "ended_at", "outcome", "exit")
     return AttemptRow(
         key=AttemptKey(run, task, element, attempt),
-        error=None if error is None else _error.decode(error),
+        error=None if error is None else _error_decoder.decode(error),
         **dict(zip(names, values, strict=True)),
     )
 
 
-def output_of(row: Any) -> OutputRow:
+def decode_output(row: Any) -> OutputRow:
     """Return a value from its columns."""
     return OutputRow(key=TaskKey(row["run"], row["task"], row["element"]), value=row["value"])
 
 
-def event_of(row: Any) -> EventRow:
+def decode_event(row: Any) -> EventRow:
     """Return an event from its columns."""
     values = dict(row)
     return EventRow(index=values.pop("element"), **values)
 
 
-def run_columns(row: RunRow) -> tuple[Any, ...]:
+def encode_run(row: RunRow) -> tuple[Any, ...]:
     """Return a run column by column."""
     values = msgspec.structs.asdict(row)
-    values["reason"] = storable(row.reason)
+    values["reason"] = make_storable(row.reason)
     order = (
         *("id", "tenant", "workflow", "version", "state", "params", "origin", "created_at", "slot", "started_at"),
         *("ended_at", "reason", "max_active", "backfill", "revision", "clears"),
@@ -75,7 +75,7 @@ def run_columns(row: RunRow) -> tuple[Any, ...]:
     return tuple(values[name] for name in order)
 
 
-def task_columns(key: TaskKey, tenant: str, row: TaskRow, lease: float) -> tuple[Any, ...]:
+def encode_task(key: TaskKey, tenant: str, row: TaskRow, lease: float) -> tuple[Any, ...]:
     """Return a task run column by column; in place of the end of its lease, the seconds until then."""
     return (
         *key,
@@ -95,7 +95,7 @@ def task_columns(key: TaskKey, tenant: str, row: TaskRow, lease: float) -> tuple
         lease if row.state.is_claimed else None,
         row.started_at,
         row.ended_at,
-        storable(row.reason),
+        make_storable(row.reason),
         row.pool,
         row.priority,
         row.queue,
@@ -103,7 +103,7 @@ def task_columns(key: TaskKey, tenant: str, row: TaskRow, lease: float) -> tuple
     )
 
 
-def attempt_columns(row: AttemptRow) -> tuple[Any, ...]:
+def encode_attempt(row: AttemptRow) -> tuple[Any, ...]:
     """Return a try column by column."""
     return (
         *row.key,
@@ -115,30 +115,30 @@ def attempt_columns(row: AttemptRow) -> tuple[Any, ...]:
         row.ended_at,
         row.outcome,
         row.exit,
-        None if row.error is None else _encoded(row.error),
+        None if row.error is None else _encode_error(row.error),
     )
 
 
-def history_columns(run: str, history: History) -> Iterator[tuple[Any, ...]]:
+def encode_history(run: str, history: RunEventBatch) -> Iterator[tuple[Any, ...]]:
     """Yield what happened column by column."""
     for one in history.events:
         what = (run, one.task, one.index, one.attempt, one.before, one.after)
-        yield *what, history.at, history.actor, storable(one.reason)
+        yield *what, history.at, history.actor, make_storable(one.reason)
 
 
-def fire_columns(row: FireRow) -> tuple[Any, ...]:
+def encode_fire(row: FireRow) -> tuple[Any, ...]:
     """Return a fire column by column."""
     return row.tenant, row.workflow, row.key, row.slot, row.digest, row.run, row.at
 
 
-def rows_of(change: Change) -> Iterator[Any]:
+def written_rows(change: Change) -> Iterator[Any]:
     """Yield everything that a change would write."""
-    yield from (row for row in (change.created, change.row, change.fire, change.history) if row is not None)
-    yield from (one.row for one in change.tasks)
+    yield from (row for row in (change.new_run, change.updated_run, change.fire, change.history) if row is not None)
+    yield from (one.updated for one in change.tasks)
     yield from change.added
     yield from change.attempts
 
 
-def _encoded(error: TaskError) -> bytes:
+def _encode_error(error: TaskError) -> bytes:
     plain = (text.encode("utf-8", "backslashreplace").decode() for text in (error.type, error.message, error.traceback))
     return msgspec.json.encode(TaskError(*plain))

@@ -4,25 +4,23 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from tidemill.storage.answers import Answer
-from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.postgres.applying import Applying, Now
-from tidemill.storage.postgres.claiming import Claiming
+from tidemill.storage.committer import CommitFuture, GroupCommitter
+from tidemill.storage.postgres.apply_changes import ChangeApplier, LeaseClock
+from tidemill.storage.postgres.claim_tasks import TaskClaimer
 from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.errors import check_timezones
 from tidemill.storage.postgres.run_rows import (
-    attempt_of,
-    event_of,
-    keyed_task_of,
-    output_of,
-    rows_of,
-    run_of,
-    task_of,
+    decode_attempt,
+    decode_event,
+    decode_keyed_task,
+    decode_output,
+    decode_run,
+    decode_task,
+    written_rows,
 )
-from tidemill.storage.postgres.times import check_times
-from tidemill.storage.postgres.writes import Share, Unit, columns
-from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Claim, Claimed, Revision, RunFilter, Runs
-from tidemill.storage.times import check_zone
+from tidemill.storage.postgres.writes import SharedWork, Unit, to_columns
+from tidemill.storage.queries import Queries, check_timezone
+from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRecord, RunRow, TaskKey, TaskRow
 
@@ -34,90 +32,94 @@ class PostgresRuns(Runs):
         self,
         database: Database,
         committer: GroupCommitter[Unit],
-        claims: GroupCommitter[Unit],
+        claim_committer: GroupCommitter[Unit],
         queries: Queries,
-        sender: str,
-        now: Now,
+        sender_id: str,
+        now: LeaseClock,
     ) -> None:
         self._database = database
         self._committer = committer
-        self._claims = claims
+        self._claim_committer = claim_committer
         self._queries = queries
         self._now = now
-        self._applying = Applying(queries, sender, now)
-        self._claiming = Claiming(queries, sender, now)
+        self._applier = ChangeApplier(queries, sender_id, now)
+        self._claimer = TaskClaimer(queries, sender_id, now)
 
-    def apply(self, change: Change) -> Answer[Applied | Refused]:
-        check_times(*rows_of(change))
-        return self._committer.submit(Share(self._applying, change))
+    def apply(self, change: Change) -> CommitFuture[Applied | Refused]:
+        check_timezones(*written_rows(change))
+        return self._committer.submit(SharedWork(self._applier, change))
 
-    async def claim(self, claim: Claim) -> list[Claimed]:
-        check_times(claim)
+    async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
+        check_timezones(claim)
         self._committer.fail_if_told()
-        claimed: list[Claimed] = await self._claims.commit(Share(self._claiming, claim))
+        claimed: list[ClaimedTask] = await self._claim_committer.commit(SharedWork(self._claimer, claim))
         return claimed
 
-    async def beat(self, owner: str, attempts: Collection[AttemptKey], lease: float) -> set[AttemptKey]:
+    async def renew_leases(self, owner: str, attempts: Collection[AttemptKey], ttl: float) -> set[AttemptKey]:
         if not attempts:
             return set()
-        keys = columns([tuple(key) for key in sorted(attempts)])
+        keys = to_columns([tuple(key) for key in sorted(attempts)])
 
         async def renew(connection: Any) -> set[AttemptKey]:
-            rows = await connection.fetch(self._queries.beat, owner, *keys, lease, self._now())
+            rows = await connection.fetch(self._queries.beat, owner, *keys, ttl, self._now())
             return {AttemptKey(*row) for row in rows}
 
         living: set[AttemptKey] = await self._committer.commit(renew)
         return living
 
-    async def active(self) -> list[Revision]:
-        return [Revision(*row) for row in await self._database.read(self._queries.active_runs)]
+    async def list_active(self) -> list[RunRevision]:
+        return [RunRevision(*row) for row in await self._database.read(self._queries.active_runs)]
 
     async def load(self, ids: Collection[str]) -> list[RunRecord]:
         wanted = list(ids)
-        runs, rows = await self._database.read_together((self._queries.runs, wanted), (self._queries.task_runs, wanted))
+        runs, rows = await self._database.read_in_snapshot(
+            (self._queries.runs, wanted), (self._queries.task_runs, wanted)
+        )
         tasks: dict[str, list[TaskRow]] = {row["id"]: [] for row in runs}
         for row in rows:
-            tasks[row["run"]].append(task_of(row))
-        return [RunRecord(run_of(row), tasks[row["id"]]) for row in runs]
+            tasks[row["run"]].append(decode_task(row))
+        return [RunRecord(decode_run(row), tasks[row["id"]]) for row in runs]
 
-    async def find(self, wanted: RunFilter) -> list[RunRow]:
-        statement, more = self._search(wanted)
-        rows = await self._database.read(statement, wanted.tenant, list(wanted.states), wanted.limit, *more)
-        return [run_of(row) for row in reversed(rows)]
+    async def find(self, run_filter: RunFilter) -> list[RunRow]:
+        statement, more = self._select_query(run_filter)
+        rows = await self._database.read(statement, run_filter.tenant, list(run_filter.states), run_filter.limit, *more)
+        return [decode_run(row) for row in reversed(rows)]
 
-    async def overdue(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
-        return await self._tasks(self._queries.overdue_task_runs, self._now(), limit)
+    async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
+        return await self._read_tasks(self._queries.overdue_task_runs, self._now(), limit)
 
-    async def claimed(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
-        return await self._tasks(self._queries.claimed_task_runs, list(owners))
+    async def list_claimed_by(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
+        return await self._read_tasks(self._queries.claimed_task_runs, list(owners))
 
-    async def claimants(self) -> set[str]:
+    async def list_claim_owners(self) -> set[str]:
         return {owner for (owner,) in await self._database.read(self._queries.claimants)}
 
-    async def orphans(self, before: datetime, limit: int) -> list[str]:
-        check_zone(before)
+    async def list_orphans(self, before: datetime, limit: int) -> list[str]:
+        check_timezone(before)
         return [run for (run,) in await self._database.read(self._queries.orphans, before, limit)]
 
-    async def outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:
-        return [output_of(row) for row in await self._database.read(self._queries.outputs, run, list(tasks))]
+    async def read_outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:
+        return [decode_output(row) for row in await self._database.read(self._queries.outputs, run, list(tasks))]
 
-    async def attempts(self, run: str) -> list[AttemptRow]:
-        return [attempt_of(row) for row in await self._database.read(self._queries.attempts, run)]
+    async def read_attempts(self, run: str) -> list[AttemptRow]:
+        return [decode_attempt(row) for row in await self._database.read(self._queries.attempts, run)]
 
-    async def events(self, run: str) -> list[EventRow]:
-        return [event_of(row) for row in await self._database.read(self._queries.events, run)]
+    async def read_events(self, run: str) -> list[EventRow]:
+        return [decode_event(row) for row in await self._database.read(self._queries.events, run)]
 
-    async def fired_slots(self, tenant: str, workflow: str, key: str, start: datetime, end: datetime) -> set[datetime]:
-        check_zone(start)
-        check_zone(end)
+    async def read_fired_slots(
+        self, tenant: str, workflow: str, key: str, start: datetime, end: datetime
+    ) -> set[datetime]:
+        check_timezone(start)
+        check_timezone(end)
         rows = await self._database.read(self._queries.fired_slots, tenant, workflow, key, start, end)
         return {slot for (slot,) in rows}
 
-    async def tenants(self) -> list[str]:
+    async def list_tenants(self) -> list[str]:
         return [tenant for (tenant,) in await self._database.read(self._queries.tenants)]
 
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
-        check_zone(before)
+        check_timezone(before)
 
         async def delete(connection: Any) -> int:
             picked = {run for (run,) in await connection.fetch(self._queries.pick_ended_runs, tenant, before, limit)}
@@ -128,15 +130,15 @@ class PostgresRuns(Runs):
         pruned: int = await self._committer.commit(delete)
         return pruned
 
-    def _search(self, wanted: RunFilter) -> tuple[str, Sequence[Any]]:
+    def _select_query(self, run_filter: RunFilter) -> tuple[str, Sequence[Any]]:
         """Return the statement that finds runs by an index, and its arguments after the first three."""
-        if wanted.backfill is not None:
-            return self._queries.find_runs_of_backfill, (wanted.backfill, wanted.workflow)
-        if wanted.is_of_active:
-            return self._queries.find_active_runs, (wanted.workflow,)
-        if wanted.workflow is not None:
-            return self._queries.find_runs_of_workflow, (wanted.workflow,)
+        if run_filter.backfill is not None:
+            return self._queries.find_runs_of_backfill, (run_filter.backfill, run_filter.workflow)
+        if run_filter.is_active_only:
+            return self._queries.find_active_runs, (run_filter.workflow,)
+        if run_filter.workflow is not None:
+            return self._queries.find_runs_of_workflow, (run_filter.workflow,)
         return self._queries.find_runs, ()
 
-    async def _tasks(self, statement: str, *arguments: Any) -> list[tuple[TaskKey, TaskRow]]:
-        return [keyed_task_of(row) for row in await self._database.read(statement, *arguments)]
+    async def _read_tasks(self, statement: str, *arguments: Any) -> list[tuple[TaskKey, TaskRow]]:
+        return [decode_keyed_task(row) for row in await self._database.read(statement, *arguments)]

@@ -3,33 +3,35 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from tidemill.kernel.ids import incarnation
+from tidemill.kernel.ids import new_instance_id
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.migrations import check_current
-from tidemill.storage.ports import SchemaState, Store
+from tidemill.storage.graph_ports import SchemaState, Store
+from tidemill.storage.migrations import check_schema_current
 from tidemill.storage.postgres import schema
-from tidemill.storage.postgres.address import Address
-from tidemill.storage.postgres.applying import Now
-from tidemill.storage.postgres.backfills import PostgresBackfills
-from tidemill.storage.postgres.checkpoints import PostgresCheckpoints
+from tidemill.storage.postgres.apply_changes import LeaseClock
+from tidemill.storage.postgres.connection import PostgresUrl
 from tidemill.storage.postgres.database import Database
-from tidemill.storage.postgres.dead_letters import PostgresDeadLetters
+from tidemill.storage.postgres.graph_tables import (
+    PostgresCheckpoints,
+    PostgresDeadLetters,
+    PostgresPauses,
+    PostgresRecoveries,
+)
 from tidemill.storage.postgres.leases import PostgresLeases
-from tidemill.storage.postgres.listening import Listener
-from tidemill.storage.postgres.logs import PostgresLogs
-from tidemill.storage.postgres.notes import PostgresNotes
-from tidemill.storage.postgres.owners import PostgresOwners
-from tidemill.storage.postgres.package_states import PostgresPackageStates
-from tidemill.storage.postgres.packages import PostgresPackages
-from tidemill.storage.postgres.pauses import PostgresPauses
-from tidemill.storage.postgres.recoveries import PostgresRecoveries
+from tidemill.storage.postgres.notifications import NotificationListener
+from tidemill.storage.postgres.package_tables import PostgresPackages, PostgresPackageStates, PostgresTrustedKeys
 from tidemill.storage.postgres.runs import PostgresRuns
-from tidemill.storage.postgres.schedules import PostgresSchedules
-from tidemill.storage.postgres.trusted_keys import PostgresTrustedKeys
-from tidemill.storage.postgres.versions import PostgresVersions
+from tidemill.storage.postgres.workflow_tables import (
+    PostgresBackfills,
+    PostgresLogs,
+    PostgresNotes,
+    PostgresOwners,
+    PostgresSchedules,
+    PostgresVersions,
+)
 from tidemill.storage.postgres.writes import Unit
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import News
+from tidemill.storage.workflow_ports import ChangeTopic
 
 
 class PostgresStore(Store):
@@ -39,22 +41,22 @@ class PostgresStore(Store):
     """
 
     def __init__(self, url: str, now: Callable[[], datetime] | None = None) -> None:
-        self._address = address = Address.of(url)
-        self._queries = queries = Queries.of("tidemill.storage.postgres")
+        self._address = address = PostgresUrl.parse(url)
+        self._queries = queries = Queries.from_package("tidemill.storage.postgres")
         self._database = Database(address, queries)
-        self._claiming = Database(address, queries)
+        self._claim_database = Database(address, queries)
         self._committer: GroupCommitter[Unit] = GroupCommitter(self._database)
-        self._claims: GroupCommitter[Unit] = GroupCommitter(self._claiming)
-        sender = incarnation()
-        time: Now = now or (lambda: None)
-        self._listener = Listener(address, sender)
+        self._claim_committer: GroupCommitter[Unit] = GroupCommitter(self._claim_database)
+        sender = new_instance_id()
+        time: LeaseClock = now or (lambda: None)
+        self._listener = NotificationListener(address, sender)
         self._leases = PostgresLeases(address, self._database, queries, time, self._committer.fail_if_told)
         parts = (self._database, self._committer, queries)
         self.checkpoints = PostgresCheckpoints(*parts)
         self.dead_letters = PostgresDeadLetters(*parts)
         self.recoveries = PostgresRecoveries(*parts)
         self.pauses = PostgresPauses(*parts)
-        self.runs = PostgresRuns(self._database, self._committer, self._claims, queries, sender, time)
+        self.runs = PostgresRuns(self._database, self._committer, self._claim_committer, queries, sender, time)
         self.notes = PostgresNotes(*parts)
         self.versions = PostgresVersions(*parts)
         self.schedules = PostgresSchedules(*parts)
@@ -73,32 +75,32 @@ class PostgresStore(Store):
     async def open(self) -> None:
         await schema.migrate(self._address, self._queries)
         self._database.open()
-        self._claiming.open()
+        self._claim_database.open()
         self._leases.open()
         await self._listener.open()
-        await self._claims.open()
+        await self._claim_committer.open()
         await self._committer.open()
 
-    async def look(self) -> None:
-        check_current(await self.schema(), self.title)
-        await self._database.look()
+    async def open_read_only(self) -> None:
+        check_schema_current(await self.read_schema_state(), self.title)
+        await self._database.open_read_only()
 
     async def close(self) -> None:
         await self._committer.close()
-        await self._claims.close()
+        await self._claim_committer.close()
         await self._listener.close()
         await self._leases.close()
-        await self._claiming.close()
+        await self._claim_database.close()
         await self._database.close()
 
-    async def listen(self, heard: Callable[[], None], about: News | None = None) -> None:
+    async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
         """Call back when another process says that it has changed something."""
-        await self._listener.listen(heard, about)
+        await self._listener.listen(on_change, topic)
 
-    async def schema(self) -> SchemaState:
-        return await schema.state(self._address, self._queries)
+    async def read_schema_state(self) -> SchemaState:
+        return await schema.read_schema_state(self._address, self._queries)
 
-    async def problems(self) -> list[str]:
+    async def check_integrity(self) -> list[str]:
         broken = await self._database.read(self._queries.invalid_indexes)
         [(failures,)] = await self._database.read(self._queries.checksum_failures)
         found = [f"index {name} is not valid; run REINDEX INDEX {name}" for (name,) in broken]

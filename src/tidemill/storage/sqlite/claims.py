@@ -6,37 +6,37 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Claim, Claimed
-from tidemill.storage.sqlite.changes import count_pool
-from tidemill.storage.sqlite.run_rows import columns_of_history, run_of, task_of
+from tidemill.storage.sqlite.changes import count_pool_claims
+from tidemill.storage.sqlite.run_rows import decode_keyed_task, decode_run, encode_history
 from tidemill.storage.sqlite.times import to_micros
+from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest
 from tidemill.workflows.change import task_event
-from tidemill.workflows.records import Event, History, TaskKey, TaskRow
+from tidemill.workflows.records import RunEvent, RunEventBatch, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
 
 
 class PreparedClaim:
     """A claim, ready to be answered inside a write transaction: nobody else claims at the same time."""
 
-    def __init__(self, claim: Claim, queries: Queries, lease_until: int) -> None:
+    def __init__(self, claim: ClaimRequest, queries: Queries, lease_until: int) -> None:
         self._claim = claim
         self._queries = queries
         self._lease_until = lease_until
         self._at = to_micros(claim.at)
 
-    def __call__(self, connection: sqlite3.Connection) -> list[Claimed]:
+    def __call__(self, connection: sqlite3.Connection) -> list[ClaimedTask]:
         """Make task runs queued for whoever asked, and return them."""
-        keys = list(self._chosen(connection))
+        keys = list(self._select_tasks(connection))
         if not keys:
             return []
-        given = [self._queue(connection, key) for key in keys]
+        given = [self._mark_queued(connection, key) for key in keys]
         runs = sorted({key.run for key in keys})
         touched = {run: connection.execute(self._queries.touch_run, (run, 0)).fetchone() for run in runs}
-        self._record(connection, given, {run: revision for run, (revision, _) in touched.items()})
-        rows = {row[0]: run_of(row) for row in connection.execute(self._queries.runs_of, (json.dumps(runs),))}
-        return [Claimed(rows[key.run], task) for key, task in given]
+        self._record_events(connection, given, {run: revision for run, (revision, _) in touched.items()})
+        rows = {row[0]: decode_run(row) for row in connection.execute(self._queries.runs_of, (json.dumps(runs),))}
+        return [ClaimedTask(rows[key.run], task) for key, task in given]
 
-    def _chosen(self, connection: sqlite3.Connection) -> Iterator[TaskKey]:
+    def _select_tasks(self, connection: sqlite3.Connection) -> Iterator[TaskKey]:
         """Yield what there is room for, in the executors and in the pools; read no further than that."""
         room = {executor: free for executor, free in self._claim.executors.items() if free > 0}
         left: dict[tuple[str, str], int] = {}
@@ -45,7 +45,7 @@ class PreparedClaim:
                 continue
             if pool is not None:
                 if (tenant, pool) not in left:
-                    taken = count_pool(connection, self._queries, tenant, pool)
+                    taken = count_pool_claims(connection, self._queries, tenant, pool)
                     left[tenant, pool] = self._claim.pools[pool] - taken
                 if left[tenant, pool] <= 0:
                     continue
@@ -63,17 +63,17 @@ class PreparedClaim:
         values = (json.dumps(list(claim.executors)), queues, json.dumps(list(claim.pools)))
         return connection.execute(self._queries.claimable, (*values, json.dumps(list(claim.loaded))))
 
-    def _queue(self, connection: sqlite3.Connection, key: TaskKey) -> tuple[TaskKey, TaskRow]:
+    def _mark_queued(self, connection: sqlite3.Connection, key: TaskKey) -> tuple[TaskKey, TaskRow]:
         values = (self._claim.owner, self._lease_until, self._at, *key)
-        return task_of(connection.execute(self._queries.claim_task, values).fetchone())
+        return decode_keyed_task(connection.execute(self._queries.claim_task, values).fetchone())
 
-    def _record(
+    def _record_events(
         self, connection: sqlite3.Connection, given: list[tuple[TaskKey, TaskRow]], revisions: dict[str, int]
     ) -> None:
         """Write an event of each."""
-        events: dict[str, list[Event]] = {run: [] for run in revisions}
+        events: dict[str, list[RunEvent]] = {run: [] for run in revisions}
         for key, row in given:
             events[key.run].append(task_event(row, TaskState.SCHEDULED, TaskState.QUEUED))
-        histories = {run: History(self._claim.at, self._claim.owner, some) for run, some in events.items()}
-        rows = [(run, revisions[run], *columns_of_history(one)) for run, one in histories.items()]
+        histories = {run: RunEventBatch(self._claim.at, self._claim.owner, some) for run, some in events.items()}
+        rows = [(run, revisions[run], *encode_history(one)) for run, one in histories.items()]
         connection.executemany(self._queries.add_history, rows)

@@ -8,48 +8,101 @@ from pathlib import Path
 from typing import Literal
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.migrations import check_not_newer
-from tidemill.storage.ports import SchemaState
-from tidemill.storage.sqlite.faults import WHAT_TO_DO, code_of, title_of
-from tidemill.storage.sqlite.schema import MIGRATIONS, bring_up_to_date, check_ours, version_of
-from tidemill.storage.sqlite.transactions import transaction
+from tidemill.storage.graph_ports import SchemaState
+from tidemill.storage.migrations import check_schema_not_newer, load_migrations, pending_migrations
+from tidemill.storage.sqlite.errors import ADVICE, database_title, primary_error_code
+
+
+class RetryTransactionError(Exception):
+    """Asks for a transaction to be taken back and run again: a unit of it expected something else than it found."""
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, kind: Literal["DEFERRED", "IMMEDIATE", "EXCLUSIVE"]) -> Iterator[None]:
+    """Commit what happens inside, or take all of it back."""
+    connection.execute(f"BEGIN {kind}")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # some faults have ended it already
+            connection.execute("ROLLBACK")
+        raise
+
+
+MIGRATIONS = load_migrations(__package__)
+APPLICATION_ID = 0x7469646D  # "tidm", in the file's header: whose database it is
+
+
+def read_schema_version(connection: sqlite3.Connection) -> int:
+    """Return how many migrations a file has seen.
+
+    The number stands in the file's header: it can be read before there is any table, and changes in the transaction
+    that changes the schema.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def check_application_id(connection: sqlite3.Connection, title: str) -> None:
+    """Refuse a file that holds tables of somebody else: ours must not come among them, nor be taken for them."""
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    # After the tables, which come with it in one commit: another process may make both just now.
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    if tables and application != APPLICATION_ID:
+        raise StoreError(f"{title}: the file holds tables of another application; name another file")
+
+
+def migrate(connection: sqlite3.Connection, title: str) -> None:
+    """Apply what is missing; of several processes that come at once, one does and the others find it done."""
+    if not pending_migrations(MIGRATIONS, read_schema_version(connection), title):
+        return
+    with transaction(connection, "IMMEDIATE"):
+        for migration in pending_migrations(MIGRATIONS, read_schema_version(connection), title):
+            for statement in migration.statements:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {migration.number}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
 
 BUSY_TIMEOUT = 1.0  # seconds to wait for another process's write
-LOG_SIZE_LIMIT = 16 * 1024 * 1024  # bytes to which the write-ahead log shrinks after a burst
-_TRIES = 20
+WAL_SIZE_LIMIT = 16 * 1024 * 1024  # bytes to which the write-ahead log shrinks after a burst
+_WAL_ATTEMPT_LIMIT = 20
 
 
 def connect_writer(path: str, *, create: bool) -> sqlite3.Connection:
     """Open a file to write to it: with a log, so that readers never wait, and with its schema up to date."""
-    _check_rights(path)
-    with _connected(path, "rwc" if create else "rw") as connection:
-        check_ours(connection, title_of(path))
-        check_not_newer(SchemaState(version_of(connection), len(MIGRATIONS)), title_of(path))  # before it is changed
-        _turn_log_on(connection, path)
+    _check_writable(path)
+    with _open_connection(path, "rwc" if create else "rw") as connection:
+        check_application_id(connection, database_title(path))
+        check_schema_not_newer(
+            SchemaState(read_schema_version(connection), len(MIGRATIONS)), database_title(path)
+        )  # before it is changed
+        _enable_wal(connection, path)
         connection.execute("PRAGMA synchronous = FULL")  # a commit returns when it is on the disk
-        connection.execute(f"PRAGMA journal_size_limit = {LOG_SIZE_LIMIT}")
-        bring_up_to_date(connection, title_of(path))
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_SIZE_LIMIT}")
+        migrate(connection, database_title(path))
     return connection
 
 
 def connect_reader(path: str) -> sqlite3.Connection:
     """Open a file to read what is committed, and to change nothing."""
-    with _connected(path, "rw") as connection:
+    with _open_connection(path, "rw") as connection:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA schema_version")  # the first look at the file: a damaged one is noticed here
     return connection
 
 
-def connect_onlooker(path: str) -> sqlite3.Connection:
+def connect_snapshot_reader(path: str) -> sqlite3.Connection:
     """Open a file to read it as of one moment, and leave it, its log and its folder as they were."""
-    with _connected(path, _mode_of_onlookers(path)) as connection:
+    with _open_connection(path, _snapshot_reader_mode(path)) as connection:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("BEGIN")
         connection.execute("PRAGMA schema_version")  # the moment
     return connection
 
 
-def _mode_of_onlookers(path: str) -> "_Mode":
+def _snapshot_reader_mode(path: str) -> "_OpenMode":
     """Choose so that nothing is left behind.
 
     A connection that could write would copy a crashed node's log into the file when it closes. One that could not would
@@ -60,11 +113,11 @@ def _mode_of_onlookers(path: str) -> "_Mode":
     return "rw" if _is_writable(path) else "ro&immutable=1"  # without a log nobody writes to it now
 
 
-_Mode = Literal["ro", "rw", "rwc", "ro&immutable=1"]
+_OpenMode = Literal["ro", "rw", "rwc", "ro&immutable=1"]
 
 
 @contextmanager
-def _connected(path: str, mode: _Mode) -> Iterator[sqlite3.Connection]:
+def _open_connection(path: str, mode: _OpenMode) -> Iterator[sqlite3.Connection]:
     """Open a file, and close it again if it cannot be set up; "rwc" creates it, the others refuse a missing one."""
     uri = f"{Path(path).absolute().as_uri()}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
@@ -77,33 +130,33 @@ def _connected(path: str, mode: _Mode) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def inspecting(path: str) -> Iterator[sqlite3.Connection]:
+def open_for_inspection(path: str) -> Iterator[sqlite3.Connection]:
     """Open a file for one look at it, beside whoever uses it."""
-    with closing(connect_onlooker(path)) as connection:
+    with closing(connect_snapshot_reader(path)) as connection:
         yield connection
 
 
-def _check_rights(path: str) -> None:
+def _check_writable(path: str) -> None:
     """Refuse a file that may not be written to: SQLite would open it all the same, and leave a log like it behind."""
     if os.path.exists(path) and not _is_writable(path):
-        raise StoreError(f"{title_of(path)}: {WHAT_TO_DO[sqlite3.SQLITE_READONLY]}")
+        raise StoreError(f"{database_title(path)}: {ADVICE[sqlite3.SQLITE_READONLY]}")
 
 
 def _is_writable(path: str) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def _turn_log_on(connection: sqlite3.Connection, path: str) -> None:
-    for _ in range(_TRIES):
+def _enable_wal(connection: sqlite3.Connection, path: str) -> None:
+    for _ in range(_WAL_ATTEMPT_LIMIT):
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.OperationalError as error:
-            if code_of(error) != sqlite3.SQLITE_BUSY:
+            if primary_error_code(error) != sqlite3.SQLITE_BUSY:
                 raise
             # Another process is at it. The pragma does not wait for that, but a transaction does.
             with transaction(connection, "EXCLUSIVE"):
                 continue
         if mode != "wal":
-            raise StoreError(f"{title_of(path)}: its file system cannot hold it; put it on a local disk")
+            raise StoreError(f"{database_title(path)}: its file system cannot hold it; put it on a local disk")
         return
-    raise StoreError(f"{title_of(path)}: other processes kept it busy while it was opened; try again")
+    raise StoreError(f"{database_title(path)}: other processes kept it busy while it was opened; try again")

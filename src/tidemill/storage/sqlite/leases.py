@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Lease, Leases
 from tidemill.storage.sqlite.database import Database
 from tidemill.storage.sqlite.times import to_micros
+from tidemill.storage.workflow_ports import Lease, Leases
 
 
 class SqliteLeases(Leases):
@@ -19,14 +19,14 @@ class SqliteLeases(Leases):
         self._queries = queries
         self._now = now
 
-    async def take(self, name: str, holder: str, ttl: float, dead: Collection[str] = ()) -> int | None:
+    async def acquire(self, name: str, holder: str, ttl: float, dead_holders: Collection[str] = ()) -> int | None:
         now = self._now()
         values = {
             "name": name,
             "holder": holder,
             "now": to_micros(now),
             "until": to_micros(now + timedelta(seconds=ttl)),
-            "dead": json.dumps(list(dead)),
+            "dead": json.dumps(list(dead_holders)),
         }
 
         def write(connection: sqlite3.Connection) -> int | None:
@@ -42,8 +42,8 @@ class SqliteLeases(Leases):
         )
 
     async def release(self, name: str, epoch: int) -> None:
-        await self._database.write_many(self._queries.release_office, [(name, epoch)])
+        await self._database.execute_many(self._queries.release_office, [(name, epoch)])
 
     async def current(self, name: str) -> Lease | None:
-        rows = await self._database.rows(self._queries.holder_of, (name,))
+        rows = await self._database.fetch_all(self._queries.holder_of, (name,))
         return Lease(*rows[0]) if rows else None

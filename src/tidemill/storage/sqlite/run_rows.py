@@ -5,14 +5,14 @@ from typing import Any
 
 import msgspec
 
-from tidemill.storage.sqlite.times import from_micros, micros, moment, to_micros
+from tidemill.storage.sqlite.times import from_micros, from_micros_or_none, to_micros, to_micros_or_none
 from tidemill.workflows.records import (
     AttemptKey,
     AttemptRow,
-    Event,
     EventRow,
-    History,
     OutputRow,
+    RunEvent,
+    RunEventBatch,
     RunRow,
     TaskError,
     TaskKey,
@@ -23,12 +23,12 @@ from tidemill.workflows.states import RunState, TaskState
 Columns = tuple[Any, ...]
 
 
-_encode = msgspec.json.Encoder().encode
-_decode_error = msgspec.json.Decoder(TaskError).decode
-_decode_events = msgspec.json.Decoder(list[Event]).decode
+_encode_json = msgspec.json.Encoder().encode
+_decode_error_json = msgspec.json.Decoder(TaskError).decode
+_decode_events_json = msgspec.json.Decoder(list[RunEvent]).decode
 
 
-def columns_of_run(row: RunRow) -> Columns:
+def encode_run(row: RunRow) -> Columns:
     """Return a run's columns, but for those that the store counts."""
     return (
         row.id,
@@ -39,16 +39,16 @@ def columns_of_run(row: RunRow) -> Columns:
         row.params,
         row.origin,
         to_micros(row.created_at),
-        micros(row.slot),
-        micros(row.started_at),
-        micros(row.ended_at),
+        to_micros_or_none(row.slot),
+        to_micros_or_none(row.started_at),
+        to_micros_or_none(row.ended_at),
         row.reason,
         row.max_active,
         row.backfill,
     )
 
 
-def run_of(columns: Columns) -> RunRow:
+def decode_run(columns: Columns) -> RunRow:
     """Return a run from its columns."""
     (id_, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, *rest) = columns
     reason, max_active, backfill, revision, clears = rest
@@ -61,9 +61,9 @@ def run_of(columns: Columns) -> RunRow:
         params=params,
         origin=origin,
         created_at=from_micros(created_at),
-        slot=moment(slot),
-        started_at=moment(started_at),
-        ended_at=moment(ended_at),
+        slot=from_micros_or_none(slot),
+        started_at=from_micros_or_none(started_at),
+        ended_at=from_micros_or_none(ended_at),
         reason=reason,
         max_active=max_active,
         backfill=backfill,
@@ -72,45 +72,45 @@ def run_of(columns: Columns) -> RunRow:
     )
 
 
-def columns_of_task(row: TaskRow, lease_until: int) -> Columns:
+def encode_task(row: TaskRow, lease_until: int) -> Columns:
     """Return a task run's columns from its state on; with a lease, if it is queued or running."""
-    return (*columns_of_move(row, lease_until), row.pool, row.priority, row.queue, row.executor)
+    return (*encode_progress(row, lease_until), row.pool, row.priority, row.queue, row.executor)
 
 
-def columns_of_move(row: TaskRow, lease_until: int) -> Columns:
+def encode_progress(row: TaskRow, lease_until: int) -> Columns:
     """Return those columns that tell how far a task run is, not where it runs."""
     return (
         str(row.state),
         row.variant,
         row.size,
-        micros(row.wake_at),
-        micros(row.since),
+        to_micros_or_none(row.wake_at),
+        to_micros_or_none(row.since),
         row.attempt,
         row.tries,
         row.failures,
         row.recoveries,
         row.deferrals,
         row.claimed_by,
-        micros(row.claimed_at),
+        to_micros_or_none(row.claimed_at),
         lease_until if row.state.is_claimed else None,
-        micros(row.started_at),
-        micros(row.ended_at),
+        to_micros_or_none(row.started_at),
+        to_micros_or_none(row.ended_at),
         row.reason,
     )
 
 
-def is_move(found: TaskRow, row: TaskRow) -> bool:
+def has_same_placement(found: TaskRow, row: TaskRow) -> bool:
     """Return whether a task run stays where it runs."""
     before = found.executor, found.queue, found.pool, found.priority
     return before == (row.executor, row.queue, row.pool, row.priority)
 
 
-def guard_of(run: str, found: TaskRow) -> Columns:
+def guard_columns(run: str, found: TaskRow) -> Columns:
     """Return what must still be so of a task run."""
     return (run, found.task, found.index, str(found.state), found.attempt, found.claimed_by)
 
 
-def task_of(columns: Columns) -> tuple[TaskKey, TaskRow]:
+def decode_keyed_task(columns: Columns) -> tuple[TaskKey, TaskRow]:
     """Return a task run, and which it is, from its columns."""
     run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, *rest = columns
     recoveries, deferrals, claimed_by, claimed_at, lease_until, started_at, ended_at, reason, *place = rest
@@ -121,18 +121,18 @@ def task_of(columns: Columns) -> tuple[TaskKey, TaskRow]:
         state=TaskState(state),
         variant=variant,
         size=size,
-        wake_at=moment(wake_at),
-        since=moment(since),
+        wake_at=from_micros_or_none(wake_at),
+        since=from_micros_or_none(since),
         attempt=attempt,
         tries=tries,
         failures=failures,
         recoveries=recoveries,
         deferrals=deferrals,
         claimed_by=claimed_by,
-        claimed_at=moment(claimed_at),
-        lease_until=moment(lease_until),
-        started_at=moment(started_at),
-        ended_at=moment(ended_at),
+        claimed_at=from_micros_or_none(claimed_at),
+        lease_until=from_micros_or_none(lease_until),
+        started_at=from_micros_or_none(started_at),
+        ended_at=from_micros_or_none(ended_at),
         reason=reason,
         pool=pool,
         priority=priority,
@@ -142,7 +142,7 @@ def task_of(columns: Columns) -> tuple[TaskKey, TaskRow]:
     return TaskKey(run, task, element), row
 
 
-def columns_of_attempt(row: AttemptRow) -> Columns:
+def encode_attempt(row: AttemptRow) -> Columns:
     """Return an attempt's columns."""
     return (
         *row.key,
@@ -150,15 +150,15 @@ def columns_of_attempt(row: AttemptRow) -> Columns:
         row.executor,
         row.worker,
         to_micros(row.claimed_at),
-        micros(row.started_at),
-        micros(row.ended_at),
+        to_micros_or_none(row.started_at),
+        to_micros_or_none(row.ended_at),
         row.outcome,
         row.exit,
-        None if row.error is None else _encode(row.error),
+        None if row.error is None else _encode_json(row.error),
     )
 
 
-def attempt_of(columns: Columns) -> AttemptRow:
+def decode_attempt(columns: Columns) -> AttemptRow:
     """Return an attempt from its columns."""
     *key, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit_code, error = columns
     return AttemptRow(
@@ -167,26 +167,26 @@ def attempt_of(columns: Columns) -> AttemptRow:
         executor=executor,
         worker=worker,
         claimed_at=from_micros(claimed_at),
-        started_at=moment(started_at),
-        ended_at=moment(ended_at),
+        started_at=from_micros_or_none(started_at),
+        ended_at=from_micros_or_none(ended_at),
         outcome=outcome,
         exit=exit_code,
-        error=None if error is None else _decode_error(error),
+        error=None if error is None else _decode_error_json(error),
     )
 
 
-def output_of(columns: Columns) -> OutputRow:
+def decode_output(columns: Columns) -> OutputRow:
     """Return an output from its columns."""
     run, task, element, value, _ = columns
     return OutputRow(key=TaskKey(run, task, element), value=value)
 
 
-def columns_of_history(history: History) -> Columns:
+def encode_history(history: RunEventBatch) -> Columns:
     """Return the columns of what happened in one change, but for which it was."""
-    return to_micros(history.at), history.actor, _encode(history.events).decode()
+    return to_micros(history.at), history.actor, _encode_json(history.events).decode()
 
 
-def events_of(columns: Columns) -> Iterator[EventRow]:
+def decode_events(columns: Columns) -> Iterator[EventRow]:
     """Yield what happened in one change, from its columns."""
     run, at, actor, events = columns
-    return History(from_micros(at), actor, _decode_events(events)).rows(run)
+    return RunEventBatch(from_micros(at), actor, _decode_events_json(events)).to_rows(run)

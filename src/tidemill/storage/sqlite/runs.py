@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 
-from tidemill.storage.answers import Answer
+from tidemill.storage.committer import CommitFuture
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import Claim, Claimed, Revision, RunFilter, Runs
 from tidemill.storage.sqlite.changes import PreparedChange
 from tidemill.storage.sqlite.claims import PreparedClaim
 from tidemill.storage.sqlite.database import Database
-from tidemill.storage.sqlite.run_rows import attempt_of, events_of, output_of, run_of, task_of
+from tidemill.storage.sqlite.run_rows import decode_attempt, decode_events, decode_keyed_task, decode_output, decode_run
 from tidemill.storage.sqlite.times import from_micros, to_micros
+from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRecord, RunRow, TaskKey, TaskRow
 
@@ -26,14 +26,14 @@ class SqliteRuns(Runs):
         self._queries = queries
         self._now = now
 
-    def apply(self, change: Change) -> Answer[Applied | Refused]:
-        return self._database.submit(PreparedChange(change, self._queries, self._after(change.lease)))
+    def apply(self, change: Change) -> CommitFuture[Applied | Refused]:
+        return self._database.submit(PreparedChange(change, self._queries, self._micros_from_now(change.lease)))
 
-    async def claim(self, claim: Claim) -> list[Claimed]:
-        return await self._database.write(PreparedClaim(claim, self._queries, self._after(claim.lease)))
+    async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
+        return await self._database.write(PreparedClaim(claim, self._queries, self._micros_from_now(claim.lease)))
 
-    async def beat(self, owner: str, attempts: Collection[AttemptKey], lease: float) -> set[AttemptKey]:
-        until = self._after(lease)
+    async def renew_leases(self, owner: str, attempts: Collection[AttemptKey], ttl: float) -> set[AttemptKey]:
+        until = self._micros_from_now(ttl)
 
         def write(connection: sqlite3.Connection) -> set[AttemptKey]:
             statement = self._queries.renew_task
@@ -41,12 +41,12 @@ class SqliteRuns(Runs):
 
         return await self._database.write(write)
 
-    def _after(self, seconds: float) -> int:
+    def _micros_from_now(self, seconds: float) -> int:
         """Return the moment so long after now."""
         return to_micros(self._now()) + round(seconds * 1_000_000)
 
-    async def active(self) -> list[Revision]:
-        return [Revision(*row) for row in await self._database.rows(self._queries.active_runs)]
+    async def list_active(self) -> list[RunRevision]:
+        return [RunRevision(*row) for row in await self._database.fetch_all(self._queries.active_runs)]
 
     async def load(self, ids: Collection[str]) -> list[RunRecord]:
         wanted = (json.dumps(list(ids)),)
@@ -56,62 +56,64 @@ class SqliteRuns(Runs):
             return runs, connection.execute(self._queries.tasks_of, wanted).fetchall()
 
         runs, tasks = await self._database.read(ask)
-        records = {row[0]: RunRecord(run_of(row), []) for row in runs}
-        for key, task in map(task_of, tasks):
+        records = {row[0]: RunRecord(decode_run(row), []) for row in runs}
+        for key, task in map(decode_keyed_task, tasks):
             records[key.run].tasks.append(task)
         return list(records.values())
 
-    async def find(self, wanted: RunFilter) -> list[RunRow]:
+    async def find(self, run_filter: RunFilter) -> list[RunRow]:
         values = {
-            "tenant": wanted.tenant,
-            "workflow": wanted.workflow,
-            "backfill": wanted.backfill,
-            "states": json.dumps([str(state) for state in wanted.states]),
-            "limit": wanted.limit,
+            "tenant": run_filter.tenant,
+            "workflow": run_filter.workflow,
+            "backfill": run_filter.backfill,
+            "states": json.dumps([str(state) for state in run_filter.states]),
+            "limit": run_filter.limit,
         }
-        statement = self._statement_to_find(wanted)
+        statement = self._select_query(run_filter)
         newest_first = await self._database.read(lambda connection: connection.execute(statement, values).fetchall())
-        return [run_of(row) for row in reversed(newest_first)]
+        return [decode_run(row) for row in reversed(newest_first)]
 
-    def _statement_to_find(self, wanted: RunFilter) -> str:
+    def _select_query(self, run_filter: RunFilter) -> str:
         """Choose the statement that looks at the fewest runs."""
-        if wanted.is_of_active:
+        if run_filter.is_active_only:
             return self._queries.find_active_runs
-        if wanted.backfill is not None:
+        if run_filter.backfill is not None:
             return self._queries.find_runs_of_backfill
-        return self._queries.find_runs_of_tenant if wanted.workflow is None else self._queries.find_runs_of_workflow
+        return self._queries.find_runs_of_tenant if run_filter.workflow is None else self._queries.find_runs_of_workflow
 
-    async def overdue(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
-        rows = await self._database.rows(self._queries.overdue_tasks, (to_micros(self._now()), limit))
-        return [task_of(row) for row in rows]
+    async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
+        rows = await self._database.fetch_all(self._queries.overdue_tasks, (to_micros(self._now()), limit))
+        return [decode_keyed_task(row) for row in rows]
 
-    async def claimed(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
-        rows = await self._database.rows(self._queries.claimed_tasks, (json.dumps(list(owners)),))
-        return [task_of(row) for row in rows]
+    async def list_claimed_by(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
+        rows = await self._database.fetch_all(self._queries.claimed_tasks, (json.dumps(list(owners)),))
+        return [decode_keyed_task(row) for row in rows]
 
-    async def claimants(self) -> set[str]:
-        return {owner for (owner,) in await self._database.rows(self._queries.claimants)}
+    async def list_claim_owners(self) -> set[str]:
+        return {owner for (owner,) in await self._database.fetch_all(self._queries.claimants)}
 
-    async def orphans(self, before: datetime, limit: int) -> list[str]:
-        return [run for (run,) in await self._database.rows(self._queries.orphans, (to_micros(before), limit))]
+    async def list_orphans(self, before: datetime, limit: int) -> list[str]:
+        return [run for (run,) in await self._database.fetch_all(self._queries.orphans, (to_micros(before), limit))]
 
-    async def outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:
-        rows = await self._database.rows(self._queries.outputs_of, (run, json.dumps(list(tasks))))
-        return [output_of(row) for row in rows]
+    async def read_outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:
+        rows = await self._database.fetch_all(self._queries.outputs_of, (run, json.dumps(list(tasks))))
+        return [decode_output(row) for row in rows]
 
-    async def attempts(self, run: str) -> list[AttemptRow]:
-        return [attempt_of(row) for row in await self._database.rows(self._queries.attempts_of, (run,))]
+    async def read_attempts(self, run: str) -> list[AttemptRow]:
+        return [decode_attempt(row) for row in await self._database.fetch_all(self._queries.attempts_of, (run,))]
 
-    async def events(self, run: str) -> list[EventRow]:
-        rows = await self._database.rows(self._queries.events_of, (run,))
-        return [event for row in rows for event in events_of(row)]
+    async def read_events(self, run: str) -> list[EventRow]:
+        rows = await self._database.fetch_all(self._queries.events_of, (run,))
+        return [event for row in rows for event in decode_events(row)]
 
-    async def fired_slots(self, tenant: str, workflow: str, key: str, start: datetime, end: datetime) -> set[datetime]:
+    async def read_fired_slots(
+        self, tenant: str, workflow: str, key: str, start: datetime, end: datetime
+    ) -> set[datetime]:
         values = (tenant, workflow, key, to_micros(start), to_micros(end))
-        return {from_micros(slot) for (slot,) in await self._database.rows(self._queries.fired_slots, values)}
+        return {from_micros(slot) for (slot,) in await self._database.fetch_all(self._queries.fired_slots, values)}
 
-    async def tenants(self) -> list[str]:
-        return [tenant for (tenant,) in await self._database.rows(self._queries.tenants)]
+    async def list_tenants(self) -> list[str]:
+        return [tenant for (tenant,) in await self._database.fetch_all(self._queries.tenants)]
 
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
         queries, oldest = self._queries, (tenant, to_micros(before), limit)

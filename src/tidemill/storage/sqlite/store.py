@@ -6,33 +6,40 @@ from datetime import datetime
 from pathlib import Path
 
 from tidemill.kernel.clock import SystemClock
-from tidemill.kernel.concurrency import in_thread
+from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.migrations import check_current
-from tidemill.storage.ports import SchemaState, Store
+from tidemill.storage.graph_ports import SchemaState, Store
+from tidemill.storage.migrations import check_schema_current
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_ports import News
-from tidemill.storage.sqlite.backfills import SqliteBackfills
-from tidemill.storage.sqlite.checkpoints import SqliteCheckpoints
-from tidemill.storage.sqlite.connections import inspecting
+from tidemill.storage.sqlite.connections import (
+    MIGRATIONS,
+    check_application_id,
+    open_for_inspection,
+    read_schema_version,
+)
 from tidemill.storage.sqlite.database import Database
-from tidemill.storage.sqlite.dead_letters import SqliteDeadLetters
-from tidemill.storage.sqlite.faults import DAMAGE, code_of, explain, title_of, why_not_opened
+from tidemill.storage.sqlite.errors import (
+    CORRUPTION_CODES,
+    database_title,
+    explain_cannot_open,
+    primary_error_code,
+    to_store_error,
+)
+from tidemill.storage.sqlite.graph_tables import SqliteCheckpoints, SqliteDeadLetters, SqlitePauses, SqliteRecoveries
 from tidemill.storage.sqlite.leases import SqliteLeases
-from tidemill.storage.sqlite.logs import SqliteLogs
-from tidemill.storage.sqlite.notes import SqliteNotes
-from tidemill.storage.sqlite.owners import SqliteOwners
-from tidemill.storage.sqlite.package_states import SqlitePackageStates
-from tidemill.storage.sqlite.packages import SqlitePackages
-from tidemill.storage.sqlite.pauses import SqlitePauses
-from tidemill.storage.sqlite.recoveries import SqliteRecoveries
+from tidemill.storage.sqlite.package_tables import SqlitePackages, SqlitePackageStates, SqliteTrustedKeys
 from tidemill.storage.sqlite.runs import SqliteRuns
-from tidemill.storage.sqlite.schedules import SqliteSchedules
-from tidemill.storage.sqlite.schema import MIGRATIONS, check_ours, version_of
-from tidemill.storage.sqlite.trusted_keys import SqliteTrustedKeys
-from tidemill.storage.sqlite.versions import SqliteVersions
+from tidemill.storage.sqlite.workflow_tables import (
+    SqliteBackfills,
+    SqliteLogs,
+    SqliteNotes,
+    SqliteOwners,
+    SqliteSchedules,
+    SqliteVersions,
+)
+from tidemill.storage.workflow_ports import ChangeTopic
 
-QUERIES = Queries.of(__package__)
+QUERIES = Queries.from_package(__package__)
 
 
 class SqliteStore(Store):
@@ -43,8 +50,8 @@ class SqliteStore(Store):
     """
 
     def __init__(self, path: str, now: Callable[[], datetime] | None = None) -> None:
-        self._title = title_of(path)
-        self._path, now = _lasting(path), now or SystemClock().now
+        self._title = database_title(path)
+        self._path, now = _absolute_path(path), now or SystemClock().now
         self._database = Database(self._path)
         self.checkpoints = SqliteCheckpoints(self._database, QUERIES)
         self.dead_letters = SqliteDeadLetters(self._database, QUERIES)
@@ -69,59 +76,62 @@ class SqliteStore(Store):
     async def open(self) -> None:
         await self._database.open()
 
-    async def look(self) -> None:
-        check_current(await self.schema(), self.title)
-        await self._database.look()
+    async def open_read_only(self) -> None:
+        check_schema_current(await self.read_schema_state(), self.title)
+        await self._database.open_read_only()
 
     async def close(self) -> None:
         await self._database.close()
 
-    async def schema(self) -> SchemaState:
-        found: int = await in_thread(_read_version, self._path)
+    async def read_schema_state(self) -> SchemaState:
+        found: int = await call_in_thread(_read_file_version, self._path)
         return SchemaState(found, len(MIGRATIONS))
 
-    async def problems(self) -> list[str]:
-        found: list[str] = await in_thread(_look_for_damage, self._path)
+    async def check_integrity(self) -> list[str]:
+        found: list[str] = await call_in_thread(_find_damage, self._path)
         return found
 
-    async def listen(self, heard: Callable[[], None], about: News | None = None) -> None:
+    async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
         """Do nothing: a file does not tell who writes to it."""
 
     def fail_next(self, times: int) -> None:
         self._database.fail_next(times)
 
 
-def _lasting(path: str) -> str:
+def _absolute_path(path: str) -> str:
     try:
         return str(Path(path).absolute())
     except OSError as error:
-        message = f"{title_of(path)}: the folder in which this process works is gone; name an absolute path"
+        message = f"{database_title(path)}: the folder in which this process works is gone; name an absolute path"
         raise StoreError(message) from error
 
 
-def _read_version(path: str) -> int:
+def _read_file_version(path: str) -> int:
     if not Path(path).exists():
         if not Path(path).parent.is_dir():
-            raise StoreError(f"{title_of(path)}: {why_not_opened(Path(path))}")
+            raise StoreError(f"{database_title(path)}: {explain_cannot_open(Path(path))}")
         return 0
     try:
-        with inspecting(path) as connection:
-            check_ours(connection, title_of(path))
-            return version_of(connection)
+        with open_for_inspection(path) as connection:
+            check_application_id(connection, database_title(path))
+            return read_schema_version(connection)
     except sqlite3.Error as error:
-        raise explain(error, path) from error
+        raise to_store_error(error, path) from error
 
 
-def _look_for_damage(path: str) -> list[str]:
+def _find_damage(path: str) -> list[str]:
     try:
-        with inspecting(path) as connection:
+        with open_for_inspection(path) as connection:
             damage = [line for (text,) in connection.execute("PRAGMA quick_check") for line in text.splitlines()]
             orphans = connection.execute("PRAGMA foreign_key_check").fetchall()
     except sqlite3.Error as error:
-        if code_of(error) in DAMAGE:
-            return [str(explain(error, path))]
-        raise explain(error, path) from error
+        if primary_error_code(error) in CORRUPTION_CODES:
+            return [str(to_store_error(error, path))]
+        raise to_store_error(error, path) from error
     return [
-        *(f"{title_of(path)}: {line}" for line in damage if line != "ok" and not line.startswith("***")),
-        *(f"{title_of(path)}: row {row} of {table} points to nothing in {parent}" for table, row, parent, _ in orphans),
+        *(f"{database_title(path)}: {line}" for line in damage if line != "ok" and not line.startswith("***")),
+        *(
+            f"{database_title(path)}: row {row} of {table} points to nothing in {parent}"
+            for table, row, parent, _ in orphans
+        ),
     ]

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import pytest
 
-from tidemill.storage.migrations import known_migrations
+from tidemill.storage.migrations import load_migrations
 from tidemill.storage.queries import Queries
 
 PACKAGE = "tidemill.storage.sqlite"
@@ -21,7 +21,7 @@ PARTIAL = {"runs_active", "task_runs_scheduled", "task_runs_claimed"}  # these h
 def connection() -> Iterator[sqlite3.Connection]:
     """An empty database with the schema."""
     with closing(sqlite3.connect(":memory:")) as connection:
-        for migration in known_migrations(PACKAGE):
+        for migration in load_migrations(PACKAGE):
             for statement in migration.statements:
                 connection.execute(statement)
         yield connection
@@ -37,7 +37,7 @@ def plan_of(connection: sqlite3.Connection, statement: str) -> list[str]:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in SMALL])
 def test_nothing_is_scanned_but_what_is_active(connection: sqlite3.Connection, name: str) -> None:
-    for line in plan_of(connection, getattr(Queries.of(PACKAGE), name)):
+    for line in plan_of(connection, getattr(Queries.from_package(PACKAGE), name)):
         scanned = re.match(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?", line)
         if scanned and scanned[1] not in ("json_each", "CONSTANT", "found"):
             assert scanned[2] in PARTIAL, line
@@ -45,26 +45,26 @@ def test_nothing_is_scanned_but_what_is_active(connection: sqlite3.Connection, n
 
 def test_a_look_at_active_runs_touches_no_other_row(connection: sqlite3.Connection) -> None:
     """However the runs are scattered among those that have ended."""
-    assert plan_of(connection, Queries.of(PACKAGE).active_runs) == ["SCAN runs USING INDEX runs_active"]
+    assert plan_of(connection, Queries.from_package(PACKAGE).active_runs) == ["SCAN runs USING INDEX runs_active"]
 
 
 def test_work_is_given_away_in_the_order_of_an_index(connection: sqlite3.Connection) -> None:
     """Whoever asks for one task run reads as many rows as it takes to find it, and sorts none."""
-    plan = plan_of(connection, Queries.of(PACKAGE).claimable)
+    plan = plan_of(connection, Queries.from_package(PACKAGE).claimable)
     assert plan[0] == "SCAN task_runs USING INDEX task_runs_scheduled"
     assert not any("TEMP B-TREE" in line for line in plan)
 
 
 def test_a_payload_is_looked_for_among_active_runs(connection: sqlite3.Connection) -> None:
     """However often it was fired before."""
-    assert plan_of(connection, Queries.of(PACKAGE).is_digest_active)[-2:] == [
+    assert plan_of(connection, Queries.from_package(PACKAGE).is_digest_active)[-2:] == [
         "SCAN runs USING COVERING INDEX runs_active",
         "SEARCH fires USING INDEX fires_by_run (run=?)",
     ]
 
 
 def test_fires_are_deleted_by_their_run(connection: sqlite3.Connection) -> None:
-    (line,) = plan_of(connection, Queries.of(PACKAGE).delete_fires)
+    (line,) = plan_of(connection, Queries.from_package(PACKAGE).delete_fires)
     assert line == "SEARCH fires USING INDEX fires_by_run (run=?)"
 
 

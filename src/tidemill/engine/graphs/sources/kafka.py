@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tidemill.engine.graphs.sources.feed import Feed, Listener
+from tidemill.engine.graphs.sources.reader import SourceListener, SourceReader
 from tidemill.graphs.definition import Kafka
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import WorkerThread
@@ -20,15 +20,15 @@ from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
 
-BATCH = 256
-PATIENCE = 0.2  # seconds a worker thread waits for a batch
-PATIENCE_FOR_OFFSETS = 10.0  # seconds, once per partition when it is assigned
-RETRY_AFTER = 1.0
-TAKEN_AWAY = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
+BATCH_SIZE = 256
+POLL_TIMEOUT = 0.2  # seconds a worker thread waits for a batch
+OFFSETS_TIMEOUT = 10.0  # seconds, once per partition when it is assigned
+RECONNECT_INTERVAL = 1.0
+PARTITION_REVOKED_CODES = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
 """A rebalance gave the partition to another member, which will read the event again: nothing to store, no failure."""
 
 
-class KafkaFeed(Feed):
+class KafkaReader(SourceReader):
     """Follows one topic."""
 
     def __init__(self, source: Kafka, name: str, servers: str, clock: Clock) -> None:
@@ -43,102 +43,114 @@ class KafkaFeed(Feed):
             "log_level": 2,  # what matters comes through error_cb; the rest repeats itself many times a second
         }
 
-    async def follow(self, listener: Listener, checkpoint: Any) -> None:
-        following = _Following(self._source.topic, self._settings, listener, self._clock, checkpoint)
+    async def run(self, listener: SourceListener, checkpoint: Any) -> None:
+        following = _ConsumerSession(self._source.topic, self._settings, listener, self._clock, checkpoint)
         try:
             await following.connect()
             following.subscribe()
             while True:
-                await following.bring()
+                await following.deliver_batch()
         finally:
             await following.close()
 
 
-class _Following:
+class _ConsumerSession:
     """One membership in the group, with a consumer and a thread of its own: the one before it may still be leaving."""
 
     def __init__(
-        self, topic: str, settings: dict[str, Any], listener: Listener, clock: Clock, checkpoint: Any = None
+        self, topic: str, settings: dict[str, Any], listener: SourceListener, clock: Clock, checkpoint: Any = None
     ) -> None:
         self._topic = topic
         self._listener = listener
         self._clock = clock
-        self._next: dict[str, int] = dict(checkpoint or {})  # offsets by partition, as text: they are stored
+        self._next_offsets: dict[str, int] = dict(checkpoint or {})  # offsets by partition, as text: they are stored
         self._was_assigned = False
-        self._failure: KafkaError | None = None
-        self.consumer = Consumer({**settings, "error_cb": self._note_failure})
+        self._last_error: KafkaError | None = None
+        self.consumer = Consumer({**settings, "error_cb": self._on_error})
         self._thread = WorkerThread(f"kafka {topic}")
 
-    def _note_failure(self, error: KafkaError) -> None:
+    def _on_error(self, error: KafkaError) -> None:
         """Called on librdkafka's thread, or ours within `consume`: only a note is made."""
-        self._failure = error
+        self._last_error = error
 
     async def connect(self) -> None:
         """Return when a broker has answered."""
         while True:
             try:
-                await self._thread.call(self.consumer.list_topics, None, PATIENCE * 5)
+                await self._thread.call(self.consumer.list_topics, None, POLL_TIMEOUT * 5)
             except KafkaException as error:
-                self._listener.lost(str(error))
-                await self._clock.sleep(RETRY_AFTER)
+                self._listener.on_disconnected(str(error))
+                await self._clock.sleep(RECONNECT_INTERVAL)
             else:
-                self._listener.connected()
+                self._listener.on_connected()
                 return
 
     def subscribe(self) -> None:
         """Join the group."""
-        self.consumer.subscribe([self._topic], on_assign=self._begin_at_ours)
+        self.consumer.subscribe([self._topic], on_assign=self._assign_stored_offsets)
 
-    def _begin_at_ours(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _assign_stored_offsets(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Begin where our own offsets say, called within `consume`; after a rebalance the group knows better."""
         for place in partitions:
-            if (ours := self._next.get(str(place.partition))) is not None:
-                begin = self._checked(consumer, place, ours)
+            if (ours := self._next_offsets.get(str(place.partition))) is not None:
+                begin = self._start_offset(consumer, place, ours)
                 place.offset = place.offset if self._was_assigned else begin
         self._was_assigned = True
         consumer.assign(partitions)
 
-    def _checked(self, consumer: Consumer, place: TopicPartition, ours: int) -> int:
+    def _start_offset(self, consumer: Consumer, topic_partition: TopicPartition, stored_offset: int) -> int:
         """Return where to begin by our own offset, which the partition may have left behind or never have reached."""
-        low, high = _ends(consumer, place)
-        known = {"topic": self._topic, "partition": place.partition, "reached": ours, "begins": low, "ends": high}
-        if ours > high:  # it is another topic's: nothing of this one may be taken for something read before
-            logger.warning(events.SOURCE_BEGAN_ANEW, extra=known)
-            self._next = {partition: at for partition, at in self._next.items() if partition != str(place.partition)}
+        low, high = _watermarks(consumer, topic_partition)
+        known = {
+            "topic": self._topic,
+            "partition": topic_partition.partition,
+            "reached": stored_offset,
+            "begins": low,
+            "ends": high,
+        }
+        if stored_offset > high:  # it is another topic's: nothing of this one may be taken for something read before
+            logger.warning(events.SOURCE_OFFSET_OUT_OF_RANGE, extra=known)
+            self._next_offsets = {
+                partition: at
+                for partition, at in self._next_offsets.items()
+                if partition != str(topic_partition.partition)
+            }
             return low
-        if ours < low and not (self._was_assigned and _group_is_at(consumer, place) >= low):  # others may have read on
+        if stored_offset < low and not (
+            self._was_assigned and _committed_offset(consumer, topic_partition) >= low
+        ):  # others may have read on
             logger.warning(events.SOURCE_EXPIRED, extra=known)
-        return max(ours, low)
+        return max(stored_offset, low)
 
-    async def bring(self) -> None:
+    async def deliver_batch(self) -> None:
         """Hand on the messages that are there."""
-        messages: list[Message] = await self._thread.call(self.consumer.consume, BATCH, PATIENCE)
-        failure, self._failure = self._failure, None
+        messages: list[Message] = await self._thread.call(self.consumer.consume, BATCH_SIZE, POLL_TIMEOUT)
+        failure, self._last_error = self._last_error, None
         if failure is not None and failure.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._listener.lost(failure.str())
+            self._listener.on_disconnected(failure.str())
             await self.connect()
-        arrived = [event for message in messages if (event := self._read(message)) is not None]
-        await self._listener.many(arrived)
+        arrived = [event for message in messages if (event := self._decode_message(message)) is not None]
+        await self._listener.on_events(arrived)
         for partition in {message.partition() for message in messages if message.error() is None} - {None}:
             assert partition is not None
-            self._store(TopicPartition(self._topic, partition, self._next[str(partition)]))
+            self._store_offset(TopicPartition(self._topic, partition, self._next_offsets[str(partition)]))
 
-    def _read(self, message: Message) -> tuple[Any, Any] | None:
+    def _decode_message(self, message: Message) -> tuple[Any, Any] | None:
         """Return a message's event, and how far the topic is read with it; None for what was read before."""
         error = message.error()
         partition, offset = message.partition(), message.offset()
         if error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:
             raise OperationError(f"Kafka topic '{self._topic}': {error.str()}")
-        if error is not None or offset is None or offset < self._next.get(str(partition), 0):
+        if error is not None or offset is None or offset < self._next_offsets.get(str(partition), 0):
             return None  # the last: a rebalance brought it again
-        self._next = {**self._next, str(partition): offset + 1}
-        return message.value(), self._next
+        self._next_offsets = {**self._next_offsets, str(partition): offset + 1}
+        return message.value(), self._next_offsets
 
-    def _store(self, place: TopicPartition) -> None:
+    def _store_offset(self, topic_partition: TopicPartition) -> None:
         try:
-            self.consumer.store_offsets(offsets=[place])
+            self.consumer.store_offsets(offsets=[topic_partition])
         except KafkaException as error:
-            if error.args[0].code() not in TAKEN_AWAY:
+            if error.args[0].code() not in PARTITION_REVOKED_CODES:
                 raise
 
     async def close(self) -> None:
@@ -149,14 +161,16 @@ class _Following:
             self._thread.close()
 
 
-def _ends(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+def _watermarks(consumer: Consumer, topic_partition: TopicPartition) -> tuple[int, int]:
     """Return the offsets of a partition's first event, and of the one that will come next."""
-    ends = consumer.get_watermark_offsets(place, timeout=PATIENCE_FOR_OFFSETS, cached=False)
+    ends = consumer.get_watermark_offsets(topic_partition, timeout=OFFSETS_TIMEOUT, cached=False)
     if ends is None:  # to begin unchecked could pass events over; the supervisor tries again
-        raise OperationError(f"Kafka topic '{place.topic}': no offsets of partition {place.partition} in time")
+        raise OperationError(
+            f"Kafka topic '{topic_partition.topic}': no offsets of partition {topic_partition.partition} in time"
+        )
     return ends
 
 
-def _group_is_at(consumer: Consumer, place: TopicPartition) -> int:
+def _committed_offset(consumer: Consumer, topic_partition: TopicPartition) -> int:
     """Return the group's offset in a partition; negative if it has none."""
-    return consumer.committed([place], timeout=PATIENCE_FOR_OFFSETS)[0].offset
+    return consumer.committed([topic_partition], timeout=OFFSETS_TIMEOUT)[0].offset

@@ -1,0 +1,261 @@
+"""Batches: gather events, and sum them up by time, by size, after each firing, and at an orderly end.
+
+Under a journal an event is held only once that is committed, and let go of by the same commit that records the sum:
+whenever the process dies, each event is either still held or already part of a boundary, never both.
+"""
+
+import asyncio
+from typing import Any, Self
+
+from tidemill.annotations.validation import TypeMismatchError
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.dead_letters import BatchedEvents, ReplayedEvent
+from tidemill.engine.graphs.accumulators.emit import PendingReceipt, resolve_receipt
+from tidemill.engine.graphs.durability_backend import JournalStep
+from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.health import AccumulatorHealth
+from tidemill.graphs.result import DeadLetter, Receipt
+from tidemill.kernel.author_errors import AUTHOR_ERRORS
+
+
+class Batch(RunningAccumulator):
+    """Holds events until they are summed up together."""
+
+    started_health = AccumulatorHealth.LIVE
+    flushes_after_firing = True
+    has_background_loop = True
+    buffers_events = True
+
+    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
+        super().__init__(definition, tenant, runtime)
+        self.buffer: list[Any] = []
+        self._releasing_count = 0  # events at the front of the buffer whose sum is being committed
+        self._is_flushing = False  # because of its size
+        self._failed_batches = 0
+
+    def redefine(self, newer: Self) -> None:
+        super().redefine(newer)
+        leaving, staying = self.buffer[: self._releasing_count], self.buffer[self._releasing_count :]
+        self.buffer = [*leaving, *self._migrate_events(staying)]  # those that leave are counted, whatever they are
+
+    @property
+    def events(self) -> int:
+        """How many single events were taken in; a batch that failed is not one more."""
+        return self.buffered + self.dead_letters.total - self._failed_batches
+
+    @property
+    def buffered_events(self) -> list[Any]:
+        return self.buffer.copy()
+
+    def replace_buffer(self, content: Any) -> None:
+        self.buffer = list(content)
+
+    # -- holding
+
+    def process_now(self, value: Any) -> Receipt:
+        """Keep an event, and sum up what is kept if that is enough."""
+        self._buffer_event(value)
+        if self._is_full():
+            flushed = self.flush()
+            if isinstance(flushed, Receipt):
+                return flushed
+        return self._receipt("buffered")
+
+    def begin_step(self, value: Any, offset: Any = None) -> PendingReceipt:
+        """Begin to commit that an event is held."""
+        return self.append_to_journal(JournalStep("held", value, offset=offset), value)
+
+    def apply_step(self, step: JournalStep) -> Any:
+        """Hold an event, or let go of those that a sum or a dead letter stands for."""
+        if step.kind == "held":
+            self._buffer_event(step.value)
+            return None
+        self._drop_released(step.count)
+        return super().apply_step(step) if step.kind == "boundary" else None
+
+    def on_committed(self, step: JournalStep, position: int) -> Receipt:
+        """Let a step happen, and sum up if that fills the batch."""
+        receipt = super().on_committed(step, position)
+        if self._is_full() and not self._is_flushing:
+            self._is_flushing = True
+            self.runtime.tasks.start(self._flush_task_name, self._flush_while_full())
+        return receipt
+
+    def will_be_retried(self, step: JournalStep) -> bool:
+        """Return whether a refused step is tried again: a sum always is, its events are still held."""
+        return step.kind != "held" or super().will_be_retried(step)
+
+    def on_refused(self, step: JournalStep, reason: str) -> Receipt:
+        """Take a step back; events whose sum was refused may be summed up again."""
+        if step.kind != "held":
+            self._releasing_count = 0
+        return super().on_refused(step, reason)
+
+    async def _process_in_order(self, value: Any, offset: Any = None) -> Receipt:
+        if self.is_journaled:
+            return await self._process_journaled(value, offset)
+        async with self._process_lock:
+            if self._is_full(with_another=True):
+                await self._wait_for_queue_space()
+            if (turned_away := self._rejection()) is not None:
+                return turned_away
+            return await self._process_async(value)
+
+    async def _process_async(self, value: Any) -> Receipt:
+        self._buffer_event(value)
+        return (await self._flush_async() if self._is_full() else None) or self._receipt("buffered")
+
+    def _buffer_event(self, value: Any) -> None:
+        self.buffer.append(value)
+        self.buffered += 1
+        self._last_event_time = self.clock.monotonic()
+        self.mark_changed()
+
+    def _is_full(self, *, with_another: bool = False) -> bool:
+        size = self.definition.max_size
+        return size is not None and len(self.buffer) + with_another >= size
+
+    def _is_blocked(self) -> bool:
+        """Only the event that fills the batch may have to wait: the others are merely kept."""
+        if self._waiting_pushers or not self._flowing.is_set():
+            return True
+        return self._is_full(with_another=True) and super()._is_blocked()
+
+    # -- summing up
+
+    def flush(self) -> PendingReceipt | None:
+        """Sum up what is buffered and hand it on; nothing happens without events or without room for the result."""
+        whole = self._take_batch()
+        if whole is None:
+            return None
+        try:
+            boundary = self.process(whole.events)
+        except AUTHOR_ERRORS as error:
+            return self._dead_letter(whole, error)
+        return self.emit_or_journal(boundary, whole)
+
+    def _take_batch(self) -> BatchedEvents | None:
+        """Return what is to be summed up. Under a journal it stays in the buffer until the sum is committed."""
+        if not self.buffer or self._releasing_count or self._is_queue_blocked():
+            return None
+        if self.is_journaled:
+            gathered = self.buffer[: self.definition.max_size]
+            self._releasing_count = len(gathered)
+        else:
+            gathered, self.buffer = self.buffer, []
+            self.mark_changed()  # also if nothing comes of them
+        return BatchedEvents(gathered, self._releasing_count)
+
+    def emit_or_journal(self, boundary: Any, event: Any, offset: Any = None, release_count: int = 0) -> PendingReceipt:
+        """Emit a sum, and let go of its events with it; also if nothing came of them."""
+        release_count = event.count if isinstance(event, BatchedEvents) else release_count
+        if release_count and not self.is_journaled:  # a newer version has no journal
+            self._drop_released(release_count)
+            release_count = 0
+        if release_count and boundary is None:
+            self.suppressed += 1
+            return self.append_to_journal(JournalStep("released", count=release_count), event)
+        return super().emit_or_journal(boundary, event, offset, release_count)
+
+    def _drop_released(self, count: int) -> None:
+        del self.buffer[:count]
+        self._releasing_count = 0
+
+    def requeue(self, event: Any) -> None:
+        """Hold events on whose sum was turned away."""
+        if isinstance(event, BatchedEvents):
+            self._releasing_count = 0
+            if not event.count:
+                self.buffer[:0] = event.events
+
+    def _is_queue_blocked(self) -> bool:
+        return not self._flowing.is_set() or any(
+            target.queue_gate.is_blocked or target.queue_gate.rejects for target, _ in self.targets
+        )
+
+    def _dead_letter(self, event: Any, error: BaseException, encoding: str = "json") -> Receipt:
+        self._failed_batches += isinstance(event, BatchedEvents)
+        receipt = super()._dead_letter(event, error, encoding)
+        if isinstance(event, BatchedEvents) and event.count:  # held until the letter is stored
+            self.runtime.durability.on_next_write(lambda: self._release_dead_lettered(event))
+        return receipt
+
+    def _release_dead_lettered(self, batch: BatchedEvents) -> None:
+        if self.is_journaled:
+            self.append_to_journal(JournalStep("released", count=batch.count), batch)
+        else:
+            self._drop_released(batch.count)
+
+    async def _flush_async(self) -> Receipt | None:
+        whole = self._take_batch()
+        if whole is None:
+            return None
+        return await resolve_receipt(await self.await_author(lambda: self.process(whole.events), whole))
+
+    async def _flush_while_full(self) -> None:
+        try:
+            while self._is_full():
+                receipt = await self._flush_in_order()
+                if receipt is None or receipt.outcome == "rejected" or self._releasing_count:
+                    return  # no room, no store, or a letter to wait for: the next event or the timer sees to it
+        finally:
+            self._is_flushing = False
+
+    async def _flush_in_order(self) -> Receipt | None:
+        async with self._process_lock:
+            if self.is_async:
+                return await self._flush_async()
+            answer = self.flush()
+            return None if answer is None else await resolve_receipt(answer)
+
+    def after_firing(self) -> None:
+        if self.is_async or self.is_journaled:
+            if self.buffer:
+                self._flush_soon()
+        else:
+            self.flush()
+
+    def _flush_soon(self) -> None:
+        self.runtime.tasks.start(self._flush_task_name, self._flush_in_order())
+
+    @property
+    def _flush_task_name(self) -> str:
+        return f"accumulator {self.name}: flush"
+
+    async def run_loop(self) -> None:
+        while True:
+            await self.clock.sleep(self.definition.every or 0.0)
+            if self.is_async or self.is_journaled:
+                await self.runtime.tasks.run_shielded(self._flush_task_name, self._flush_in_order())
+            else:
+                self.flush()
+
+    # -- ending
+
+    async def drain(self) -> None:
+        if self.is_async or self.is_journaled:  # in a task of its own: if it hangs, `stop` puts the events aside
+            await asyncio.wait({self.runtime.tasks.start(self._flush_task_name, self._flush_in_order())})
+        else:
+            self.flush()
+        await self.runtime.durability.wait_committed()
+
+    async def stop(self) -> None:
+        if not any(reactor.is_durable for reactor, _ in self.targets):
+            left, self.buffer = self.buffer, []
+            for _ in left:
+                self._count_drop("unloaded")
+        await super().stop()
+
+    async def _replay_event(self, dead_letter: DeadLetter, detail: Any) -> Receipt:
+        """Take a batch that failed, or a single event that did not fit."""
+        if isinstance(detail, BatchedEvents):
+            return await self._reprocess(detail.events, ReplayedEvent(dead_letter))
+        try:
+            value = self._validate(dead_letter.event, detail)
+        except TypeMismatchError as error:
+            return self._dead_letter(ReplayedEvent(dead_letter), error)
+        if self.is_journaled:
+            return await resolve_receipt(self.append_to_journal(JournalStep("held", value), ReplayedEvent(dead_letter)))
+        self.dead_letters.remove(dead_letter.id)  # from now on the event shares the fate of its batch
+        return await self._process_async(value) if self.is_async else self.process_now(value)

@@ -1,0 +1,141 @@
+"""Whether the journal of an accumulator can be relied on: what it records, and how it joins the snapshots."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tidemill.engine.audit_findings import Finding, format_count, format_numbers, note_finding, problem_finding
+from tidemill.engine.graphs.audit.parts import PartHistory, accumulators_named_in, decode_entry
+from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, ReactorPart
+from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey
+
+JOURNAL_LENGTH_LIMIT = (
+    50_000  # entries of one accumulator: seconds of the fastest stream, where each second has five snapshots
+)
+
+
+class JournalAudit:
+    """One accumulator's journal beside its snapshots."""
+
+    def __init__(self, key: JournalKey, entries: Sequence[JournalEntry], history: PartHistory | None) -> None:
+        self._subject = f"accumulator {key.tenant}/{key.accumulator}"
+        self._entries = entries
+        self._history = history
+        used = history.restore_candidate if history is not None else None
+        self._position: int = used.content.position if used is not None and used.content is not None else 0
+        self._records = {entry.position: decode_entry(entry) for entry in entries}
+
+    def findings(self) -> Iterator[Finding]:
+        """Look at everything."""
+        yield from self._unusable_entries([at for at, found in self._records.items() if found is None], "damaged")
+        unread = [at for at, found in self._records.items() if isinstance(found, str)]
+        yield from self._unusable_entries(unread, "intact, but cannot be read by this version of Tidemill")
+        if self._history is None:
+            yield from self._without_snapshot()
+        elif (between := self._history.journal_span) is not None:
+            older, newest = between
+            assert isinstance(older, AccumulatorPart)
+            assert isinstance(newest, AccumulatorPart)
+            yield from self._check_snapshots_join(older, newest)
+        yield from self._check_length()
+
+    def _unusable_entries(self, positions: list[int], what: str) -> Iterator[Finding]:
+        if not positions:
+            return
+        needed = [at for at in positions if at > self._position]
+        name = "entry" if len(positions) == 1 else "entries"
+        meaning = "The newest snapshot holds all of that already: nothing is lost unless it is damaged too."
+        if needed:
+            events = format_count(len(needed), "acknowledged event")
+            meaning = f"The next start leaves out {format_numbers(needed)}: {events} of it would be lost."
+        yield problem_finding(
+            self._subject,
+            f"{name} {format_numbers(positions)} of its journal {'is' if len(positions) == 1 else 'are'} {what}.",
+            meaning,
+            "A node that is running has them in memory: let it run until it has written its next two snapshots.",
+            "Look at the disk, and restore a backup if that matters.",
+        )
+
+    def _without_snapshot(self) -> Iterator[Finding]:
+        count = format_count(len(self._entries), "journal entry", "journal entries")
+        verb = "waits" if len(self._entries) == 1 else "wait"
+        yield note_finding(
+            self._subject,
+            f"{count} {verb} for it, and no snapshot of it is stored.",
+            'The next start reads them, if a reactor with durability="boundary" still declares it;',
+            "if nobody declares it any more, they stay.",
+        )
+
+    def _check_snapshots_join(self, older: AccumulatorPart, newest: AccumulatorPart) -> Iterator[Finding]:
+        """Compare the journal with the two snapshots: it must reach from the older one on, and not further back."""
+        if newest.position < older.position:
+            yield problem_finding(
+                self._subject,
+                f"its newest snapshot is at journal position {newest.position}, behind the one before it",
+                f"({older.position}): positions were given twice.",
+                "At the next start, entries may be left out. Make sure that only one node uses this store.",
+            )
+            return
+        if stale := [at for at in self._records if at <= older.position]:
+            yield problem_finding(
+                self._subject,
+                f"entries {format_numbers(stale)} of its journal lie before its older snapshot (position "
+                f"{older.position}),",
+                "and should be gone. The next start does not read them: if they are newer than the snapshots,",
+                f"{format_count(len(stale), 'acknowledged event')} would be lost.",
+                "Make sure that only one node uses this store.",
+            )
+        between = [at for at in self._records if older.position < at <= newest.position]
+        if missing := self._describe_missing(older, newest, between):
+            yield problem_finding(
+                self._subject,
+                f"{missing} between its two snapshots, positions {older.position} to {newest.position}.",
+                "The next start uses the newest snapshot and loses nothing. Should that be damaged, they could not be",
+                "brought back. The next two snapshots of a running node mend it; find out who deleted rows.",
+            )
+
+    def _describe_missing(self, older: AccumulatorPart, newest: AccumulatorPart, between: list[int]) -> str:
+        """Say what is not there of the entries that lead from one snapshot to the other; "" if nothing is known."""
+        emitted = sum(self._is_boundary(at) for at in between)
+        was_journaled = older.position or not older.sequence  # throughout: it may have begun with the newest snapshot
+        # A window's boundaries are not in the journal, only what it holds: then none is counted, and nothing is known.
+        lacking = newest.sequence - older.sequence - emitted if emitted and was_journaled else 0
+        if lacking > 0:
+            return f"{format_count(lacking, 'journal entry', 'journal entries')} missing"
+        if newest.position > older.position and newest.position not in self._records:
+            return f"entry {newest.position} of its journal is missing"
+        return ""
+
+    def _is_boundary(self, position: int) -> bool:
+        """Tell whether an entry counts in the sequence; of a damaged one nobody knows, so it does."""
+        found = self._records[position]
+        return not isinstance(found, JournalRecord) or found.kind == "boundary"
+
+    def _check_length(self) -> Iterator[Finding]:
+        waiting = sum(at > self._position for at in self._records)
+        if waiting > JOURNAL_LENGTH_LIMIT:
+            yield problem_finding(
+                self._subject,
+                f"its journal has {waiting:,} entries after its newest snapshot.",
+                "Nothing is lost, but nobody writes snapshots, and the next start has to read all of them.",
+                "See whether a node runs that declares it, and what its log says of checkpoints.",
+            )
+
+
+def audit_order(
+    histories: Mapping[PartKey, PartHistory], journals: Mapping[JournalKey, Sequence[JournalEntry]]
+) -> Iterator[Finding]:
+    """Look for positions that two accumulators of one reactor share: then nobody knows which event came first."""
+    for history in histories.values():
+        used = history.restore_candidate
+        if used is None or not isinstance(used.content, ReactorPart):
+            continue
+        taken: dict[int, str] = {}
+        for name in sorted(accumulators_named_in(used.content)):
+            for entry in journals.get(JournalKey(history.key.tenant, name), ()):
+                if taken.setdefault(entry.position, name) != name:
+                    yield problem_finding(
+                        history.subject,
+                        f"journal position {entry.position} is taken by '{taken[entry.position]}' and by '{name}'.",
+                        "The next start reads both, perhaps in the wrong order.",
+                        "Make sure that only one node uses this store.",
+                    )
+                    break

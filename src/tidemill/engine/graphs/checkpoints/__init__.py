@@ -1,1 +1,0 @@
-"""What outlives the process: snapshots, the journal, dead letters, and reading them back."""

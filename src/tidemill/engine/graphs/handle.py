@@ -1,0 +1,180 @@
+"""What operators can ask of a reactor: look, fire, pause, resume, restart, replay."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from tidemill.annotations.validation import TypeMismatchError, TypeValidator
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.reactors.reactor import RunningReactor
+from tidemill.graphs.health import ReactorHealth
+from tidemill.graphs.result import DeadLetter, Firing, Receipt, to_jsonable
+from tidemill.graphs.state import AccumulatorState, Latency, ReactorState, Recovery
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import RequestError
+from tidemill.kernel.suggestions import did_you_mean
+
+
+class ReactorHandle:
+    """One loaded reactor, for whoever operates it."""
+
+    def __init__(self, find: Callable[[], RunningReactor]) -> None:
+        self._find = find
+
+    @property
+    def _reactor(self) -> RunningReactor:
+        """The reactor that has the name now: a handle outlives reloads, and says so when there is none."""
+        return self._find()
+
+    @property
+    def name(self) -> str:
+        """The reactor's name."""
+        return self._reactor.name
+
+    # -- looking
+
+    def state(self) -> ReactorState:
+        """Return health, cache, flags and counters of this moment, as plain values."""
+        reactor = self._reactor
+        names, inputs = reactor.definition.accumulator_names, reactor.firing_loop.inputs
+        unhealthy = reactor.unhealthy_accumulators
+        warming = reactor.health in (ReactorHealth.STARTING, ReactorHealth.WARMING)
+        return ReactorState(
+            name=reactor.name,
+            health=reactor.health,
+            waiting=unhealthy if warming else [],
+            disconnected=[] if warming else reactor.disconnected,
+            paused=reactor.firing_loop.paused,
+            cache={
+                name: to_jsonable(value) for name, value in zip(names, inputs.cache, strict=True) if value is not None
+            },
+            dirty={name: bool(inputs.dirty >> index & 1) for index, name in enumerate(names)},
+            queued=len(inputs.queue),
+            fires=reactor.firing_loop.log.fires,
+            failures=reactor.firing_loop.results.failures,
+            incomplete=reactor.firing_loop.incomplete,
+            dropped=dict(self._dropped_counts()),
+            subscribers=sorted(reactor.firing_loop.graphs),
+            accumulators={one.name: accumulator_state(one) for one in reactor.accumulators},
+        )
+
+    def _dropped_counts(self) -> Counter[str]:
+        total = self._reactor.all_dropped()
+        for one in self._reactor.accumulators:
+            total.update(one.dropped)
+        return total
+
+    def firings(self, limit: int = 50) -> list[Firing]:
+        """Return the newest firings, newest first; at most 200 are kept."""
+        if limit < 1:
+            raise RequestError(f"limit is at least 1, not {limit}", code="invalid_limit")
+        return self._reactor.firing_loop.log.newest(limit)
+
+    async def next_firing(self, timeout: float | None = None) -> Firing:
+        """Return the oldest firing not handed out yet; wait up to `timeout` seconds if there is none."""
+        return await self._reactor.firing_loop.next_firing(timeout)
+
+    def timeseries(self) -> list[int]:
+        """Return how many firings each of the last 60 minutes saw, oldest first."""
+        return self._reactor.firing_loop.log.per_minute()
+
+    def latency(self) -> Latency:
+        """Return median and 99th percentile of the newest firings' durations, in seconds."""
+        return self._reactor.firing_loop.log.latency()
+
+    def events(self) -> list[Recovery]:
+        """Return the recoveries of this reactor and its accumulators, oldest first."""
+        ours = {("reactor", self.name)} | {("accumulator", one.name) for one in self._reactor.accumulators}
+        return [
+            recovery
+            for tenant, recovery in self._reactor.runtime.supervisor.recoveries
+            if tenant == self._reactor.tenant and (recovery.component, recovery.name) in ours
+        ]
+
+    # -- acting
+
+    async def pause(self) -> None:
+        """Stop firing on criteria; boundaries go on accumulating."""
+        await self._reactor.pause()
+
+    async def resume(self) -> None:
+        """Fire on criteria again, at once if they hold."""
+        await self._reactor.resume()
+
+    async def force_fire(self) -> Firing:
+        """Fire now with the cache as it is, whatever the criteria say."""
+        return await self._reactor.fire_manually()
+
+    async def fire_with(self, inputs: Mapping[str, Any]) -> Firing:
+        """Replace the whole cache by these inputs and fire; sources not given are absent afterwards."""
+        if not inputs:
+            names = ", ".join(self._reactor.definition.accumulator_names)
+            raise RequestError(f"fire_with needs at least one input, of: {names}", code="empty_inputs")
+        definition = self._reactor.definition
+        values: list[Any] = [[] if one.is_window else None for one in definition.accumulators]
+        for name, value in inputs.items():
+            values[self._accumulator_index(name)] = self._trim_window(name, self._validate_input(name, value))
+        return await self._reactor.fire_manually(values)
+
+    def _accumulator_index(self, name: str) -> int:
+        names = self._reactor.definition.accumulator_names
+        if name not in names:
+            message = f"reactor '{self.name}' has no accumulator '{name}'{did_you_mean(name, names)}"
+            raise RequestError(message, code="unknown_accumulator", status=404, accumulator=name)
+        return names.index(name)
+
+    def _validate_input(self, name: str, value: Any) -> Any:
+        definition = self._reactor.definition.accumulators[self._accumulator_index(name)]
+        try:
+            return TypeValidator(definition.boundary_type).validate(value)
+        except TypeMismatchError as error:
+            raise RequestError(f"input '{name}': {error}", code="invalid_input", input=name) from error
+
+    def _trim_window(self, name: str, value: Any) -> Any:
+        """Return a window's content cut to what the window holds, anything else as it is."""
+        accumulator = self._reactor.definition.accumulators[self._accumulator_index(name)]
+        return accumulator.trim_to_capacity(value) if accumulator.is_window else value
+
+    async def restart(self) -> None:
+        """Restart the reactor, and those of its accumulators that had been given up."""
+        supervisor = self._reactor.runtime.supervisor
+        for one in tuple(self._reactor.accumulators):
+            if one.health == "failed":
+                supervisor.restart(one)
+        supervisor.restart(self._reactor)
+
+    async def dead_letters(self) -> list[DeadLetter]:
+        """Return the dead letters of this reactor and its accumulators, oldest first."""
+        boxes = [
+            self._reactor.firing_loop.results.dead_letters,
+            *(one.dead_letters for one in self._reactor.accumulators),
+        ]
+        return sorted((letter for box in boxes for letter in box.entries()), key=lambda letter: letter.id)
+
+    async def replay(self, dead_letter_id: str) -> Firing | Receipt:
+        """Try a dead letter again: an event through its accumulator, a firing on its own snapshot."""
+        for one in self._reactor.accumulators:
+            if (found := one.dead_letters.find(dead_letter_id)) is not None:
+                return await one.replay(*found)
+        return await self._reactor.firing_loop.results.replay(dead_letter_id)
+
+
+def accumulator_state(accumulator: RunningAccumulator) -> AccumulatorState:
+    """Return what is to be seen of an accumulator."""
+    return AccumulatorState(
+        name=accumulator.name,
+        kind=str(accumulator.definition.kind),
+        health=accumulator.health,
+        events=accumulator.events,
+        emitted=accumulator.sequence,
+        suppressed=accumulator.suppressed,
+        dead_letters=accumulator.dead_letters.total,
+        restarts=accumulator.restart_state.restarts,
+        last_event_at=_wall_time(accumulator.clock, accumulator.last_event_time),
+        stuck_since=_wall_time(accumulator.clock, accumulator.stuck_since),
+    )
+
+
+def _wall_time(clock: Clock, moment: float | None) -> datetime | None:
+    return None if moment is None else clock.now() - timedelta(seconds=clock.monotonic() - moment)

@@ -1,0 +1,45 @@
+"""What reactors and accumulators report as metrics, read from their own counters when somebody looks."""
+
+from collections.abc import Iterable
+
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.reactors.reactor import RunningReactor
+from tidemill.graphs.health import ReactorHealth
+from tidemill.telemetry.metrics import Collector, Sample
+
+
+def reactor_collector(reactor: RunningReactor) -> Collector:
+    """Return the collector of a reactor's figures."""
+    return Collector(reactor, _read_reactor)
+
+
+def accumulator_collector(accumulator: RunningAccumulator) -> Collector:
+    """Return the collector of an accumulator's figures."""
+    return Collector(accumulator, _read_accumulator)
+
+
+def _read_reactor(reactor: RunningReactor) -> Iterable[Sample]:
+    labels = (("reactor", reactor.name), ("tenant", reactor.tenant))
+    latency = reactor.firing_loop.log.latency()
+    yield Sample("reactor_fires_total", reactor.firing_loop.log.fires, labels)
+    yield Sample("reactor_fire_failures_total", reactor.firing_loop.results.failures, labels)
+    yield Sample("reactor_incomplete_total", reactor.firing_loop.incomplete, labels)
+    yield Sample("reactor_restarts_total", reactor.restart_state.restarts, labels)
+    yield Sample("checkpoint_failures_total", reactor.checkpoint_failures, labels)
+    yield Sample("reactor_health", float(reactor.health is ReactorHealth.LIVE), labels)
+    yield Sample("reactor_firing_seconds_p50", latency.p50, labels)
+    yield Sample("reactor_firing_seconds_p99", latency.p99, labels)
+    yield Sample("dead_letters_total", reactor.firing_loop.results.dead_letters.total, labels)
+    for reason, count in reactor.all_dropped().items():
+        yield Sample("boundaries_dropped_total", count, (*labels, ("reason", reason)))
+
+
+def _read_accumulator(accumulator: RunningAccumulator) -> Iterable[Sample]:
+    labels = (("accumulator", accumulator.name), ("tenant", accumulator.tenant))
+    yield Sample("accumulator_events_total", accumulator.events, labels)
+    yield Sample("accumulator_restarts_total", accumulator.restart_state.restarts, labels)
+    yield Sample("dead_letters_total", accumulator.dead_letters.total, labels)
+    yield Sample("push_seconds_sum", accumulator.push_seconds, labels)
+    yield Sample("push_seconds_count", accumulator.push_count, labels)
+    for reason, count in accumulator.dropped.items():
+        yield Sample("boundaries_dropped_total", count, (*labels, ("reason", reason)))

@@ -1,0 +1,180 @@
+"""Backfills: runs for slots of the past, a few at a time."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from tidemill.engine.workflows.client.operations import RunOperations, require_aware
+from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.engine.workflows.starts.starter import RunStarter, StartRequest
+from tidemill.kernel.errors import RequestError
+from tidemill.kernel.ids import new_sortable_id
+from tidemill.kernel.limits import MAX_INTEGER, is_storable
+from tidemill.storage.workflow_ports import Backfill, RunFilter
+from tidemill.workflows.lookup import WorkflowPausedError, quote_name
+from tidemill.workflows.schedule import Schedule
+from tidemill.workflows.states import active_states
+from tidemill.workflows.workflow import Workflow
+
+SLOT_LIMIT = 10_000  # slots of one backfill
+
+
+class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backfill does, or would do: the slots that get a run, and those that have had one."""
+
+    id: str | None
+    """None for a preview."""
+    workflow: str
+    slots: tuple[datetime, ...]
+    present: tuple[datetime, ...] = ()
+    runs: tuple[str, ...] = ()
+    future: int = 0
+    """How many slots of the range are yet to come: these are left to the schedule."""
+
+
+class BackfillRunner:
+    """Makes and cancels backfills."""
+
+    def __init__(self, runtime: WorkflowRuntime, starter: RunStarter, operations: RunOperations) -> None:
+        self._store = runtime.store
+        self._clock = runtime.clock
+        self._starter = starter
+        self._operations = operations
+
+    async def backfill(
+        self,
+        tenant: str,
+        workflow: Workflow,
+        start: datetime,
+        end: datetime,
+        *,
+        preview: bool = False,
+        only_missing: bool = True,
+        limit: int = 1,
+        key: str | None = None,
+    ) -> BackfillPlan:
+        """Make a run for every slot in [start, end] that has none, at most `limit` of them running at a time.
+
+        With `only_missing=False` slots that have had a run get another one. With `preview` nothing is done. A slot that
+        is yet to come gets no run: its schedule makes it.
+        """
+        schedule, now = find_schedule(workflow, key), self._clock.now()
+        slots, future = _past_slots(schedule, require_aware(start, "start"), require_aware(end, "end"), now)
+        if type(limit) is not int or limit < 1:
+            raise RequestError(f"limit is a number of runs, at least 1, not {limit!r}", code="invalid_limit")
+        present = await self._store.runs.read_fired_slots(tenant, workflow.name, schedule.key, start, end)
+        wanted = tuple(slot for slot in slots if not only_missing or slot not in present)
+        found = tuple(slot for slot in slots if slot in present)
+        plan = BackfillPlan(id=None, workflow=workflow.name, slots=wanted, present=found, future=future)
+        if preview or not wanted:
+            return plan
+        if (tenant, workflow.name) in await self._store.schedules.list_paused_workflows():
+            raise WorkflowPausedError(workflow.name)
+        backfill = Backfill(
+            id=new_sortable_id(now),
+            tenant=tenant,
+            workflow=workflow.name,
+            limit=min(limit, MAX_INTEGER),
+            created_at=now,
+        )
+        await self._store.backfills.upsert(backfill)
+        again = {slot for slot in wanted if slot in present}
+        runs = await self._create_runs(backfill, workflow, schedule, wanted, again)
+        return msgspec.structs.replace(plan, id=backfill.id, runs=tuple(runs))
+
+    async def _create_runs(
+        self,
+        backfill: Backfill,
+        workflow: Workflow,
+        schedule: Schedule,
+        slots: Sequence[datetime],
+        repeated: Collection[datetime],
+    ) -> list[str]:
+        """Make the runs of a backfill, until it is cancelled; return their ids."""
+        runs: list[str] = []
+        for slot in slots:
+            try:
+                run = await self._start_slot(backfill, workflow, schedule, slot, is_repeated=slot in repeated)
+            except WorkflowPausedError as error:
+                raise _paused_error(backfill, len(runs), len(slots)) from error
+            if run is not None:
+                runs.append(run)
+            if await self._was_cancelled(backfill.id):  # asked after each start: nobody else may have seen this run
+                await self._cancel_runs(runs[-1:])
+                break
+        return runs
+
+    async def _was_cancelled(self, id: str) -> bool:
+        backfill = await self._store.backfills.get(id)
+        return backfill is not None and backfill.cancelled_at is not None
+
+    async def _start_slot(
+        self, backfill: Backfill, workflow: Workflow, schedule: Schedule, slot: datetime, *, is_repeated: bool
+    ) -> str | None:
+        return await self._starter.start(
+            StartRequest(
+                tenant=backfill.tenant,
+                workflow=workflow,
+                params=schedule.params_for(slot),
+                origin="backfill",
+                key=f"backfill:{backfill.id}" if is_repeated else schedule.key,
+                slot=slot,
+                backfill=backfill.id,
+            )
+        )
+
+    async def cancel(self, id: str) -> int:
+        """Make no more runs of a backfill, and cancel those that have not ended; return how many these were."""
+        backfill = await self._store.backfills.get(id) if is_storable(id) else None
+        if backfill is None:
+            raise RequestError(
+                f"there is no backfill {quote_name(id)}", code="unknown_backfill", status=404, backfill=id
+            )
+        await self._store.backfills.upsert(msgspec.structs.replace(backfill, cancelled_at=self._clock.now()))
+        wanted = RunFilter(tenant=backfill.tenant, backfill=id, states=active_states(), limit=SLOT_LIMIT)
+        runs = await self._store.runs.find(wanted)
+        return await self._cancel_runs([run.id for run in runs])
+
+    async def _cancel_runs(self, runs: Sequence[str]) -> int:
+        count = 0
+        for run in reversed(runs):  # the newest first, so that none begins because another one made room
+            try:
+                await self._operations.cancel(run, "its backfill was cancelled")
+            except RequestError:
+                continue  # it ended meanwhile
+            count += 1
+        return count
+
+
+def _paused_error(backfill: Backfill, created: int, wanted: int) -> RequestError:
+    message = (
+        f"workflow '{backfill.workflow}' was paused when {created} of {wanted} runs of backfill {backfill.id} had been "
+        f"made: resume it, and backfill the same range again for the rest"
+    )
+    return RequestError(message, code="workflow_paused", status=409, workflow=backfill.workflow, backfill=backfill.id)
+
+
+def find_schedule(workflow: Workflow, key: str | None) -> Schedule:
+    """Return the schedule that a backfill is for; RequestError unless it is clear which."""
+    found = [one for one in workflow.schedules if key is None or one.key == key]
+    if len(found) == 1:
+        return found[0]
+    keys = ", ".join(f"'{one.key}'" for one in workflow.schedules)
+    said = f"has no schedule '{key}'" if key is not None and workflow.schedules else "has no schedule"
+    if len(found) > 1:
+        said = f"has several schedules ({keys}): say which one, as `key`, from the shell as `--key`"
+    raise RequestError(f"workflow '{workflow.name}' {said}", code="no_schedule", status=409)
+
+
+def _past_slots(schedule: Schedule, start: datetime, end: datetime, now: datetime) -> tuple[tuple[datetime, ...], int]:
+    """Return the slots in [start, end] that are not after `now`, and how many others there are."""
+    if end < start:
+        raise RequestError(f"end {end} is before start {start}", code="invalid_range")
+    after = start - timedelta.resolution
+    future = schedule.count(max(after, now), end)
+    end = min(end, now)
+    if (count := schedule.count(after, end)) > SLOT_LIMIT:
+        message = f"there are {count} slots between {start} and {end}, more than {SLOT_LIMIT}: backfill in parts"
+        raise RequestError(message, code="invalid_range")
+    return tuple(schedule.slots(after, end)) if after < end else (), future

@@ -1,0 +1,246 @@
+"""What an attempt says, line by line, in bounded memory.
+
+The first 8 MiB are passed on as they come. Of what follows, the newest MiB is kept and passed on at the end, after a
+line that says how much was left out. So a gigabyte of output costs no more memory than that, and the process that
+writes it never waits for a reader.
+"""
+
+import logging
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tidemill.annotations.codec import ENCODER
+from tidemill.engine.workflows.executors.interface import LOG_LINE_LIMIT, LogRecord
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.namespaces import plain_text
+from tidemill.telemetry.log_fields import drop_reserved, extract_fields, to_storable_field
+from tidemill.workflows.records import AttemptKey, TaskError
+
+HEAD_LIMIT = 8 * 1024 * 1024
+TAIL_LIMIT = 1024 * 1024
+RECORD_OVERHEAD = 128
+"""Bytes that a record takes besides its text: so many that all of one attempt may wait together to be written."""
+
+
+class OutputBuffer:
+    """The log of one attempt in the making."""
+
+    def __init__(self, clock: Clock, sink: Callable[[list[LogRecord]], None]) -> None:
+        self._clock = clock
+        self._sink = sink
+        self._lines = {stream: _LineSplitter() for stream in ("stdout", "stderr")}
+        self._head_left = HEAD_LIMIT
+        self._tail: deque[tuple[str, bytes] | LogRecord] = deque()
+        self._tail_size = 0
+        self._dropped_bytes = 0
+
+    def write(self, stream: str, data: bytes) -> None:
+        """Take bytes that a process wrote."""
+        if self._head_left > 0:
+            self._head_left -= len(data)
+            self._emit_lines(stream, self._lines[stream].feed(data))
+        else:
+            self._append_to_tail((stream, data))
+
+    def add(self, record: LogRecord) -> None:
+        """Take a record that the author's code made."""
+        if self._head_left > 0:
+            self._head_left -= _entry_size(record)
+            self._sink([record])
+        else:
+            self._append_to_tail(record)
+
+    def finish(self) -> None:
+        """Pass on what is left: the tail, and lines that were not ended."""
+        tail, self._tail = self._tail, deque()
+        if self._dropped_bytes:
+            self._emit_partial_lines()
+            note = f"[... {self._dropped_bytes} bytes left out ...]"
+            self._sink([LogRecord(at=self._clock.now(), message=note, level="warning")])
+        for one in tail:
+            if isinstance(one, LogRecord):
+                self._sink([one])
+            else:
+                self._emit_lines(one[0], self._lines[one[0]].feed(one[1]))
+        self._emit_partial_lines()
+
+    def _emit_partial_lines(self) -> None:
+        for stream, lines in self._lines.items():
+            self._emit_lines(stream, lines.flush())
+
+    def _emit_lines(self, stream: str, lines: list[bytes]) -> None:
+        if lines:
+            now = self._clock.now()
+            self._sink([LogRecord(at=now, message=one.decode(errors="replace"), stream=stream) for one in lines])
+
+    def _append_to_tail(self, entry: tuple[str, bytes] | LogRecord) -> None:
+        self._tail.append(entry)
+        self._tail_size += _entry_size(entry)
+        while self._tail_size > TAIL_LIMIT and len(self._tail) > 1:
+            dropped = self._tail.popleft()
+            self._tail_size -= _entry_size(dropped)
+            self._dropped_bytes += len(_entry_text(dropped))
+
+
+def _entry_size(entry: tuple[str, bytes] | LogRecord) -> int:
+    return len(_entry_text(entry)) + (RECORD_OVERHEAD if isinstance(entry, LogRecord) else 0)
+
+
+def _entry_text(entry: tuple[str, bytes] | LogRecord) -> str | bytes:
+    return entry.message if isinstance(entry, LogRecord) else entry[1]
+
+
+class _LineSplitter:
+    """Bytes taken apart into lines; what is longer than a line may be is cut."""
+
+    def __init__(self) -> None:
+        self._partial = b""
+        self._is_cut = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that have ended."""
+        *ended, rest = data.split(b"\n")
+        lines = [self._finish_line(one) for one in ended]
+        self._extend(rest)
+        return lines
+
+    def flush(self) -> list[bytes]:
+        """Return the line that has not ended, if there is one."""
+        return [self._finish_line(b"")] if self._partial else []
+
+    def _extend(self, data: bytes) -> None:
+        room = LOG_LINE_LIMIT - len(self._partial)
+        self._is_cut = self._is_cut or len(data) > room
+        self._partial += data[:room]
+
+    def _finish_line(self, data: bytes) -> bytes:
+        self._extend(data)
+        line = self._partial.removesuffix(b"\r") + (b" [... cut]" if self._is_cut else b"")
+        self._partial, self._is_cut = b"", False
+        return line
+
+
+TRACEBACK_LIMIT = 64 * 1024
+MESSAGE_LIMIT = 4 * 1024
+
+_TIDEMILL_FOLDER = str(Path(__file__).parents[3])
+
+
+def build_task_error(error: BaseException) -> TaskError:
+    """Return an error as it is kept."""
+    kind, _, message = plain_text(describe(error)).partition(": ")
+    return TaskError(kind, shorten(message, MESSAGE_LIMIT), shorten(_format_traceback(error), TRACEBACK_LIMIT))
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return a text of at most so many bytes: the first part of it and, as that matters most, the end."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= limit:
+        return encoded.decode()
+    note = f"\n[... {len(encoded)} bytes in all ...]\n"
+    room = limit - len(note)
+    head, tail = encoded[: room // 4], encoded[-(room - room // 4) :]
+    return head.decode(errors="ignore") + note + tail.decode(errors="ignore")
+
+
+def _format_traceback(error: BaseException) -> str:
+    try:
+        told = traceback.TracebackException.from_exception(error)
+        _strip_own_frames(told, set())
+        return plain_text("".join(told.format()))
+    except AUTHOR_ERRORS:  # author code: an error may refuse to be shown in any way
+        return describe(error)
+
+
+def _strip_own_frames(captured: traceback.TracebackException | None, seen: set[int]) -> None:
+    """Take our own frames out of an error, and out of those that led to it."""
+    if captured is None or id(captured) in seen:
+        return
+    seen.add(id(captured))
+    kept = [frame for frame in captured.stack if not frame.filename.startswith(_TIDEMILL_FOLDER)]
+    captured.stack = traceback.StackSummary.from_list(kept)
+    _strip_own_frames(captured.__cause__, seen)
+    _strip_own_frames(captured.__context__, seen)
+    for one in captured.exceptions or ():
+        _strip_own_frames(one, seen)
+
+
+FIELD_LIMIT = 4 * 1024
+FIELD_NAME_LIMIT = 200
+
+logger = logging.getLogger("tidemill.task")
+
+
+class TaskLog(logging.LoggerAdapter[logging.Logger]):
+    """The log of one attempt. It keeps every level: what is worth reading is the reader's choice.
+
+    Keywords are fields of the record, `ctx.log.info("read", rows=3)`, and so are those in `extra`.
+    """
+
+    def __init__(self, key: AttemptKey, clock: Clock, sink: Callable[[LogRecord], None], *, echoes: bool) -> None:
+        super().__init__(logger, {})
+        self._key = key
+        self._clock = clock
+        self._sink = sink
+        self._echoes = echoes
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: ARG002, N802 - the name is logging's
+        """Return True: the attempt's log takes all."""
+        return True
+
+    def log(self, level: int, msg: object, /, *args: object, **kwargs: Any) -> None:  # type: ignore[override]
+        """Keep a record."""
+        record = LogRecord(
+            at=self._clock.now(),
+            message=shorten(_format_message(msg, args) + _format_exc_info(kwargs.get("exc_info")), LOG_LINE_LIMIT),
+            level=logging.getLevelName(level).lower(),
+            fields={
+                shorten(str(name), FIELD_NAME_LIMIT): _to_storable(value)
+                for name, value in extract_fields(kwargs).items()
+            },
+        )
+        self._sink(record)
+        if self._echoes:
+            echo_to_logging(self._key, record)
+
+
+def echo_to_logging(key: AttemptKey, record: LogRecord) -> None:
+    """Say to Python's logging what an attempt said."""
+    level = logging.getLevelNamesMapping().get(record.level.upper(), logging.INFO)
+    if logger.isEnabledFor(level):
+        fields = drop_reserved(record.fields)
+        logger.log(level, "%s", record.message, extra=fields | {"attempt": str(key)})
+
+
+def _format_message(message: object, args: tuple[Any, ...]) -> str:
+    """Return a message with its arguments, as logging would put it."""
+    if len(args) == 1 and isinstance(args[0], Mapping) and args[0]:
+        args = args[0]  # type: ignore[assignment]  # "%(name)s" % mapping
+    try:
+        return str(message) % args if args else str(message)
+    except Exception as error:  # author code: a bad format, or a `__str__` that raises, is no reason to fail
+        return (
+            f"{message!r} % {len(args)} arguments: {describe(error)}" if isinstance(message, str) else describe(error)
+        )
+
+
+def _format_exc_info(info: Any) -> str:
+    error = info if isinstance(info, BaseException) else None
+    if info and error is None:
+        error = info[1] if isinstance(info, tuple) else _current_error()
+    return "\n" + "".join(traceback.format_exception(error)).rstrip() if error is not None else ""
+
+
+def _current_error() -> BaseException | None:
+    return sys.exc_info()[1]
+
+
+def _to_storable(value: object) -> object:
+    """Return the value of a field as something that can be stored, and is not too big for that."""
+    plain = to_storable_field(value)
+    return plain if len(ENCODER.encode(plain)) <= FIELD_LIMIT else shorten(repr(plain), FIELD_LIMIT)

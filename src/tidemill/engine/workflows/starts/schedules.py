@@ -1,0 +1,232 @@
+"""Schedules: the leader sleeps to the next slot, and makes its run.
+
+That a slot has at most one run is the store's business (a fire is unique by workflow, key and slot), so nothing here
+has to be remembered for it. How far a schedule was looked at is stored after its runs are made: if that is lost, slots
+are looked at again, and found to have their runs.
+
+A slot whose run cannot be made, because the author's params raise or the workflow refuses them, is tried again a few
+times, and those after it wait so long. Then it is dropped and the schedule goes on: it cannot block itself for ever.
+"""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from tidemill.engine.workflows.leader.slots import RunAdmission
+from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.engine.workflows.starts.starter import RunStarter, StartRequest
+from tidemill.engine.workflows.versions import WorkflowVersions
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
+from tidemill.kernel.backoff import Backoff
+from tidemill.kernel.errors import OperationError, StoreError
+from tidemill.storage.workflow_ports import ScheduleCursor
+from tidemill.telemetry import events
+from tidemill.workflows.lookup import WorkflowPausedError
+from tidemill.workflows.schedule import Schedule, due_slots
+from tidemill.workflows.workflow import Workflow
+
+logger = logging.getLogger(__name__)
+
+ScheduleKey = tuple[str, str, str]
+START_ATTEMPT_LIMIT = 5  # at making the run of a slot
+_SLOT_RETRY = Backoff(1.0, 60.0)
+
+
+def first_cursor(
+    tenant: str, workflow: str, schedule: Schedule, now: datetime, *, armed: bool = True
+) -> ScheduleCursor:
+    """Return the cursor of a schedule that nobody has looked at: slots count from now on, or since its `start`."""
+    start = now if schedule.start is None else schedule.start - timedelta.resolution
+    return ScheduleCursor(
+        tenant=tenant, workflow=workflow, key=schedule.key, rule=str(schedule), last=min(start, now), armed=armed
+    )
+
+
+class _WatchedSchedule:
+    """One schedule that is looked at."""
+
+    def __init__(
+        self, tenant: str, workflow: Workflow, schedule: Schedule, cursor: ScheduleCursor, alive_since: datetime
+    ) -> None:
+        self.tenant = tenant
+        self.workflow = workflow
+        self.schedule = schedule
+        self.cursor = cursor
+        self.alive_since = alive_since
+        self.is_paused = False
+        """Whether its workflow was paused when that was last looked at."""
+        self.failing_slot: datetime | None = None
+        """The slot whose run could not be made so far."""
+        self.failures = 0
+        """How often that failed."""
+        self.next_slot = schedule.next_after(cursor.last)
+
+
+class ScheduleRunner:
+    """The schedules of all loaded workflows."""
+
+    def __init__(
+        self, runtime: WorkflowRuntime, versions: WorkflowVersions, starter: RunStarter, admission: RunAdmission
+    ) -> None:
+        self._store = runtime.store
+        self._versions = versions
+        self._starter = starter
+        self._admission = admission
+        self._clock = runtime.clock
+        self._metrics = runtime.metrics
+        self._watched: dict[ScheduleKey, _WatchedSchedule] = {}
+
+    @property
+    def next_time(self) -> datetime | None:
+        """When the next slot is due, of those that may have a run."""
+        return min((watch.next_slot for watch in self._active() if watch.next_slot is not None), default=None)
+
+    def _active(self) -> list[_WatchedSchedule]:
+        asleep = self._admission.paused | self._versions.schedules_on_hold
+        awake = [one for one in self._watched.values() if (one.tenant, one.workflow.name) not in asleep]
+        return [one for one in awake if not one.is_paused]  # else what fell due in a pause is not told apart yet
+
+    async def sync(self) -> None:
+        """Watch the schedules of what is loaded now, and no others."""
+        wanted = {
+            (version.tenant, workflow.name, schedule.key): (version.tenant, workflow, schedule)
+            for version, workflow in self._versions.current_workflows()
+            for schedule in workflow.schedules
+        }
+        for key in self._watched.keys() - wanted.keys():
+            del self._watched[key]
+        for key, (tenant, workflow, schedule) in wanted.items():
+            if (tenant, workflow.name) in self._versions.schedules_on_hold:
+                continue
+            watch = self._watched.get(key)
+            if watch is not None and watch.schedule is schedule:
+                watch.workflow = workflow
+            elif (watch := await self._rewatch(key, workflow, schedule)) is not None:
+                self._watched[key] = watch
+            else:
+                self._watched.pop(key, None)
+            if watch is not None:
+                await self._apply_pause(watch)
+
+    async def _apply_pause(self, watch: _WatchedSchedule) -> None:
+        """Drop what fell due in a pause when that is over: in the store, the schedule was looked at until then."""
+        is_paused = (watch.tenant, watch.workflow.name) in self._admission.paused
+        if watch.is_paused and not is_paused:
+            before, watch.alive_since = watch.cursor, self._clock.now()
+            stored = await self._store.schedules.get_cursor(*before.schedule)
+            if stored is not None:
+                watch.cursor, watch.alive_since = stored, stored.last
+                await self._advance_cursor(watch, stored.last, watch.schedule.count(before.last, stored.last))
+            watch.next_slot = watch.schedule.next_after(watch.cursor.last)
+        watch.is_paused = is_paused
+
+    async def _rewatch(self, key: ScheduleKey, workflow: Workflow, schedule: Schedule) -> _WatchedSchedule | None:
+        """Return a schedule that is to be looked at, as its older version has been until now if it had this rule."""
+        older = self._watched.get(key)
+        watch = await self._load_watch(key[0], workflow, schedule)
+        if watch is not None and older is not None and str(older.schedule) == str(schedule):
+            watch.alive_since, watch.is_paused = older.alive_since, older.is_paused
+        return watch
+
+    async def _load_watch(self, tenant: str, workflow: Workflow, schedule: Schedule) -> _WatchedSchedule | None:
+        """Return a schedule that is to be looked at; None while it is not armed, or no longer loaded."""
+        now = self._clock.now()
+        cursor = await self._store.schedules.get_cursor(tenant, workflow.name, schedule.key)
+        if (cursor is not None and not cursor.armed) or not self._is_loaded(tenant, workflow.name, schedule):
+            return None  # what was unloaded while the store was asked must not have a row again
+        if cursor is None:
+            cursor = first_cursor(tenant, workflow.name, schedule, now)
+            await self._store.schedules.advance_cursor(cursor)
+        elif cursor.rule != str(schedule):
+            cursor = replace(cursor, rule=str(schedule), last=now)
+            await self._store.schedules.advance_cursor(cursor)
+        return _WatchedSchedule(tenant, workflow, schedule, cursor, now)
+
+    def _is_loaded(self, tenant: str, name: str, schedule: Schedule) -> bool:
+        """Return whether a workflow has a schedule of this key and rule at this moment, and is to keep it."""
+        version = (
+            None if (tenant, name) in self._versions.schedules_on_hold else self._versions.current_version(tenant, name)
+        )
+        workflow = None if version is None else self._versions.find_workflow(version)
+        return workflow is not None and any(
+            (one.key, str(one)) == (schedule.key, str(schedule)) for one in workflow.schedules
+        )
+
+    async def fire_due(self) -> None:
+        """Make the runs of all slots that are due; trouble with one schedule does not keep the others."""
+        for watch in self._active():
+            if watch.next_slot is None or watch.next_slot > self._clock.now():
+                continue
+            try:
+                await self._fire_due_slots(watch)
+            except StoreError:
+                raise
+            except Exception:  # whatever is wrong with one schedule concerns this one alone
+                watch.next_slot = self._record_failure(watch, None)
+
+    async def _fire_due_slots(self, watch: _WatchedSchedule) -> None:
+        """Settle the slots that are due one after the other, up to one that is to be tried again later."""
+        now = self._clock.now()
+        found = due_slots(watch.schedule, watch.cursor.last, now, alive_since=watch.alive_since)
+        settled, dropped, again = now, found.dropped, None
+        for slot in found.slots:
+            try:
+                again = await self._start_slot(watch, slot)
+            except WorkflowPausedError:  # it was paused a moment ago: this slot gets no run
+                dropped, again = dropped + 1, None
+            if again is None:
+                continue
+            if watch.failures < START_ATTEMPT_LIMIT:
+                settled = slot.astimezone(UTC) - timedelta.resolution
+                break
+            dropped, again = dropped + 1, None
+        await self._advance_cursor(watch, settled, dropped)
+        watch.next_slot = again or watch.schedule.next_after(watch.cursor.last)
+
+    async def _start_slot(self, watch: _WatchedSchedule, slot: datetime) -> datetime | None:
+        """Make the run of a slot; if that fails for a reason of its own, return when it is to be tried again."""
+        try:
+            wish = StartRequest(
+                tenant=watch.tenant,
+                workflow=watch.workflow,
+                params=_params_for_slot(watch.schedule, slot),
+                origin="schedule",
+                key=watch.schedule.key,
+                slot=slot,
+            )
+            await self._starter.start(wish)
+        except (StoreError, WorkflowPausedError):
+            raise
+        except Exception:  # what makes the params, and what refuses them, is author code; it concerns this slot alone
+            return self._record_failure(watch, slot)
+        self._metrics.set_gauge("cron_lateness_seconds", (self._clock.now() - slot).total_seconds())
+        return None
+
+    def _record_failure(self, watch: _WatchedSchedule, slot: datetime | None) -> datetime:
+        """Say that a slot, or a schedule as a whole, failed; return when it is to be tried again."""
+        watch.failures = watch.failures + 1 if watch.failing_slot == slot else 1
+        watch.failing_slot = slot
+        self._metrics.increment("schedule_errors_total")
+        logger.exception(events.SCHEDULE_FAILED, extra={"workflow": watch.workflow.name, "slot": str(slot)})
+        return self._clock.now() + timedelta(seconds=_SLOT_RETRY.delay(watch.failures))
+
+    async def _advance_cursor(self, watch: _WatchedSchedule, until: datetime, dropped: int) -> None:
+        """Remember that every slot up to a moment has its run, or gets none."""
+        last = watch.cursor
+        cursor = replace(last, last=max(until, last.last), dropped=last.dropped + dropped)
+        is_loaded = self._is_loaded(watch.tenant, watch.workflow.name, watch.schedule)
+        if cursor != last and is_loaded:  # else its row has gone, or is about to
+            await self._store.schedules.advance_cursor(cursor)
+            watch.cursor = cursor
+        if dropped:
+            self._metrics.increment("slots_dropped_total", dropped)
+            logger.warning(events.SCHEDULE_SLOTS_DROPPED, extra={"workflow": watch.workflow.name, "slots": dropped})
+
+
+def _params_for_slot(schedule: Schedule, slot: datetime) -> dict[str, Any]:
+    try:
+        return schedule.params_for(slot)
+    except AUTHOR_ERRORS as error:  # author code: also what would end more than this slot, such as SystemExit
+        raise OperationError(f"the params of slot {slot} cannot be made: {describe(error)}") from error

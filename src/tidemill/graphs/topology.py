@@ -1,0 +1,72 @@
+"""The order in which a graph's nodes are written, and whether some of them could wait at the same time."""
+
+from collections.abc import Mapping, Sequence
+
+from tidemill.graphs.routes import Guard, Routes, RouteTest
+from tidemill.graphs.wiring_model import WiredNode, Wiring
+
+
+def has_parallel_waits(wiring: Wiring, routes: Routes) -> bool:
+    """Return whether two nodes that must be awaited could wait at the same time."""
+    slow = [one.name for one in wiring.nodes if one.node.needs_await]
+    if len(slow) < 2:
+        return False
+    above = find_ancestors(wiring)
+    return any(
+        one not in above[other]
+        and other not in above[one]
+        and not _are_exclusive(routes.guards[one], routes.guards[other])
+        for index, one in enumerate(slow)
+        for other in slow[index + 1 :]
+    )
+
+
+def find_ancestors(wiring: Wiring) -> dict[str, set[str]]:
+    """Return the nodes that each node depends on, directly or not."""
+    above: dict[str, set[str]] = {}
+    for one in topological_order(wiring.nodes, {node.name: () for node in wiring.nodes}):
+        sources = [edge.source for edge in one.upstream_edges()]
+        above[one.name] = set(sources).union(*(above[source] for source in sources))
+    return above
+
+
+def _are_exclusive(one: Guard, other: Guard) -> bool:
+    """Return whether two guards ask for different branches of the same route."""
+    asked = {test.source: set(test.classes) for test in one if isinstance(test, RouteTest)}
+    return any(
+        isinstance(test, RouteTest) and test.source in asked and not asked[test.source] & set(test.classes)
+        for test in other
+    )
+
+
+def topological_order(nodes: Sequence[WiredNode], guards: Mapping[str, Guard]) -> list[WiredNode]:
+    """Return nodes in topological order, those with the same guard side by side, else as declared."""
+    place = {one.name: index for index, one in enumerate(nodes)}
+    missing = {one.name: len({edge.source for edge in one.upstream_edges()}) for one in nodes}
+    takers: dict[str, list[WiredNode]] = {one.name: [] for one in nodes}
+    for one in nodes:
+        for source in {edge.source for edge in one.upstream_edges()}:
+            takers[source].append(one)
+    ready = [one for one in nodes if not missing[one.name]]
+    ordered: list[WiredNode] = []
+    current: Guard = ()
+    while ready:
+        chosen = min(ready, key=lambda one: (-common_prefix_length(current, guards[one.name]), place[one.name]))
+        ready.remove(chosen)
+        ordered.append(chosen)
+        current = guards[chosen.name]
+        for taker in takers[chosen.name]:
+            missing[taker.name] -= 1
+            if not missing[taker.name]:
+                ready.append(taker)
+    return ordered
+
+
+def common_prefix_length(one: Guard, other: Guard) -> int:
+    """Return how many tests two guards have in common from the start."""
+    length = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        length += 1
+    return length

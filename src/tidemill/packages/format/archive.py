@@ -1,0 +1,254 @@
+"""Packages as folders and as `.tidemill` archives: read, built and unpacked."""
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from tidemill.kernel.errors import DefinitionError, Location, OperationError, RequestError
+from tidemill.packages.format.manifest import MANIFEST_FILE, Manifest, check_package_name, read_manifest
+from tidemill.packages.format.zip_format import (
+    SIGNATURE_FILE,
+    ArchiveLimits,
+    build_zip,
+    check_entries_belong,
+    check_modules_present,
+    check_names,
+    invalid_package_error,
+    is_excluded,
+    package_too_large_error,
+    read_zip,
+)
+
+ARCHIVE_SUFFIX = ".tidemill"
+DEFAULT_LIMITS = ArchiveLimits()
+
+
+class PackageContents(msgspec.Struct, frozen=True, kw_only=True):
+    """What a folder or an archive holds, checked."""
+
+    title: str
+    """Where it was read from, as it was named."""
+
+    manifest: Manifest
+    files: Mapping[str, bytes]
+    """By path, with '/': the manifest, the modules and their data, in order; not the signature."""
+
+    signature: bytes | None = None
+    raw: bytes | None = None
+    """The archive itself, if it is one."""
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes the files have."""
+        return sum(map(len, self.files.values()))
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256, in hex, of the archive that it is, or that a folder would be."""
+        return hashlib.sha256(self.to_archive() if self.raw is None else self.raw).hexdigest()
+
+    def to_archive(self) -> bytes:
+        """Return the archive of all this."""
+        signature = {} if self.signature is None else {SIGNATURE_FILE: self.signature}
+        return build_zip({**self.files, **signature})
+
+
+def read_folder_or_archive(path: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
+    """Return what a folder or an archive holds; nothing is imported, and nothing written."""
+    if path.suffix != ARCHIVE_SUFFIX and path.is_file() and (path.parent / MANIFEST_FILE).exists():
+        message = f"{path} is a file of a package: name its folder, {path.parent}"
+        raise RequestError(message, code="no_file", status=404)
+    return read_folder(path, limits) if path.is_dir() else read_archive(path, limits)
+
+
+# -- archives
+
+
+def read_archive(path: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
+    """Return what an archive holds; RequestError or DefinitionError if it is not one that may be unpacked."""
+    return parse_archive(read_file(path, path.name, limits.archive_size, is_strict=False), str(path), limits)
+
+
+def parse_archive(raw: bytes, title: str, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
+    """Return what the bytes of an archive hold."""
+    return _build_contents(read_zip(raw, title, limits), title, raw)
+
+
+def unpack(archive: Path, folder: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
+    """Unpack an archive into a folder that is empty or not there yet; if anything is wrong, nothing stays in it."""
+    contents = read_archive(archive, limits)
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        message = f"{folder} is not empty: a package is unpacked into a folder of its own"
+        raise RequestError(message, code="file_exists", status=409)
+    is_new = not folder.exists()
+    files = (
+        dict(contents.files) if contents.signature is None else {**contents.files, SIGNATURE_FILE: contents.signature}
+    )
+    try:
+        write_files(folder, files)
+    except OSError as error:
+        with suppress(OSError):  # what went wrong first is what is told
+            _clear_folder(folder, is_new=is_new)
+        raise OperationError(f"{archive} could not be unpacked: {error}") from error
+    return contents
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files into a folder that has none of them yet; OSError if that fails half-way."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        _write_new_file(folder / name, content)
+
+
+def _write_new_file(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+        file.write(content)
+
+
+def _clear_folder(folder: Path, *, is_new: bool) -> None:
+    """Take away what was unpacked so far; the folder was empty before."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    if is_new and folder.is_dir():
+        folder.rmdir()
+
+
+def build(folder: Path, target: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
+    """Make the archive of a folder; the same files give the same bytes, whoever builds it, when and where."""
+    contents = read_folder(folder, limits)
+    if any(target.resolve().is_relative_to((folder / top).resolve()) for top in contents.manifest.top_level_names):
+        raise invalid_package_error(str(target), f"it would lie inside the package that it is made of, {folder}")
+    write_archive(contents, target)
+    return contents
+
+
+def write_archive(contents: PackageContents, target: Path) -> None:
+    """Write an archive: others see all of it or nothing."""
+    try:
+        write_file_atomically(target, contents.to_archive())
+    except OSError as error:
+        raise OperationError(f"{target} could not be written: {error}") from error
+
+
+def write_file_atomically(target: Path, content: bytes) -> None:
+    """Write a file beside its place, and put it there when it is whole."""
+    number, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+# -- folders
+
+
+def read_folder(folder: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
+    """Return what belongs to the package in a folder: its manifest, its modules and their data, its signature."""
+    title = str(folder)
+    if not folder.is_dir():
+        raise RequestError(f"there is no folder {folder}", code="no_file", status=404)
+    if not os.path.lexists(folder / MANIFEST_FILE):
+        raise invalid_package_error(title, f"there is no {MANIFEST_FILE}", MANIFEST_FILE)
+    manifest = read_manifest(
+        read_file(folder / MANIFEST_FILE, MANIFEST_FILE, limits.file_size), str(folder / MANIFEST_FILE)
+    )
+    try:
+        names = [MANIFEST_FILE, *_list_package_files(folder, manifest, title, limits)]
+    except OSError as error:
+        raise OperationError(f"{folder} could not be read: {error}") from error
+    if len(names) > limits.entry_count:
+        raise package_too_large_error(title, f"it has more than {limits.entry_count:,} files")
+    check_names(title, names, limits)
+    files: dict[str, bytes] = {}
+    left = limits.total_size
+    for name in names:
+        files[name] = read_file(folder / name, name, min(limits.file_size, left))
+        left -= len(files[name])
+    return _build_contents(files, title, None)
+
+
+def _list_package_files(folder: Path, manifest: Manifest, title: str, limits: ArchiveLimits) -> Iterator[str]:
+    for name in (SIGNATURE_FILE, *(f"{top}.py" for top in manifest.top_level_names)):
+        if os.path.lexists(folder / name):
+            yield name
+    for top in manifest.top_level_names:
+        if os.path.lexists(folder / top):
+            yield from _list_files_below(folder, top, title, limits)
+
+
+def _list_files_below(folder: Path, inside: str, title: str, limits: ArchiveLimits) -> Iterator[str]:
+    if (folder / inside).is_symlink():
+        raise invalid_package_error(title, f"{inside!r} is a symbolic link; put the files themselves there", inside)
+    if inside.count("/") >= limits.depth:
+        raise invalid_package_error(title, f"{inside[:300]!r} lies more than {limits.depth} folders deep", inside)
+    for one in sorted((folder / inside).iterdir()):
+        name = f"{inside}/{one.name}"
+        if is_excluded(one.name):
+            continue
+        if one.is_dir() and not one.is_symlink():
+            yield from _list_files_below(folder, name, title, limits)
+        else:
+            yield name
+
+
+def read_file(path: Path, name: str, limit: int, *, is_strict: bool = True) -> bytes:
+    """Return the content of a plain file, if it is not too much; links are followed unless `is_strict`."""
+    try:
+        mode = path.lstat().st_mode if is_strict else path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            what = "a symbolic link; put the file itself there" if stat.S_ISLNK(mode) else "not a plain file"
+            raise invalid_package_error(str(path), f"{name!r} is {what}", name)
+        with path.open("rb") as file:
+            content = file.read(limit + 1)
+    except FileNotFoundError as error:
+        raise RequestError(f"there is no file {path}", code="no_file", status=404) from error
+    except OSError as error:
+        raise OperationError(f"{path} could not be read: {error}") from error
+    if len(content) > limit:
+        raise package_too_large_error(str(path), f"{name!r} has more than the {limit:,} bytes that are allowed", name)
+    return content
+
+
+def _build_contents(files: dict[str, bytes], title: str, raw: bytes | None) -> PackageContents:
+    if MANIFEST_FILE not in files:
+        raise invalid_package_error(title, f"there is no {MANIFEST_FILE}", MANIFEST_FILE)
+    manifest = read_manifest(files[MANIFEST_FILE], str(Path(title, MANIFEST_FILE)))
+    check_entries_belong(title, files, manifest)
+    check_modules_present(title, files, manifest)
+    signature = files.pop(SIGNATURE_FILE, None)
+    return PackageContents(
+        title=title, manifest=manifest, files=dict(sorted(files.items())), signature=signature, raw=raw
+    )
+
+
+UNVERSIONED = "0.0.0"
+"""Of a package that has none: it is told apart by its digest."""
+
+
+def read_python_file(path: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
+    """Return the package that a Python file is; nothing is imported."""
+    try:
+        name = check_package_name(path.stem)
+    except ValueError as error:
+        message = f"the file cannot be a package: {error}; rename it"
+        raise DefinitionError.single("package", message, Location(str(path), 1)) from error
+    manifest = f'[package]\nname = "{name}"\nversion = "{UNVERSIONED}"\n'.encode()
+    files = {path.name: read_file(path, path.name, limits.file_size, is_strict=False), MANIFEST_FILE: manifest}
+    return PackageContents(title=str(path), manifest=read_manifest(manifest), files=files)

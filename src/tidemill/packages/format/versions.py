@@ -1,0 +1,118 @@
+"""Versions of packages, and what a package requires of others.
+
+A version is three numbers, `1.2.0`; before a release they may be followed by `a1`, `b1` or `rc1`. Versions are ordered
+by the numbers, and then alpha, beta, release candidate, release. Each version is written in one way only.
+"""
+
+import operator
+import re
+import sys
+from collections.abc import Callable
+from importlib import metadata
+
+import msgspec
+
+from tidemill.kernel.errors import RequestError, TidemillError
+
+_STAGE_NAMES = ("a", "b", "rc", "")
+_NUMBER_PATTERN = r"(0|[1-9]\d{0,8})"
+_VERSION_PATTERN = re.compile(
+    rf"{_NUMBER_PATTERN}\.{_NUMBER_PATTERN}\.{_NUMBER_PATTERN}(?:(a|b|rc){_NUMBER_PATTERN})?", re.ASCII
+)
+_SHORT_VERSION_PATTERN = re.compile(
+    rf"{_NUMBER_PATTERN}(?:\.{_NUMBER_PATTERN})?(?:\.{_NUMBER_PATTERN})?(?:(a|b|rc){_NUMBER_PATTERN})?", re.ASCII
+)
+_CLAUSE_PATTERN = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\S+)\s*")
+_TEXT_LENGTH_LIMIT = 200
+
+_COMPARISONS: dict[str, Callable[["Version", "Version"], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+class Version(msgspec.Struct, frozen=True, order=True):
+    """A version. Later ones are greater."""
+
+    major: int
+    minor: int = 0
+    patch: int = 0
+    stage: int = len(_STAGE_NAMES) - 1
+    """0 for an alpha, 1 for a beta, 2 for a release candidate, 3 for the release."""
+
+    stage_number: int = 0
+
+    def __str__(self) -> str:
+        stage = _STAGE_NAMES[self.stage]
+        return f"{self.major}.{self.minor}.{self.patch}{f'{stage}{self.stage_number}' if stage else ''}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Version":
+        """Return the version that a text stands for; ValueError if it is none."""
+        found = _VERSION_PATTERN.fullmatch(text[:_TEXT_LENGTH_LIMIT])
+        if found is None:
+            raise ValueError(
+                f"{text[:_TEXT_LENGTH_LIMIT]!r} is not a version: three numbers such as '1.2.0', or "
+                "'1.2.0rc1' before it"
+            )
+        return _version_from_match(found)
+
+
+def _version_from_match(found: re.Match[str]) -> Version:
+    major, minor, patch, stage, number = found.groups()
+    return Version(int(major), int(minor or 0), int(patch or 0), _STAGE_NAMES.index(stage or ""), int(number or 0))
+
+
+def check_not_downgrade(recorded: str | None, name: str, version: str, override_hint: str) -> None:
+    """Refuse a version of a package below the one that is recorded, if one is; `how` says what would let it pass."""
+    if recorded is not None and Version.parse(version) < Version.parse(recorded):
+        message = (
+            f"package '{name}' {version} is older than {recorded}, which was there before; {override_hint} goes "
+            "back to it"
+        )
+        raise RequestError(message, code="downgrade", status=409, version=version, recorded=recorded)
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """Which versions of something will do."""
+
+    text: str
+    clauses: tuple[tuple[str, Version], ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def parse(cls, text: str) -> "Requirement":
+        """Return the requirement that a text such as ">=1.2, <2" stands for; ValueError if it is none."""
+        return cls(text, tuple(_parse_clause(one) for one in text[:_TEXT_LENGTH_LIMIT].split(",")))
+
+    def admits(self, version: Version) -> bool:
+        """Tell whether a version will do; an alpha of 2.0.0 is before 2.0.0, here as everywhere."""
+        return all(_COMPARISONS[sign](version, other) for sign, other in self.clauses)
+
+
+def _parse_clause(text: str) -> tuple[str, Version]:
+    found = _CLAUSE_PATTERN.fullmatch(text)
+    version = _SHORT_VERSION_PATTERN.fullmatch(found[2]) if found else None
+    if found is None or version is None:
+        raise ValueError(f"{text!r} is not a requirement: write '>=1.2', or '>=1.2, <2' (also ==, !=, >, <=)")
+    return found[1], _version_from_match(version)
+
+
+def running_python() -> Version:
+    """Return the version of the Python that runs."""
+    return Version(*sys.version_info[:3])
+
+
+def running_tidemill() -> Version:
+    """Return the version of the Tidemill that runs; what a developer's build adds to it does not count."""
+    installed = metadata.version("tidemill")
+    found = _SHORT_VERSION_PATTERN.match(installed)
+    if found is None:
+        raise TidemillError(f"this Tidemill has a version that cannot be read: {installed!r}")
+    return _version_from_match(found)

@@ -1,0 +1,370 @@
+"""The other side of the probe: a process that imports a package, looks at what it declares, and says so.
+
+`tidemill.packages.loading.probe` starts it as `python -m`, with three descriptors as its only arguments: a file that
+will hold the request, a pipe for the answer, and a pipe that tells when there is a request. The answer begins with the
+nonce of the request. A process that ended before it was through, whatever its exit code, has not sent one.
+"""
+
+import faulthandler
+import fcntl
+import os
+import resource
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from tidemill.annotations.signatures import AuthorFunction, Parameter
+from tidemill.graphs.definition import Reactor
+from tidemill.graphs.graph import Graph
+from tidemill.kernel.author_errors import describe
+from tidemill.kernel.errors import DefinitionError, Location, Problem
+from tidemill.kernel.namespaces import Namespace, PackageTree
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.packages.format.manifest import MANIFEST_FILE, Manifest
+from tidemill.packages.loading.metadata import (
+    DeclaredGraph,
+    PackageMetadata,
+    describe_graph,
+    describe_reactor,
+    describe_trigger,
+    describe_workflow,
+)
+from tidemill.packages.loading.probe_environment import ProbeEnvironment
+from tidemill.packages.loading.reader import (
+    MAIN_GUARD_HINT,
+    Package,
+    duplicate_name_problems,
+    initial_state_problems,
+    read_module,
+)
+from tidemill.workflows.workflow import Workflow
+
+
+class UnresolvedGraph:
+    """Stands for a graph of another package: what a workflow makes of it is seen when it is loaded."""
+
+    reactor_name = None
+    is_async = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def inputs(self) -> Sequence[Parameter]:
+        """Return nothing: what it takes is not known here."""
+        return ()
+
+    def returns(self) -> Mapping[str, Any]:
+        """Return nothing: what comes of it is not known here."""
+        return {}
+
+    def functions(self) -> Sequence[AuthorFunction]:
+        """Return nothing: its code is not here."""
+        return ()
+
+
+def bind_known_graphs(workflow: Workflow, graphs: Mapping[str, Graph]) -> Workflow:
+    """Return a workflow with the graphs that it calls by name; for those that are not here, something stands in."""
+    return workflow.with_graphs(lambda name: graphs.get(name) or UnresolvedGraph(name))
+
+
+PROBE_MARK_VARIABLE = "TIDEMILL_PROBE"
+"""The variable of the environment by which the process, and what it starts, is found."""
+
+EXIT_UNANSWERED = 113
+"""The exit code of a process that was through, and could not send its answer."""
+
+_ENVIRONMENT_ERRORS = (ImportError, MemoryError, OSError)
+"""What a module may raise because of where it is imported: a library, a disk or memory that is missing just now."""
+
+_SELF_KILL_GRACE = 5.0
+"""Seconds after which a process ends by itself that should have been ended."""
+
+_MESSAGE_LENGTH_LIMIT = 2_000
+_PROBLEM_LIMIT = 200
+
+T = TypeVar("T")
+
+
+class ProbeLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a package may use while it is tried."""
+
+    wall: float = 10.0
+    """Seconds, from the start of the process to its end."""
+
+    cpu: int = 10
+    """Seconds of processor time."""
+
+    memory: int = 1_073_741_824
+    """Bytes of address space."""
+
+    open_files: int = 256
+    file_size: int = 16_777_216
+    """Bytes of each file that it writes."""
+
+    printed: int = 1_048_576
+    """Bytes of what it prints."""
+
+    output: int = 65_536
+    """How many bytes of what it prints are kept; what follows is counted, and the very last of it kept too."""
+
+    answer: int = 16_777_216
+    """Bytes of what it declares."""
+
+
+class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be tried."""
+
+    nonce: bytes
+    folder: str
+    manifest: Manifest
+    limits: ProbeLimits
+    environment: ProbeEnvironment
+
+
+class ProbeReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found: problems, or what the package declares."""
+
+    metadata: PackageMetadata | None = None
+    problems: tuple[Problem, ...] = ()
+    import_failed: bool = False
+    """Whether a module could not be imported: what it printed may say more."""
+
+    is_transient: bool = False
+    """Whether a problem may be that of the machine, so that the same package may be sound later."""
+
+
+class PackageInspector:
+    """Looks at one package, here or where it is loaded, and gathers everything that is wrong with it."""
+
+    def __init__(self, namespace: Namespace, manifest: Manifest, environment: ProbeEnvironment | None = None) -> None:
+        self._namespace = namespace
+        self._environment = environment or ProbeEnvironment.isolated()  # where it is loaded, nothing is hidden
+        self._folder = namespace.tree.folder
+        self._author_folder = namespace.tree.shown
+        self._manifest = manifest
+        self._problems: list[Problem] = []
+        self._import_failed = False
+        self._is_transient = False
+        self.package: Package | None = None
+        """What was found, as the code declares it; None if that cannot be told."""
+
+    def inspect(self) -> ProbeReply:
+        """Import the modules and check what they declare."""
+        modules = [module for name in self._manifest.modules if (module := self._import(name)) is not None]
+        self.package = self._collect_problems(lambda: read_module(_merge_modules(self._manifest.name, modules)))
+        metadata = self._build_metadata(self.package) if self.package is not None else None
+        if self._problems:
+            found = tuple(map(self._shorten_problem, dict.fromkeys(self._problems)))[:_PROBLEM_LIMIT]
+            return ProbeReply(problems=found, import_failed=self._import_failed, is_transient=self._is_transient)
+        return ProbeReply(metadata=metadata)
+
+    # -- importing
+
+    def _import(self, name: str) -> ModuleType | None:
+        try:
+            return self._namespace.import_module(name)
+        except BaseException as error:  # author code: importing runs it, and it may raise anything
+            self._record_import_failure(self._import_problems(name, error))
+            return None
+
+    def _record_import_failure(self, problems: Iterable[Problem]) -> None:
+        self._import_failed = True
+        self._problems += problems
+
+    def _import_problems(self, name: str, error: BaseException) -> Iterable[Problem]:
+        if isinstance(error, DefinitionError):
+            return [replace(one, location=one.location or self._package_line(error)) for one in error.problems]
+        if isinstance(error, ModuleNotFoundError) and error.name == name:
+            message = f"{MANIFEST_FILE} names module '{name}', which is not there"
+            return [Problem(message=message, location=self._manifest_line(name))]
+        self._is_transient |= isinstance(error, _ENVIRONMENT_ERRORS)
+        if isinstance(error, SystemExit):
+            said = f"it ended the program, with SystemExit({error.code!r}): {MAIN_GUARD_HINT}"
+        elif isinstance(error, MemoryError):
+            said = "it needs more memory than it may have while it is imported"
+        else:
+            said = "; ".join(filter(None, [describe(error), self._environment.advice(error)]))
+        return [Problem(message=f"importing '{name}' failed: {said}", location=self._package_line(error))]
+
+    def _package_line(self, error: BaseException) -> Location | None:
+        """Return the last line of the package that an error passed through."""
+        if isinstance(error, SyntaxError) and self._is_package_file(error.filename):
+            return Location(str(error.filename), error.lineno or 1)
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if self._is_package_file(one.filename)]
+        return Location(frames[-1].filename, frames[-1].lineno or 1) if frames else None
+
+    def _is_package_file(self, file: str | None) -> bool:
+        return file is not None and Path(file).is_relative_to(self._author_folder)
+
+    # -- what was declared
+
+    def _build_metadata(self, package: Package) -> PackageMetadata | None:
+        self._problems += duplicate_name_problems(package)
+        reactors = {one.name: one for one in package.reactors}
+        graphs = {one.name: one for one in package.graphs}
+        workflows = [bind_known_graphs(one, graphs) for one in package.workflows]
+        for workflow in workflows:
+            self._collect_problems(workflow.check, workflow.location)
+        for reactor in package.reactors:
+            self._problems += initial_state_problems(reactor)
+        found_graphs = [self._describe_graph(one, reactors) for one in package.graphs]
+        if not self._import_failed:
+            self._problems += self._undeclared_names(package)
+        if self._problems:
+            return None
+        return PackageMetadata(
+            name=self._manifest.name,
+            version=str(self._manifest.version),
+            modules=self._manifest.modules,
+            reactors=tuple(describe_reactor(one, self._relocate) for one in package.reactors),
+            graphs=tuple(one for one in found_graphs if one is not None),
+            triggers=tuple(describe_trigger(one, self._relocate) for one in package.triggers),
+            workflows=tuple(describe_workflow(one, self._relocate) for one in workflows),
+        )
+
+    def _describe_graph(self, graph: Graph, reactors: Mapping[str, Reactor]) -> DeclaredGraph | None:
+        reactor = reactors.get(graph.reactor) if isinstance(graph.reactor, str) else graph.reactor
+        return self._collect_problems(lambda: describe_graph(graph, reactor, self._relocate), graph.location)
+
+    def _undeclared_names(self, package: Package) -> Iterator[Problem]:
+        """Yield what the manifest names and the modules do not declare."""
+        if not (package.reactors or package.graphs or package.triggers or package.workflows):
+            names = ", ".join(self._manifest.modules)
+            where = "it" if self._environment.single_file else f"its modules ({names})"
+            message = f"nothing is declared in {where}: no reactor, graph, trigger or workflow"
+            yield Problem(message=message, location=self._manifest_line("modules"))
+        reactors = [one.name for one in package.reactors]
+        for name in self._manifest.reactors:
+            if name not in reactors:
+                message = f"[reactors.{name}]: no module declares reactor '{name}'{did_you_mean(name, reactors)}"
+                yield Problem(message=message, location=self._manifest_line(name))
+        tasks = [f"{workflow.name}.{task.name}" for workflow in package.workflows for task in workflow.tasks]
+        for name in self._manifest.tasks:
+            if name not in tasks:
+                message = f'[tasks."{name}"]: no workflow has that task{did_you_mean(name, tasks)}'
+                yield Problem(message=message, location=self._manifest_line(name))
+
+    def _manifest_line(self, word: str) -> Location | None:
+        """Return the first line of the manifest in which a word stands, as well as can be told."""
+        if self._environment.single_file:  # which has no manifest
+            return Location(self._environment.single_file, 1)
+        with suppress(OSError, UnicodeDecodeError):
+            for number, line in enumerate(Path(self._folder, MANIFEST_FILE).read_text("utf-8").splitlines(), 1):
+                if word in line:
+                    return Location(MANIFEST_FILE, number)
+        return Location(MANIFEST_FILE, 1)
+
+    # -- problems
+
+    def _collect_problems(self, read: Callable[[], T], location: Location | None = None) -> T | None:
+        """Return what is read; what is wrong with it and has no place of its own is told of this one."""
+        try:
+            return read()
+        except DefinitionError as error:
+            self._problems += (replace(one, location=one.location or location) for one in error.problems)
+        except BaseException as error:  # author code: checking asks its annotations, schedules and classes
+            self._is_transient |= isinstance(error, _ENVIRONMENT_ERRORS)
+            message = f"what it declares cannot be checked: {describe(error)}"
+            self._problems.append(Problem(message=message, location=self._package_line(error) or location))
+        return None
+
+    def _relocate(self, location: Location) -> Location:
+        return Location(self._relative_paths(location.file), location.line)
+
+    def _shorten_problem(self, problem: Problem) -> Problem:
+        """Return a problem with files named as in the package."""
+        location = None if problem.location is None else self._relocate(problem.location)
+        message = self._relative_paths(problem.message)
+        if len(message) > _MESSAGE_LENGTH_LIMIT:
+            message = f"{message[:_MESSAGE_LENGTH_LIMIT]}…"
+        return replace(problem, location=location, message=message)
+
+    def _relative_paths(self, text: str) -> str:
+        return self._namespace.plain_text(text).replace(f"{self._author_folder}{os.sep}", "")
+
+
+def _merge_modules(name: str, modules: Sequence[ModuleType]) -> ModuleType:
+    """Return one module with what all of them hold, so that they are read as the one package that they are."""
+    merged = ModuleType(name)
+    for module in modules:
+        vars(merged).update({f"{module.__name__}.{key}": value for key, value in vars(module).items()})
+    return merged
+
+
+# -- the process
+
+
+def _apply_limits(limits: ProbeLimits) -> None:
+    """Let the system hold this process to its limits, the hard ones too."""
+    wanted = {
+        resource.RLIMIT_CORE: (0, 0),
+        resource.RLIMIT_CPU: (limits.cpu, limits.cpu + 1),  # the signal comes with the first, the end with the second
+        resource.RLIMIT_AS: (limits.memory, limits.memory),
+        resource.RLIMIT_NOFILE: (limits.open_files, limits.open_files),
+        resource.RLIMIT_FSIZE: (limits.file_size, limits.file_size),
+    }
+    for kind, pair in wanted.items():
+        _, most = resource.getrlimit(kind)
+        soft, hard = (one if most == resource.RLIM_INFINITY else min(one, most) for one in pair)
+        with suppress(ValueError, OSError):  # some systems do not know all of them
+            resource.setrlimit(kind, (soft, hard))
+
+
+def _die_with_parent(parent_pipe: int, limits: ProbeLimits) -> None:
+    """Let the system end this process and its group with the one that asks, or at the latest some time after the limit.
+
+    A thread that looks for the end of the pipe would not do: a package may hold the lock of the interpreter for ever.
+    """
+    for number in (signal.SIGIO, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)  # the end of a process, unless whoever started it ignores it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGIO, signal.SIGALRM])
+    signal.setitimer(signal.ITIMER_REAL, limits.wall + _SELF_KILL_GRACE)
+    os.set_inheritable(parent_pipe, False)
+    fcntl.fcntl(parent_pipe, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(parent_pipe, fcntl.F_SETFL, fcntl.fcntl(parent_pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([parent_pipe], [], [], 0)[0]:  # it ended a moment before it could be told
+        os._exit(EXIT_UNANSWERED)
+
+
+def main() -> None:
+    """Answer one request, and be gone without another word of the package: nothing of it runs at exit."""
+    asked, answered, waiting = map(int, sys.argv[1:])
+    if not os.read(waiting, 1):  # whoever would have asked has ended, and cannot clear up any more
+        os.rmdir(os.getcwd())
+        os._exit(EXIT_UNANSWERED)
+    with open(asked, "rb") as file:
+        file.seek(0)
+        request = msgspec.msgpack.decode(file.read(), type=ProbeRequest)
+    owner, sys.argv[1:] = os.getpid(), []
+    faulthandler.register(signal.SIGXCPU, chain=True)
+    _apply_limits(request.limits)
+    _die_with_parent(waiting, request.limits)
+    tree = PackageTree(request.folder, request.folder, request.manifest.top_level_names)
+    request.environment.apply(PROBE_MARK_VARIABLE)
+    answer = PackageInspector(Namespace(tree), request.manifest, request.environment).inspect()
+    if os.getpid() != owner:  # a copy that the package forked: it waits until it is found among what was left behind
+        signal.pause()
+    data = request.nonce + msgspec.msgpack.encode(answer)
+    while data:
+        data = data[os.write(answered, data) :]
+
+
+if __name__ == "__main__":
+    status = EXIT_UNANSWERED
+    try:
+        main()
+        status = 0
+    except BaseException as error:  # author code may have changed anything; nobody hears of it but by the exit code
+        with suppress(BaseException):
+            os.write(2, f"{describe(error)}\n".encode(errors="replace"))
+    finally:
+        os._exit(status)

@@ -1,0 +1,234 @@
+"""What a package declares, as one frozen value without code.
+
+The child process that tries a package writes it. Whoever decides about a package without importing it reads it: what it
+waits for, what people are shown; and whether the import in the node declares the same.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from tidemill.annotations.variants import label
+from tidemill.graphs.definition import Accumulator, Reactor
+from tidemill.graphs.graph import Graph
+from tidemill.kernel.errors import Location
+from tidemill.workflows.definition import OnFiring, Trigger
+from tidemill.workflows.schedule import Cron, Schedule
+from tidemill.workflows.spec import TaskSpec
+from tidemill.workflows.workflow import Workflow
+
+Relocate = Callable[[Location], Location]
+"""Makes a location one inside the package."""
+
+
+class DeclaredTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task as its code says; the manifest may set some of it anew."""
+
+    name: str
+    rule: str = "all_success"
+    each: str | None = None
+    retries: int = 0
+    timeout: float | None = None
+    pool: str | None = None
+    priority: int = 0
+    queue: str = "default"
+    executor: str | None = None
+    graph: str | None = None
+    """The graph that it calls."""
+
+    after: tuple[str, ...] = ()
+    """The tasks before it."""
+
+
+class DeclaredSchedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When the clock starts a workflow."""
+
+    key: str
+    rule: str
+    timezone: str = "UTC"
+    catchup: str = "latest"
+
+
+class DeclaredFiring(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A reactor whose firings start a workflow, and the condition."""
+
+    reactor: str
+    when: str | None = None
+
+
+class DeclaredWorkflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A workflow: its tasks, and what starts it."""
+
+    name: str
+    location: Location
+    tags: tuple[str, ...] = ()
+    max_active_runs: int
+    tasks: tuple[DeclaredTask, ...]
+    schedules: tuple[DeclaredSchedule, ...] = ()
+    triggers: tuple[str, ...] = ()
+    """The names of its triggers, whoever declares them."""
+
+    firings: tuple[DeclaredFiring, ...] = ()
+
+    @property
+    def graphs(self) -> tuple[str, ...]:
+        """The names of the graphs that its tasks call, whoever declares them."""
+        return tuple(dict.fromkeys(one.graph for one in self.tasks if one.graph is not None))
+
+
+class DeclaredTrigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A trigger: how often it is asked, and how long it may take; in seconds."""
+
+    name: str
+    location: Location
+    every: float
+    timeout: float
+    allow_concurrent: bool = False
+
+
+class DeclaredAccumulator(msgspec.Struct, frozen=True, kw_only=True):
+    """An accumulator of a reactor: its kind, and what it emits, for people."""
+
+    name: str
+    kind: str
+    boundary: str
+
+
+class DeclaredReactor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A reactor: what it gathers, and when it fires."""
+
+    name: str
+    location: Location
+    accumulators: tuple[DeclaredAccumulator, ...]
+    mode: str
+    """Of its criteria: "any" or "all"."""
+
+    criteria: tuple[str, ...]
+    """The accumulators that the criteria are about."""
+
+    strategy: str
+    durability: str | None = None
+    capacity: int
+    overflow: str
+
+
+class DeclaredInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An input of a graph: its type, for people, and whether the graph cannot do without it."""
+
+    name: str
+    type: str
+    required: bool
+    window: bool = False
+
+
+class DeclaredGraph(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A graph: what it takes, and which nodes its outputs come from."""
+
+    name: str
+    location: Location
+    reactor: str | None = None
+    """None for a graph that is only called."""
+
+    inputs: tuple[DeclaredInput, ...] = ()
+    terminals: tuple[str, ...]
+
+
+class PackageMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that a package declares. Files are named as in the package."""
+
+    name: str
+    version: str
+    modules: tuple[str, ...]
+    reactors: tuple[DeclaredReactor, ...] = ()
+    graphs: tuple[DeclaredGraph, ...] = ()
+    triggers: tuple[DeclaredTrigger, ...] = ()
+    workflows: tuple[DeclaredWorkflow, ...] = ()
+
+
+# -- from what was declared; the graphs and workflows fit together by then
+
+
+def describe_reactor(reactor: Reactor, relocate: Relocate) -> DeclaredReactor:
+    """Return what is known of a reactor."""
+    return DeclaredReactor(
+        name=reactor.name,
+        location=relocate(reactor.location),
+        accumulators=tuple(map(_describe_accumulator, reactor.accumulators)),
+        mode=reactor.when.mode,
+        criteria=tuple(one.name for one in reactor.when.accumulators or reactor.accumulators),
+        strategy=reactor.strategy,
+        durability=reactor.durability,
+        capacity=reactor.capacity,
+        overflow=reactor.overflow,
+    )
+
+
+def _describe_accumulator(one: Accumulator) -> DeclaredAccumulator:
+    return DeclaredAccumulator(name=one.name, kind=str(one.kind), boundary=label(one.boundary_type))
+
+
+def describe_graph(graph: Graph, reactor: Reactor | None, relocate: Relocate) -> DeclaredGraph:
+    """Return what is known of a graph, wired with its reactor if that is at hand."""
+    wiring = graph.compile_for(reactor).wiring
+    return DeclaredGraph(
+        name=graph.name,
+        location=relocate(graph.location),
+        reactor=graph.reactor_name,
+        inputs=tuple(
+            DeclaredInput(name=one.name, type=label(one.annotation), required=one.required, window=one.is_window)
+            for one in wiring.inputs
+        ),
+        terminals=tuple(one.name for one in wiring.nodes if one.name in wiring.terminals),
+    )
+
+
+def describe_trigger(trigger: Trigger, relocate: Relocate) -> DeclaredTrigger:
+    """Return what is known of a trigger."""
+    return DeclaredTrigger(
+        name=trigger.name,
+        location=relocate(trigger.location),
+        every=trigger.every,
+        timeout=trigger.timeout,
+        allow_concurrent=trigger.allow_concurrent,
+    )
+
+
+def describe_workflow(workflow: Workflow, relocate: Relocate) -> DeclaredWorkflow:
+    """Return what is known of a workflow, whose graphs are all at hand."""
+    calls = {one.name: getattr(one.graph, "name", None) for one in workflow.tasks}
+    named = [one for one in workflow.triggers if not isinstance(one, OnFiring)]
+    return DeclaredWorkflow(
+        name=workflow.name,
+        location=relocate(workflow.location),
+        tags=workflow.tags,
+        max_active_runs=workflow.max_active_runs,
+        tasks=tuple(_describe_task(one, calls[one.name]) for one in workflow.wired().spec.tasks),
+        schedules=tuple(map(_describe_schedule, workflow.schedules)),
+        triggers=tuple(one if isinstance(one, str) else one.name for one in named),
+        firings=tuple(
+            DeclaredFiring(reactor=one.reactor, when=one.when) for one in workflow.triggers if isinstance(one, OnFiring)
+        ),
+    )
+
+
+def _describe_task(spec: TaskSpec, graph: str | None) -> DeclaredTask:
+    return DeclaredTask(
+        name=spec.name,
+        rule=spec.rule,
+        each=spec.each,
+        retries=spec.tries - 1,
+        timeout=spec.timeout,
+        pool=spec.pool,
+        priority=spec.priority,
+        queue=spec.queue,
+        executor=spec.executor,
+        graph=graph,
+        after=spec.upstream,
+    )
+
+
+def _describe_schedule(schedule: Schedule) -> DeclaredSchedule:
+    shared = {"key": schedule.key, "catchup": schedule.catchup}
+    if isinstance(schedule, Cron):
+        return DeclaredSchedule(rule=schedule.expression, timezone=schedule.timezone, **shared)
+    return DeclaredSchedule(rule=str(schedule), **shared)

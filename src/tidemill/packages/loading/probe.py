@@ -1,0 +1,484 @@
+"""Trying a package before it is loaded: a child process imports it, and says what it declares.
+
+What happens in that process is the package's own affair. It may hang, crash, exit, print without end, need all memory,
+or leave processes behind: the child is held to limits, ended with everything that it started, and what it did becomes
+one error of that package. Only an answer with the nonce that the child was given counts; an exit code proves nothing.
+
+This keeps a node safe from mistakes. It is no cage for hostile code, which may do what the node's user may do.
+
+Everything about the process happens in one thread of its own, so that a child that prints as fast as it can keeps no
+loop busy, and a caller that is cancelled leaves nothing behind.
+"""
+
+import asyncio
+import os
+import re
+import secrets
+import select
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from tidemill.kernel.clock import Clock, SystemClock
+from tidemill.kernel.errors import DefinitionError, Location, OperationError, Problem
+from tidemill.packages.format.manifest import Manifest
+from tidemill.packages.loading.inspector import (
+    EXIT_UNANSWERED,
+    PROBE_MARK_VARIABLE,
+    ProbeLimits,
+    ProbeReply,
+    ProbeRequest,
+)
+from tidemill.packages.loading.metadata import PackageMetadata
+from tidemill.packages.loading.probe_environment import ProbeEnvironment
+from tidemill.packages.sanitizing import append_last_lines, sanitize_problem
+
+__all__ = ["ProbeError", "ProbeLimits", "WarmProbe", "run_probe"]
+
+DEFAULT_PROBE_LIMITS = ProbeLimits()
+
+_CHILD_MODULE = "tidemill.packages.loading.inspector"
+_INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+_POLL_INTERVAL = 0.01
+_ABORT_GRACE_TIMEOUT = 0.5
+"""How long a child that took too long may say where it was."""
+
+_KILL_TIMEOUT = 2.0
+"""How long killed processes are waited for that are nobody's children here."""
+
+_READ_SIZE = 65_536
+_OUTPUT_TAIL_SIZE = 8_192
+_SHOWN_LINE_LIMIT = 5
+_SHOWN_WIDTH_LIMIT = 200
+_CRASH_DUMP_PATTERN = re.compile(r"^(?:Fatal Python error: |(?:Current thread|Thread) 0x)", re.MULTILINE)
+_FRAME_PATTERN = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
+
+
+class ProbeError(DefinitionError):
+    """A package cannot be loaded: what happened when it was tried, or every problem of what it declares."""
+
+    def __init__(
+        self, problems: Iterable[Problem], subject: str = "package", output: str = "", is_transient: bool = False
+    ) -> None:
+        super().__init__(map(sanitize_problem, problems), subject)
+        self.output = output
+        """What it printed, shortened if that was much; as it came, so that it is not to be shown like that."""
+        self.is_transient = is_transient
+        """Whether the machine may be to blame, so that the same package may be sound at another time."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problems, self.subject, self.output, self.is_transient)
+
+
+async def run_probe(
+    folder: Path,
+    manifest: Manifest,
+    *,
+    environment: ProbeEnvironment | None = None,
+    limits: ProbeLimits = DEFAULT_PROBE_LIMITS,
+    clock: Clock,
+    warm_probe: "WarmProbe | None" = None,
+) -> PackageMetadata:
+    """Import a package in a child process and return what it declares; ProbeError if it is not fit to be loaded.
+
+    The folder holds what belongs to the package and nothing else: nothing is written to it. Of this process the package
+    finds nothing, unless the surroundings say otherwise. A `spare` saves the time
+    in which a process starts; what is used of it is replaced.
+    """
+    trial = _ProbeRun(_build_request(folder, manifest, limits, environment or ProbeEnvironment.isolated()), warm_probe)
+    pool = ThreadPoolExecutor(1, thread_name_prefix="tidemill probe")
+    work = asyncio.get_running_loop().run_in_executor(pool, trial.run)
+    pool.shutdown(wait=False)
+    async with asyncio.TaskGroup() as group:
+        timer = group.create_task(_expire_after(trial, limits.wall, clock), name=f"probe limit of {manifest.name}")
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:
+            trial.cancel()
+            await asyncio.wait([work])
+            raise
+        finally:
+            timer.cancel()
+            if warm_probe is not None:
+                warm_probe.start_replacement()
+    return _read_result(work.result(), manifest, trial.request)
+
+
+def _build_request(
+    folder: Path, manifest: Manifest, limits: ProbeLimits, environment: ProbeEnvironment
+) -> ProbeRequest:
+    return ProbeRequest(
+        nonce=secrets.token_bytes(32),
+        folder=os.path.realpath(folder),
+        manifest=manifest,
+        limits=limits,
+        environment=environment,
+    )
+
+
+async def _expire_after(probe_run: "_ProbeRun", seconds: float, clock: Clock) -> None:
+    await clock.sleep(seconds)
+    probe_run.expire()
+
+
+# -- the process
+
+
+class _ProbeExit(msgspec.Struct, frozen=True, kw_only=True):
+    """How a child ended."""
+
+    status: int
+    """Its exit code; negative for the signal that ended it."""
+
+    timed_out: bool
+    printed_too_much: bool
+    """Whether it printed more than may be."""
+
+    leftover_processes: int
+    """How many processes it left behind."""
+
+    reply: bytes
+    reply_truncated: bool
+    """Whether there was more of the answer than may be."""
+
+    output: str
+
+
+class _BoundedBuffer:
+    """Bytes as they come: the first of them, the very last, and how many there were between."""
+
+    def __init__(self, head: int, tail: int = 0) -> None:
+        self._head_room = head
+        self._tail_size = tail
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.dropped = 0
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return len(self._head) + len(self._tail) + self.dropped
+
+    def add(self, data: bytes) -> None:
+        taken = data[: self._head_room]
+        self._head_room -= len(taken)
+        self._head += taken
+        self._tail += data[len(taken) :]
+        excess = len(self._tail) - self._tail_size
+        if excess > 0:
+            del self._tail[:excess]
+            self.dropped += excess
+
+    def head(self) -> bytes:
+        return bytes(self._head)
+
+    def text(self) -> str:
+        gap = f"\n[... {self.dropped} bytes left out ...]\n" if self.dropped else ""
+        return f"{self._head.decode(errors='replace')}{gap}{self._tail.decode(errors='replace')}"
+
+
+class _ProbeProcess:
+    """A process that can try one package, and waits for it. It ends by itself with the process that started it."""
+
+    def __init__(self) -> None:
+        self._mark = secrets.token_hex(16)
+        self._monotonic = SystemClock().monotonic  # of the grace that a real process gets, whatever clock the node has
+        with ExitStack() as stack:
+            home = tempfile.TemporaryDirectory(prefix="tidemill-probe-", ignore_cleanup_errors=True)
+            self._request = stack.enter_context(_anonymous_file())  # nobody waits until it is read, as in a pipe
+            self.reply_fd, answering = os.pipe()
+            stack.callback(os.close, self.reply_fd)
+            waiting, self._wake_fd = os.pipe()
+            stack.callback(os.close, self._wake_fd)
+            try:
+                self.process = self._start(stack.enter_context(home), answering, waiting)
+            finally:
+                os.close(answering)
+                os.close(waiting)
+            assert self.process.stdout is not None
+            self.output_fd = stack.enter_context(self.process.stdout).fileno()
+            self._resources = stack.pop_all()
+
+    def _start(self, home: str, answering: int, waiting: int) -> subprocess.Popen[bytes]:
+        kept = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
+        # Isolated, so that only what is installed can be imported; unbuffered, so that the last words are heard.
+        flags = ["-I", "-B", "-u", "-X", "faulthandler"]
+        descriptors = [self._request.fileno(), answering, waiting]
+        return subprocess.Popen(
+            [sys.executable, *flags, "-m", _CHILD_MODULE, *map(str, descriptors)],
+            bufsize=0,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=home,
+            env={**kept, "HOME": home, "TMPDIR": home, PROBE_MARK_VARIABLE: self._mark},
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+
+    def send_request(self, request: ProbeRequest) -> None:
+        """Let it try a package."""
+        self._request.write(msgspec.msgpack.encode(request))
+        self._request.flush()
+        with suppress(BrokenPipeError):  # it has ended, which is noticed
+            os.write(self._wake_fd, b"!")
+
+    def kill(self) -> None:
+        """Kill it and all that it started, and wait until they are gone."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # before it is waited for: its number is nobody else's yet
+        deadline = self._monotonic() + _KILL_TIMEOUT
+        while (others := list(self.iter_descendants())) and self._monotonic() < deadline:
+            for pid in others:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            select.select([], [], [], _POLL_INTERVAL)
+        self.process.wait()
+
+    def iter_descendants(self) -> Iterator[int]:
+        """Yield the processes of its group, and those that left it, by the mark in their environment."""
+        mark = f"{PROBE_MARK_VARIABLE}={self._mark}".encode()
+        for name in os.listdir("/proc") if sys.platform == "linux" else ():
+            if not name.isdigit() or int(name) == self.process.pid:
+                continue
+            with suppress(OSError):  # it has ended, or is somebody else's
+                state, _, group, *_ = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
+                if state in (b"Z", b"X"):
+                    continue
+                if int(group) == self.process.pid or mark in Path("/proc", name, "environ").read_bytes():
+                    yield int(name)
+
+    def close(self) -> None:
+        """Let go of what belongs to it; it has ended."""
+        self._resources.close()
+
+
+def _anonymous_file() -> IO[bytes]:
+    """Return a file that nobody else finds; in memory, if the system can do that: there may be secrets in it."""
+    if sys.platform == "linux":
+        return os.fdopen(os.memfd_create("tidemill request"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+class WarmProbe:
+    """One child that was started before it is needed, for folders in which packages change all the time.
+
+    It is used once, by whoever takes it, and then there is another one. Any thread may call.
+    """
+
+    def __init__(self) -> None:
+        self._child: _ProbeProcess | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def take(self) -> _ProbeProcess | None:
+        """Return the child, if there is one; it belongs to the caller."""
+        with self._lock:
+            child, self._child = self._child, None
+        if child is not None and _has_ended(child.process.pid):
+            _kill_and_close(child)
+            return None
+        return child
+
+    def start_replacement(self) -> None:
+        """Start another one if there is none, on a thread: that takes a moment."""
+        threading.Thread(target=self._replace, daemon=True, name="tidemill spare probe").start()
+
+    def _replace(self) -> None:
+        with self._lock, suppress(OSError):  # then the next package does without
+            if self._child is None and not self._is_closed:
+                self._child = _ProbeProcess()
+
+    def close(self) -> None:
+        """End it; there will be no other."""
+        with self._lock:
+            self._is_closed = True
+            child, self._child = self._child, None
+        if child is not None:
+            _kill_and_close(child)
+
+
+def _kill_and_close(child: _ProbeProcess) -> None:
+    child.kill()
+    child.close()
+
+
+class _ProbeRun:
+    """One package that is tried, until nothing of its child is left. `run` is for a thread, the rest for any."""
+
+    def __init__(self, request: ProbeRequest, warm_probe: WarmProbe | None) -> None:
+        self.request = request
+        self._warm_probe = warm_probe
+        self._output = _BoundedBuffer(request.limits.output, _OUTPUT_TAIL_SIZE)
+        self._reply = _BoundedBuffer(request.limits.answer)
+        self._monotonic = SystemClock().monotonic  # of the grace that a real process gets, whatever clock the node has
+        self._timed_out = False
+        self._is_cancelled = False
+
+    def expire(self) -> None:
+        """End the child because its time is over."""
+        self._timed_out = True
+
+    def cancel(self) -> None:
+        """End the child because nobody wants to know any more."""
+        self._is_cancelled = True
+
+    def run(self) -> _ProbeExit:
+        """Start the child, take what it says, and see it off."""
+        try:
+            with ExitStack() as stack:
+                return self._run(stack)
+        except OSError as error:
+            raise OperationError(f"package '{self.request.manifest.name}' could not be tried: {error}") from error
+
+    def _run(self, stack: ExitStack) -> _ProbeExit:
+        child = (self._warm_probe.take() if self._warm_probe is not None else None) or _ProbeProcess()
+        stack.callback(child.close)
+        sources = {child.output_fd: self._output, child.reply_fd: self._reply}
+        left = 0
+        try:
+            child.send_request(self.request)
+            self._read_until_exit(child.process, sources)
+            left = len(list(child.iter_descendants()))
+        finally:
+            child.kill()
+        _drain_pipes(sources)
+        return _ProbeExit(
+            status=child.process.returncode,
+            timed_out=self._timed_out,
+            printed_too_much=self._printed_too_much,
+            leftover_processes=left,
+            reply=self._reply.head(),
+            reply_truncated=self._reply.dropped > 0,
+            output=self._output.text(),
+        )
+
+    @property
+    def _printed_too_much(self) -> bool:
+        return self._output.count > self.request.limits.printed
+
+    def _read_until_exit(self, process: subprocess.Popen[bytes], sources: dict[int, _BoundedBuffer]) -> None:
+        """Take what the child says until it has ended, or has to. Who else holds its descriptors does not matter."""
+        deadline = None
+        with selectors.DefaultSelector() as selector:
+            for descriptor, kept in sources.items():
+                selector.register(descriptor, selectors.EVENT_READ, kept)
+            while not _has_ended(process.pid):
+                if self._is_cancelled or (deadline is not None and self._monotonic() > deadline):
+                    return
+                if deadline is None and (self._timed_out or self._printed_too_much):
+                    deadline = self._monotonic() + _ABORT_GRACE_TIMEOUT
+                    os.kill(process.pid, signal.SIGABRT)  # it says where it is, and dies of it
+                for key, _ in selector.select(_POLL_INTERVAL):
+                    if data := os.read(key.fd, _READ_SIZE):
+                        key.data.add(data)
+                    else:
+                        selector.unregister(key.fd)
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a child has ended; it is left to be waited for, so that its number stays its own."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _drain_pipes(sources: dict[int, _BoundedBuffer]) -> None:
+    """Take what is still in the pipes: not more than they hold, should somebody write even now."""
+    for descriptor, kept in sources.items():
+        os.set_blocking(descriptor, False)
+        with suppress(BlockingIOError):
+            for _ in range(64):
+                data = os.read(descriptor, _READ_SIZE)
+                if not data:
+                    break
+                kept.add(data)
+
+
+# -- the verdict
+
+
+def _read_result(exit_info: _ProbeExit, manifest: Manifest, request: ProbeRequest) -> PackageMetadata:
+    """Return what a package declares, or raise what is wrong with it."""
+    subject = f"package '{manifest.name}'"
+    dump = _CRASH_DUMP_PATTERN.search(exit_info.output)
+    printed = exit_info.output[: dump.start()] if dump else exit_info.output
+    answer = _decode_reply(exit_info, request.nonce)
+    if answer is None:
+        location = _crash_location(exit_info.output[dump.start() :], request.folder) if dump else None
+        said = append_last_lines(_describe_exit(exit_info, request.limits), _last_lines(printed))
+        may_pass = not exit_info.printed_too_much and (exit_info.timed_out or exit_info.status < 0)
+        raise ProbeError([Problem(message=said, location=location)], subject, printed, may_pass)
+    problems = list(answer.problems)
+    if answer.import_failed:
+        first = problems[0]
+        problems[0] = msgspec.structs.replace(first, message=append_last_lines(first.message, _last_lines(printed)))
+    if exit_info.leftover_processes:
+        message = (
+            f"importing it started processes and left {exit_info.leftover_processes} of them running: start "
+            "none before a task runs"
+        )
+        problems.append(Problem(message=message))
+    if problems or answer.metadata is None:
+        raise ProbeError(problems, subject, printed, answer.is_transient)
+    return answer.metadata
+
+
+def _decode_reply(exit_info: _ProbeExit, nonce: bytes) -> ProbeReply | None:
+    if exit_info.printed_too_much or exit_info.reply_truncated or not exit_info.reply.startswith(nonce):
+        return None
+    try:
+        return msgspec.msgpack.decode(exit_info.reply[len(nonce) :], type=ProbeReply)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _describe_exit(exit_info: _ProbeExit, limits: ProbeLimits) -> str:
+    """Return what happened to a child whose answer does not count, if there is one."""
+    if exit_info.printed_too_much:
+        return f"importing it printed more than {limits.printed:,} bytes: print little at import, and log in tasks"
+    if exit_info.timed_out:
+        return f"importing it took longer than {limits.wall:g} s, and was ended: do no work at import"
+    if exit_info.status == -signal.SIGXCPU:
+        return f"importing it used more than {limits.cpu} s of processor time, and was ended: do no work at import"
+    if exit_info.status in (-signal.SIGKILL, -signal.SIGTERM):
+        return f"importing it was killed with {_signal_name(-exit_info.status)}, by itself or for lack of memory"
+    if exit_info.status < 0:
+        return f"importing it crashed with {_signal_name(-exit_info.status)}"
+    if exit_info.status == EXIT_UNANSWERED:
+        return "importing it broke the probe: it closed descriptors that it did not open, or changed Python itself"
+    if exit_info.reply_truncated:
+        return f"it declares more than {limits.answer:,} bytes, or wrote to descriptors that it did not open"
+    if exit_info.status == 0 and exit_info.reply:
+        return "importing it broke the probe: it wrote to descriptors that it did not open"
+    return f"importing it ended the process, with exit code {exit_info.status}, before it was complete"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of the real-time signals
+        return f"signal {number}"
+
+
+def _crash_location(dump: str, folder: str) -> Location | None:
+    """Return where the package was, from what Python wrote when it died."""
+    _, current, after = dump.partition("Current thread")
+    for file, line in _FRAME_PATTERN.findall(after if current else dump):
+        if Path(file).is_relative_to(folder):
+            return Location(str(Path(file).relative_to(folder)), int(line))
+    return None
+
+
+def _last_lines(printed: str) -> list[str]:
+    """Return the end of what was printed: few lines, none of them long."""
+    lines = [line.rstrip() for line in printed[-_OUTPUT_TAIL_SIZE:].splitlines() if line.strip()][-_SHOWN_LINE_LIMIT:]
+    return [line[:_SHOWN_WIDTH_LIMIT] for line in lines]

@@ -1,0 +1,227 @@
+"""Reading a package: which definitions a module, or a single definition, brings."""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from tidemill.annotations.variants import label
+from tidemill.graphs.definition import Accumulator, Reactor
+from tidemill.graphs.graph import Graph
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
+from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
+from tidemill.workflows.definition import Trigger
+from tidemill.workflows.workflow import Workflow
+
+Definition = Reactor | Graph | Workflow | Trigger
+
+
+class Package(msgspec.Struct, frozen=True, kw_only=True):
+    """What is loaded and unloaded as one."""
+
+    name: str
+    version: str = ""
+    """Of its manifest; modules and definitions have none."""
+
+    digest: str = ""
+    """Of everything that it consists of, if it is a folder or an archive."""
+
+    origin: str = ""
+    """Who wants it, if that is not the program itself: a folder, or a registry."""
+
+    allow_downgrade: bool = False
+    """Whether it may be loaded in place of a newer version."""
+
+    shared: frozenset[str] = frozenset()
+    """Reactors that packages of other tenants may bind to."""
+
+    reactors: tuple[Reactor, ...] = ()
+    graphs: tuple[Graph, ...] = ()
+    workflows: tuple[Workflow, ...] = ()
+    triggers: tuple[Trigger, ...] = ()
+    """Those that it declares, and those that its workflows were given as declared."""
+
+
+def read_package(thing: Any) -> Package:
+    """Return the package that a module or a definition stands for."""
+    if isinstance(thing, Reactor):
+        return Package(name=f"reactor:{thing.name}", reactors=(thing,))
+    if isinstance(thing, Graph):
+        return Package(name=f"graph:{thing.name}", graphs=(thing,))
+    if isinstance(thing, Workflow):
+        return _check_unambiguous(_package_of(f"workflow:{thing.name}", [thing]))
+    if isinstance(thing, Trigger):
+        return Package(name=f"trigger:{thing.name}", triggers=(thing,))
+    if isinstance(thing, ModuleType):
+        return _check_unambiguous(read_module(thing))
+    message = (
+        f"cannot load {thing!r}: pass the path of a package or of a Python file, a module, "
+        "a tm.Reactor, a tm.Graph, a tm.Workflow or a trigger"
+    )
+    raise RequestError(message, code="not_loadable")
+
+
+def read_module(module: ModuleType) -> Package:
+    """Return everything that a module brings; what has the name of another is found by `namesakes`."""
+    return _package_of(module.__name__, vars(module).values())
+
+
+def _package_of(name: str, values: Iterable[Any]) -> Package:
+    """Return a package of these values, and of the triggers that its workflows bring along."""
+    found = _unique_by_identity(values)
+    workflows = tuple(value for value in found if isinstance(value, Workflow))
+    brought = [one for workflow in workflows for one in workflow.triggers]
+    return Package(
+        name=name,
+        reactors=tuple(value for value in found if isinstance(value, Reactor)),
+        graphs=tuple(value for value in found if isinstance(value, Graph)),
+        workflows=workflows,
+        triggers=tuple(value for value in _unique_by_identity([*found, *brought]) if isinstance(value, Trigger)),
+    )
+
+
+def _check_unambiguous(package: Package) -> Package:
+    if problems := list(duplicate_name_problems(package)):
+        raise DefinitionError(problems, f"package '{package.name}'")
+    return package
+
+
+def _unique_by_identity(values: Iterable[Any]) -> list[Any]:
+    return list({id(value): value for value in values}.values())
+
+
+def duplicate_name_problems(package: Package) -> Iterator[Problem]:
+    """Yield a problem for each definition of a package whose name another one of its kind has already."""
+    kinds: dict[str, Sequence[Definition]] = {
+        "reactors": package.reactors,
+        "graphs": package.graphs,
+        "workflows": package.workflows,
+        "triggers": package.triggers,
+    }
+    for kind, definitions in kinds.items():
+        yield from _duplicates_of_kind(kind, definitions)
+
+
+def _duplicates_of_kind(what: str, definitions: Sequence[Definition]) -> Iterator[Problem]:
+    first: dict[str, Definition] = {}
+    for one in definitions:
+        other = first.setdefault(one.name, one)
+        if other is not one:
+            message = f"two {what} are named '{one.name}', the other at {other.location}; rename one of them"
+            yield Problem(message=message, location=one.location)
+
+
+def sort_for_loading(things: list[Any]) -> list[Any]:
+    """Return things to load so that each comes after those it may name: graphs after reactors, then workflows.
+
+    Two of one name are refused: later, loading a name again swaps what it stands for, but nobody means that at once.
+    """
+    first: dict[str, Any] = {}
+    for thing in things:
+        if isinstance(thing, str | Path):
+            continue  # what a path holds is found out when it is read
+        name = read_package(thing).name
+        other = first.setdefault(name, thing)
+        if other is not thing:
+            kind, _, own = name.rpartition(":")
+            where = f" at {other.location}" if hasattr(other, "location") else ""
+            message = f"{kind or 'module'} '{own}' is to be loaded twice, the other one is{where or ' another object'}"
+            raise RequestError(f"{message}; rename one of them", code="name_taken", status=409, name=own)
+    return sorted(things, key=lambda thing: 2 * isinstance(thing, Workflow) + isinstance(thing, Graph))
+
+
+MAIN_GUARD_HINT = 'keep what it does as a program behind `if __name__ == "__main__":`'
+"""What to do about a module that ends the program that imports it."""
+
+
+def import_module(path_or_name: str) -> ModuleType:
+    """Import a Python file, or a module by name; say where it failed if it does."""
+    path = Path(path_or_name)
+    try:
+        if path.suffix != ".py" and (not path.exists() or _is_local_package(path)):
+            with _extended_sys_path():
+                return importlib.import_module(path_or_name)
+        if path.is_dir() or path.suffix != ".py":
+            what = "a folder" if path.is_dir() else "not a Python file"
+            raise RequestError(f"{path_or_name} is {what}: name a file that ends in .py", code="no_file", status=404)
+        if not path.exists():
+            raise RequestError(f"there is no file {path_or_name}", code="no_file", status=404)
+        with _extended_sys_path(str(path.parent.resolve())):
+            return _import_file(path)
+    except RequestError:
+        raise
+    except Exception as error:  # author code: importing runs it
+        if isinstance(error, DefinitionError) and all(one.location is not None for one in error.problems):
+            raise DefinitionError(error.problems, path_or_name) from error  # it has its own places
+        if isinstance(error, ModuleNotFoundError) and error.name in (path_or_name, path_or_name.partition(".")[0]):
+            message = f"there is neither a file nor a module {path_or_name}"
+            raise RequestError(message, code="no_file", status=404) from error
+        message = f"importing it failed: {type(error).__name__}: {error}"
+        raise DefinitionError.single(path_or_name, message, _author_location(error)) from error
+    except SystemExit as error:
+        message = f"importing it ended the program, with SystemExit({error.code!r}): {MAIN_GUARD_HINT}"
+        raise DefinitionError.single(path_or_name, message, _author_location(error)) from error
+
+
+def _is_local_package(path: Path) -> bool:
+    """Return whether a name that is also a folder is that of a package right here."""
+    return path.name.isidentifier() and str(path) == path.name and (path / "__init__.py").exists()
+
+
+def _author_location(error: BaseException) -> Location | None:
+    """Return the last line outside this package that an error passed through."""
+    ours = str(Path(__file__).parents[2])
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith((ours, "<"))]
+    return Location(frames[-1].filename, frames[-1].lineno or 0) if frames else None
+
+
+def _import_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None, "its name ends in .py"
+    assert spec.loader is not None, "as above"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(path.stem, None)
+        raise
+    return module
+
+
+@contextmanager
+def _extended_sys_path(*folders: str) -> Iterator[None]:
+    """Look for modules in some folders first; what author code adds stays, and what it takes away comes back."""
+    before = list(sys.path)
+    sys.path[:0] = folders
+    try:
+        yield
+    finally:
+        for one in folders:
+            if one in sys.path:
+                sys.path.remove(one)
+        sys.path += [one for one in before if one not in sys.path]
+
+
+def initial_state_problems(reactor: Reactor) -> Iterator[Problem]:
+    """Yield what is wrong with accumulators whose events could not be checked, or whose state cannot begin."""
+    for one in reactor.accumulators:
+        yield from one.signature.problems
+        yield from _accumulator_state_problems(one)
+
+
+def _accumulator_state_problems(accumulator: Accumulator) -> Iterator[Problem]:
+    if accumulator.state is None:
+        return
+    try:
+        accumulator.state()
+    except AUTHOR_ERRORS as error:  # author code: also what would end more than this package, such as SystemExit
+        message = f"state= of accumulator '{accumulator.name}' begins as {label(accumulator.state)}()"
+        yield Problem(message=f"{message}: {describe(error)}; give its fields defaults", location=accumulator.location)

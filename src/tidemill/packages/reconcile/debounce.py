@@ -1,0 +1,127 @@
+"""Which changes of a folder are told: those that have come to rest.
+
+A file is not saved in one moment: it is emptied and then written, or it is moved away and another takes its place. Who
+looks in between finds no package there, or one that lacks half of what it declares; and to load that would cost what
+runs its state. So a package stays what it was until it has not changed for a moment, and for longer if something of it
+seems to be gone.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from tidemill.packages.reconcile.scanner import FolderScan, FoundPackage
+
+_EMPTY_FILE_DIGEST = hashlib.sha256(b"").hexdigest()
+
+
+class DebounceTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """How long something has to stay as it is before it is told, in seconds of real time: that of file systems."""
+
+    quiet: float = 0.01
+    """What is new, or has other content."""
+
+    removal: float = 0.2
+    """What is gone, or has a file that is empty now, or lacks one."""
+
+    max_delay: float = 0.25
+    """What never comes to rest is told all the same after this time, unless something of it is gone just then."""
+
+
+class _PendingChange(NamedTuple):
+    """Something that is not what was told of it."""
+
+    digest: str | None
+    write_mark: object
+    since: float
+    first_seen: float
+
+
+class Debouncer:
+    """Turns what is seen of a folder into what is told of it. `now` is by a clock that never steps back.
+
+    `mark` returns something of a path that changes whenever a file there is written: a file that is saved again and
+    again may be empty whenever somebody looks.
+    """
+
+    def __init__(self, times: DebounceTimes, write_mark: Callable[[Path], object]) -> None:
+        self._times = times
+        self._write_mark = write_mark
+        self._reported: dict[Path, FoundPackage] | None = None
+        self._changes: dict[Path, _PendingChange] = {}
+        self._problem: _PendingChange | None = None
+
+    def debounce(self, scan: FolderScan, now: float) -> FolderScan:
+        """Return a look as it is to be told; the first is told as it is."""
+        if self._reported is None:
+            if scan.problem is None:
+                self._reported = _by_path(scan)
+            return scan
+        if scan.problem is not None:
+            self._problem = _track_change(self._problem, scan.problem, None, now)
+            if now - self._problem.since >= self._times.quiet:
+                return scan
+            return replace(scan, problem=None, packages=tuple(self._reported.values()), is_changing=True)
+        self._problem = None
+        self._reported = self._select_settled(self._reported, _by_path(scan), now)
+        return replace(scan, packages=tuple(self._reported.values()), is_changing=bool(self._changes))
+
+    def _select_settled(
+        self, before: Mapping[Path, FoundPackage], found: Mapping[Path, FoundPackage], now: float
+    ) -> dict[Path, FoundPackage]:
+        self._changes = {
+            path: _track_change(self._changes.get(path), _digest_of(found.get(path)), self._write_mark(path), now)
+            for path in before.keys() | found.keys()
+            if _digest_of(before.get(path)) != _digest_of(found.get(path))
+        }
+        told = {path: one for path, one in found.items() if self._is_settled(path, before.get(path), one, now)}
+        arrived = {one.name for path, one in told.items() if path not in before}
+        arriving = {one.name for path, one in found.items() if path not in told}
+        for path, one in before.items():
+            has_moved = one.name is not None and one.name in arrived
+            is_moving = one.name is not None and one.name in arriving
+            if path in told or has_moved:
+                continue
+            if path in found or is_moving or now - self._changes[path].since < self._times.removal:
+                told[path] = one
+        self._changes = {path: one for path, one in self._changes.items() if one.digest != _digest_of(told.get(path))}
+        return dict(sorted(told.items()))
+
+    def _is_settled(self, path: Path, before: FoundPackage | None, after: FoundPackage, now: float) -> bool:
+        change = self._changes.get(path)
+        if change is None:
+            return True
+        if before is not None and _has_lost_content(before, after):
+            return now - change.since >= self._times.removal
+        return now - change.since >= self._times.quiet or now - change.first_seen >= self._times.max_delay
+
+
+def _by_path(scan: FolderScan) -> dict[Path, FoundPackage]:
+    return {one.path: one for one in scan.packages}
+
+
+def _track_change(change: _PendingChange | None, now_is: str | None, mark: object, now: float) -> _PendingChange:
+    if change is None:
+        return _PendingChange(now_is, mark, now, now)
+    return (
+        change
+        if (change.digest, change.write_mark) == (now_is, mark)
+        else _PendingChange(now_is, mark, now, change.first_seen)
+    )
+
+
+def _has_lost_content(before: FoundPackage, after: FoundPackage) -> bool:
+    """Tell whether a file that had content is empty now; or is not there, as far as it is known which ones belong."""
+    gone = _EMPTY_FILE_DIGEST if after.name is not None else None
+    return any(
+        digest != _EMPTY_FILE_DIGEST and after.files.get(name, gone) == _EMPTY_FILE_DIGEST
+        for name, digest in before.files.items()
+    )
+
+
+def _digest_of(found: FoundPackage | None) -> str | None:
+    return None if found is None else found.digest

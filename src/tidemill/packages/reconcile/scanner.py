@@ -1,0 +1,331 @@
+"""Which packages lie in a folder, what they are called, and a digest of each that changes when anything of it does.
+
+Nothing is imported. A file is read when it is new or was changed: between two looks only its stamp is compared.
+"""
+
+import ast
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from tidemill.kernel.errors import TidemillError
+from tidemill.packages.format.archive import (
+    ARCHIVE_SUFFIX,
+    PackageContents,
+    parse_archive,
+    read_archive,
+    read_folder,
+    read_python_file,
+)
+from tidemill.packages.format.manifest import MANIFEST_FILE, Manifest, read_manifest
+from tidemill.packages.format.zip_format import SIGNATURE_FILE, ArchiveLimits, is_excluded
+
+RECENT_WRITE_NS = 100_000_000  # nanoseconds: a file may change twice within one tick of its file system's clock
+
+_EDITOR_SUFFIXES = ("~", ".swp", ".swx", "___jb_tmp___", "___jb_old___")
+_VIM_TEST_FILE = "4913"  # Vim writes a file of this name to see whether it may
+
+
+class FoundPackage(msgspec.Struct, frozen=True, kw_only=True):
+    """A package that was found, as far as it is known without reading all of it."""
+
+    path: Path
+    digest: str
+    files: Mapping[str, str]
+    """The digests of its files, by name; of an archive, its own."""
+
+    read: Callable[[Path], PackageContents]
+    name: str | None = None
+    """None if it cannot be told: `read` says why."""
+
+    version: str | None = None
+
+    @property
+    def base_name(self) -> str:
+        """Return what the folder or the file is called, without what tells its kind."""
+        name = os.path.basename(os.path.abspath(self.path))
+        return name if self.read is read_folder else name.removesuffix(self.path.suffix)
+
+    def matches(self, contents: PackageContents) -> bool:
+        """Return whether some contents are what was seen here, and not what the files became later."""
+        held = contents.files if contents.raw is None else {self.path.name: contents.raw}
+        if contents.signature is not None:
+            held = {**held, SIGNATURE_FILE: contents.signature}
+        return all(name in held and _sha256(held[name]) == digest for name, digest in self.files.items())
+
+
+class FolderScan(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at a folder found."""
+
+    packages: tuple[FoundPackage, ...] = ()
+    folders: tuple[tuple[str, int], ...] = ()
+    """Where something may change, each with the number of the folder that had this path then."""
+
+    problem: str | None = None
+    """Why it cannot be told what is wanted."""
+
+    is_changing: bool = False
+    """Whether something was left as it was before, because it has not come to rest yet."""
+
+
+class _FileStamp(NamedTuple):
+    """What changes when a file is written, or when another one takes its place."""
+
+    modified_ns: int
+    size: int
+    inode: int
+    mode: int
+
+
+class _ScannedFile(NamedTuple):
+    """A file that was read."""
+
+    stamp: _FileStamp
+    digest: str
+    parsed: Manifest | bool | None
+    """What its content says, for the one who asked."""
+
+
+ParseFile = Callable[[bytes, Path], Manifest | bool | None]
+
+
+class FolderScanner:
+    """Looks at one folder, or at one file, again and again. Paths are plain text here: it is done often."""
+
+    def __init__(self, root: Path, limits: ArchiveLimits) -> None:
+        self._root = str(root)
+        self._parents = tuple(map(str, root.parents))
+        self._limits = limits
+        self._files: dict[str, _ScannedFile] = {}
+        self._previous_files: dict[str, _ScannedFile] = {}
+        self._folders: dict[str, int] = {}
+
+    def scan(self) -> FolderScan:
+        """Return what there is now."""
+        self._previous_files, self._files, self._folders = self._files, {}, {}
+        sightings: tuple[FoundPackage, ...] = ()
+        problem = None
+        try:
+            sightings = tuple(self._find_packages())
+        except FileNotFoundError:
+            problem = f"there is no {'file' if self._root.endswith(('.py', ARCHIVE_SUFFIX)) else 'folder'} {self._root}"
+        except OSError as error:
+            problem = f"{self._root} could not be read: {error}"
+        if not self._folders:
+            self._watch_nearest_parent()
+        self._previous_files = {}
+        return FolderScan(packages=sightings, folders=tuple(self._folders.items()), problem=problem)
+
+    def invalidate(self, names: set[str]) -> None:
+        """Read files of these names again: something was heard of them."""
+        self._files = {path: file for path, file in self._files.items() if os.path.basename(path) not in names}
+
+    def invalidate_recent(self) -> None:
+        """Read again what was written last: if it was written twice in a moment, its stamp may be the same."""
+        newest = max((file.stamp.modified_ns for file in self._files.values()), default=0)
+        self._files = {
+            path: one for path, one in self._files.items() if one.stamp.modified_ns < newest - RECENT_WRITE_NS
+        }
+
+    def write_mark(self, path: Path) -> object:
+        """Return what changes when a file at a path or below it is written, also if it holds the same again."""
+        own, below = str(path), os.path.join(path, "")
+        return {name: file.stamp for name, file in self._files.items() if name == own or name.startswith(below)}
+
+    # -- packages
+
+    def _find_packages(self) -> Iterator[FoundPackage]:
+        if not stat.S_ISDIR(os.stat(self._root).st_mode):
+            self._add_watched_folder(self._parents[0])
+            yield (
+                self._found_archive(self._root)
+                if self._root.endswith(ARCHIVE_SUFFIX)
+                else self._found_python_file(self._root)
+            )
+            return
+        self._add_watched_folder(self._root)
+        if os.path.lexists(os.path.join(self._root, MANIFEST_FILE)):
+            yield self._found_folder(self._root)
+            return
+        for name in self._list_folder(self._root):
+            with suppress(OSError):  # it is gone since the folder was listed, or leads nowhere
+                yield from self._package_in_entry(name, os.path.join(self._root, name))
+
+    def _package_in_entry(self, name: str, path: str) -> Iterator[FoundPackage]:
+        if stat.S_ISDIR(os.stat(path).st_mode):
+            self._add_watched_folder(path)
+            if os.path.lexists(os.path.join(path, MANIFEST_FILE)):
+                yield self._found_folder(path)
+        elif name.endswith(ARCHIVE_SUFFIX):
+            yield self._found_archive(path)
+        elif name.endswith(".py") and _is_package_file_name(name) and self._scan_python_file(path).parsed:
+            yield self._found_python_file(path)
+
+    def _found_folder(self, folder: str) -> FoundPackage:
+        found = self._scan_file(os.path.join(folder, MANIFEST_FILE), _parse_manifest)
+        if not isinstance(found.parsed, Manifest):
+            return _build_found(folder, found.digest, {MANIFEST_FILE: found.digest}, read_folder)
+        digests = {MANIFEST_FILE: found.digest}
+        for name in self._package_files(folder, found.parsed):
+            with suppress(OSError):  # gone meanwhile, or reading all of it tells what is wrong
+                digests[name] = self._scan_file(os.path.join(folder, name)).digest
+        return _build_found(folder, _combined_digest(digests), digests, read_folder, found.parsed)
+
+    def _found_archive(self, path: str) -> FoundPackage:
+        found = self._scan_file(path, self._manifest_in_archive, is_strict=False)
+        return _build_found(path, found.digest, {os.path.basename(path): found.digest}, read_archive, found.parsed)
+
+    def _found_python_file(self, path: str) -> FoundPackage:
+        found = self._scan_python_file(path)
+        return _build_found(path, found.digest, {os.path.basename(path): found.digest}, read_python_file, found.parsed)
+
+    def _scan_python_file(self, path: str) -> _ScannedFile:
+        return self._scan_file(path, _parse_python_file, is_strict=False)
+
+    def _manifest_in_archive(self, content: bytes, path: Path) -> Manifest | None:
+        try:
+            return parse_archive(content, str(path), self._limits).manifest
+        except TidemillError:
+            return None
+
+    # -- files
+
+    def _package_files(self, folder: str, manifest: Manifest) -> Iterator[str]:
+        """Yield the files of a package but its manifest; of one that has too many, enough for that to be seen."""
+        yield SIGNATURE_FILE
+        yield from (f"{top}.py" for top in manifest.top_level_names)
+        left = self._limits.entry_count
+        waiting = list(manifest.top_level_names)
+        while waiting and left > 0:
+            inside = waiting.pop()
+            below = os.path.join(folder, inside)
+            if os.path.islink(below) or not os.path.isdir(below):
+                continue
+            self._add_watched_folder(below)
+            for name in self._list_folder(below):
+                left -= 1
+                path = os.path.join(below, name)
+                if os.path.isdir(path) and not os.path.islink(path):
+                    waiting.append(f"{inside}/{name}")
+                else:
+                    yield f"{inside}/{name}"
+
+    def _list_folder(self, folder: str) -> list[str]:
+        try:
+            return sorted(name for name in os.listdir(folder) if not is_ignored(name))
+        except OSError:
+            if folder == self._root:
+                raise
+            return []  # one package that cannot be read is no reason to say nothing of the others
+
+    def _scan_file(self, path: str, parse: ParseFile | None = None, *, is_strict: bool = True) -> _ScannedFile:
+        """Return what is known of a file, which is read if it is not what it was; FileNotFoundError if it is gone."""
+        status = os.stat(path, follow_symlinks=not is_strict)
+        stamp = _FileStamp(status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode)
+        file = self._files.get(path) or self._previous_files.get(path)
+        if file is None or file.stamp != stamp:
+            file = self._read_file(Path(path), stamp, parse)
+        self._files[path] = file
+        return file
+
+    def _read_file(self, path: Path, stamp: _FileStamp, parse: ParseFile | None) -> _ScannedFile:
+        limit = self._limits.archive_size if path.suffix == ARCHIVE_SUFFIX else self._limits.file_size
+        if not stat.S_ISREG(stamp.mode) or stamp.size > limit:  # it will be refused: no need to read it
+            return _ScannedFile(stamp, f"unread {stamp}", None)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            return _ScannedFile(stamp, f"unreadable: {error}", None)
+        return _ScannedFile(stamp, _sha256(content), parse(content, path) if parse else None)
+
+    # -- folders to watch
+
+    def _add_watched_folder(self, folder: str) -> None:
+        with suppress(OSError, UnicodeEncodeError):  # the watcher knows no names that are not text
+            folder.encode()
+            self._folders[folder] = os.stat(folder).st_ino
+
+    def _watch_nearest_parent(self) -> None:
+        """Watch the folder in which the first missing one would appear."""
+        for folder in self._parents:
+            self._add_watched_folder(folder)
+            if self._folders:
+                return
+
+
+def is_ignored(name: str) -> bool:
+    """Tell whether a file or folder is no part of any package, or one that an editor keeps for a moment."""
+    is_lock = name.startswith("#") and name.endswith("#")
+    return is_excluded(name) or name.endswith(_EDITOR_SUFFIXES) or name == _VIM_TEST_FILE or is_lock
+
+
+def _build_found(
+    path: str,
+    digest: str,
+    files: Mapping[str, str],
+    read: Callable[[Path], PackageContents],
+    tells: Manifest | bool | None = None,
+) -> FoundPackage:
+    seen = FoundPackage(path=Path(path), digest=digest, files=files, read=read)
+    return replace(seen, name=tells.name, version=str(tells.version)) if isinstance(tells, Manifest) else seen
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _combined_digest(digests: dict[str, str]) -> str:
+    whole = hashlib.sha256()
+    for name, digest in sorted(digests.items()):
+        whole.update(f"{name}\0{digest}\0".encode(errors="surrogateescape"))
+    return whole.hexdigest()
+
+
+def _parse_manifest(content: bytes, path: Path) -> Manifest | None:
+    try:
+        return read_manifest(content, str(path))
+    except TidemillError:
+        return None
+
+
+def _is_package_file_name(name: str) -> bool:
+    stem = name.removesuffix(".py")
+    return not (stem.startswith(("_", "test_")) or stem.endswith("_test") or stem == "conftest")
+
+
+def _parse_python_file(content: bytes, path: Path) -> Manifest | bool:
+    """Return the manifest of a file that counts as a package; True if it has none, False if it does not count."""
+    if not _uses_tidemill(content, path):
+        return False
+    try:
+        return read_python_file(path).manifest
+    except TidemillError:
+        return True
+
+
+def _uses_tidemill(content: bytes, path: Path) -> bool:
+    """Tell whether a Python file imports Tidemill, or would if it could be read as Python."""
+    if b"tidemill" not in content:
+        return False
+    try:
+        tree = ast.parse(content, str(path))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two are of code that is nested too deeply
+        return True
+    return any(name.partition(".")[0] == "tidemill" for name in _imported_modules(tree))
+
+
+def _imported_modules(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or ""

@@ -1,0 +1,208 @@
+"""What the engine asks of a database, and what it gets back: rows whose content only the engine understands.
+
+A port is one noun. Every write is a transaction of its own in meaning, and shares one with its neighbours in fact: see
+`committer`. A write that raises StoreError has changed nothing.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+
+from tidemill.storage.package_ports import Packages, PackageStates, TrustedKeys
+from tidemill.storage.workflow_ports import WorkflowStore
+
+PartKind = Literal["reactor", "accumulator"]
+
+
+class PartKey(NamedTuple):
+    """Whose part of a checkpoint it is."""
+
+    tenant: str
+    kind: PartKind
+    name: str
+
+
+class SnapshotPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One reactor's or accumulator's part of a checkpoint, as stored. Two generations of each are kept.
+
+    Parts that were written together have the same `moment`. A generation lies in the slot `generation % 2`, so each
+    write replaces the generation before the last one.
+    """
+
+    key: PartKey
+    generation: int
+    moment: int
+    taken_at: datetime
+    digest: bytes  # of the schema that the payload was written with
+    checksum: bytes  # over key, generation, moment, digest and payload
+    payload: bytes
+
+
+class JournalKey(NamedTuple):
+    """Whose journal it is."""
+
+    tenant: str
+    accumulator: str
+
+
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened to an accumulator, appended before it was acknowledged.
+
+    Positions grow over all journals of a node, so that they order what several accumulators hand to one reactor.
+    """
+
+    key: JournalKey
+    position: int
+    checksum: bytes
+    payload: bytes
+
+
+class JournalTrim(NamedTuple):
+    """A journal, and the position up to which checkpoints make it dispensable."""
+
+    key: JournalKey
+    position: int
+
+
+class HighWaterMarks(NamedTuple):
+    """The highest numbers in use; 0 where there are none."""
+
+    moment: int
+    position: int
+
+
+class Checkpoints(Protocol):
+    """Snapshots of reactors and accumulators, and the journal of what came after them."""
+
+    async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
+        """Write parts of one moment, each over its slot, and forget journal entries that they cover."""
+
+    async def append(self, entries: Sequence[JournalEntry]) -> None:
+        """Append to journals."""
+
+    async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
+        """Return every stored generation of these parts, newest moment first."""
+
+    async def read_entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
+        """Return all entries of these journals in the order of their positions."""
+
+    async def read_high_water_marks(self) -> HighWaterMarks:
+        """Return the highest moment and position in use, over all tenants."""
+
+    async def read_all_parts(self) -> list[SnapshotPart]:
+        """Return every stored part of every tenant, by key, newest moment first; for audits."""
+
+    async def read_all_entries(self) -> list[JournalEntry]:
+        """Return every journal entry by key and position; for audits."""
+
+
+class StoredDeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter, as stored. Its id sorts by age."""
+
+    id: str
+    tenant: str
+    owner: PartKind
+    source: str
+    at: datetime
+    payload: bytes
+
+
+class DeadLetters(Protocol):
+    """Events and firings that could not be dealt with."""
+
+    async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
+        """Keep letters, each in place of one with its id."""
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        """Forget letters; one that is not there is no error."""
+
+    async def for_source(self, tenant: str, owner: PartKind, source: str) -> list[StoredDeadLetter]:
+        """Return the letters of one reactor or accumulator, oldest first."""
+
+    async def list_all(self) -> list[StoredDeadLetter]:
+        """Return every letter of every tenant, oldest first; for audits."""
+
+
+class StoredRecovery(msgspec.Struct, frozen=True, kw_only=True):
+    """Something the supervisor did, as stored. Its id sorts by age."""
+
+    id: str
+    tenant: str
+    component: str
+    name: str
+    at: datetime
+    action: str
+    reason: str
+    failures: int
+
+
+class Recoveries(Protocol):
+    """What was restarted, restored or given up, and why."""
+
+    async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
+        """Record what happened; the same id again changes nothing."""
+
+    async def list_newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
+        """Return a tenant's newest recoveries, oldest first."""
+
+    async def delete_before(self, before: datetime) -> None:
+        """Forget what happened before a moment, over all tenants."""
+
+
+class Pauses(Protocol):
+    """Reactors that an operator has paused."""
+
+    async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
+        """Remember, or forget, that a reactor is paused."""
+
+    async def is_paused(self, tenant: str, reactor: str) -> bool:
+        """Return whether a reactor is paused."""
+
+    async def list_paused(self) -> list[tuple[str, str]]:
+        """Return (tenant, reactor) of every paused reactor, sorted."""
+
+
+class SchemaState(NamedTuple):
+    """How far a database's schema is, and how far this version of the code would bring it; 0 before the first."""
+
+    found: int
+    known: int
+
+
+class Store(WorkflowStore, Protocol):
+    """A database behind its ports."""
+
+    checkpoints: Checkpoints
+    dead_letters: DeadLetters
+    recoveries: Recoveries
+    pauses: Pauses
+    packages: Packages
+    package_states: PackageStates
+    trusted_keys: TrustedKeys
+
+    @property
+    def title(self) -> str:
+        """What and where it is, for messages; never a password."""
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date under a lock; StoreError says what stands against it."""
+
+    async def open_read_only(self) -> None:
+        """Connect to read only, as of this one moment; creates nothing, changes nothing, and takes no writes.
+
+        StoreError if the schema is not the one that this code knows.
+        """
+
+    async def close(self) -> None:
+        """Let go of the database. Writes that were not answered yet may or may not happen."""
+
+    async def read_schema_state(self) -> SchemaState:
+        """Return how far the schema is, without changing anything; works on a store that is not open."""
+
+    async def check_integrity(self) -> list[str]:
+        """Return what the database itself finds damaged, one sentence each; works while open."""
+
+    def fail_next(self, times: int) -> None:
+        """Let the next `times` transactions fail before they begin; for tests."""

@@ -1,0 +1,151 @@
+"""Changes of runs in memory: checked and written step by step, and taken back as soon as one step is refused."""
+
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from tidemill.storage.memory.tables import Tables, times_to_utc
+from tidemill.workflows.change import Applied, Change, Refused
+from tidemill.workflows.records import FireRow, OutputRow, RunEventBatch, RunRow, TaskKey, TaskRow
+from tidemill.workflows.states import TaskState
+
+
+def apply_change(tables: Tables, change: Change, now: datetime) -> Applied | Refused:
+    """Write a change, or nothing at all."""
+    mark = tables.savepoint()
+    refused = _write_change(tables, change, now)
+    if refused is not None:
+        tables.roll_back_to(mark)
+        return refused
+    return Applied(tables.runs[change.run].revision)
+
+
+def _write_change(tables: Tables, change: Change, now: datetime) -> Refused | None:
+    term = None if change.fence is None else tables.leases.get(change.fence.name)
+    if change.fence is not None and (term is None or term.epoch != change.fence.epoch):
+        return Refused("fenced")
+    created = change.new_run
+    if created is not None and (created.tenant, created.workflow) in tables.paused_workflows:
+        return Refused("paused")
+    if not (_write_run(tables, change) and _write_tasks(tables, change, now)):
+        return Refused("stale")
+    if change.fire is not None and not _record_fire(tables, times_to_utc(change.fire)):
+        return Refused("fired")
+    if any(count_pool_claims(tables, limit.tenant, limit.pool) > limit.slots for limit in change.pools):
+        return Refused("full")
+    _write_rest(tables, change)
+    return None
+
+
+def _write_run(tables: Tables, change: Change) -> bool:
+    stored, found = tables.runs.get(change.run), change.expected_run
+    if change.new_run is not None:
+        if stored is not None:
+            return False
+        stored = replace(times_to_utc(change.new_run), revision=0, clears=0)
+    if stored is None or (found is not None and (stored.state, stored.clears) != (found.state, found.clears)):
+        return False
+    row = stored if change.updated_run is None else _updated_run(stored, times_to_utc(change.updated_run))
+    put_run(tables, replace(row, revision=stored.revision + 1, clears=stored.clears + change.is_operator_action))
+    return True
+
+
+def _updated_run(stored: RunRow, row: RunRow) -> RunRow:
+    times = {"started_at": row.started_at, "ended_at": row.ended_at}
+    return replace(stored, version=row.version, state=row.state, reason=row.reason, **times)
+
+
+def _write_tasks(tables: Tables, change: Change, now: datetime) -> bool:
+    lease_until = now + timedelta(seconds=change.lease)
+    for found in change.removed:
+        if not _is_unchanged(tables, change.run, found):
+            return False
+        _delete_task(tables, TaskKey(change.run, found.task, found.index))
+    for one in change.tasks:
+        if not _is_unchanged(tables, change.run, one.expected, one.expired_lease):
+            return False
+        put_task(tables, change.run, _with_lease(one.updated, lease_until))
+    for row in change.added:
+        if TaskKey(change.run, row.task, row.index) in tables.tasks.get(change.run, {}):
+            return False
+        put_task(tables, change.run, _with_lease(row, lease_until))
+    return True
+
+
+def _is_unchanged(tables: Tables, run: str, found: TaskRow, unrenewed: datetime | None = None) -> bool:
+    stored = tables.tasks.get(run, {}).get(TaskKey(run, found.task, found.index))
+    guard = (found.state, found.attempt, found.claimed_by)
+    if stored is None or (stored.state, stored.attempt, stored.claimed_by) != guard:
+        return False
+    return unrenewed is None or stored.lease_until == unrenewed
+
+
+def _with_lease(row: TaskRow, lease_until: datetime) -> TaskRow:
+    return replace(row, lease_until=lease_until if row.state.is_claimed else None)
+
+
+def _record_fire(tables: Tables, fire: FireRow) -> bool:
+    source = (fire.tenant, fire.workflow, fire.key)
+    if fire.slot is not None:
+        if (*source, fire.slot) in tables.fired_slots:
+            return False
+        tables.put(tables.fired_slots, (*source, fire.slot), fire.run)
+    if fire.digest is not None:
+        payload = (*source, fire.digest)
+        if any(payload in tables.fire_digests.get(run, ()) for run in tables.active_runs):
+            return False
+        tables.put(tables.fire_digests, fire.run, (*tables.fire_digests.get(fire.run, ()), payload))
+    return True
+
+
+def _write_rest(tables: Tables, change: Change) -> None:
+    outputs = tables.outputs.setdefault(change.run, {})
+    for key in [key for key in outputs if key.task in change.cleared_outputs]:
+        tables.delete(outputs, key)
+    for attempt_key, value in change.outputs.items():
+        tables.put(outputs, attempt_key.task_key, OutputRow(key=attempt_key.task_key, value=value))
+    attempts = tables.attempts.setdefault(change.run, {})
+    for attempt in change.attempts:
+        if attempt.key not in attempts:
+            tables.put(attempts, attempt.key, times_to_utc(attempt))
+    if change.history is not None:
+        add_history(tables, change.run, change.history)
+
+
+def put_run(tables: Tables, row: RunRow) -> None:
+    """Write a run, and whether it is active."""
+    tables.put(tables.runs, row.id, row)
+    if row.state.is_terminal:
+        tables.delete(tables.active_runs, row.id)
+    else:
+        tables.put(tables.active_runs, row.id, None)
+
+
+def put_task(tables: Tables, run: str, row: TaskRow) -> None:
+    """Write a task run, and whether it waits to be claimed or is."""
+    key = TaskKey(run, row.task, row.index)
+    _delete_task(tables, key)
+    tables.put(tables.tasks.setdefault(run, {}), key, times_to_utc(row))
+    if row.state is TaskState.SCHEDULED:
+        tables.put(tables.scheduled_tasks, key, None)
+    elif row.state.is_claimed:
+        tables.put(tables.claimed_tasks, key, None)
+
+
+def _delete_task(tables: Tables, key: TaskKey) -> None:
+    tables.delete(tables.tasks.get(key.run, {}), key)
+    tables.delete(tables.scheduled_tasks, key)
+    tables.delete(tables.claimed_tasks, key)
+
+
+def add_history(tables: Tables, run: str, history: RunEventBatch) -> None:
+    """Append to the history of a run."""
+    told = tables.events.setdefault(run, {})
+    for event in history.to_rows(run):
+        tables.put(told, len(told), times_to_utc(event))
+
+
+def count_pool_claims(tables: Tables, tenant: str, pool: str) -> int:
+    """Return how many task runs of a pool are queued or running in a tenant."""
+    rows = ((tables.runs[key.run], tables.tasks[key.run][key]) for key in tables.claimed_tasks)
+    return sum(run.tenant == tenant and row.pool == pool for run, row in rows)

@@ -1,0 +1,177 @@
+"""Checkpoints and journals in memory."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from tidemill.kernel.errors import StoreError
+from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.graph_ports import (
+    Checkpoints,
+    DeadLetters,
+    HighWaterMarks,
+    JournalEntry,
+    JournalKey,
+    JournalTrim,
+    PartKey,
+    PartKind,
+    Pauses,
+    Recoveries,
+    SnapshotPart,
+    StoredDeadLetter,
+    StoredRecovery,
+)
+from tidemill.storage.memory.tables import Tables, Unit, to_utc
+from tidemill.storage.queries import check_timezone
+
+
+class MemoryCheckpoints(Checkpoints):
+    """Snapshots by key and slot, journals by position."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
+        self._tables = tables
+        self._committer = committer
+
+    async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
+        rows = [replace(part, taken_at=to_utc(part.taken_at)) for part in parts]
+
+        def write(tables: Tables) -> None:
+            for part in rows:
+                tables.put(tables.parts, (part.key, part.generation % 2), part)
+            for key, position in trims:
+                journal = tables.journals.get(key, {})
+                for old in [one for one in journal if one <= position]:
+                    tables.delete(journal, old)
+
+        await self._committer.commit(write)
+
+    async def append(self, entries: Sequence[JournalEntry]) -> None:
+        def write(tables: Tables) -> None:
+            for entry in entries:
+                journal = tables.journals.setdefault(entry.key, {})
+                if entry.position in journal:
+                    raise _PositionTakenError(entry)
+                tables.put(journal, entry.position, entry)
+
+        try:
+            await self._committer.commit(write)
+        except _PositionTakenError as error:
+            raise StoreError(f"memory: {error}; nothing was written") from error
+
+    async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
+        wanted = set(keys)
+        return sorted(self._stored_parts(wanted), key=lambda part: (-part.moment, part.key))
+
+    def _stored_parts(self, wanted: set[PartKey]) -> Iterable[SnapshotPart]:
+        slots = ((key, slot) for key in wanted for slot in (0, 1))
+        return (self._tables.parts[one] for one in slots if one in self._tables.parts)
+
+    async def read_entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
+        found = [entry for key in set(journals) for entry in self._tables.journals.get(key, {}).values()]
+        return sorted(found, key=lambda entry: entry.position)
+
+    async def read_high_water_marks(self) -> HighWaterMarks:
+        moments = (part.moment for part in self._tables.parts.values())
+        positions = (position for journal in self._tables.journals.values() for position in journal)
+        return HighWaterMarks(max(moments, default=0), max(positions, default=0))
+
+    async def read_all_parts(self) -> list[SnapshotPart]:
+        return sorted(self._tables.parts.values(), key=lambda part: (part.key, -part.moment))
+
+    async def read_all_entries(self) -> list[JournalEntry]:
+        found = [entry for journal in self._tables.journals.values() for entry in journal.values()]
+        return sorted(found, key=lambda entry: (entry.key, entry.position))
+
+
+class _PositionTakenError(Exception):
+    """A unit's own error: its entry's position is in use."""
+
+    def __init__(self, entry: JournalEntry) -> None:
+        super().__init__(f"the journal of '{entry.key.accumulator}' already has an entry at {entry.position}")
+
+
+class MemoryDeadLetters(DeadLetters):
+    """Letters by id."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
+        self._tables = tables
+        self._committer = committer
+
+    async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
+        rows = [replace(letter, at=to_utc(letter.at)) for letter in letters]
+
+        def write(tables: Tables) -> None:
+            for letter in rows:
+                tables.put(tables.dead_letters, letter.id, letter)
+
+        await self._committer.commit(write)
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        def write(tables: Tables) -> None:
+            for one in ids:
+                tables.delete(tables.dead_letters, one)
+
+        await self._committer.commit(write)
+
+    async def for_source(self, tenant: str, owner: PartKind, source: str) -> list[StoredDeadLetter]:
+        wanted = (tenant, owner, source)
+        return [one for one in await self.list_all() if (one.tenant, one.owner, one.source) == wanted]
+
+    async def list_all(self) -> list[StoredDeadLetter]:
+        return sorted(self._tables.dead_letters.values(), key=lambda letter: letter.id)
+
+
+class MemoryPauses(Pauses):
+    """A set of (tenant, reactor)."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
+        self._tables = tables
+        self._committer = committer
+
+    async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
+        def write(tables: Tables) -> None:
+            if paused:
+                tables.put(tables.pauses, (tenant, reactor), None)
+            else:
+                tables.delete(tables.pauses, (tenant, reactor))
+
+        await self._committer.commit(write)
+
+    async def is_paused(self, tenant: str, reactor: str) -> bool:
+        return (tenant, reactor) in self._tables.pauses
+
+    async def list_paused(self) -> list[tuple[str, str]]:
+        return sorted(self._tables.pauses)
+
+
+class MemoryRecoveries(Recoveries):
+    """Recoveries by id."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
+        self._tables = tables
+        self._committer = committer
+
+    async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
+        rows = [replace(recovery, at=to_utc(recovery.at)) for recovery in recoveries]
+
+        def write(tables: Tables) -> None:
+            for recovery in rows:
+                if recovery.id not in tables.recoveries:
+                    tables.put(tables.recoveries, recovery.id, recovery)
+
+        await self._committer.commit(write)
+
+    async def list_newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
+        found = (one for one in self._tables.recoveries.values() if one.tenant == tenant)
+        newest_first = sorted(found, key=lambda recovery: recovery.id, reverse=True)
+        return newest_first[:limit][::-1]
+
+    async def delete_before(self, before: datetime) -> None:
+        check_timezone(before)
+
+        def write(tables: Tables) -> None:
+            for recovery in [one for one in tables.recoveries.values() if one.at < before]:
+                tables.delete(tables.recoveries, recovery.id)
+
+        await self._committer.commit(write)

@@ -1,0 +1,207 @@
+"""Backfills in memory."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from itertools import islice
+
+from msgspec.structs import replace
+
+from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.memory.tables import Tables, Unit, times_to_utc, to_utc
+from tidemill.storage.workflow_ports import (
+    Backfill,
+    Backfills,
+    LogChunk,
+    Logs,
+    Notes,
+    Owner,
+    Owners,
+    RunNote,
+    ScheduleCursor,
+    ScheduleKey,
+    Schedules,
+    Versions,
+    WorkflowVersion,
+)
+from tidemill.workflows.records import TaskKey, VersionKey
+
+
+class MemoryBackfills(Backfills):
+    """Backfills by id."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
+        self._tables = tables
+        self._committer = committer
+
+    async def upsert(self, backfill: Backfill) -> None:
+        row = times_to_utc(backfill)
+        await self._committer.commit(lambda tables: tables.put(tables.backfills, row.id, row))
+
+    async def get(self, id: str) -> Backfill | None:
+        return self._tables.backfills.get(id)
+
+
+class MemoryLogs(Logs):
+    """Chunks by run, attempt and number."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
+        self._tables = tables
+        self._committer = committer
+
+    async def append(self, chunks: Sequence[LogChunk]) -> None:
+        def write(tables: Tables) -> None:
+            for chunk in chunks:
+                log = tables.logs.setdefault(chunk.key.run, {})
+                if (chunk.key, chunk.number) not in log:
+                    tables.put(log, (chunk.key, chunk.number), chunk)
+
+        await self._committer.commit(write)
+
+    async def read(self, key: TaskKey, after: tuple[int, int] = (0, -1), limit: int = 100) -> list[LogChunk]:
+        log = self._tables.logs.get(key.run, {})
+        places = sorted(place for place in log if place[0].task_key == key and (place[0].attempt, place[1]) > after)
+        return [log[place] for place in islice(places, limit)]
+
+
+class MemoryNotes(Notes):
+    """Notes by run and task."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
+        self._tables = tables
+        self._committer = committer
+
+    async def upsert(self, note: RunNote) -> None:
+        row = times_to_utc(note)
+
+        def write(tables: Tables) -> None:
+            notes = tables.notes.setdefault(row.run, {})
+            if row.text:
+                tables.put(notes, row.task, row)
+            else:
+                tables.delete(notes, row.task)
+
+        await self._committer.commit(write)
+
+    async def for_run(self, run: str) -> list[RunNote]:
+        found = self._tables.notes.get(run, {}).values()
+        return sorted(found, key=lambda note: (note.task is not None, note.task or ""))
+
+
+class MemoryOwners(Owners):
+    """Owners by id."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
+        self._tables = tables
+        self._committer = committer
+
+    async def upsert(self, owner: Owner) -> None:
+        row = times_to_utc(owner)
+        await self._committer.commit(lambda tables: tables.put(tables.owners, row.id, row))
+
+    async def list_all(self) -> list[Owner]:
+        return sorted(self._tables.owners.values(), key=lambda owner: (owner.at, owner.id))
+
+    async def delete(self, ids: Collection[str]) -> None:
+        def write(tables: Tables) -> None:
+            for one in ids:
+                tables.delete(tables.owners, one)
+
+        await self._committer.commit(write)
+
+
+class MemorySchedules(Schedules):
+    """Cursors by schedule, and a set of paused workflows."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
+        self._tables = tables
+        self._committer = committer
+
+    async def insert_missing(self, cursors: Sequence[ScheduleCursor]) -> list[ScheduleKey]:
+        rows = sorted(map(times_to_utc, cursors), key=lambda row: row.schedule)
+
+        def write(tables: Tables) -> list[ScheduleKey]:
+            inserted = []
+            for row in rows:
+                if row.schedule not in tables.cursors:
+                    tables.put(tables.cursors, row.schedule, row)
+                    inserted.append(row.schedule)
+            return inserted
+
+        inserted: list[ScheduleKey] = await self._committer.commit(write)
+        return inserted
+
+    async def arm(self, keys: Sequence[ScheduleKey]) -> None:
+        def write(tables: Tables) -> None:
+            for key in keys:
+                if key in tables.cursors:
+                    tables.put(tables.cursors, key, replace(tables.cursors[key], armed=True))
+
+        await self._committer.commit(write)
+
+    async def delete(self, keys: Sequence[ScheduleKey]) -> None:
+        def write(tables: Tables) -> None:
+            for key in keys:
+                tables.delete(tables.cursors, key)
+
+        await self._committer.commit(write)
+
+    async def get_cursor(self, tenant: str, workflow: str, key: str) -> ScheduleCursor | None:
+        return self._tables.cursors.get(ScheduleKey(tenant, workflow, key))
+
+    async def advance_cursor(self, cursor: ScheduleCursor) -> None:
+        row = times_to_utc(cursor)
+
+        def write(tables: Tables) -> None:
+            before = tables.cursors.get(row.schedule)
+            tables.put(tables.cursors, row.schedule, row if before is None else _advanced_cursor(before, row))
+
+        await self._committer.commit(write)
+
+    async def pause(self, tenant: str, workflow: str) -> None:
+        await self._committer.commit(lambda tables: tables.put(tables.paused_workflows, (tenant, workflow), None))
+
+    async def resume(self, tenant: str, workflow: str, at: datetime) -> None:
+        moment = to_utc(at)
+
+        def write(tables: Tables) -> None:
+            if (tenant, workflow) not in tables.paused_workflows:
+                return
+            tables.delete(tables.paused_workflows, (tenant, workflow))
+            for key, cursor in list(tables.cursors.items()):
+                if key[:2] == (tenant, workflow):
+                    tables.put(tables.cursors, key, replace(cursor, last=max(cursor.last, moment)))
+
+        await self._committer.commit(write)
+
+    async def list_paused_workflows(self) -> set[tuple[str, str]]:
+        return set(self._tables.paused_workflows)
+
+
+def _advanced_cursor(before: ScheduleCursor, row: ScheduleCursor) -> ScheduleCursor:
+    """Return a cursor as it is after a move: what has happened stays so, and so does whether it is armed."""
+    last = max(row.last, before.last) if before.rule == row.rule else row.last
+    return replace(row, last=last, dropped=max(row.dropped, before.dropped), armed=before.armed)
+
+
+class MemoryVersions(Versions):
+    """Versions by key."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
+        self._tables = tables
+        self._committer = committer
+
+    async def upsert(self, version: WorkflowVersion) -> None:
+        row = times_to_utc(version)
+
+        def write(tables: Tables) -> None:
+            known = tables.versions.get(row.key, row)
+            tables.put(tables.versions, row.key, replace(known, seen_at=max(known.seen_at, row.seen_at)))
+
+        await self._committer.commit(write)
+
+    async def get(self, key: VersionKey) -> WorkflowVersion | None:
+        return self._tables.versions.get(key)
+
+    async def for_tenant(self, tenant: str) -> list[WorkflowVersion]:
+        found = [row for row in self._tables.versions.values() if row.key.tenant == tenant]
+        return sorted(found, key=lambda row: (row.key.workflow, row.seen_at, row.key.version))

@@ -1,0 +1,138 @@
+"""Claims: scheduled task runs are given away, without waiting for those that others are about to give away.
+
+Claims have a transaction of their own. They lock task runs out of order, skipping what is locked, and then wait for
+runs; a transaction that has locked runs already must not do that.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tidemill.storage.postgres.apply_changes import LeaseClock, pool_lock_id
+from tidemill.storage.postgres.run_rows import decode_keyed_task, decode_run, encode_history
+from tidemill.storage.postgres.writes import to_columns
+from tidemill.storage.queries import Queries
+from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest
+from tidemill.workflows.change import task_event
+from tidemill.workflows.records import RunEventBatch, RunRow, TaskKey, TaskRow
+from tidemill.workflows.states import TaskState
+
+PICK_PAGE_SIZE = 500  # task runs that are looked at in one go
+
+ClaimedRows = list[tuple[TaskKey, TaskRow]]
+
+
+class ClaimCapacity(msgspec.Struct):
+    """How many more may be given: by executor, and by pool of a tenant."""
+
+    executors: Counter[str]
+    pools: dict[tuple[str, str], int]
+
+    @property
+    def free_executors(self) -> list[str]:
+        """Executors that can take some."""
+        return [executor for executor, room in self.executors.items() if room > 0]
+
+    @property
+    def free_pools(self) -> list[tuple[str, str]]:
+        """Pools that have a place."""
+        return [pool for pool, room in self.pools.items() if room > 0]
+
+    def reserve(self, tenant: str, pool: str | None, executor: str) -> bool:
+        """Take a place for one, if there is one."""
+        if self.executors[executor] <= 0 or (pool is not None and self.pools[tenant, pool] <= 0):
+            return False
+        self.executors[executor] -= 1
+        if pool is not None:
+            self.pools[tenant, pool] -= 1
+        return True
+
+
+class TaskClaimer:
+    """The work that claims share in a transaction."""
+
+    def __init__(self, queries: Queries, sender_id: str, now: LeaseClock) -> None:
+        self._queries = queries
+        self._sender_id = sender_id
+        self._now = now
+
+    async def __call__(self, connection: Any, claims: Sequence[ClaimRequest]) -> list[list[ClaimedTask]]:
+        """Serve claims one after the other; return what each of them gets."""
+        used = await self._lock_pools(connection, claims)
+        given = [await self._claim_tasks(connection, claim, used) for claim in claims]
+        runs = await self._record_events(connection, claims, given)
+        return [[ClaimedTask(runs[key.run], row) for key, row in some] for some in given]
+
+    async def _lock_pools(self, connection: Any, claims: Sequence[ClaimRequest]) -> dict[tuple[str, str], int]:
+        """Lock the pools that something waits for; return how many places of them are taken."""
+        names = sorted({pool for claim in claims for pool in claim.pools})
+        wanted = await connection.fetch(self._queries.wanted_pools, names) if names else []
+        if not wanted:
+            return {}
+        pools = [(tenant, pool) for tenant, pool in wanted]
+        await connection.execute(self._queries.lock_keys, sorted({pool_lock_id(*pool) for pool in pools}))
+        used = dict.fromkeys(pools, 0)
+        for tenant, pool, taken in await connection.fetch(self._queries.used_slots, *to_columns(pools)):
+            used[tenant, pool] = taken
+        return used
+
+    async def _claim_tasks(self, connection: Any, claim: ClaimRequest, used: dict[tuple[str, str], int]) -> ClaimedRows:
+        """Pick in order; where an executor or a pool is full in the middle of it, look again without that."""
+        sizes = {pool: claim.pools[pool[1]] - taken for pool, taken in used.items() if pool[1] in claim.pools}
+        rooms, given = ClaimCapacity(Counter(claim.executors), sizes), ClaimedRows()
+        while claim.loaded and rooms.free_executors:
+            limit = min(PICK_PAGE_SIZE, sum(rooms.executors[executor] for executor in rooms.free_executors))
+            rows = await self._pick_tasks(connection, claim, rooms, limit)
+            picked = [row[:3] for row in rows if rooms.reserve(*row[3:])]
+            if picked:
+                given += await self._mark_queued(connection, claim, picked)
+            if len(rows) < limit:
+                break
+        for pool, size in sizes.items():  # what this claim took is taken for the next one of the transaction
+            used[pool] = claim.pools[pool[1]] - size
+        return given
+
+    async def _pick_tasks(
+        self, connection: Any, claim: ClaimRequest, capacity: ClaimCapacity, limit: int
+    ) -> list[tuple[Any, ...]]:
+        pools = capacity.free_pools
+        rows = await connection.fetch(
+            self._queries.pick_task_runs,
+            capacity.free_executors,
+            None if claim.queues is None else list(claim.queues),
+            [tenant for tenant, _ in pools],
+            [pool for _, pool in pools],
+            *to_columns([tuple(loaded) for loaded in claim.loaded]),
+            limit,
+        )
+        return [tuple(row) for row in rows]
+
+    async def _mark_queued(
+        self, connection: Any, claim: ClaimRequest, picked: Sequence[tuple[Any, ...]]
+    ) -> ClaimedRows:
+        what = (claim.owner, claim.lease, claim.at, self._now())
+        rows = await connection.fetch(self._queries.claim_task_runs, *to_columns(picked), *what)
+        queued = dict(map(decode_keyed_task, rows))
+        return [(TaskKey(*key), queued[TaskKey(*key)]) for key in picked]
+
+    async def _record_events(
+        self, connection: Any, claims: Sequence[ClaimRequest], claimed: Sequence[ClaimedRows]
+    ) -> dict[str, RunRow]:
+        """Write events of all that is given, and count it in its runs."""
+        new = [(key, row, claim) for claim, some in zip(claims, claimed, strict=True) for key, row in some]
+        if not new:
+            return {}
+        changes: defaultdict[str, int] = defaultdict(int)
+        for claim_runs in ({key.run for key, _ in some} for some in claimed):
+            for run in claim_runs:
+                changes[run] += 1
+        rows = await connection.fetch(self._queries.touch_runs, *to_columns(list(changes.items())), self._sender_id)
+        events = [columns for key, row, claim in new for columns in encode_history(key.run, _claim_history(row, claim))]
+        await connection.execute(self._queries.add_events, *to_columns(events))
+        return {row["id"]: decode_run(row) for row in rows}
+
+
+def _claim_history(row: TaskRow, claim: ClaimRequest) -> RunEventBatch:
+    return RunEventBatch(claim.at, claim.owner, [task_event(row, TaskState.SCHEDULED, TaskState.QUEUED)])

@@ -1,0 +1,164 @@
+"""Checkpoints and journals in SQLite."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import starmap
+from typing import Any
+
+from tidemill.storage.graph_ports import (
+    Checkpoints,
+    DeadLetters,
+    HighWaterMarks,
+    JournalEntry,
+    JournalKey,
+    JournalTrim,
+    PartKey,
+    PartKind,
+    Pauses,
+    Recoveries,
+    SnapshotPart,
+    StoredDeadLetter,
+    StoredRecovery,
+)
+from tidemill.storage.queries import Queries, build_entry, build_part
+from tidemill.storage.sqlite.database import Database
+from tidemill.storage.sqlite.times import from_micros, to_micros
+
+
+class SqliteCheckpoints(Checkpoints):
+    """The tables `parts` and `journal`."""
+
+    def __init__(self, database: Database, queries: Queries) -> None:
+        self._database = database
+        self._queries = queries
+
+    async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
+        rows = [_encode_part(part) for part in parts]
+        pruned = [(*key, position) for key, position in trims]
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.executemany(self._queries.save_part, rows)
+            connection.executemany(self._queries.prune_journal, pruned)
+
+        await self._database.write(write)
+
+    async def append(self, entries: Sequence[JournalEntry]) -> None:
+        rows = [(*entry.key, entry.position, entry.checksum, entry.payload) for entry in entries]
+        await self._database.execute_many(self._queries.append_entry, rows)
+
+    async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
+        def ask(connection: sqlite3.Connection) -> list[Any]:
+            return [row for key in set(keys) for row in connection.execute(self._queries.parts_of, key)]
+
+        found = map(_decode_part, await self._database.read(ask))
+        return sorted(found, key=lambda part: (-part.moment, part.key))
+
+    async def read_entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
+        def ask(connection: sqlite3.Connection) -> list[Any]:
+            return [row for key in set(journals) for row in connection.execute(self._queries.entries_of, key)]
+
+        found = starmap(build_entry, await self._database.read(ask))
+        return sorted(found, key=lambda entry: entry.position)
+
+    async def read_high_water_marks(self) -> HighWaterMarks:
+        (row,) = await self._database.fetch_all(self._queries.newest_numbers)
+        return HighWaterMarks(*row)
+
+    async def read_all_parts(self) -> list[SnapshotPart]:
+        return [_decode_part(row) for row in await self._database.fetch_all(self._queries.all_parts)]
+
+    async def read_all_entries(self) -> list[JournalEntry]:
+        return list(starmap(build_entry, await self._database.fetch_all(self._queries.all_entries)))
+
+
+def _encode_part(part: SnapshotPart) -> tuple[Any, ...]:
+    slot, taken_at = part.generation % 2, to_micros(part.taken_at)
+    return (*part.key, slot, part.generation, part.moment, taken_at, part.digest, part.checksum, part.payload)
+
+
+def _decode_part(row: Any) -> SnapshotPart:
+    tenant, kind, name, generation, moment, taken_at, *rest = row
+    return build_part(tenant, kind, name, generation, moment, from_micros(taken_at), *rest)
+
+
+class SqliteDeadLetters(DeadLetters):
+    """The table `dead_letters`."""
+
+    def __init__(self, database: Database, queries: Queries) -> None:
+        self._database = database
+        self._queries = queries
+
+    async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
+        rows = [(one.id, one.tenant, one.owner, one.source, to_micros(one.at), one.payload) for one in letters]
+        await self._database.execute_many(self._queries.put_letter, rows)
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        await self._database.execute_many(self._queries.remove_letter, [(one,) for one in ids])
+
+    async def for_source(self, tenant: str, owner: PartKind, source: str) -> list[StoredDeadLetter]:
+        rows = await self._database.fetch_all(self._queries.letters_of, (tenant, owner, source))
+        return [_decode_dead_letter(row) for row in rows]
+
+    async def list_all(self) -> list[StoredDeadLetter]:
+        return [_decode_dead_letter(row) for row in await self._database.fetch_all(self._queries.all_letters)]
+
+
+def _decode_dead_letter(row: Any) -> StoredDeadLetter:
+    id_, tenant, owner, source, at, payload = row
+    return StoredDeadLetter(id=id_, tenant=tenant, owner=owner, source=source, at=from_micros(at), payload=payload)
+
+
+class SqlitePauses(Pauses):
+    """The table `pauses`."""
+
+    def __init__(self, database: Database, queries: Queries) -> None:
+        self._database = database
+        self._queries = queries
+
+    async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
+        statement = self._queries.pause if paused else self._queries.resume
+        await self._database.execute_many(statement, [(tenant, reactor)])
+
+    async def is_paused(self, tenant: str, reactor: str) -> bool:
+        ((found,),) = await self._database.fetch_all(self._queries.is_paused, (tenant, reactor))
+        return bool(found)
+
+    async def list_paused(self) -> list[tuple[str, str]]:
+        return await self._database.fetch_all(self._queries.all_paused)
+
+
+class SqliteRecoveries(Recoveries):
+    """The table `recoveries`."""
+
+    def __init__(self, database: Database, queries: Queries) -> None:
+        self._database = database
+        self._queries = queries
+
+    async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
+        await self._database.execute_many(self._queries.add_recovery, [_encode_recovery(one) for one in recoveries])
+
+    async def list_newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
+        newest_first = await self._database.fetch_all(self._queries.newest_recoveries, (tenant, limit))
+        return [_decode_recovery(row) for row in reversed(newest_first)]
+
+    async def delete_before(self, before: datetime) -> None:
+        await self._database.execute_many(self._queries.forget_recoveries, [(to_micros(before),)])
+
+
+def _encode_recovery(one: StoredRecovery) -> tuple[Any, ...]:
+    return (one.id, one.tenant, one.component, one.name, to_micros(one.at), one.action, one.reason, one.failures)
+
+
+def _decode_recovery(row: Any) -> StoredRecovery:
+    id_, tenant, component, name, at, action, reason, failures = row
+    return StoredRecovery(
+        id=id_,
+        tenant=tenant,
+        component=component,
+        name=name,
+        at=from_micros(at),
+        action=action,
+        reason=reason,
+        failures=failures,
+    )

@@ -1,0 +1,184 @@
+"""Conditions: what `when=` of tm.on_firing says about a firing, in the Common Expression Language.
+
+The language is imported when a first expression is read: a node without any never pays for it.
+"""
+
+import importlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import permutations
+from typing import Any
+
+from msgspec.structs import fields
+
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
+from tidemill.kernel.errors import Location, OperationError, Problem
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.definition import OnFiring, Params
+
+CEL_VARIABLES = ("payload", "reactor", "tenant")
+
+_CEL_TYPES = frozenset(
+    ["bool", "bytes", "double", "duration", "int", "list", "map", "null_type", "string", "timestamp", "type", "uint"]
+)
+_CEL_NAMESPACES = frozenset(["optional"])
+"""Names in front of functions, `optional.of(1)`."""
+_SAMPLE_VALUES = (
+    "'a'",
+    "1",
+    "[1]",
+    "{'a': 1}",
+    "timestamp('2026-01-01T00:00:00Z')",
+    "duration('1s')",
+    "optional.of(1)",
+    "1.5",
+    "1u",
+    "true",
+    "null",
+    "b'a'",
+)
+"""A value of every type, to try functions with."""
+_FUNCTION_NAME = re.compile(r"[A-Za-z]\w*")
+"""What authors call by its name; operators are functions too."""
+_MACRO_BINDING = re.compile(r"\.\s*[a-z]\w*\(\s*(?P<first>[A-Za-z_]\w*)\s*,(?:\s*(?P<second>[A-Za-z_]\w*)\s*,)?")
+"""The names that a macro binds for its own body: `x` in `payload.all(x, x > 1)`."""
+_PARSE_ERROR = re.compile(r"ERROR: <input>:(?P<place>\d+:\d+): (?P<said>.*)")
+
+
+class Condition:
+    """An expression that holds for a firing, or does not; ValueError says what is wrong with its text."""
+
+    __slots__ = ("_program", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        try:
+            self._program = importlib.import_module("cel").compile(text)
+        except AUTHOR_ERRORS as error:  # author code: whatever the parser makes of it
+            raise ValueError(_format_parse_error(str(error))) from None
+        bound = {name for found in _MACRO_BINDING.finditer(text) for name in found.groups() if name}
+        used = set(self._program.variables())
+        unknown = sorted(used - {*CEL_VARIABLES, *_CEL_TYPES, *_CEL_NAMESPACES, *bound})
+        if unknown:
+            raise ValueError(f"there is {_format_unknown(unknown)}; it may use {', '.join(CEL_VARIABLES)}")
+        for name in self._program.functions():
+            if _FUNCTION_NAME.fullmatch(name) and not _is_function(name):
+                raise ValueError(f"there is no function '{name}'")
+        if used.isdisjoint(CEL_VARIABLES):
+            self._check_constant()
+
+    def _check_constant(self) -> None:
+        """Raise a ValueError if an expression that depends on nothing is wrong, as it then always is."""
+        try:
+            answer = self._program.execute({})
+        except AUTHOR_ERRORS as error:  # author code: whatever the expression comes to
+            raise ValueError(f"it fails for every firing: {_short_error(error)}") from None
+        if not isinstance(answer, bool):
+            raise ValueError(f"it gives {answer!r} for every firing, neither true nor false")
+
+    def holds(self, payload: Mapping[str, Any], reactor: str, tenant: str) -> bool:
+        """Return whether it holds for a firing; OperationError if that cannot be told."""
+        try:
+            answer = self._program.execute({"payload": dict(payload), "reactor": reactor, "tenant": tenant})
+        except AUTHOR_ERRORS as error:  # author code: a payload may lack what the expression asks for
+            raise OperationError(f"when={self.text!r} failed: {_short_error(error)}") from error
+        if not isinstance(answer, bool):
+            raise OperationError(f"when={self.text!r} gave {answer!r}, neither true nor false")
+        return answer
+
+
+@cache
+def _is_function(name: str) -> bool:
+    """Return whether the language has a function of that name, for whatever types: it tells only of calls."""
+    return any(_is_known_call(call, name) for call in _sample_calls(name)) or any(
+        _is_known_call(f"{space}.{name}({given})", name, space) for space in _CEL_NAMESPACES for given in ("", "1")
+    )
+
+
+def _sample_calls(name: str) -> Iterator[str]:
+    """Yield calls with few and with many kinds of arguments, the likeliest first."""
+    for one in _SAMPLE_VALUES:
+        yield f"({one}).{name}()"
+        yield f"({one}).{name}({one})"
+        yield f"({one}).{name}({one}, {one})"
+        yield from (f"{name}({', '.join([one] * count)})" for count in (1, 2, 3))
+    yield f"{name}()"
+    for one, other in permutations(_SAMPLE_VALUES, 2):
+        yield f"({one}).{name}({other})"
+        yield f"{name}({one}, {other})"
+
+
+def _is_known_call(text: str, *names: str) -> bool:
+    """Return whether a call is one of something that there is, whether or not it comes to an end."""
+    try:
+        importlib.import_module("cel").evaluate(text, {})
+    except AUTHOR_ERRORS as error:  # the language raises whatever it likes
+        return not any(f"Undefined variable or function: '{name}'" in str(error) for name in names)
+    return True
+
+
+def _format_parse_error(said: str) -> str:
+    found = _PARSE_ERROR.search(said)
+    return f"at {found['place']}: {found['said']}" if found else said
+
+
+def _format_unknown(unknown: list[str]) -> str:
+    return " and ".join(f"no variable '{name}'{did_you_mean(name, CEL_VARIABLES)}" for name in unknown)
+
+
+def _short_error(error: BaseException) -> str:
+    if isinstance(error, KeyError):
+        return f"there is no {error}"
+    return describe(error).partition("\n")[0].partition(". ")[0]
+
+
+FIRING_PARAM_NAMES = ("payload", "firing_id")
+"""The params of a run that a firing starts."""
+
+
+def build_firing_params(
+    params_class: type[Params] | None, payload: Mapping[str, Any], firing_id: str
+) -> dict[str, Any]:
+    """Return what a run is started with: both, or those that its workflow declares."""
+    given = {"payload": dict(payload), "firing_id": firing_id}
+    return (
+        given
+        if params_class is None
+        else {name: given[name] for name in FIRING_PARAM_NAMES if name in _field_names(params_class)}
+    )
+
+
+def firing_problems(
+    triggers: Iterable[object], params: type[Params] | None, location: Location | None
+) -> Iterator[Problem]:
+    """Yield what keeps firings from starting a workflow."""
+    wishes = [one for one in triggers if isinstance(one, OnFiring)]
+    for said in (*_expression_problems(wishes), *_param_problems(params if wishes else None)):
+        yield Problem(message=said, location=location)
+
+
+def _expression_problems(subscriptions: list[OnFiring]) -> Iterator[str]:
+    met: set[str] = set()
+    for wish in subscriptions:
+        if wish.reactor in met:
+            yield f"on_firing({wish.reactor!r}) is there twice: join the expressions with ||"
+        met.add(wish.reactor)
+        try:
+            if wish.when is not None:
+                Condition(wish.when)
+        except ValueError as error:
+            yield f"on_firing({wish.reactor!r}, when={wish.when!r}): {error}"
+
+
+def _param_problems(params_class: type[Params] | None) -> Iterator[str]:
+    for field in fields(params_class) if params_class is not None else ():
+        if field.required and field.name not in FIRING_PARAM_NAMES:
+            yield (
+                f"a firing gives {' and '.join(FIRING_PARAM_NAMES)}, and not the param '{field.name}': give "
+                "that one a default"
+            )
+
+
+def _field_names(params_class: type[Params]) -> set[str]:
+    return {field.name for field in fields(params_class)}
