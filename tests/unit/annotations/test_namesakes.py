@@ -336,7 +336,7 @@ def test_the_order_of_fields_counts() -> None:
     one, other = (type("E", (), {"__annotations__": notes}) for notes in ({"a": int, "b": int}, {"b": int, "a": int}))
     assert find_difference(one, other) == "the fields have another order"
     sides = [Enum("Side", names) for names in ("BUY SELL", "BUY HOLD")]
-    assert find_difference(*sides) == "the members are others"
+    assert find_difference(*sides) == "the members differ"
 
 
 def test_equal_declarations_do_not_differ() -> None:
