@@ -166,7 +166,7 @@ def test_the_source_is_the_same_every_time() -> None:
 
 def test_the_source_does_not_depend_on_hashes() -> None:
     """G-17, cloacina 71: nothing follows hash order."""
-    script = "from tests.unit.graphs.test_source_code import chain; print(chain('middle').source_code)"
+    script = "from tests.unit.graphs.test_codegen import chain; print(chain('middle').source_code)"
     sources = {
         subprocess.run(
             [sys.executable, "-c", script],
@@ -180,7 +180,7 @@ def test_the_source_does_not_depend_on_hashes() -> None:
     assert sources == {chain("middle").source_code + "\n"}
 
 
-def test_two_classes_of_one_name_are_told_apart() -> None:
+def test_two_classes_of_one_name_are_distinguished() -> None:
     """Classes are compared by identity, not by name."""
     inner = type("A", (tm.Boundary,), {"__module__": "elsewhere"})
     graph = tm.Graph("twins")
