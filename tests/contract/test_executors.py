@@ -1,4 +1,4 @@
-"""What every executor promises: each attempt at most once, and how it ended said exactly once."""
+"""The contract of every executor: each attempt runs at most once, and its result is reported exactly once."""
 
 import asyncio
 import os
@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.contract.executor_bench import Bench, bench_of, until
-from tests.contract.executor_flows import Row, Small, hidden
+from tests.contract.executor_harness import ExecutorHarness, open_harness, until
+from tests.contract.executor_workflows import Row, Small, hidden
 from tidemill.engine.workflows.executors.attempt_output import (
     HEAD_LIMIT,
     LOG_LINE_LIMIT,
@@ -20,6 +20,7 @@ from tidemill.engine.workflows.executors.attempt_output import (
 )
 from tidemill.engine.workflows.executors.interface import ItemOfList, ListInput, SingleInput
 from tidemill.kernel.errors import OperationError
+from tidemill.testing.faults.executors import FaultyExecutor
 from tidemill.workflows.attempt_results import Cancelled, Deferred, Failed, HandedBack, Skipped, Succeeded
 
 EXECUTORS = ["in_process", "subprocess"]
@@ -28,148 +29,148 @@ encode = msgspec.msgpack.encode
 
 
 @pytest.fixture(params=EXECUTORS)
-async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
-    """Each executor, open."""
-    async with bench_of(request.param, tmp_path) as bench:
-        yield bench
+async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ExecutorHarness]:
+    """Each executor, opened."""
+    async with open_harness(request.param, tmp_path) as harness:
+        yield harness
 
 
-# -- once
+# -- starting
 
 
-async def test_an_attempt_that_is_submitted_again_runs_once(bench: Bench) -> None:
+async def test_an_attempt_that_is_submitted_twice_runs_once(harness: ExecutorHarness) -> None:
     """Executors: idempotent by attempt id, while it runs and after."""
-    order = await bench.start("blocks")
-    await bench.executor.submit(order)
-    bench.let_go()
-    await bench.ledger.ending(order.key)
-    await bench.executor.submit(order)
-    assert await bench.value("noop") is None
-    assert [key for key, _ in bench.ledger.endings].count(order.key) == 1
-    assert bench.ledger.begun.count(order.key) == 1
+    request = await harness.start("blocks")
+    await harness.executor.submit(request)
+    harness.release()
+    await harness.listener.wait_for_ending(request.key)
+    await harness.executor.submit(request)
+    assert await harness.value("noop") is None
+    assert [key for key, _ in harness.listener.endings].count(request.key) == 1
+    assert harness.listener.started.count(request.key) == 1
 
 
-async def test_what_may_not_begin_never_runs(bench: Bench) -> None:
-    """W-2: running begins with the handshake; who is refused says nothing more."""
-    bench.ledger.refuses = True
-    order = bench.order("blocks", workflow="loose", params=bench.files())
-    await bench.executor.submit(order)
-    await until(lambda: not bench.executor.running())
-    assert not Path(bench.files()["begun"]).exists()
-    assert bench.ledger.endings == []
+async def test_an_attempt_whose_start_is_rejected_never_runs(harness: ExecutorHarness) -> None:
+    """W-2: running starts with the handshake; a rejected attempt reports nothing."""
+    harness.listener.rejects_starts = True
+    request = harness.request("blocks", workflow="loose", params=harness.files())
+    await harness.executor.submit(request)
+    await until(lambda: not harness.executor.running())
+    assert not Path(harness.files()["started"]).exists()
+    assert harness.listener.endings == []
 
 
-async def test_what_cannot_be_recorded_to_begin_is_handed_back(bench: Bench) -> None:
-    """W-2: nothing runs that the store knows nothing of."""
-    bench.ledger.fails = True
-    ending = await bench.run("noop")
+async def test_an_attempt_whose_start_cannot_be_recorded_is_handed_back(harness: ExecutorHarness) -> None:
+    """W-2: nothing runs that the store does not know."""
+    harness.listener.fails_starts = True
+    ending = await harness.run("noop")
     assert isinstance(ending, HandedBack)
-    assert "the store is away" in ending.reason
+    assert "the store is unavailable" in ending.reason
 
 
-async def test_what_has_begun_is_not_asked_again(bench: Bench) -> None:
-    """W-2: the claim of an immediate executor may be the begin as well."""
-    assert await bench.value("total", inputs={"double": ListInput((encode(Row(1)),))}, has_begun=True) == 1
-    assert bench.ledger.begun == []
+async def test_a_recorded_start_is_not_recorded_again(harness: ExecutorHarness) -> None:
+    """W-2: the claim of an immediate executor may record the start as well."""
+    assert await harness.value("total", inputs={"double": ListInput((encode(Row(1)),))}, has_begun=True) == 1
+    assert harness.listener.started == []
 
 
-async def test_code_that_is_not_here_is_refused(bench: Bench) -> None:
-    """W-19: nothing is begun."""
+async def test_code_that_is_not_loaded_is_rejected(harness: ExecutorHarness) -> None:
+    """W-19: nothing is started."""
     with pytest.raises(OperationError, match="not loaded"):
-        await bench.executor.submit(bench.order("one", workflow="unknown"))
-    assert bench.executor.running() == set()
-    assert bench.ledger.begun == []
+        await harness.executor.submit(harness.request("one", workflow="unknown"))
+    assert harness.executor.running() == set()
+    assert harness.listener.started == []
 
 
-# -- what goes in
+# -- arguments
 
 
-async def test_params_and_what_is_known_of_the_attempt_reach_the_code(bench: Bench) -> None:
+async def test_params_and_context_reach_the_code(harness: ExecutorHarness) -> None:
     """API: ctx.run_id, ctx.attempt, ctx.token, ctx.slot."""
     slot = datetime(2026, 3, 1, tzinfo=UTC)
-    order = bench.order("day", number=2, slot=slot)
-    await bench.executor.submit(order)
-    ending = await bench.ledger.ending(order.key)
+    request = harness.request("day", number=2, slot=slot)
+    await harness.executor.submit(request)
+    ending = await harness.listener.wait_for_ending(request.key)
     assert isinstance(ending, Succeeded)
-    run = order.key.run
+    run = request.key.run
     assert msgspec.msgpack.decode(ending.value) == ["monday", 7, 2, run, f"{run}/day#2", slot.isoformat()]
 
 
-async def test_without_a_class_params_are_read_by_key(bench: Bench) -> None:
-    """API: a workflow without `params=` takes any keywords."""
-    assert await bench.value("anything", workflow="loose", params={"who": "me", "count": 2}) == "me and 2"
+async def test_without_a_class_params_are_read_by_key(harness: ExecutorHarness) -> None:
+    """API: a workflow without `params=` accepts any keywords."""
+    assert await harness.value("anything", workflow="loose", params={"who": "me", "count": 2}) == "me and 2"
 
 
-async def test_the_context_merges_params_and_dicts(bench: Bench) -> None:
-    """API: run params, then keys of dict results; the last wins, and a wrong key says what was meant."""
-    assert await bench.value("merged", inputs={"facts": SingleInput(encode({"limit": 1}))}) == ["monday", 1]
-    assert await bench.value("merged") == ["monday", 7]
-    failure = await bench.failure("unknown_key")
+async def test_the_context_merges_params_and_dicts(harness: ExecutorHarness) -> None:
+    """API: run params, then keys of dict results; the last wins, and an unknown key gets a suggestion."""
+    assert await harness.value("merged", inputs={"facts": SingleInput(encode({"limit": 1}))}) == ["monday", 1]
+    assert await harness.value("merged") == ["monday", 7]
+    failure = await harness.failure("unknown_key")
     assert failure.error.type == "KeyError"
     assert "did you mean 'limit'?" in failure.error.message
 
 
-async def test_a_list_is_taken_apart_and_put_together(bench: Bench) -> None:
+async def test_a_list_is_mapped_and_collected(harness: ExecutorHarness) -> None:
     """API: each=."""
     rows = encode([Row(1), Row(2), Row(3)])
-    assert await bench.value("double", inputs={"rows": ItemOfList(rows, 1)}, element=1) == Row(4)
-    assert await bench.value("double", inputs={"rows": ItemOfList(rows, 2)}, element=2) == Row(6)
+    assert await harness.value("double", inputs={"rows": ItemOfList(rows, 1)}, element=1) == Row(4)
+    assert await harness.value("double", inputs={"rows": ItemOfList(rows, 2)}, element=2) == Row(6)
     doubled = (encode(Row(2)), encode(Row(4)))
-    assert await bench.value("total", inputs={"double": ListInput(doubled)}) == 6
+    assert await harness.value("total", inputs={"double": ListInput(doubled)}) == 6
 
 
-async def test_an_input_that_is_missing_is_none_or_the_default(bench: Bench) -> None:
+async def test_a_missing_input_is_none_or_the_default(harness: ExecutorHarness) -> None:
     """API: rules may run a task without a value."""
-    assert await bench.value("fallback") == [None, 5]
-    assert await bench.value("fallback", inputs={"total": SingleInput(encode(1))}) == [None, 1]
+    assert await harness.value("fallback") == [None, 5]
+    assert await harness.value("fallback", inputs={"total": SingleInput(encode(1))}) == [None, 1]
 
 
-async def test_a_value_belongs_to_the_task_that_gets_it(bench: Bench) -> None:
-    """Two tasks never share a value that can be changed."""
+async def test_each_task_gets_its_own_copy_of_a_value(harness: ExecutorHarness) -> None:
+    """Two tasks never share a mutable value."""
     value = encode({"limit": 1})
     for _ in range(2):
-        assert await bench.value("change", inputs={"facts": SingleInput(value)}) == {"limit": 1, "changed": 1}
+        assert await harness.value("change", inputs={"facts": SingleInput(value)}) == {"limit": 1, "changed": 1}
 
 
-async def test_an_input_that_cannot_be_read_fails_for_good(bench: Bench) -> None:
-    failure = await bench.failure("small", inputs={"choose": SingleInput(b"\xc1")})
+async def test_an_input_that_cannot_be_decoded_fails_without_retry(harness: ExecutorHarness) -> None:
+    failure = await harness.failure("small", inputs={"choose": SingleInput(b"\xc1")})
     assert not failure.may_retry
-    assert "the value of task 'choose' cannot be read" in failure.error.message
+    assert "the value of task 'choose' cannot be decoded" in failure.error.message
 
 
-# -- what comes out
+# -- results
 
 
 @pytest.mark.parametrize(("total", "variant"), [(3, "Small"), (30, "Large"), (0, "None")])
-async def test_a_value_is_named_by_its_variant(bench: Bench, total: int, variant: str) -> None:
-    """API: a union return type routes; the words are those of the edges."""
-    ending = await bench.run("choose", inputs={"total": SingleInput(encode(total))})
+async def test_a_value_is_named_by_its_variant(harness: ExecutorHarness, total: int, variant: str) -> None:
+    """API: a union return type routes; the names are those of the edges."""
+    ending = await harness.run("choose", inputs={"total": SingleInput(encode(total))})
     assert isinstance(ending, Succeeded)
     assert ending.variant == variant
 
 
-async def test_what_a_route_carries_can_be_read_again(bench: Bench) -> None:
-    ending = await bench.run("choose", inputs={"total": SingleInput(encode(3))})
+async def test_a_routed_value_can_be_decoded(harness: ExecutorHarness) -> None:
+    ending = await harness.run("choose", inputs={"total": SingleInput(encode(3))})
     assert isinstance(ending, Succeeded)
-    assert await bench.value("choose", inputs={"total": SingleInput(encode(3))}) == Small(3)
-    assert await bench.value("small", inputs={"choose": SingleInput(ending.value)}) == 3
+    assert await harness.value("choose", inputs={"total": SingleInput(encode(3))}) == Small(3)
+    assert await harness.value("small", inputs={"choose": SingleInput(ending.value)}) == 3
 
 
-async def test_a_list_has_a_size(bench: Bench) -> None:
-    """API: mapping over an empty list needs no value to be looked at."""
+async def test_a_list_has_a_size(harness: ExecutorHarness) -> None:
+    """API: mapping over an empty list needs no decoded value."""
     for limit in (0, 3):
-        ending = await bench.run("rows", params={"day": "monday", "limit": limit})
+        ending = await harness.run("rows", params={"day": "monday", "limit": limit})
         assert isinstance(ending, Succeeded)
         assert ending.size == limit
 
 
-async def test_none_can_always_be_stored(bench: Bench) -> None:
-    assert await bench.value("nothing") is None
-    assert await bench.value("noop") is None
+async def test_none_can_always_be_stored(harness: ExecutorHarness) -> None:
+    assert await harness.value("nothing") is None
+    assert await harness.value("noop") is None
 
 
-async def test_async_functions_are_awaited(bench: Bench) -> None:
-    assert await bench.value("on_a_loop") == "monday"
+async def test_async_functions_are_awaited(harness: ExecutorHarness) -> None:
+    assert await harness.value("on_a_loop") == "monday"
 
 
 @pytest.mark.parametrize(
@@ -184,8 +185,8 @@ async def test_async_functions_are_awaited(bench: Bench) -> None:
         ("unstorable_class", "task 'unstorable_class' returned a value that cannot be stored: Thing"),
     ],
 )
-async def test_a_value_that_breaks_its_promise_fails_for_good(bench: Bench, task: str, words: str) -> None:
-    failure = await bench.failure(task)
+async def test_a_value_of_the_wrong_type_fails_without_retry(harness: ExecutorHarness, task: str, words: str) -> None:
+    failure = await harness.failure(task)
     assert words in failure.error.message
     assert not failure.may_retry
 
@@ -193,34 +194,34 @@ async def test_a_value_that_breaks_its_promise_fails_for_good(bench: Bench, task
 # -- raising
 
 
-async def test_skip_skips(bench: Bench) -> None:
+async def test_skip_skips(harness: ExecutorHarness) -> None:
     """API: `raise tm.Skip(reason)`."""
-    assert await bench.run("skipped") == Skipped("not today")
+    assert await harness.run("skipped") == Skipped("not today")
 
 
-async def test_fail_fails_without_retry(bench: Bench) -> None:
+async def test_fail_fails_without_retry(harness: ExecutorHarness) -> None:
     """API: `raise tm.Fail(reason)`."""
-    failure = await bench.failure("gives_up")
+    failure = await harness.failure("gives_up")
     assert (failure.error.type, failure.error.message, failure.may_retry) == ("Fail", "no use", False)
 
 
 @pytest.mark.parametrize(("task", "may_retry"), [("picky_fits", True), ("picky_misfits", False), ("fails", True)])
-async def test_the_filter_of_retries_decides(bench: Bench, task: str, may_retry: bool) -> None:
+async def test_the_retry_filter_decides(harness: ExecutorHarness, task: str, may_retry: bool) -> None:
     """API: `tm.Retry(on=...)`."""
-    assert (await bench.failure(task)).may_retry is may_retry
+    assert (await harness.failure(task)).may_retry is may_retry
 
 
-async def test_a_failure_shows_the_lines_of_the_author(bench: Bench) -> None:
-    """W-16: error with traceback, without our own frames."""
-    error = (await bench.failure("fails")).error
+async def test_a_failure_shows_the_frames_of_author_code(harness: ExecutorHarness) -> None:
+    """W-16: error with traceback, without Tidemill's frames."""
+    error = (await harness.failure("fails")).error
     assert (error.type, error.message) == ("ValueError", "broken on purpose")
-    assert "executor_flows.py" in error.traceback
+    assert "executor_workflows.py" in error.traceback
     assert "in helper" in error.traceback
     assert "runner.py" not in error.traceback
 
 
-async def test_a_failure_that_says_too_much_is_cut(bench: Bench) -> None:
-    error = (await bench.failure("says_much")).error
+async def test_a_long_error_is_cut(harness: ExecutorHarness) -> None:
+    error = (await harness.failure("says_much")).error
     assert len(error.message) <= MESSAGE_LIMIT
     assert len(error.traceback) <= TRACEBACK_LIMIT
 
@@ -239,71 +240,73 @@ async def test_a_failure_that_says_too_much_is_cut(bench: Bench) -> None:
         ("closes_itself", "GeneratorExit"),
     ],
 )
-async def test_whatever_code_raises_is_its_own_failure(bench: Bench, task: str, kind: str) -> None:
-    """Also a cancellation that nobody but the code itself asked for; it is tried again as any other failure."""
-    failure = await bench.failure(task)
+async def test_every_error_of_author_code_is_a_failure(harness: ExecutorHarness, task: str, kind: str) -> None:
+    """Also a cancellation that the code itself requested; it is retried as any other failure."""
+    failure = await harness.failure(task)
     assert (failure.error.type, failure.outcome, failure.may_retry) == (kind, "failed", True)
-    assert await bench.value("noop") is None
+    assert await harness.value("noop") is None
 
 
 @pytest.mark.parametrize("task", ["forks", "forks_on_a_loop"])
 @pytest.mark.parametrize(("how", "code"), [("returns", 0), ("raises", 1), ("exits", 7)])
-async def test_a_copy_that_code_forks_has_no_end_to_tell_of(bench: Bench, task: str, how: str, code: int) -> None:
-    """W-2: each attempt ends once, where it began; what comes back from the function in a copy ends that copy."""
-    assert await bench.value(task, params={"day": how}) == code
-    assert await bench.value("noop") is None
+async def test_a_process_that_code_forks_reports_nothing(
+    harness: ExecutorHarness, task: str, how: str, code: int
+) -> None:
+    """W-2: each attempt ends once, in the process it started in; in a forked copy the return ends that copy."""
+    assert await harness.value(task, params={"day": how}) == code
+    assert await harness.value("noop") is None
 
 
 # -- deferring
 
 
-async def test_a_deferral_ends_the_execution_and_is_passed_the_next_time(bench: Bench) -> None:
-    """API: the same call returns at once when woken; `except Exception` does not catch it."""
-    first = await bench.run("naps")
+async def test_a_deferral_ends_the_attempt_and_returns_after_the_wake_up(harness: ExecutorHarness) -> None:
+    """API: the same call returns immediately when woken; `except Exception` does not catch it."""
+    first = await harness.run("naps")
     assert isinstance(first, Deferred)
     assert first.ends_on_wake
-    second = await bench.run("naps", deferrals=1)
+    second = await harness.run("naps", deferrals=1)
     assert isinstance(second, Deferred)
     assert second.wake_at == datetime(2030, 1, 1, tzinfo=UTC)
-    assert await bench.value("naps", deferrals=2) == "rested"
+    assert await harness.value("naps", deferrals=2) == "rested"
 
 
 @pytest.mark.parametrize("task", ["polls", "polls_a_coroutine", "polls_on_a_loop"])
-async def test_a_poll_that_says_yes_is_no_deferral(bench: Bench, task: str) -> None:
+async def test_a_poll_that_returns_true_does_not_defer(harness: ExecutorHarness, task: str) -> None:
     """API: `ctx.defer(poll=fn, every="30s")`."""
-    params = {"file": str(bench.folder / "wanted")}
-    ending = await bench.run(task, workflow="loose", params=params)
+    params = {"file": str(harness.folder / "wanted")}
+    ending = await harness.run(task, workflow="loose", params=params)
     assert isinstance(ending, Deferred)
     assert (ending.ends_on_wake, ending.every) == (False, 30.0)
-    (bench.folder / "wanted").touch()
-    assert await bench.value(task, workflow="loose", params=params) == "found"
+    (harness.folder / "wanted").touch()
+    assert await harness.value(task, workflow="loose", params=params) == "found"
 
 
-async def test_a_deferral_says_what_is_wrong_with_it(bench: Bench) -> None:
-    failure = await bench.failure("defers_badly")
+async def test_invalid_arguments_of_a_deferral_fail(harness: ExecutorHarness) -> None:
+    failure = await harness.failure("defers_badly")
     assert failure.error.type == "TypeError"
     assert "every=" in failure.error.message
 
 
-# -- talking
+# -- logging
 
 
-async def test_what_is_logged_arrives_in_order_and_before_the_end(bench: Bench) -> None:
+async def test_log_records_arrive_in_order_and_before_the_result(harness: ExecutorHarness) -> None:
     """API: `ctx.log`, structured."""
-    assert isinstance(await bench.run("talks"), Succeeded)
-    assert bench.ledger.said() == [*(f"line {number}" for number in range(20)), "bad"]
-    first, last = bench.ledger.records[0][1], bench.ledger.records[-1][1]
+    assert isinstance(await harness.run("talks"), Succeeded)
+    assert harness.listener.messages() == [*(f"line {number}" for number in range(20)), "bad"]
+    first, last = harness.listener.records[0][1], harness.listener.records[-1][1]
     assert (first.level, last.level) == ("info", "error")
     assert first.fields["number"] == 0
     assert first.fields["name"] == "n"
     assert "Thing" in str(first.fields["thing"])
 
 
-async def test_a_field_that_cannot_be_stored_is_shown(bench: Bench) -> None:
-    """API: `ctx.log`: whatever is logged, no record is lost for it, and neither is what comes with it."""
-    assert isinstance(await bench.run("talks_of_odd_things"), Succeeded)
-    assert bench.ledger.said() == ["before", "odd", "after"]
-    fields = bench.ledger.records[1][1].fields
+async def test_a_field_that_cannot_be_stored_is_logged_as_text(harness: ExecutorHarness) -> None:
+    """API: `ctx.log`: no value makes a record or its other fields disappear."""
+    assert isinstance(await harness.run("talks_of_odd_things"), Succeeded)
+    assert harness.listener.messages() == ["before", "odd", "after"]
+    fields = harness.listener.records[1][1].fields
     assert msgspec.msgpack.decode(encode(fields)) == fields
     assert (fields["big"], fields["within"]) == (str(2**80), [1, {"big": str(2**70), str(-(2**70)): 2}])
     assert fields["half"] == "'\\ud800'"
@@ -312,166 +315,173 @@ async def test_a_field_that_cannot_be_stored_is_shown(bench: Bench) -> None:
     assert str(fields["deep"]).count("[") > 100
 
 
-async def test_whoever_logs_much_is_kept_at_both_ends(bench: Bench) -> None:
+async def test_the_beginning_and_the_end_of_a_long_log_are_kept(harness: ExecutorHarness) -> None:
     """At most 10 MiB of an attempt: the first 8, the last one, and a line in between."""
-    assert isinstance(await bench.run("talks_much"), Succeeded)
-    said = bench.ledger.said()
-    (note,) = [line for line in said if "left out" in line]
-    assert said[-1] == "the end"
-    assert HEAD_LIMIT <= bench.ledger.bytes <= HEAD_LIMIT + TAIL_LIMIT + LOG_LINE_LIMIT
-    left_out, kept = int(note.split()[1]), len(said) - 2
+    assert isinstance(await harness.run("talks_much"), Succeeded)
+    messages = harness.listener.messages()
+    (note,) = [line for line in messages if "left out" in line]
+    assert messages[-1] == "the end"
+    assert HEAD_LIMIT <= harness.listener.bytes <= HEAD_LIMIT + TAIL_LIMIT + LOG_LINE_LIMIT
+    left_out, kept = int(note.split()[1]), len(messages) - 2
     assert left_out == (300 - kept) * 60_000
 
 
-async def test_logs_come_from_loops_and_threads(bench: Bench) -> None:
-    await bench.run("talks_on_a_loop")
-    assert bench.ledger.said() == ["here", "there"]
+async def test_logs_come_from_loops_and_threads(harness: ExecutorHarness) -> None:
+    await harness.run("talks_on_a_loop")
+    assert harness.listener.messages() == ["here", "there"]
 
 
 # -- stopping
 
 
 @pytest.mark.parametrize("task", ["blocks", "waits"])
-async def test_time_runs_out(bench: Bench, task: str) -> None:
+async def test_a_timeout_fails_the_attempt(harness: ExecutorHarness, task: str) -> None:
     """Tasks: timeout is retryable."""
-    order = await bench.start(task, timeout=60.0)
-    await bench.forward(59.0)
-    assert bench.ledger.endings == []
-    await bench.forward(1.0)
-    ending = await bench.ledger.ending(order.key)
+    request = await harness.start(task, timeout=60.0)
+    await harness.advance(59.0)
+    assert harness.listener.endings == []
+    await harness.advance(1.0)
+    ending = await harness.listener.wait_for_ending(request.key)
     assert isinstance(ending, Failed)
     assert (ending.outcome, ending.may_retry, ending.error.message) == ("timeout", True, "it ran longer than 60 s")
-    bench.let_go()
-    await until(lambda: not bench.executor.running())
-    assert len(bench.ledger.endings) == 1
+    harness.release()
+    await until(lambda: not harness.executor.running())
+    assert len(harness.listener.endings) == 1
 
 
 @pytest.mark.parametrize("task", ["blocks", "waits"])
-async def test_cancel_stops_what_runs(bench: Bench, task: str) -> None:
+async def test_cancel_stops_a_running_attempt(harness: ExecutorHarness, task: str) -> None:
     """Tasks: cancel reaches the running code."""
-    order = await bench.start(task)
-    await bench.executor.cancel(order.key, "not wanted")
-    await bench.executor.cancel(order.key, "really not")
-    assert await bench.ledger.ending(order.key) == Cancelled("not wanted")
-    bench.let_go()
-    await until(lambda: not bench.executor.running())
-    assert len(bench.ledger.endings) == 1
-    assert bench.executor.free_slots() == 8
+    request = await harness.start(task)
+    await harness.executor.cancel(request.key, "not wanted")
+    await harness.executor.cancel(request.key, "really not")
+    assert await harness.listener.wait_for_ending(request.key) == Cancelled("not wanted")
+    harness.release()
+    await until(lambda: not harness.executor.running())
+    assert len(harness.listener.endings) == 1
+    assert harness.executor.free_slots() == 8
 
 
 @pytest.mark.parametrize("name", EXECUTORS)
 @pytest.mark.parametrize("task", ["swallows", "ignores_signals"])
-async def test_cancel_stops_what_does_not_want_to(name: str, task: str, tmp_path: Path) -> None:
-    """Tasks: after the grace it is over, whatever the code thinks of it."""
-    async with bench_of(name, tmp_path, grace=0.3) as bench:
-        order = await bench.start(task)
-        await bench.executor.cancel(order.key, "not wanted")
+async def test_cancel_stops_code_that_resists(name: str, task: str, tmp_path: Path) -> None:
+    """Tasks: after the grace period the attempt has ended."""
+    async with open_harness(name, tmp_path, grace=0.3) as harness:
+        request = await harness.start(task)
+        await harness.executor.cancel(request.key, "not wanted")
         if name == "in_process":
-            await until(lambda: bench.ledger.endings or bench.clock.next_wakeup() is not None)
-            bench.clock.advance_to(0.3)
-        assert await bench.ledger.ending(order.key) == Cancelled("not wanted")
+            await until(lambda: harness.listener.endings or harness.clock.next_wakeup() is not None)
+            harness.clock.advance_to(0.3)
+        assert await harness.listener.wait_for_ending(request.key) == Cancelled("not wanted")
 
 
-async def test_cancel_of_what_is_unknown_is_no_error(bench: Bench) -> None:
-    order = bench.order("noop")
-    await bench.executor.cancel(order.key, "never was")
-    assert bench.ledger.endings == []
+async def test_cancelling_an_unknown_attempt_does_nothing(harness: ExecutorHarness) -> None:
+    request = harness.request("noop")
+    await harness.executor.cancel(request.key, "never was")
+    assert harness.listener.endings == []
 
 
-async def test_cancel_in_the_moment_of_submission_is_heard(bench: Bench) -> None:
-    order = bench.order("waits", workflow="loose", params=bench.files())
-    await bench.executor.submit(order)
-    await bench.executor.cancel(order.key, "at once")
-    assert await bench.ledger.ending(order.key) == Cancelled("at once")
-    await until(lambda: not bench.executor.running())
-    assert bench.executor.free_slots() == 8
+async def test_cancelling_right_after_submission_works(harness: ExecutorHarness) -> None:
+    request = harness.request("waits", workflow="loose", params=harness.files())
+    await harness.executor.submit(request)
+    await harness.executor.cancel(request.key, "at once")
+    assert await harness.listener.wait_for_ending(request.key) == Cancelled("at once")
+    await until(lambda: not harness.executor.running())
+    assert harness.executor.free_slots() == 8
 
 
-# -- places
+# -- slots
 
 
-async def test_what_runs_takes_a_place_and_lives(bench: Bench) -> None:
-    """W-11: heartbeats go on while the code lives."""
-    assert bench.executor.free_slots() == 8
-    one, two = await bench.start("blocks"), await bench.start("waits", "other")
-    assert bench.executor.running() == {one.key, two.key}
-    assert bench.executor.free_slots() == 6
-    bench.let_go()
-    await bench.ledger.ending(one.key)
-    assert bench.executor.running() == {two.key}
-    assert bench.executor.free_slots() == 7
+async def test_a_running_attempt_takes_a_slot(harness: ExecutorHarness) -> None:
+    """W-11: heartbeats continue while the code runs."""
+    assert harness.executor.free_slots() == 8
+    one, two = await harness.start("blocks"), await harness.start("waits", "other")
+    assert harness.executor.running() == {one.key, two.key}
+    assert harness.executor.free_slots() == 6
+    harness.release()
+    await harness.listener.wait_for_ending(one.key)
+    assert harness.executor.running() == {two.key}
+    assert harness.executor.free_slots() == 7
 
 
-async def test_many_attempts_come_through(bench: Bench) -> None:
-    orders = [bench.order("noop") for _ in range(60)]
-    for order in orders:
-        await until(bench.executor.free_slots)
-        await bench.executor.submit(order)
-    for order in orders:
-        assert isinstance(await bench.ledger.ending(order.key), Succeeded)
-    assert bench.executor.free_slots() == 8
+async def test_many_attempts_succeed(harness: ExecutorHarness) -> None:
+    requests = [harness.request("noop") for _ in range(60)]
+    for request in requests:
+        await until(harness.executor.free_slots)
+        await harness.executor.submit(request)
+    for request in requests:
+        assert isinstance(await harness.listener.wait_for_ending(request.key), Succeeded)
+    assert harness.executor.free_slots() == 8
 
 
-async def test_what_is_abandoned_never_reports(bench: Bench) -> None:
-    """API: `kill_worker`: running attempts vanish without a report, and the places are free."""
-    await bench.start("blocks")
-    await bench.start("waits", "other", timeout=60.0)
-    bench.executor.abandon()
-    assert bench.executor.free_slots() == 8
-    assert bench.executor.running() == set()
-    bench.let_go()
-    bench.let_go("other")
-    assert await bench.value("noop") is None
-    assert len(bench.ledger.endings) == 1
+async def test_a_killed_executor_reports_nothing_and_runs_new_attempts(harness: ExecutorHarness) -> None:
+    """API: `kill_worker`: running attempts vanish without a report, and their slots are free."""
+    original = harness.executor
+    faulty = harness.executor = FaultyExecutor(harness.build, harness.listener, harness.clock)
+    await faulty.open()
+    try:
+        await harness.start("blocks")
+        await harness.start("waits", "other", timeout=60.0)
+        await faulty.kill()
+        assert faulty.free_slots() == 8
+        assert faulty.running() == set()
+        harness.release()
+        harness.release("other")
+        assert await harness.value("noop") is None
+        assert len(harness.listener.endings) == 1
+    finally:
+        await faulty.close(1.0)
+        harness.executor = original
 
 
 @pytest.mark.parametrize("name", EXECUTORS)
-async def test_closing_ends_what_runs_without_a_report(name: str, tmp_path: Path) -> None:
-    """Executors: within the patience. A thread cannot be killed: what it runs lives on, and may not begin elsewhere."""
-    bench = Bench(name, tmp_path)
-    await bench.executor.open()
+async def test_closing_stops_attempts_without_reports(name: str, tmp_path: Path) -> None:
+    """Executors: within the timeout. A thread cannot be killed: its attempt stays, and must not start elsewhere."""
+    harness = ExecutorHarness(name, tmp_path)
+    await harness.executor.open()
     try:
-        await bench.start("blocks")
-        await bench.start("waits", "other")
+        await harness.start("blocks")
+        await harness.start("waits", "other")
         async with asyncio.timeout(10):
-            await bench.executor.close(0.1)
+            await harness.executor.close(0.1)
         left = {"blocks"} if name == "in_process" else set()
-        assert {key.task for key in bench.executor.running()} == left
-        assert bench.ledger.endings == []
+        assert {key.task for key in harness.executor.running()} == left
+        assert harness.listener.endings == []
     finally:
-        bench.let_go()
-        bench.let_go("other")
+        harness.release()
+        harness.release("other")
 
 
 @pytest.mark.parametrize("name", EXECUTORS)
 async def test_nothing_is_left_open(name: str, tmp_path: Path) -> None:
     """No descriptor and no child process outlives its attempt."""
-    async with bench_of(name, tmp_path) as bench:
+    async with open_harness(name, tmp_path) as harness:
         for task in ("noop", "fails", "talks", "on_a_loop"):
-            await bench.run(task)
+            await harness.run(task)
         before = len(os.listdir("/proc/self/fd"))
         for task in ("noop", "fails", "talks", "on_a_loop") * 5:
-            await bench.run(task)
-        await until(lambda: not bench.executor.running())
+            await harness.run(task)
+        await until(lambda: not harness.executor.running())
         assert len(os.listdir("/proc/self/fd")) == before
 
 
-async def test_wake_up_times_come_from_the_clock_of_the_node(bench: Bench) -> None:
+async def test_wake_up_times_come_from_the_clock_of_the_node(harness: ExecutorHarness) -> None:
     """API: `ctx.defer(for_=...)`; also of a poll, wherever the code runs."""
-    ending = await bench.run("naps")
+    ending = await harness.run("naps")
     assert isinstance(ending, Deferred)
-    assert ending.wake_at == bench.clock.now() + timedelta(hours=2)
-    polled = await bench.run("polls", workflow="loose", params={"file": str(bench.folder / "wanted")})
+    assert ending.wake_at == harness.clock.now() + timedelta(hours=2)
+    polled = await harness.run("polls", workflow="loose", params={"file": str(harness.folder / "wanted")})
     assert isinstance(polled, Deferred)
-    assert polled.wake_at == bench.clock.now() + timedelta(seconds=30)
+    assert polled.wake_at == harness.clock.now() + timedelta(seconds=30)
 
 
-async def test_a_workflow_that_cannot_be_found_again(bench: Bench) -> None:
-    """Only in this process; elsewhere that is said when it is submitted."""
-    bench.workflows["hidden"] = hidden()
-    if bench.executor.name == "in_process":
-        assert await bench.value("one", workflow="hidden", params={}) == 1
+async def test_a_workflow_that_cannot_be_imported_runs_only_in_this_process(harness: ExecutorHarness) -> None:
+    """The subprocess executor rejects it when it is submitted."""
+    harness.workflows["hidden"] = hidden()
+    if harness.executor.name == "in_process":
+        assert await harness.value("one", workflow="hidden", params={}) == 1
         return
     with pytest.raises(OperationError, match="at the top level of a module"):
-        await bench.executor.submit(bench.order("one", workflow="hidden", params={}))
-    assert bench.executor.running() == set()
+        await harness.executor.submit(harness.request("one", workflow="hidden", params={}))
+    assert harness.executor.running() == set()

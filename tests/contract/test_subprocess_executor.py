@@ -1,4 +1,4 @@
-"""What only processes can promise: they can be killed, they print, and they die in ways of their own."""
+"""The contract of the subprocess executor: processes can be killed, print, and end in ways of their own."""
 
 import asyncio
 import os
@@ -15,9 +15,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.contract.executor_bench import PATIENCE, Bench, bench_of, until
+from tests.contract.executor_harness import TIMEOUT, ExecutorHarness, open_harness, until
 from tidemill.engine.workflows.executors.attempt_output import HEAD_LIMIT, LOG_LINE_LIMIT, TAIL_LIMIT
-from tidemill.engine.workflows.executors.forkserver import pool as fork_pool
 from tidemill.engine.workflows.executors.interface import SingleInput
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.kernel.errors import OperationError
@@ -26,10 +25,10 @@ from tidemill.workflows.workflow import Workflow
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    """The executor, open."""
-    async with bench_of("subprocess", tmp_path) as bench:
-        yield bench
+async def harness(tmp_path: Path) -> AsyncIterator[ExecutorHarness]:
+    """The executor, opened."""
+    async with open_harness("subprocess", tmp_path) as harness:
+        yield harness
 
 
 def is_gone(pid: int) -> bool:
@@ -40,59 +39,59 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def pids(bench: Bench) -> list[int]:
-    """Return the processes that a task told of."""
-    return [int(one) for one in Path(bench.files()["pids"]).read_text(encoding="utf-8").split()]
+def pids(harness: ExecutorHarness) -> list[int]:
+    """Return the process ids that a task has written."""
+    return [int(one) for one in Path(harness.files()["pids"]).read_text(encoding="utf-8").split()]
 
 
-async def fork_server(bench: Bench) -> int:
-    """Return the process that forks, once it has."""
-    order = await bench.start("has_a_child")
-    server = pids(bench)[2]
-    await bench.executor.cancel(order.key, "enough")
-    await bench.ledger.ending(order.key)
+async def fork_server(harness: ExecutorHarness) -> int:
+    """Return the pid of the fork server."""
+    request = await harness.start("has_a_child")
+    server = pids(harness)[2]
+    await harness.executor.cancel(request.key, "enough")
+    await harness.listener.wait_for_ending(request.key)
     return server
 
 
 # -- printing
 
 
-async def test_what_is_printed_is_logged_line_by_line(bench: Bench) -> None:
-    """Bytes that are no text are replaced, and a line that is not ended counts."""
-    await bench.run("prints")
-    assert bench.ledger.said("stdout") == ["one", "two"]
-    assert bench.ledger.said("stderr") == ["three", "\ufffd\ufffd"]
+async def test_printed_lines_are_logged(harness: ExecutorHarness) -> None:
+    """Bytes that are not text are replaced, and a line without an end counts."""
+    await harness.run("prints")
+    assert harness.listener.messages("stdout") == ["one", "two"]
+    assert harness.listener.messages("stderr") == ["three", "\ufffd\ufffd"]
 
 
-async def test_a_long_line_is_cut(bench: Bench) -> None:
-    await bench.run("prints_a_long_line")
-    long, short = bench.ledger.said("stdout")
+async def test_a_long_line_is_cut(harness: ExecutorHarness) -> None:
+    await harness.run("prints_a_long_line")
+    long, short = harness.listener.messages("stdout")
     assert long == "b" * LOG_LINE_LIMIT + " [... cut]"
     assert short == "short"
 
 
-async def test_much_output_is_kept_at_both_ends(bench: Bench) -> None:
+async def test_the_beginning_and_the_end_of_a_long_output_are_kept(harness: ExecutorHarness) -> None:
     """At most 10 MiB: the first 8, the last one, and a line in between."""
     blocks = 512  # 32 MiB
-    await bench.run("prints_much", workflow="loose", params={"blocks": blocks})
-    lines = bench.ledger.said("stdout")
+    await harness.run("prints_much", workflow="loose", params={"blocks": blocks})
+    lines = harness.listener.messages("stdout")
     assert lines[-1] == "the end"
-    assert HEAD_LIMIT <= bench.ledger.bytes <= HEAD_LIMIT + TAIL_LIMIT + 3 * LOG_LINE_LIMIT
-    (note,) = bench.ledger.said()
+    assert HEAD_LIMIT <= harness.listener.bytes <= HEAD_LIMIT + TAIL_LIMIT + 3 * LOG_LINE_LIMIT
+    (note,) = harness.listener.messages()
     left_out = int(note.split()[1])
-    assert left_out + bench.ledger.bytes - len(note) + len(lines) == blocks * 65536 + len("the end\n")
+    assert left_out + harness.listener.bytes - len(note) + len(lines) == blocks * 65536 + len("the end\n")
 
 
-async def test_stdin_is_empty(bench: Bench) -> None:
-    assert await bench.value("stdin") == ""
+async def test_stdin_is_empty(harness: ExecutorHarness) -> None:
+    assert await harness.value("stdin") == ""
 
 
 # -- ending
 
 
-async def test_an_exit_without_a_result_is_a_failure(bench: Bench) -> None:
+async def test_an_exit_without_a_result_is_a_failure(harness: ExecutorHarness) -> None:
     """W-16: with its exit code."""
-    failure = await bench.failure("exits")
+    failure = await harness.failure("exits")
     assert (failure.exit, failure.outcome, failure.may_retry) == (3, "failed", True)
     assert str(failure.error) == "ProcessExit: the process ended with exit code 3 before it returned"
 
@@ -104,47 +103,50 @@ async def test_an_exit_without_a_result_is_a_failure(bench: Bench) -> None:
         ("crashes", signal.SIGSEGV, "was killed by SIGSEGV before it returned"),
     ],
 )
-async def test_a_process_that_is_killed_says_by_what(bench: Bench, task: str, sent: int, words: str) -> None:
+async def test_the_error_of_a_killed_process_names_the_signal(
+    harness: ExecutorHarness, task: str, sent: int, words: str
+) -> None:
     """W-16."""
-    failure = await bench.failure(task)
+    failure = await harness.failure(task)
     assert (failure.exit, failure.outcome) == (-sent, "failed")
     assert words in failure.error.message
 
 
 @pytest.mark.parametrize("task", ["writes_garbage", "announces_too_much"])
-async def test_garbage_does_not_hurt_the_node(bench: Bench, task: str) -> None:
-    failure = await bench.failure(task)
+async def test_garbage_in_the_control_socket_fails_only_its_attempt(harness: ExecutorHarness, task: str) -> None:
+    failure = await harness.failure(task)
     assert failure.error.type == "GarbageFromProcess"
-    assert await bench.value("noop") is None
+    assert await harness.value("noop") is None
 
 
-async def test_a_result_that_is_too_big_is_a_failure(bench: Bench) -> None:
-    failure = await bench.failure("returns_too_much")
+async def test_a_result_that_is_too_big_is_a_failure(harness: ExecutorHarness) -> None:
+    failure = await harness.failure("returns_too_much")
     assert not failure.may_retry
     assert "too big" in failure.error.message
 
 
-async def test_values_that_no_socket_holds_at_once_come_through(bench: Bench) -> None:
-    """Both ways; and what is sent bit by bit is no sign that the node is gone."""
-    value = await bench.value("returns_much")
+async def test_values_larger_than_a_socket_buffer_are_sent(harness: ExecutorHarness) -> None:
+    """Both ways; and a message that arrives in parts is not taken for a disconnect."""
+    value = await harness.value("returns_much")
     assert len(value) == 5_000_000
     assert (
-        await bench.value("measures", inputs={"returns_much": SingleInput(msgspec.msgpack.encode(value))}) == 5_000_000
+        await harness.value("measures", inputs={"returns_much": SingleInput(msgspec.msgpack.encode(value))})
+        == 5_000_000
     )
 
 
-async def test_a_process_that_dies_before_it_has_read_its_order(bench: Bench) -> None:
-    """W-16: an order that cannot be sent to its end is no error of its own."""
-    server = await fork_server(bench)
+async def test_a_process_that_dies_before_it_has_read_its_request(harness: ExecutorHarness) -> None:
+    """W-16: a request that cannot be sent completely is not an error of its own."""
+    server = await fork_server(harness)
     os.kill(server, signal.SIGSTOP)
     value = msgspec.msgpack.encode(b"x" * 5_000_000)
-    order = bench.order("measures", inputs={"returns_much": SingleInput(value)})
-    await bench.executor.submit(order)
+    request = harness.request("measures", inputs={"returns_much": SingleInput(value)})
+    await harness.executor.submit(request)
     os.kill(server, signal.SIGKILL)
-    assert isinstance(await bench.ledger.ending(order.key), Lost)
+    assert isinstance(await harness.listener.wait_for_ending(request.key), Lost)
 
 
-ATTEND = """
+RUN_CHILD = """
 import os, socket, sys
 from types import SimpleNamespace
 from tidemill.engine.workflows.executors.forkserver import child
@@ -154,111 +156,113 @@ node.sendall((1).to_bytes(4, "big") + b"x")
 node.close()
 os.setpgid(0, 0)
 call = SimpleNamespace(is_async=False, run=lambda *_: print("it ran"))
-inheritance = child.ChildSetup(os.open(os.devnull, os.O_RDWR), ())
-child.run_child(call, (control.fileno(), os.dup(1), os.dup(2)), inheritance, child.STANDARD_FDS, os.getpid())
+setup = child.ChildSetup(os.open(os.devnull, os.O_RDWR), ())
+child.run_child(call, (control.fileno(), os.dup(1), os.dup(2)), setup, child.STANDARD_FDS, os.getpid())
 """
 
 
-def test_a_process_does_nothing_whose_node_went_before_it_began() -> None:
-    """Executors: dies with its supervisor, also in the moment in which it begins."""
-    ended = subprocess.run([sys.executable, "-c", ATTEND], capture_output=True, text=True, check=False)
+def test_a_child_whose_node_disconnected_before_its_start_does_nothing() -> None:
+    """Executors: dies with its supervisor, also while it starts."""
+    ended = subprocess.run([sys.executable, "-c", RUN_CHILD], capture_output=True, text=True, check=False)
     assert "BrokenPipeError" in ended.stderr.splitlines()[-1]
     assert ended.stdout == ""
 
 
-async def test_a_timeout_takes_grandchildren_too(bench: Bench) -> None:
+async def test_a_timeout_kills_grandchildren_too(harness: ExecutorHarness) -> None:
     """Tasks: timeout kills the process group."""
-    order = await bench.start("has_a_child", timeout=60.0)
-    child, grandchild, _ = pids(bench)
-    await bench.forward(60.0)
-    ending = await bench.ledger.ending(order.key)
+    request = await harness.start("has_a_child", timeout=60.0)
+    child, grandchild, _ = pids(harness)
+    await harness.advance(60.0)
+    ending = await harness.listener.wait_for_ending(request.key)
     assert isinstance(ending, Failed)
     assert (ending.outcome, ending.exit) == ("timeout", -signal.SIGTERM)
     await until(lambda: is_gone(child) and is_gone(grandchild))
 
 
-async def test_what_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
-    """In real time: a process needs that to clean up, however far a test moves the clock."""
-    async with bench_of("subprocess", tmp_path, grace=0.5) as bench:
-        order, before = await bench.start("ignores_signals"), time.monotonic()
-        await bench.executor.cancel(order.key, "not wanted")
-        bench.clock.advance_to(3600.0)
-        assert await bench.ledger.ending(order.key) == Cancelled("not wanted")
+async def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_period(tmp_path: Path) -> None:
+    """In real time: a process does not follow the node's clock."""
+    async with open_harness("subprocess", tmp_path, grace=0.5) as harness:
+        request, before = await harness.start("ignores_signals"), time.monotonic()
+        await harness.executor.cancel(request.key, "not wanted")
+        harness.clock.advance_to(3600.0)
+        assert await harness.listener.wait_for_ending(request.key) == Cancelled("not wanted")
         assert time.monotonic() - before >= 0.5
 
 
-async def test_nothing_that_a_task_started_outlives_it(bench: Bench) -> None:
-    params = bench.files()
-    assert await bench.value("leaves_a_child", workflow="loose", params=params) == "done"
-    await until(lambda: is_gone(pids(bench)[0]))
+async def test_nothing_that_a_task_started_outlives_it(harness: ExecutorHarness) -> None:
+    params = harness.files()
+    assert await harness.value("leaves_a_child", workflow="loose", params=params) == "done"
+    await until(lambda: is_gone(pids(harness)[0]))
 
 
 @pytest.mark.parametrize(("task", "value"), [("leaves_a_thread", "done"), ("leaves_a_stubborn_task", "left")])
-async def test_what_code_leaves_on_its_loop_does_not_keep_it(bench: Bench, task: str, value: str) -> None:
-    """Tasks: it has returned; what it left behind is given a short while."""
-    assert await bench.value(task) == value
+async def test_leftover_tasks_and_threads_do_not_delay_the_result(
+    harness: ExecutorHarness, task: str, value: str
+) -> None:
+    """Tasks: the function has returned; tasks and threads that it left behind get a short time."""
+    assert await harness.value(task) == value
 
 
-async def test_a_child_inherits_nothing_that_is_not_its_own(bench: Bench) -> None:
-    """One socket to the node, and no more; also while others run."""
-    await bench.start("blocks")
-    found = await bench.value("descriptors")
+async def test_a_child_inherits_only_its_own_descriptors(harness: ExecutorHarness) -> None:
+    """One socket to the node, and nothing else; also while other attempts run."""
+    await harness.start("blocks")
+    found = await harness.value("descriptors")
     kinds = [one.partition(":")[0] for one in found if not one.startswith("/proc")]
     assert kinds == ["socket"]
 
 
 async def test_closing_leaves_no_process_behind(tmp_path: Path) -> None:
-    bench = Bench("subprocess", tmp_path)
-    await bench.executor.open()
-    await bench.start("has_a_child")
-    await bench.start("ignores_signals", "other")
-    family = pids(bench)
-    await bench.executor.close(0.05)
+    harness = ExecutorHarness("subprocess", tmp_path)
+    await harness.executor.open()
+    await harness.start("has_a_child")
+    await harness.start("ignores_signals", "other")
+    family = pids(harness)
+    await harness.executor.close(0.05)
     assert is_gone(family[0])
     assert is_gone(family[2])
     await until(lambda: is_gone(family[1]))
 
 
-async def test_what_was_never_opened_can_be_closed(tmp_path: Path) -> None:
-    """A node that fails to open closes everything that it has."""
-    await Bench("subprocess", tmp_path).executor.close(0.0)
+async def test_an_executor_that_was_never_opened_can_be_closed(tmp_path: Path) -> None:
+    """A node that fails to open closes all its parts."""
+    await ExecutorHarness("subprocess", tmp_path).executor.close(0.0)
 
 
 # -- fork servers
 
 
-async def test_the_death_of_a_fork_server_loses_its_attempts_and_no_more(bench: Bench) -> None:
-    """W-11: a positive signal; the next order gets a new one."""
-    order = await bench.start("has_a_child")
-    child, grandchild, server = pids(bench)
+async def test_the_death_of_a_fork_server_loses_only_its_attempts(harness: ExecutorHarness) -> None:
+    """W-11: a positive signal; the next request gets a new one."""
+    request = await harness.start("has_a_child")
+    child, grandchild, server = pids(harness)
     os.kill(server, signal.SIGKILL)
-    ending = await bench.ledger.ending(order.key)
+    ending = await harness.listener.wait_for_ending(request.key)
     assert isinstance(ending, Lost)
     await until(lambda: is_gone(child) and is_gone(grandchild))
-    assert await bench.value("noop") is None
-    assert bench.executor.free_slots() == 8
+    assert await harness.value("noop") is None
+    assert harness.executor.free_slots() == 8
 
 
-async def test_a_process_without_a_socket_dies_with_its_fork_server(bench: Bench) -> None:
-    """Executors: the node has been told which it is, although nobody waited for that."""
-    order = await bench.start("closes_everything")
-    child, server = pids(bench)
-    assert isinstance(bench.executor, Subprocess)
-    ((link,),) = bench.executor._pool._servers.values()
-    await until(lambda: link._process_groups)
+async def test_a_process_without_a_socket_dies_with_its_fork_server(harness: ExecutorHarness) -> None:
+    """Executors: the node knows its process group from the delayed Spawned message."""
+    request = await harness.start("closes_everything")
+    child, server = pids(harness)
+    assert isinstance(harness.executor, Subprocess)
+    ((client,),) = harness.executor._pool._servers.values()
+    await until(lambda: client._process_groups)
     os.kill(server, signal.SIGKILL)
-    assert isinstance(await bench.ledger.ending(order.key), Lost)
+    assert isinstance(await harness.listener.wait_for_ending(request.key), Lost)
     await until(lambda: is_gone(child))
 
 
-async def test_one_fork_server_serves_all(bench: Bench) -> None:
+async def test_one_fork_server_serves_all(harness: ExecutorHarness) -> None:
     """The module is imported once."""
     servers = set()
     for name in ("it", "other"):
-        order = await bench.start("has_a_child", name)
-        servers.add(int(Path(bench.files(name)["pids"]).read_text(encoding="utf-8").split()[2]))
-        await bench.executor.cancel(order.key, "enough")
-        await bench.ledger.ending(order.key)
+        request = await harness.start("has_a_child", name)
+        servers.add(int(Path(harness.files(name)["pids"]).read_text(encoding="utf-8").split()[2]))
+        await harness.executor.cancel(request.key, "enough")
+        await harness.listener.wait_for_ending(request.key)
     assert len(servers) == 1
 
 
@@ -274,11 +278,11 @@ def one() -> int:
 """
 
 
-class Changing:
-    """A module that is written again and again."""
+class ChangingModule:
+    """A module that a test rewrites and loads again."""
 
-    def __init__(self, bench: Bench, folder: Path) -> None:
-        self._bench = bench
+    def __init__(self, harness: ExecutorHarness, folder: Path) -> None:
+        self._bench = harness
         self._file = folder / "changing_flow.py"
 
     def write(self, value: int, extra: str = "") -> Workflow:
@@ -292,95 +296,102 @@ class Changing:
 
 
 @pytest.fixture
-def changing(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Changing:
-    """A module of its own, on the path."""
-    monkeypatch.syspath_prepend(str(tmp_path))
+def changing(harness: ExecutorHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChangingModule:
+    """A module on the import path."""
+    return make_changing_module(harness, tmp_path, monkeypatch)
+
+
+def make_changing_module(harness: ExecutorHarness, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ChangingModule:
+    """Return a module in a folder that is put on the import path."""
+    monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    return Changing(bench, tmp_path)
+    return ChangingModule(harness, folder)
 
 
-async def test_a_module_that_changed_gets_a_fresh_fork_server(bench: Bench, changing: Changing) -> None:
-    """W-19: and what is pinned to the old version still finds it."""
+async def test_a_changed_module_gets_a_new_fork_server(harness: ExecutorHarness, changing: ChangingModule) -> None:
+    """W-19: and runs pinned to the old version still find it."""
     old = changing.write(1)
-    assert await bench.value("one", workflow="changing", params={}) == 1
+    assert await harness.value("one", workflow="changing", params={}) == 1
     changing.write(2)
-    assert await bench.value("one", workflow="changing", params={}) == 2
-    bench.workflows["changing"] = old
-    assert await bench.value("one", workflow="changing", params={}) == 1
+    assert await harness.value("one", workflow="changing", params={}) == 2
+    harness.workflows["changing"] = old
+    assert await harness.value("one", workflow="changing", params={}) == 1
 
 
-async def test_a_version_that_is_nowhere_is_refused(bench: Bench, changing: Changing) -> None:
-    """W-19: other code is never run in its place."""
+async def test_a_version_that_no_longer_exists_is_rejected(harness: ExecutorHarness, changing: ChangingModule) -> None:
+    """W-19: other code never runs in its place."""
     old = changing.write(1)
     old.wired()
     changing.write(2)
-    bench.workflows["changing"] = old
-    with pytest.raises(OperationError, match="is wanted"):
-        await bench.executor.submit(bench.order("one", workflow="changing", params={}))
-    assert bench.executor.free_slots() == 8
+    harness.workflows["changing"] = old
+    with pytest.raises(OperationError, match="not the requested version"):
+        await harness.executor.submit(harness.request("one", workflow="changing", params={}))
+    assert harness.executor.free_slots() == 8
 
 
-async def test_a_module_that_cannot_be_imported_elsewhere_is_refused(bench: Bench, changing: Changing) -> None:
+async def test_a_module_that_cannot_be_imported_elsewhere_is_rejected(
+    harness: ExecutorHarness, changing: ChangingModule
+) -> None:
     changing.write(1)
     changing.write(1, extra="import sys\nif 'pytest' not in sys.modules: raise RuntimeError('not here')")
     with pytest.raises(OperationError, match="RuntimeError: not here"):
-        await bench.executor.submit(bench.order("one", workflow="changing", params={}))
+        await harness.executor.submit(harness.request("one", workflow="changing", params={}))
 
 
-async def test_an_import_that_does_not_end_is_given_up(
-    bench: Bench, changing: Changing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody waits for ever, and nothing is left behind."""
-    monkeypatch.setattr(fork_pool, "IMPORT_TIMEOUT", 0.5)
+async def test_an_import_that_does_not_end_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next attempt, of another module, runs."""
     endless = "import sys, threading\nif 'pytest' not in sys.modules: threading.Event().wait()"
-    changing.write(1, extra=endless)
-    with pytest.raises(OperationError, match=r"it took longer than 0.5 s"):
-        await bench.executor.submit(bench.order("one", workflow="changing", params={}))
-    monkeypatch.undo()
-    assert await bench.value("noop") is None
+    async with open_harness("subprocess", tmp_path, import_timeout=3.0) as harness:
+        make_changing_module(harness, tmp_path, monkeypatch).write(1, extra=endless)
+        with pytest.raises(OperationError, match=r"it took longer than 3 s"):
+            await harness.executor.submit(harness.request("one", workflow="changing", params={}))
+        assert harness.executor.running() == set()
+        assert await harness.value("noop") is None
 
 
-async def test_an_import_takes_real_time(bench: Bench, changing: Changing) -> None:
-    """A clock that is moved by hours makes no import late."""
+async def test_an_import_takes_real_time(harness: ExecutorHarness, changing: ChangingModule) -> None:
+    """A clock that is moved by hours does not time an import out."""
     changing.write(1, extra="import sys, time\nif 'pytest' not in sys.modules: time.sleep(0.2)")
     async with asyncio.TaskGroup() as group:
-        submitted = group.create_task(bench.executor.submit(bench.order("one", workflow="changing", params={})))
+        submitted = group.create_task(harness.executor.submit(harness.request("one", workflow="changing", params={})))
         while not submitted.done():
-            bench.clock.advance_to(bench.clock.monotonic() + 3600.0)
+            harness.clock.advance_to(harness.clock.monotonic() + 3600.0)
             await asyncio.sleep(0.005)
 
 
-async def test_a_fork_server_that_does_not_end_is_killed(bench: Bench, changing: Changing) -> None:
-    """Closing does not wait for author code: here a thread of its module, for which Python would wait."""
+async def test_a_fork_server_that_does_not_end_is_killed(harness: ExecutorHarness, changing: ChangingModule) -> None:
+    """Closing does not wait for author code: here for a thread that Python waits for at its exit."""
     stays = "threading.Thread(target=threading.Event().wait).start()"
     changing.write(1, extra=f"import sys, threading\nif 'pytest' not in sys.modules: {stays}")
-    assert await bench.value("one", workflow="changing", params={}) == 1
-    async with asyncio.timeout(PATIENCE):
-        await bench.executor._pool.close()
+    assert await harness.value("one", workflow="changing", params={}) == 1
+    async with asyncio.timeout(TIMEOUT):
+        await harness.executor.close(1.0)
 
 
-async def test_processes_begin_and_end_without_the_threads_of_the_loop(tmp_path: Path) -> None:
-    """W-5: author code may have taken all of them."""
+async def test_processes_start_and_end_without_the_threads_of_the_loop(tmp_path: Path) -> None:
+    """W-5: author code may use all of them."""
     release, pool = threading.Event(), ThreadPoolExecutor(1)
     pool.submit(release.wait)
     asyncio.get_running_loop().set_default_executor(pool)
     try:
-        async with asyncio.timeout(PATIENCE), bench_of("subprocess", tmp_path) as bench:
-            assert await bench.value("noop") is None
+        async with asyncio.timeout(TIMEOUT), open_harness("subprocess", tmp_path) as harness:
+            assert await harness.value("noop") is None
     finally:
         release.set()
 
 
-async def test_a_flood_from_outside_the_group_ends_with_its_attempt(bench: Bench) -> None:
-    """W-4: what has left the group goes on writing for ever; that must not hold up the node."""
-    async with asyncio.timeout(PATIENCE):
-        assert await bench.value("leaves_a_flood", workflow="loose", params=bench.files()) == "done"
-    await until(lambda: is_gone(pids(bench)[0]))  # nobody reads it any more
+async def test_a_flood_from_outside_the_group_ends_with_its_attempt(harness: ExecutorHarness) -> None:
+    """W-4: a process that has left the group writes without end; that must not block the node."""
+    async with asyncio.timeout(TIMEOUT):
+        assert await harness.value("leaves_a_flood", workflow="loose", params=harness.files()) == "done"
+    await until(lambda: is_gone(pids(harness)[0]))  # its pipe has no reader any more
 
 
-async def test_without_descriptors_nothing_is_begun(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be run raises; the next one runs."""
-    assert await bench.value("noop") is None
+async def test_without_descriptors_nothing_is_started(
+    harness: ExecutorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The submission raises, and the next one runs."""
+    assert await harness.value("noop") is None
 
     def fail() -> None:
         raise OSError(24, "Too many open files")
@@ -389,21 +400,21 @@ async def test_without_descriptors_nothing_is_begun(bench: Bench, monkeypatch: p
     with monkeypatch.context() as broken:
         broken.setattr(os, "pipe", fail)
         with pytest.raises(OperationError, match="Too many open files"):
-            await bench.executor.submit(bench.order("noop"))
+            await harness.executor.submit(harness.request("noop"))
     assert len(os.listdir("/proc/self/fd")) == before
-    assert bench.executor.free_slots() == 8
-    assert await bench.value("noop") is None
+    assert harness.executor.free_slots() == 8
+    assert await harness.value("noop") is None
 
 
-async def test_a_large_order_reaches_its_process(bench: Bench) -> None:
+async def test_a_large_request_reaches_its_process(harness: ExecutorHarness) -> None:
     params = {"who": "x" * 20_000_000, "count": 1}
-    ending = await bench.run("anything", workflow="loose", params=params)
+    ending = await harness.run("anything", workflow="loose", params=params)
     assert isinstance(ending, Succeeded)
     assert len(msgspec.msgpack.decode(ending.value)) == 20_000_006
 
 
-async def test_a_push_needs_the_node(bench: Bench) -> None:
+async def test_a_push_needs_the_node(harness: ExecutorHarness) -> None:
     """API: `ctx.push` goes over the server from elsewhere."""
-    assert isinstance(bench.executor, Subprocess)
-    failure = await bench.failure("pushes")
+    assert isinstance(harness.executor, Subprocess)
+    failure = await harness.failure("pushes")
     assert (failure.error.type, "needs a server" in failure.error.message) == ("OperationError", True)

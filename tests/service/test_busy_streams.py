@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.contract.executor_bench import until
+from tests.contract.executor_harness import until
 from tidemill.telemetry import events
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.contract.executor_bench import until
+from tests.contract.executor_harness import until
 from tests.service.package_files import shop, shop_in
 from tests.service.whole_package import START, Node, Walks, traces
 from tidemill.kernel.errors import StoreError

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.contract.executor_bench import until
+from tests.contract.executor_harness import until
 from tests.service.package_folders import package, without_child_processes
 from tidemill.packages.status import PackageStatus
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
-from tests.contract.executor_bench import until
+from tests.contract.executor_harness import until
 from tests.service.package_folders import copies, marked_modules, package, without_child_processes
 from tidemill.engine.workflows.client.handle import RunHandle
 

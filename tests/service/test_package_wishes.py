@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
-from tests.contract.executor_bench import until
+from tests.contract.executor_harness import until
 from tests.service.package_folders import package, without_child_processes
 from tidemill.kernel.clock import SystemClock
 from tidemill.packages.format.archive import read_folder

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.contract.executor_bench import until
+from tests.contract.executor_harness import until
 from tests.service.whole_package import START, Node, Walks, flow, module, scoring, source, traces, whole
 from tidemill.kernel.errors import OperationError, StoreError
 

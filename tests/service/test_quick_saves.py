@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
-from tests.contract.executor_bench import until
+from tests.contract.executor_harness import until
 from tests.service.package_folders import package, without_child_processes
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.packages.reconcile.decision import PackageKey

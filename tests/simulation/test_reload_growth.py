@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 import tidemill as tm
-from tests.contract.executor_bench import until
+from tests.contract.executor_harness import until
 from tests.service.package_folders import copies, package, without_child_processes
 from tidemill.workflows.records import AttemptKey
 

@@ -4,16 +4,16 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tests.contract.executor_bench import Bench
+from tests.contract.executor_harness import ExecutorHarness
 
 
 async def main(folder: Path) -> None:
     """Start two attempts, and never end."""
-    bench = Bench("subprocess", folder)
-    await bench.executor.open()
-    await bench.start("has_a_child")
-    await bench.start("ignores_signals", "other")
-    print(Path(bench.files()["pids"]).read_text(encoding="utf-8"), flush=True)
+    harness = ExecutorHarness("subprocess", folder)
+    await harness.executor.open()
+    await harness.start("has_a_child")
+    await harness.start("ignores_signals", "other")
+    print(Path(harness.files()["pids"]).read_text(encoding="utf-8"), flush=True)
     await asyncio.Event().wait()
 
 

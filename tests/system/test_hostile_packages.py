@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 import tidemill as tm
-from tests.contract.executor_bench import until
+from tests.contract.executor_harness import until
 from tests.system.dev_session import start_of_python
 from tests.unit.packages.parcels import folder_of
 from tidemill.kernel.clock import SystemClock, VirtualClock

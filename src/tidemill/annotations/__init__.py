@@ -1,1 +1,1 @@
-"""What authors' annotations say: functions read, values told apart, let in, and stored. Shared by both engines."""
+"""Type annotations of author code: signatures, variants, validation, conversion and encoding. Both engines use it."""

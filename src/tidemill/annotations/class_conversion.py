@@ -1,8 +1,8 @@
-"""Values of classes that were loaded twice, made anew as the class that whoever takes them knows.
+"""Conversion between two loaded copies of one class.
 
-Each package has modules of its own: a class in a module that two packages carry is two classes at run time. They count
-as one if name and fields are equal, and so a value of the one becomes a value of the other, field by field: nothing is
-checked or converted on the way, and what is the same in both is handed on as it is.
+Each package has modules of its own: a class in a module that two packages contain is two classes at run time. They
+count as one if name and fields are equal. A value of the one is then converted to the other, field by field: no field
+is validated, and values of classes that both packages share are passed on unchanged.
 """
 
 import sys
@@ -30,7 +30,7 @@ from tidemill.annotations.variants import (
 Converter = Callable[[Any], Any]
 
 
-# -- which classes are to be replaced
+# -- finding the classes to replace
 
 
 def iter_classes(annotation: Any) -> Iterator[type]:
@@ -48,14 +48,14 @@ def iter_classes(annotation: Any) -> Iterator[type]:
 
 
 def substitute_classes(given: Any, wanted: Iterable[Any]) -> Any:
-    """Return an annotation with the classes that `wanted` names in place of those that they are the same as.
+    """Return an annotation with its classes replaced by their copies that `wanted` names.
 
-    It is the annotation itself, and nothing has to be made anew, if `wanted` names no other classes than it does.
+    It is the annotation itself, and no value needs conversion, if there are no such copies.
     """
     named = list(dict.fromkeys(cls for annotation in wanted for cls in iter_classes(annotation)))
-    strange = [cls for cls in iter_classes(given) if cls not in named]
-    found = {cls: own for cls in strange for own in reversed(named) if is_same_declaration(own, cls)}
-    return _replace_classes(given, found) if found else given
+    foreign = [cls for cls in iter_classes(given) if cls not in named]
+    replacements = {cls: own for cls in foreign for own in reversed(named) if is_same_declaration(own, cls)}
+    return _replace_classes(given, replacements) if replacements else given
 
 
 def _replace_classes(annotation: Any, replacements: Mapping[type, type]) -> Any:
@@ -73,25 +73,25 @@ def _replace_classes(annotation: Any, replacements: Mapping[type, type]) -> Any:
 
 
 def find_mismatches(wanted: Any, given: Iterable[Any], *, strict: bool = False) -> Iterator[str]:
-    """Yield in what classes differ that both sides have under one name: strictly, one that includes the module's."""
+    """Yield how classes differ that both sides have under one name; `strict` compares names with their modules only."""
     known = list(dict.fromkeys(cls for annotation in given for cls in iter_classes(annotation)))
     for here in dict.fromkeys(iter_classes(wanted)):
         for there in known if here not in known else ():
             if full_name(here) == full_name(there):
-                if (told := find_difference(here, there)) is not None:
-                    yield f"{full_name(here)} is not the same on both sides: {told}"
+                if (difference := find_difference(here, there)) is not None:
+                    yield f"{full_name(here)} is not the same on both sides: {difference}"
             elif here.__qualname__ == there.__qualname__ and not strict:
                 yield f"{full_name(here)} is another class than {full_name(there)}"
 
 
 def find_unconvertible(wanted: Any, given: Any) -> Iterator[type]:
-    """Yield the classes of `wanted` of which no value can be made from one of the same class in `given`."""
-    met: set[tuple[type, type]] = set()
+    """Yield the classes of `wanted` that no value of their copies in `given` can be converted to."""
+    visited: set[tuple[type, type]] = set()
     for here in iter_classes(wanted):
         for there in iter_classes(given):
             if full_name(here) == full_name(there):
-                find_difference(here, there, met)
-    yield from sorted({here for here, _ in met if not _is_convertible(here)}, key=full_name)
+                find_difference(here, there, visited)
+    yield from sorted({here for here, _ in visited if not _is_convertible(here)}, key=full_name)
 
 
 def _is_convertible(cls: type) -> bool:
@@ -99,16 +99,16 @@ def _is_convertible(cls: type) -> bool:
         return True
     try:
         object.__new__(cls)
-    except TypeError:  # it is abstract, or extends a class that is not written in Python
+    except TypeError:  # it is abstract, or extends a class that is implemented in C
         return False
     return True
 
 
-# -- making values
+# -- converting values
 
 
 class ClassConverter:
-    """Makes values of the classes that an annotation names from values of the same classes, loaded elsewhere."""
+    """Converts values to the classes that an annotation names from other copies of these classes."""
 
     def __init__(self, annotation: Any, converters: "dict[Any, ClassConverter] | None" = None) -> None:
         self._annotation = annotation
@@ -118,21 +118,21 @@ class ClassConverter:
         self._last_used: tuple[Callable[[], type | None], Converter] = (lambda: None, _identity)
 
     def __call__(self, value: Any) -> Any:
-        """Return a value made anew, or as it is if it needs that not, or is of no class that the annotation names."""
-        latest, make = self._last_used
-        if latest() is not value.__class__:  # it mostly is, and asking the dictionary takes its time
-            make = self._converter_for(value.__class__)
-            self._last_used = (ref(value.__class__), make)  # in one step: graphs may be called from several threads
-        return make(value)
+        """Return the converted value; the value itself if it needs no conversion or no named class matches."""
+        last_class, convert = self._last_used
+        if last_class() is not value.__class__:  # rarely: a lookup in the dictionary is slower
+            convert = self._converter_for(value.__class__)
+            self._last_used = (ref(value.__class__), convert)  # in one step: several threads may call a graph
+        return convert(value)
 
     def _converter_for(self, cls: type) -> Converter:
-        make = self._by_class.get(cls)
-        if make is None:
-            make = self._by_class[cls] = self._build_converter(cls)
-        return make
+        convert = self._by_class.get(cls)
+        if convert is None:
+            convert = self._by_class[cls] = self._build_converter(cls)
+        return convert
 
     def _build_converter(self, cls: type) -> Converter:
-        """Return how values of a class are dealt with. It does not refer to the class, which may be unloaded."""
+        """Return a converter for values of a class. It holds no reference to the class, which may be unloaded."""
         parts = [(part, own) for part in union_members(self._annotation) for own in runtime_classes(part) or ()]
         for part, own in parts:
             if issubclass(cls, own):
@@ -148,12 +148,12 @@ class ClassConverter:
         return _identity
 
     def _nested_converter(self, annotation: Any) -> Converter:
-        """Return how a value inside another is dealt with."""
+        """Return a converter for a value inside another."""
         if all(_is_stdlib_class(cls) for cls in iter_classes(annotation)):
             return _identity
         return self._converters.get(annotation) or ClassConverter(annotation, self._converters)
 
-    # -- of one's own class already, but perhaps not inside
+    # -- values of the right class, whose content may need conversion
 
     def _build_container_converter(self, part: Any, target: type) -> Converter:
         if isinstance(part, NewType):
@@ -161,55 +161,53 @@ class ClassConverter:
         if is_typeddict(part):
             return _build_dict_converter(self._build_field_converters(_field_hints(part, part)))
         arguments = [one for one in get_args(part) if one is not ...]
-        makers = [self._nested_converter(one) for one in arguments] if get_origin(part) is not Literal else []
-        if all(make is _identity for make in makers):
+        converters = [self._nested_converter(one) for one in arguments] if get_origin(part) is not Literal else []
+        if all(convert is _identity for convert in converters):
             return _identity
         if issubclass(target, Mapping):
             return lambda value: _refill_container(
-                value, [(makers[0](key), makers[1](one)) for key, one in value.items()]
+                value, [(converters[0](key), converters[1](one)) for key, one in value.items()]
             )
-        if issubclass(target, tuple) and len(makers) > 1:
-            return lambda value: tuple(make(one) for make, one in zip(makers, value, strict=True))
+        if issubclass(target, tuple) and len(converters) > 1:
+            return lambda value: tuple(convert(one) for convert, one in zip(converters, value, strict=True))
         if issubclass(target, Iterable):
-            return lambda value: _refill_container(value, [makers[0](one) for one in value])
+            return lambda value: _refill_container(value, [converters[0](one) for one in value])
         return (
             _identity
             if _is_stdlib_class(target)
             else self._build_class_converter(target, _field_hints(target, part), target)
         )
 
-    # -- of another's class
+    # -- values of another copy of the class
 
     def _build_class_converter(self, target: Any, hints: Mapping[str, Any], given: Any) -> Converter:
-        """Return how values of `given`, or of a kind of it if that is None, become values of a class."""
+        """Return a converter to `target` from values of its copy `given`; None for values of a subclass of the copy."""
         if issubclass(target, Flag):
             return lambda value: target(value.value)
         if issubclass(target, Enum):
             return lambda value: target[value.name]
-        needed = self._build_field_converters(hints)
+        fields = self._build_field_converters(hints)
         if issubclass(target, msgspec.Struct):
-            has_places = getattr(
-                given, "__struct_fields__", None
-            ) == target.__struct_fields__ and _takes_positional_fields(target)
-            return (
-                _build_positional_converter(target, needed) if has_places else _build_struct_converter(target, needed)
-            )
+            has_same_fields = getattr(given, "__struct_fields__", None) == target.__struct_fields__
+            if has_same_fields and _takes_positional_fields(target):
+                return _build_positional_converter(target, fields)
+            return _build_struct_converter(target, fields)
         if issubclass(target, tuple):
             return lambda value: target._make(
-                needed.get(name, _identity)(getattr(value, name)) for name in target._fields
+                fields.get(name, _identity)(getattr(value, name)) for name in target._fields
             )
-        return _build_object_converter(target, needed)
+        return _build_object_converter(target, fields)
 
     def _build_field_converters(self, hints: Mapping[str, Any]) -> dict[str, Converter]:
-        """Return how fields are dealt with that cannot stay as they are."""
-        makers = {name: self._nested_converter(hint) for name, hint in hints.items()}
-        return {name: make for name, make in makers.items() if make is not _identity}
+        """Return converters for the fields that need one."""
+        converters = {name: self._nested_converter(hint) for name, hint in hints.items()}
+        return {name: convert for name, convert in converters.items() if convert is not _identity}
 
 
 class CachingConverter:
-    """Makes each value of an input anew once: while the same one is there, what was made of it is there as well.
+    """Converts each input value once and caches the result while that object is current.
 
-    That is for values that do not change, and for lists of them, which do: a window shares most of them with the next.
+    It is for immutable values, and for lists of them: a window shares most of its elements with the next one.
     """
 
     def __init__(self, annotation: Any) -> None:
@@ -219,7 +217,7 @@ class CachingConverter:
         self._element_cache: dict[int, tuple[Any, Any]] = {}
 
     def __call__(self, value: Any) -> Any:
-        """Return a value, or a list, as the graph's own."""
+        """Return a value, or a list of values, converted to the graph's own classes."""
         if value.__class__ is list:
             return self._convert_list(value)
         if value is not self._last_value:
@@ -228,18 +226,17 @@ class CachingConverter:
         return self._last_converted
 
     def _convert_list(self, values: list[Any]) -> list[Any]:
-        known = self._element_cache
-        pairs = [known.get(id(one)) or (one, self._convert(one)) for one in values]
+        cache = self._element_cache
+        pairs = [cache.get(id(one)) or (one, self._convert(one)) for one in values]
         self._element_cache = {id(pair[0]): pair for pair in pairs}
-        return [made for _, made in pairs]
+        return [converted for _, converted in pairs]
 
 
 def build_input_converter(annotation: Any) -> Converter:
-    """Return what makes the values of an input anew; it remembers them only if they cannot change."""
+    """Return a converter for the values of an input; it caches them only if they are immutable."""
     element = get_args(annotation)[0] if get_origin(annotation) is list else annotation
-    return (
-        CachingConverter(annotation) if all(map(_is_immutable, union_members(element))) else ClassConverter(annotation)
-    )
+    is_immutable = all(map(_is_immutable, union_members(element)))
+    return CachingConverter(annotation) if is_immutable else ClassConverter(annotation)
 
 
 def _is_immutable(annotation: Any) -> bool:
@@ -250,7 +247,7 @@ def _is_immutable(annotation: Any) -> bool:
 
 
 def _is_stdlib_class(cls: type) -> bool:
-    """Return whether a class is loaded once, whoever imports it."""
+    """Return whether a class belongs to the standard library, and so is loaded once."""
     return cls.__module__.partition(".")[0] in sys.stdlib_module_names
 
 
@@ -259,28 +256,28 @@ def _identity(value: Any) -> Any:
 
 
 def _refill_container(value: Any, content: list[Any]) -> Any:
-    """Return a container like another one, with other content."""
+    """Return a copy of a container with other content."""
     if not hasattr(value, "clear"):
         return type(value)(content)
-    new = copy(value)  # it may have a limit, or a default
+    new = copy(value)  # it may have a maxlen or a default factory
     new.clear()
     (new.extend if hasattr(new, "extend") else new.update)(content)
     return new
 
 
 def _field_hints(cls: Any, annotation: Any) -> dict[str, Any]:
-    """Return the annotations of a class's fields, its type variables as an annotation of that class has them."""
+    """Return the annotations of a class's fields, with its type variables filled in from `annotation`."""
     try:
         hints = get_type_hints(cls)
     except Exception:  # author code: annotations may hold any expression
         return {}
-    given = dict(zip(getattr(get_origin(annotation), "__parameters__", ()), get_args(annotation), strict=False))
-    return {name: _fill_type_variables(hint, given) for name, hint in hints.items()} if given else hints
+    arguments = dict(zip(getattr(get_origin(annotation), "__parameters__", ()), get_args(annotation), strict=False))
+    return {name: _fill_type_variables(hint, arguments) for name, hint in hints.items()} if arguments else hints
 
 
-def _fill_type_variables(hint: Any, given: Mapping[Any, Any]) -> Any:
-    open_ones = getattr(hint, "__parameters__", ())
-    return hint[tuple(given.get(one, one) for one in open_ones)] if open_ones else given.get(hint, hint)
+def _fill_type_variables(hint: Any, arguments: Mapping[Any, Any]) -> Any:
+    variables = getattr(hint, "__parameters__", ())
+    return hint[tuple(arguments.get(one, one) for one in variables)] if variables else arguments.get(hint, hint)
 
 
 def _build_dict_converter(field_converters: Mapping[str, Converter]) -> Converter:
@@ -292,38 +289,38 @@ def _build_dict_converter(field_converters: Mapping[str, Converter]) -> Converte
 def _build_struct_converter(target: Any, field_converters: Mapping[str, Converter]) -> Converter:
     names = target.__struct_fields__
 
-    def make(value: Any) -> Any:
-        given = {name: getattr(value, name) for name in names}
-        for name, rebuild in field_converters.items():
-            given[name] = rebuild(given[name])
-        return target(**given)
+    def convert(value: Any) -> Any:
+        fields = {name: getattr(value, name) for name in names}
+        for name, convert_field in field_converters.items():
+            fields[name] = convert_field(fields[name])
+        return target(**fields)
 
-    return make
+    return convert
 
 
 def _takes_positional_fields(target: type) -> bool:
-    """Return whether a struct takes all its fields without their names, which is a good deal faster."""
+    """Return whether a struct accepts all its fields by position, which is much faster than by name."""
     return all(one.kind is Parameter.POSITIONAL_OR_KEYWORD for one in signature(target).parameters.values())
 
 
 def _build_positional_converter(target: Any, field_converters: Mapping[str, Converter]) -> Converter:
-    places = [(target.__struct_fields__.index(name), rebuild) for name, rebuild in field_converters.items()]
-    if not places:
+    by_index = [(target.__struct_fields__.index(name), convert) for name, convert in field_converters.items()]
+    if not by_index:
         return lambda value: target(*astuple(value))
 
-    def make(value: Any) -> Any:
-        given = [*astuple(value)]
-        for place, rebuild in places:
-            given[place] = rebuild(given[place])
-        return target(*given)
+    def convert(value: Any) -> Any:
+        fields = [*astuple(value)]
+        for index, convert_field in by_index:
+            fields[index] = convert_field(fields[index])
+        return target(*fields)
 
-    return make
+    return convert
 
 
 def _build_object_converter(target: type, field_converters: Mapping[str, Converter]) -> Converter:
-    """Return how an object is made from what another holds, as a copy is: nothing of the class is called."""
+    """Return a converter that copies an object's state into a new one, as `copy` does, without calling the class."""
 
-    def make(value: Any) -> Any:
+    def convert(value: Any) -> Any:
         state: Any = object.__getstate__(value)
         attributes, slots = state if isinstance(state, tuple) else (state, None)
         new: Any = object.__new__(target)
@@ -331,4 +328,4 @@ def _build_object_converter(target: type, field_converters: Mapping[str, Convert
             object.__setattr__(new, name, field_converters.get(name, _identity)(one))
         return new
 
-    return make
+    return convert

@@ -1,7 +1,7 @@
-"""Values as bytes and back: msgpack, with the declared annotation to say what comes back.
+"""Encodes values as msgpack, and decodes them with the declared annotation.
 
-msgpack says nothing about classes, so a value of a union is stored with the name of its variant. What an annotation
-does not name cannot come back as it was, and is refused when it is to be stored, not when it is needed.
+msgpack holds no classes, so a value of a union is stored with the name of its variant. A value that the annotation does
+not name could not be decoded as it was; it is rejected when it is stored, not when it is needed.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,34 +15,34 @@ from tidemill.kernel.author_errors import AUTHOR_ERRORS
 
 ENCODER = msgspec.msgpack.Encoder()
 _SELF_DESCRIBING_TYPES = frozenset([bool, int, float, str, bytes, list, dict])
-"""What comes back as it was although nothing was declared."""
+"""Classes whose values can be decoded without an annotation."""
 
 
 class UnstorableError(ValueError):
-    """A value, or all values of an annotation, could not be read again after a restart."""
+    """A value, or every value of an annotation, could not be decoded after a restart."""
 
 
 class Codec(Protocol):
-    """How values of one annotation are stored."""
+    """Encodes and decodes values of one annotation."""
 
     schema: Any
-    """What tells this annotation's stored values from another's, as plain values."""
+    """A JSON-able description that changes when stored values would be incompatible."""
 
     def encode(self, value: Any) -> bytes:
-        """Return a value as bytes, or raise UnstorableError."""
+        """Return a value as bytes; UnstorableError if it could not be decoded."""
 
     def decode(self, data: bytes) -> Any:
-        """Return the value that was encoded, or raise MisfitError."""
+        """Return the encoded value; TypeMismatchError if the bytes do not fit the annotation."""
 
 
 def build_codec(annotation: Any) -> Codec:
-    """Return how values of an annotation are stored, or raise UnstorableError."""
+    """Return the codec of an annotation; UnstorableError if its values cannot be stored."""
     parts = union_members(annotation)
     if any(runtime_classes(part) is None for part in parts):
         return _UntypedCodec()
     try:
         return _MsgspecCodec(annotation, _build_schema(annotation))
-    except (TypeError, NotImplementedError) as error:  # both are how msgspec says that it does not know a type
+    except (TypeError, NotImplementedError) as error:  # msgspec raises both for types that it does not know
         if len(parts) > 1:
             return _UnionCodec(parts)
         if get_origin(annotation) is list and get_args(annotation):
@@ -51,9 +51,9 @@ def build_codec(annotation: Any) -> Codec:
 
 
 def _build_schema(annotation: Any) -> Any:
-    """Return the schema of an annotation, in which classes of one name are told apart by their order.
+    """Return the schema of an annotation, in which classes of the same name are numbered in their order.
 
-    msgspec does that by the names of their modules, which for a package are others with every load.
+    msgspec distinguishes them by the names of their modules, which change with every load of a package.
     """
     schema = msgspec.json.schema(annotation)
     names = [name for name in schema.get("$defs", ()) if "." in name]
@@ -66,7 +66,7 @@ def _build_schema(annotation: Any) -> Any:
 
 
 class _MsgspecCodec(Codec):
-    """An annotation that msgspec reads by itself."""
+    """The codec of an annotation that msgspec supports."""
 
     def __init__(self, annotation: Any, schema: Any) -> None:
         self.schema = schema
@@ -78,12 +78,12 @@ class _MsgspecCodec(Codec):
     def decode(self, data: bytes) -> Any:
         try:
             return self._decoder.decode(data)
-        except AUTHOR_ERRORS as error:  # author code: a class may refuse a value in its own way
+        except AUTHOR_ERRORS as error:  # author code: a class may raise anything for an invalid value
             raise TypeMismatchError(_first_line(error)) from error
 
 
 class _UntypedCodec(_MsgspecCodec):
-    """No annotation, or one that admits everything: only what needs no name comes back as it was."""
+    """The codec without an annotation, or with one that admits everything: only self-describing values are stored."""
 
     def __init__(self) -> None:
         super().__init__(Any, {})
@@ -92,14 +92,13 @@ class _UntypedCodec(_MsgspecCodec):
         if value.__class__ not in _SELF_DESCRIBING_TYPES:
             raise UnstorableError(
                 f"{_type_with_article(value)} cannot be stored under an annotation that does not name it; "
-                "annotate it, or use a "
-                "bool, int, float, str, bytes, list or dict"
+                "annotate it, or use a bool, int, float, str, bytes, list or dict"
             )
         return super().encode(value)
 
 
 class _UnionCodec(Codec):
-    """A union whose members msgspec cannot tell apart: stored with the name of the variant."""
+    """The codec of a union whose members msgspec cannot distinguish: stores the name of the variant too."""
 
     def __init__(self, parts: Iterable[Any]) -> None:
         self._codecs = {label(part): build_codec(part) for part in parts}
@@ -130,7 +129,7 @@ class _UnionCodec(Codec):
 
 
 class _ListCodec(Codec):
-    """A list whose elements need a name each."""
+    """The codec of a list whose elements each need the name of their variant."""
 
     def __init__(self, element: Codec) -> None:
         self._element_codec = element
@@ -141,24 +140,23 @@ class _ListCodec(Codec):
 
     def decode(self, data: bytes) -> Any:
         try:
-            return [
-                self._element_codec.decode(bytes(raw)) for raw in msgspec.msgpack.decode(data, type=list[msgspec.Raw])
-            ]
+            elements = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
+            return [self._element_codec.decode(bytes(raw)) for raw in elements]
         except msgspec.DecodeError as error:
             raise TypeMismatchError(_first_line(error)) from error
 
 
 def decode_untyped(data: bytes, variant: str | None) -> Any:
-    """Return a stored value without its annotation: plain values, without the names that tell variants apart.
+    """Decode a stored value without its annotation into builtins, without the names of variants.
 
-    `variant` is the label of the annotation, or of that member of it, which the value is of.
+    `variant` is the label of the value's annotation, or of the union member that the value belongs to.
     """
     value = msgspec.msgpack.decode(data)
     if _is_tagged(value, [variant]):
         return value[1]
     parts = (variant or "").removeprefix("list[").removesuffix("]").split(" | ")
-    inner = [one.rpartition(".")[2] for one in parts]  # within a list they are named with their modules
-    if len(inner) > 1 and isinstance(value, list) and all(_is_tagged(one, inner) for one in value):
+    names = [one.rpartition(".")[2] for one in parts]  # inside a list, labels include modules
+    if len(names) > 1 and isinstance(value, list) and all(_is_tagged(one, names) for one in value):
         return [one[1] for one in value]
     return value
 
@@ -168,7 +166,7 @@ def _is_tagged(value: Any, names: Collection[str | None]) -> bool:
 
 
 def encode_msgpack(value: Any) -> bytes:
-    """Return a value that msgspec knows as bytes, or raise UnstorableError."""
+    """Return a value as bytes; UnstorableError if msgspec cannot encode it."""
     try:
         return ENCODER.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -176,7 +174,7 @@ def encode_msgpack(value: Any) -> bytes:
 
 
 def _type_with_article(value: Any) -> str:
-    """Return what a value is, as one of its kind: "a Thread", "an int"."""
+    """Return the class name of a value with its article: "a Thread", "an int"."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 

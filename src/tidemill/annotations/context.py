@@ -1,6 +1,6 @@
-"""What author code may know of where it runs: one annotation for nodes of graphs and tasks of workflows.
+"""The context of author code: one annotation for nodes of graphs and tasks of workflows.
 
-Authors write `ctx: tm.Context`. What they get knows a firing or an attempt; the half that does not apply says so.
+Authors write `ctx: tm.Context` and get a firing or an attempt; members of the other one raise.
 """
 
 import logging
@@ -15,12 +15,12 @@ ONLY_IN_TASK = "only in a task of a workflow"
 
 
 class Context:
-    """The firing around a node, or the attempt around a task: annotate a parameter with it to get it."""
+    """The firing of a node, or the attempt of a task: annotate a parameter with it to get it."""
 
     __slots__ = ()
 
     log: "logging.LoggerAdapter[logging.Logger]"
-    """A logger that adds where it was said; in a task, what it is told goes to the attempt's log too."""
+    """A logger that adds its origin to each record; in a task, its records are in the attempt's log too."""
 
     # -- in a node
 
@@ -31,12 +31,12 @@ class Context:
 
     @property
     def firing_id(self) -> str:
-        """The firing's id: the same when the firing is tried again; only in a node."""
+        """The firing's id, which stays the same when the firing is retried; only in a node."""
         _raise_unavailable("firing_id", ONLY_IN_NODE)
 
     @property
     def consumed(self) -> list[tuple[str, Any]]:
-        """What led to this firing, as (source, boundary) in the order of arrival; only in a node."""
+        """The boundaries that led to this firing, as (source, boundary) in the order of arrival; only in a node."""
         _raise_unavailable("consumed", ONLY_IN_NODE)
 
     # -- in a task
@@ -48,21 +48,21 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """Which try this is, from 1; only in a task."""
+        """The number of this try, from 1; only in a task."""
         _raise_unavailable("attempt", ONLY_IN_TASK)
 
     @property
     def slot(self) -> datetime | None:
-        """The slot of the schedule that started the run, None if none did; only in a task."""
+        """The slot of the schedule that started the run, None for other runs; only in a task."""
         _raise_unavailable("slot", ONLY_IN_TASK)
 
     @property
     def token(self) -> str:
-        """A name for this attempt that no other has, to fence effects outside with; only in a task."""
+        """A unique name of this attempt, to fence external effects with; only in a task."""
         _raise_unavailable("token", ONLY_IN_TASK)
 
     def __getitem__(self, key: str) -> Any:
-        """Return a value from the run's params and the dicts that tasks before returned; only in a task."""
+        """Return a value from the run's params and the dicts that upstream tasks returned; only in a task."""
         _raise_unavailable(f"[{key!r}]", ONLY_IN_TASK)
 
     def __contains__(self, key: object) -> bool:
@@ -70,7 +70,7 @@ class Context:
         _raise_unavailable(f"[{key!r}]", ONLY_IN_TASK)
 
     def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002
-        """Return `ctx[key]`, or something else where there is no such value; only in a task."""
+        """Return `ctx[key]`, or `default` if there is no such value; only in a task."""
         _raise_unavailable("get", ONLY_IN_TASK)
 
     def defer(
@@ -81,10 +81,10 @@ class Context:
         poll: Callable[[], bool | Awaitable[bool]] | None = None,  # noqa: ARG002
         every: Duration | None = None,  # noqa: ARG002
     ) -> None:
-        """End this execution and be called again later: after a while, at a time, or when `poll` says yes.
+        """End this execution and be called again later: after a duration, at a time, or when `poll` returns true.
 
-        It spends no attempt and holds no place. When woken the function is called again from the top, and the same
-        call returns at once. Only in a task.
+        A deferral spends no attempt and occupies no slot. After it the function is called again from the top, and the
+        same call returns immediately. Only in a task.
         """
         _raise_unavailable("defer", ONLY_IN_TASK)
 
@@ -93,6 +93,6 @@ class Context:
         _raise_unavailable("push", ONLY_IN_TASK)
 
 
-def _raise_unavailable(what: str, where: str) -> NoReturn:
-    name = f"ctx{what}" if what.startswith("[") else f"ctx.{what}"
-    raise AttributeError(f"{name} is there {where}")
+def _raise_unavailable(member: str, where: str) -> NoReturn:
+    name = f"ctx{member}" if member.startswith("[") else f"ctx.{member}"
+    raise AttributeError(f"{name} is available {where}")

@@ -1,4 +1,4 @@
-"""What an author's function asks for and promises: its parameters and annotations, resolved."""
+"""Author functions with their parameters and resolved annotations."""
 
 import inspect
 import keyword
@@ -15,7 +15,7 @@ MISSING: Any = inspect.Parameter.empty
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """One parameter: its name, what it takes, and what it falls back to."""
+    """One parameter: its name, annotation and default."""
 
     name: str
     annotation: Any = Any
@@ -24,7 +24,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_default(self) -> bool:
-        """Whether the author gave a default value."""
+        """Whether it has a default value."""
         return self.default is not MISSING
 
 
@@ -37,7 +37,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
-    """A function that an author wrote, where, and the names its text annotations may use."""
+    """A function of author code, its location, and the names that its text annotations may use."""
 
     call: Callable[..., Any]
     location: Location
@@ -50,12 +50,12 @@ class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_async(self) -> bool:
-        """Whether calling it gives an awaitable."""
+        """Whether its call must be awaited."""
         return inspect.iscoroutinefunction(self.call)
 
     @classmethod
     def capture(cls, call: Callable[..., Any], depth: int = 1) -> "AuthorFunction":
-        """Capture a function; `depth` is how many frames up the author's own line is."""
+        """Capture a function; `depth` is the number of frames up to the author's own line."""
         code = getattr(inspect.unwrap(call), "__code__", None)
         name = getattr(call, "__name__", "")
         if code is None or not name.isidentifier() or keyword.iskeyword(name):
@@ -68,7 +68,7 @@ class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
         return cls(call=call, location=location, scope=scope)
 
     def signature(self) -> Signature:
-        """Resolve parameters and annotations; what cannot be resolved is a problem, and `Any`."""
+        """Resolve parameters and annotations; one that cannot be resolved becomes `Any` and a problem."""
         problems: list[Problem] = []
         try:
             hints = get_type_hints(self.call, localns=self.scope or None, include_extras=True)
@@ -105,7 +105,7 @@ class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _local_names(call: Callable[..., Any], frame: FrameType) -> dict[str, Any]:
-    """Return what text annotations may name beside globals: the locals of the functions around the author's."""
+    """Return the names that text annotations may use beside globals: the locals of the enclosing functions."""
     scopes = [frame.f_locals] if frame.f_locals is not frame.f_globals else []
     outer = frame.f_back
     while outer is not None:

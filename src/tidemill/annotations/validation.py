@@ -1,6 +1,6 @@
-"""Letting values in: an instance of the declared class passes untouched, all else is converted or refused.
+"""Validates values against annotations: an instance of the declared class passes, others are converted or rejected.
 
-What can be converted is plain data, and values of the declared class itself, as another package has it.
+Plain data is converted, and so is a value of another package's copy of the declared class.
 """
 
 from typing import Annotated, Any, get_origin, is_typeddict
@@ -12,57 +12,55 @@ from tidemill.annotations.variants import expand_variants, label, union_members
 
 
 class TypeMismatchError(ValueError):
-    """A value does not fit what was declared."""
+    """A value does not fit its annotation."""
 
 
 class TypeValidator:
-    """The border for values of one annotation."""
+    """Validates and converts values for one annotation."""
 
     __slots__ = ("_converter", "_exact_classes", "_is_convertible", "annotation", "classes", "exact_class")
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
-        found = expand_variants(annotation)
-        self.classes = None if found is None else tuple(one.cls for one in found)
+        variants = expand_variants(annotation)
+        self.classes = None if variants is None else tuple(variant.cls for variant in variants)
         parts = union_members(annotation) if get_origin(annotation) is not Annotated else ()
         self._exact_classes = tuple(part for part in parts if _is_exact_class(part))
-        self.exact_class = (
-            self._exact_classes[0] if found is not None and self._exact_classes == (annotation,) else None
-        )
+        is_exact = variants is not None and self._exact_classes == (annotation,)
+        self.exact_class = self._exact_classes[0] if is_exact else None
         self._is_convertible = _is_convertible(annotation)
         self._converter: ClassConverter | None = None
 
     def validate(self, value: Any) -> Any:
-        """Return the value, converted if need be, or raise MisfitError."""
+        """Return the value, converted if needed; TypeMismatchError if it does not fit."""
         if self.classes is None or value.__class__ is self.exact_class or isinstance(value, self._exact_classes):
             return value
         if not self._is_convertible:
             if isinstance(value, self.classes):
                 return value
-            return self._convert_or_raise(
-                value, TypeMismatchError(f"expected {label(self.annotation)}, got {type(value).__name__}")
-            )
+            mismatch = TypeMismatchError(f"expected {label(self.annotation)}, got {type(value).__name__}")
+            return self._convert_or_raise(value, mismatch)
         try:
             return msgspec.convert(value, self.annotation, strict=True)
-        except Exception as error:  # author code: a class may refuse a value in its own way
-            misfit = TypeMismatchError(f"expected {label(self.annotation)}: {error}")
-            misfit.__cause__ = error
-            return self._convert_or_raise(value, misfit)
+        except Exception as error:  # author code: a class may raise anything for an invalid value
+            mismatch = TypeMismatchError(f"expected {label(self.annotation)}: {error}")
+            mismatch.__cause__ = error
+            return self._convert_or_raise(value, mismatch)
 
     def _convert_or_raise(self, value: Any, mismatch: TypeMismatchError) -> Any:
-        """Return a value of what is declared, as another package has it, as one of this; else raise the error."""
+        """Convert a value of another package's copy of the declared class; raise the error for any other value."""
         if self._converter is None:
             self._converter = ClassConverter(self.annotation)
         try:
-            rebuilt = self._converter(value)
-            if rebuilt is not value:
-                return msgspec.convert(rebuilt, self.annotation, strict=True) if self._is_convertible else rebuilt
+            converted = self._converter(value)
+            if converted is not value:
+                return msgspec.convert(converted, self.annotation, strict=True) if self._is_convertible else converted
         except Exception:  # author code: as above
             raise mismatch from mismatch.__cause__
         raise mismatch
 
     def decode(self, data: bytes, form: str = "json") -> Any:
-        """Decode bytes into what was declared, or raise MisfitError."""
+        """Decode bytes into a value of the annotation; TypeMismatchError if they do not fit."""
         if self.exact_class is bytes:
             return data
         codec = msgspec.msgpack if form == "msgpack" else msgspec.json
@@ -77,12 +75,12 @@ class TypeValidator:
 
 
 def _is_exact_class(annotation: Any) -> bool:
-    """Return whether an instance of the annotation, a class, needs no further look."""
+    """Return whether an annotation is a class whose instances need no further validation."""
     return isinstance(annotation, type) and get_origin(annotation) is None and not is_typeddict(annotation)
 
 
 def _is_convertible(annotation: Any) -> bool:
-    """Return whether msgspec knows how to make values of an annotation."""
+    """Return whether msgspec can convert values to an annotation."""
     try:
         msgspec.json.Decoder(annotation)
     except TypeError:

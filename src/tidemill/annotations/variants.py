@@ -1,7 +1,7 @@
-"""Annotations as the classes that values have at run time: what routing can tell apart.
+"""The run-time classes of annotations, by which values are routed.
 
 A union is a set of variants. Each variant has one class, by which the compiled graph decides where a value goes;
-`list[int]` and `list[str]` are both `list` then, so they cannot be told apart.
+`list[int]` and `list[str]` are both `list` at run time, so routing cannot distinguish them.
 """
 
 import types
@@ -38,12 +38,12 @@ class Variant(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The name that people know it by."""
+        """The name that authors know it by."""
         return label(self.annotation)
 
 
 def label(annotation: Any) -> str:
-    """Return an annotation the way its author wrote it, as nearly as can be told."""
+    """Return an annotation as its author wrote it, as far as that is known."""
     if annotation is NoneType or annotation is None:
         return "None"
     if len(parts := union_members(annotation)) > 1:
@@ -65,18 +65,18 @@ def union_members(annotation: Any) -> tuple[Any, ...]:
 
 
 def expand_variants(annotation: Any) -> tuple[Variant, ...] | None:
-    """Return what values of this annotation can be, or None when that is anything."""
-    found: list[Variant] = []
+    """Return the variants of an annotation, or None if it admits anything."""
+    variants: list[Variant] = []
     for member in union_members(annotation):
         classes = runtime_classes(member)
         if classes is None:
             return None
-        found.extend(Variant(member, cls) for cls in classes)
-    return tuple(found)
+        variants.extend(Variant(member, cls) for cls in classes)
+    return tuple(variants)
 
 
 def runtime_classes(annotation: Any) -> tuple[type, ...] | None:
-    """Return the classes that values of a single (not union) annotation have, or None for any."""
+    """Return the classes of the values of a single (not union) annotation, or None for any."""
     if annotation is None:
         return (NoneType,)
     if annotation is Any or annotation is object or isinstance(annotation, TypeVar):
@@ -94,12 +94,12 @@ def runtime_classes(annotation: Any) -> tuple[type, ...] | None:
 
 
 def accepts_none(annotation: Any) -> bool:
-    """Return whether an annotation says in so many words that None may come."""
+    """Return whether an annotation explicitly admits None."""
     return any(member is None or member is NoneType for member in union_members(annotation))
 
 
 def is_required(parameter: Parameter) -> bool:
-    """Return whether a parameter must be given a value: it has no default, and takes no None."""
+    """Return whether a parameter needs a value: it has no default and does not admit None."""
     return not (parameter.has_default or accepts_none(parameter.annotation))
 
 
@@ -112,7 +112,7 @@ def strip_none(annotation: Any) -> Any:
 def admits(wanted: Any, given: Variant, *, match_by_shape: bool = True) -> bool:
     """Return whether a parameter annotated `wanted` takes values of the variant `given`.
 
-    Loosely, a class that was loaded twice counts as one: same name, same fields.
+    With `match_by_shape`, two loaded copies of a class count as one: same name, same fields.
     """
     return any(_admits_member(member, given, match_by_shape) for member in union_members(wanted))
 
@@ -137,8 +137,8 @@ def _admits_member(wanted: Any, given: Variant, match_by_shape: bool) -> bool:
 def _admits_argument(wanted: Any, given: Any) -> bool:
     if wanted == given or Any in (wanted, given):
         return True
-    found = expand_variants(given)
-    return found is not None and all(admits(wanted, variant) for variant in found)
+    variants = expand_variants(given)
+    return variants is not None and all(admits(wanted, variant) for variant in variants)
 
 
 def _is_assignable(given: type, wanted: type) -> bool:
@@ -146,32 +146,32 @@ def _is_assignable(given: type, wanted: type) -> bool:
 
 
 def full_name(cls: type) -> str:
-    """Return the qualified name of a class, with its module as the author writes that."""
+    """Return the qualified name of a class with the plain name of its module."""
     return f"{plain_name(cls.__module__)}.{cls.__qualname__}"
 
 
 def is_same_declaration(one: type, other: type) -> bool:
-    """Return whether two classes are the same declaration, loaded twice: equal name, equal fields, and so on within."""
+    """Return whether two classes are copies of one declaration: equal names and equal fields, recursively."""
     return full_name(one) == full_name(other) and find_difference(one, other) is None
 
 
 def find_difference(here: type, there: type, visited: set[tuple[type, type]] | None = None) -> str | None:
-    """Return the first thing that two classes of one name differ in, None if they are the same declaration.
+    """Return the first difference between two classes of one name, None if they are the same declaration.
 
-    Each pair of classes that this depends on is added to `met`.
+    Each pair of compared classes is added to `visited`.
     """
     visited = set() if visited is None else visited
     if here is there or (here, there) in visited:
         return None
     visited.add((here, there))
     if issubclass(here, Enum) and issubclass(there, Enum):
-        return None if _enum_members(here) == _enum_members(there) else "the members are others"
+        return None if _enum_members(here) == _enum_members(there) else "the members differ"
     ours, theirs = _field_hints(here), _field_hints(there)
     for name in dict.fromkeys([*theirs, *ours]):
         if name not in ours or name not in theirs:
             return f"field '{name}' is only {'there' if name in theirs else 'here'}"
-        if (told := _annotation_difference(ours[name], theirs[name], visited)) is not None:
-            return f"field '{name}' {told}"
+        if (difference := _annotation_difference(ours[name], theirs[name], visited)) is not None:
+            return f"field '{name}' {difference}"
     return None if list(ours) == list(theirs) else "the fields have another order"
 
 
@@ -187,48 +187,47 @@ def _field_hints(cls: type) -> dict[str, Any]:
 
 
 def _annotation_difference(here: Any, there: Any, visited: set[tuple[type, type]]) -> str | None:
-    """Return in what two annotations differ, None if in no more than classes that were loaded twice."""
+    """Return the difference between two annotations, None if they differ only in copies of the same classes."""
     here, there = (_resolve_alias(one) for one in (here, there))
     if here == there:
         return None
     if is_class(here) and is_class(there) and full_name(here) == full_name(there):
-        told = find_difference(here, there, visited)
-        return None if told is None else f"is a {label(here)}, in which {told}"
-    (kind, ours), (other, theirs) = _split_annotation(here), _split_annotation(there)
-    if ours and kind == other and len(ours) == len(theirs):
-        return next(
-            (told for pair in zip(ours, theirs, strict=True) if (told := _annotation_difference(*pair, visited))), None
-        )
+        difference = find_difference(here, there, visited)
+        return None if difference is None else f"is a {label(here)}, in which {difference}"
+    (kind, ours), (other_kind, theirs) = _split_annotation(here), _split_annotation(there)
+    if ours and kind == other_kind and len(ours) == len(theirs):
+        differences = (_annotation_difference(*pair, visited) for pair in zip(ours, theirs, strict=True))
+        return next((difference for difference in differences if difference), None)
     names = [full_name(one) if is_class(one) else plain_text(str(one)) for one in (there, here)]
-    if names[0] == names[1]:  # a type variable, say, or what could not be resolved
+    if names[0] == names[1]:  # for example a type variable, or a name that could not be resolved
         return None
     return f"is {names[0]} there and {names[1]} here".replace("builtins.", "").replace("typing.", "")
 
 
 def is_class(annotation: Any) -> bool:
-    """Return whether an annotation is a class and no more: `list`, and not `list[int]`."""
+    """Return whether an annotation is a bare class: `list`, but not `list[int]`."""
     return isinstance(annotation, type) and get_origin(annotation) is None
 
 
 def _resolve_alias(annotation: Any) -> Any:
-    """Return what another name for a type stands for."""
+    """Return the type that an alias or a NewType stands for."""
     while isinstance(annotation, NewType):
         annotation = annotation.__supertype__
-    found = union_members(annotation)
-    return found[0] if len(found) == 1 else annotation
+    members = union_members(annotation)
+    return members[0] if len(members) == 1 else annotation
 
 
 def _split_annotation(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return what an annotation is made of: a union of its members, a generic of its arguments."""
-    found = union_members(annotation)
-    return (Union, found) if len(found) > 1 else (get_origin(found[0]), get_args(found[0]))
+    """Return the kind and the parts of an annotation: a union and its members, or a generic and its arguments."""
+    members = union_members(annotation)
+    return (Union, members) if len(members) > 1 else (get_origin(members[0]), get_args(members[0]))
 
 
-def find_clashes(found: Iterable[Variant]) -> list[tuple[Variant, Variant]]:
-    """Return the pairs of variants that are one class at run time, and so cannot be told apart."""
+def find_clashes(variants: Iterable[Variant]) -> list[tuple[Variant, Variant]]:
+    """Return the pairs of variants that are one class at run time, and so cannot be distinguished."""
     first: dict[type, Variant] = {}
     pairs = []
-    for variant in found:
+    for variant in variants:
         other = first.setdefault(variant.cls, variant)
         if other is not variant and other.annotation != variant.annotation:
             pairs.append((other, variant))

@@ -1,4 +1,4 @@
-"""How authors declare accumulators: a decorator per kind, and `window` for a graph's own memory."""
+"""Decorators that declare accumulators, one per kind, and `window` for a graph's own memory."""
 
 import inspect
 import keyword
@@ -18,7 +18,7 @@ def passthrough(function: Function, /) -> Accumulator: ...
 @overload
 def passthrough(*, state: type | None = None) -> Callable[[Function], Accumulator]: ...
 def passthrough(function: Function | None = None, /, *, state: type | None = None) -> Any:
-    """Declare an accumulator fed by push alone: one event in, one boundary out, or None for nothing to say."""
+    """Declare an accumulator fed by push alone: one event in, one boundary out, or None to emit nothing."""
     if function is not None:
         return _declare_accumulator(function, AccumulatorKind.PASSTHROUGH)
     return lambda call: _declare_accumulator(call, AccumulatorKind.PASSTHROUGH, state=state)
@@ -36,7 +36,7 @@ def stream(source: Source | Kafka | Nats, *, state: type | None = None) -> Calla
 
 
 def polling(every: Duration, *, state: type | None = None, thread: bool = False) -> Callable[[Function], Accumulator]:
-    """Declare an accumulator that asks every so often; None means nothing changed. `thread=True` if it blocks."""
+    """Declare an accumulator that polls at an interval; None means nothing changed. `thread=True` if it blocks."""
     seconds = _parse_every("polling(every=...)", every, caller_location())
     return lambda call: _declare_accumulator(call, AccumulatorKind.POLLING, every=seconds, state=state, thread=thread)
 
@@ -44,7 +44,7 @@ def polling(every: Duration, *, state: type | None = None, thread: bool = False)
 def batch(
     every: Duration, *, max_size: int | None = None, state: type | None = None
 ) -> Callable[[Function], Accumulator]:
-    """Declare an accumulator that gathers events and sums them up: by time, by size, and after each firing."""
+    """Declare an accumulator that buffers events and flushes them: by time, by size, and after each firing."""
     location = caller_location()
     seconds = _parse_every("batch(every=...)", every, location)
     if max_size is not None and (type(max_size) is not int or max_size < 1):
@@ -53,7 +53,7 @@ def batch(
 
 
 def window(name: str, element: Any, *, capacity: int) -> Accumulator:
-    """Declare a window: the newest `capacity` of what is fed to it; negative for all, 0 for a sink that shows none."""
+    """Declare a window of the newest `capacity` values fed to it; negative for all, 0 for a sink that shows none."""
     location = caller_location()
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise DefinitionError.single("window", f"a window's name is an identifier, not {name!r}", location)
@@ -80,21 +80,17 @@ def _declare_accumulator(call: Function, kind: AccumulatorKind, **options: Any) 
 
 
 def _check_parameters(accumulator: Accumulator, function: AuthorFunction) -> None:
-    """Refuse a function that cannot be called with what its kind hands over."""
+    """Reject a function that cannot be called with the arguments of its accumulator kind."""
     parameters = inspect.signature(function.call).parameters
     names = list(parameters)
     by_position = [name for name, one in parameters.items() if one.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    wanted = (
-        []
-        if accumulator.kind is AccumulatorKind.POLLING
-        else ["events" if accumulator.kind is AccumulatorKind.BATCH else "event"]
-    )
+    passed = {AccumulatorKind.POLLING: [], AccumulatorKind.BATCH: ["events"]}.get(accumulator.kind, ["event"])
     if accumulator.state is not None:
-        wanted.append("state")
-    is_callable = names == by_position and len(names) == len(wanted)
+        passed.append("state")
+    is_callable = names == by_position and len(names) == len(passed)
     if not is_callable or (accumulator.state is not None and names[-1:] != ["state"]):
         message = (
-            f"a {accumulator.kind} accumulator is called with ({', '.join(wanted)}), "
+            f"a {accumulator.kind} accumulator is called with ({', '.join(passed)}), "
             f"but '{function.name}' takes ({', '.join(names)})"
         )
         raise DefinitionError.single(f"accumulator '{function.name}'", message, function.location)

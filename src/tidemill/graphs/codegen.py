@@ -1,9 +1,9 @@
-"""Writing the source of a graph's function. See `compiler` for what the function promises."""
+"""Writes the source of a graph's function. See `compiler` for what the function does."""
 
 import keyword
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -19,7 +19,7 @@ MAX_NESTING = 20
 
 
 class GeneratedSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Written source: the function's name, what it refers to, and which node each line belongs to."""
+    """The source of one function: its name, the values it refers to, and the node that each line belongs to."""
 
     source: str
     function_name: str
@@ -29,24 +29,19 @@ class GeneratedSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_graph_function(wiring: Wiring) -> GeneratedSource:
-    """Write the function that a reactor calls: a list of inputs in, what the shape asks for out."""
+    """Write the function that a reactor calls: it takes a list of inputs and returns the values of the layout."""
     return FunctionWriter(wiring, Routes.from_nodes(wiring.nodes)).write_function()
 
 
-def write_direct_function(wiring: Wiring, hooks: "DirectCallHooks") -> GeneratedSource:
-    """Write the function behind `graph(name=value, ...)`: keywords in, a GraphResult out."""
-    return _DirectCallWriter(wiring, Routes.from_nodes(wiring.nodes), hooks).write_function()
-
-
 class _Block(msgspec.Struct):
-    """An open `if`: what it asked, and which classes its chain has dealt with."""
+    """An open `if`: its test, and the classes that its if/elif chain has covered."""
 
     test: GuardTest
     covered: set[type] = msgspec.field(default_factory=set)
 
 
 class FunctionWriter:
-    """The source being written: lines, names in use, and the blocks that are open."""
+    """Writes one function: keeps its lines, the names in use and the open blocks."""
 
     def __init__(self, wiring: Wiring, routes: Routes) -> None:
         self.wiring = wiring
@@ -55,16 +50,15 @@ class FunctionWriter:
         self.source_lines: list[str] = []
         self.node_by_line: dict[int, str] = {}
         self.base_depth = self.depth = 1
-        self.is_concurrent = False
+        self.is_concurrent = has_parallel_waits(wiring, routes)
         self.namespace: dict[str, Any] = {}
+        self._names_by_id: dict[int, str] = {}
+        self._task_classifier_names: dict[str, str] = {}
         self.used_names = {one.name for one in wiring.nodes} | {one.name for one in wiring.inputs}
-        self.variant_suffix, self.task_suffix = (
-            unused_suffix(self.used_names, "_is"),
-            unused_suffix(self.used_names, "_strand"),
-        )
-        self.used_names |= {
-            f"{name}{end}" for name in self.used_names for end in (self.variant_suffix, self.task_suffix)
-        }
+        self.variant_suffix = unused_suffix(self.used_names, "_is")
+        self.task_suffix = unused_suffix(self.used_names, "_task")
+        suffixes = self.variant_suffix, self.task_suffix
+        self.used_names |= {f"{name}{suffix}" for name in self.used_names for suffix in suffixes}
         self.function_name = self.unique_name(re.sub(r"\W", "_", wiring.name, flags=re.ASCII))
         self.inputs_name = self.unique_name("inputs")
         self.context_name = self.unique_name("context")
@@ -78,20 +72,20 @@ class FunctionWriter:
         }
 
     def _find_sentinel_names(self) -> set[str]:
-        """Return the nodes whose not having run must be told from their having returned None."""
+        """Return the nodes that need SKIPPED as their value if they do not run, to distinguish it from None."""
         tests = [test for guard in self.routes.guards.values() for test in guard if isinstance(test, AnyLive)]
-        asked = {edge.source for test in tests for edge in test.edges}
-        return asked | {
+        tested = {edge.source for test in tests for edge in test.edges}
+        return tested | {
             edge.source for one in self.ordered_nodes for edge in one.upstream_edges() if edge.fallback is not None
         }
 
     def _build_layout(self) -> ResultLayout:
-        asked = [
+        returned = [
             one.name for one in self.ordered_nodes if one.name in self.wiring.terminals or one.node.feeds is not None
         ]
         return ResultLayout(
             names=tuple(one.name for one in self.ordered_nodes),
-            returned=tuple(asked),
+            returned=tuple(returned),
             routed=tuple(sorted(self.routed_names)),
             terminals=self.wiring.terminals,
             guards=self.routes.guards,
@@ -102,7 +96,7 @@ class FunctionWriter:
     def write_function(self) -> GeneratedSource:
         """Write the whole function."""
         self.write_opening()
-        if has_parallel_waits(self.wiring, self.routes):
+        if self.is_concurrent:
             self.write_concurrent_body()
         else:
             self.write_sequential_body()
@@ -111,21 +105,26 @@ class FunctionWriter:
 
     # -- names
 
-    def unique_name(self, wanted: str) -> str:
-        """Return a name like this one that nothing else in the function has."""
-        while wanted in self.used_names or keyword.iskeyword(wanted) or wanted[0].isdigit():
-            wanted = f"_{wanted}" if wanted[0].isdigit() else f"{wanted}_"
-        self.used_names.add(wanted)
-        return wanted
+    def unique_name(self, preferred: str) -> str:
+        """Return the preferred name, changed as far as needed to be unused in the function."""
+        while preferred in self.used_names or keyword.iskeyword(preferred) or preferred[0].isdigit():
+            preferred = f"_{preferred}" if preferred[0].isdigit() else f"{preferred}_"
+        self.used_names.add(preferred)
+        return preferred
 
-    def bind_value(self, wanted: str, value: Any) -> str:
-        """Return the name under which the function refers to a value."""
-        name = self.unique_name(wanted)
+    def bind_value(self, preferred: str, value: Any) -> str:
+        """Bind a value to a new global name of the function, and return that name."""
+        name = self.unique_name(preferred)
         self.namespace[name] = value
+        self._names_by_id.setdefault(id(value), name)
         return name
 
+    def bind_once(self, preferred: str, value: Any) -> str:
+        """Return the name that a value is bound to, binding it if needed."""
+        return self._names_by_id.get(id(value)) or self.bind_value(preferred, value)
+
     def bind_class(self, cls: type) -> str:
-        """Return the name under which the function refers to a class."""
+        """Return the name that a class is bound to, binding it if needed."""
         if cls not in self.class_names:
             self.class_names[cls] = self.bind_value(re.sub(r"\W", "_", cls.__name__, flags=re.ASCII), cls)
         return self.class_names[cls]
@@ -133,13 +132,13 @@ class FunctionWriter:
     # -- lines
 
     def write_line(self, text: str, node: str | None = None) -> None:
-        """Write a line; an error on it is an error of `node`."""
+        """Write a line; an error raised on it is attributed to `node`."""
         self.source_lines.append("    " * self.depth + text if text else "")
         if node is not None:
             self.node_by_line[len(self.source_lines)] = node
 
     def write_opening(self) -> None:
-        """Write the signature and read the inputs that some node takes."""
+        """Write the signature, and read the inputs that some node takes."""
         define = "async def" if self.wiring.is_async else "def"
         parameters = f"{self.inputs_name}, {self.context_name}" if self.wiring.needs_context else self.inputs_name
         self.source_lines.append(f"{define} {self.function_name}({parameters}):")
@@ -149,10 +148,11 @@ class FunctionWriter:
                 self.write_input(one, f"{self.inputs_name}[{index}]")
         self.write_input_variants()
 
-    def write_input(self, one: GraphInput, given: str) -> None:
-        """Write where an input comes from, and how it becomes the graph's own if it is another package's."""
-        value = given if one.convert is None else f"{self.bind_value(f'own_{one.name}', one.convert)}({given})"
-        self.write_line(f"{one.name} = {value}")
+    def write_input(self, graph_input: GraphInput, expression: str) -> None:
+        """Assign an input, converted to the graph's own class if it comes from another package."""
+        name, convert = graph_input.name, graph_input.convert
+        value = expression if convert is None else f"{self.bind_value(f'own_{name}', convert)}({expression})"
+        self.write_line(f"{name} = {value}")
 
     def write_ending(self) -> None:
         """Write the return."""
@@ -163,18 +163,18 @@ class FunctionWriter:
         return {edge.source for one in self.ordered_nodes for edge in one.edges if edge.origin is Origin.INPUT}
 
     def write_input_variants(self) -> None:
-        """Write which variants the routed inputs are."""
+        """Write the variants of the routed inputs."""
         for one in self.wiring.inputs:
             if one.name in self.routed_names:
                 self._write_variant(one.name, self._known_classes(one.name), None)
 
     def result_expression(self) -> str:
-        """Return the expression for the tuple of values that the shape asks for."""
+        """Return the expression for the tuple of values in the layout."""
         names = [*self.layout.returned, *(f"{name}{self.variant_suffix}" for name in self.layout.routed)]
         return f"{names[0]}," if len(names) == 1 else ", ".join(names)
 
     def build_source(self) -> GeneratedSource:
-        """Return what was written."""
+        """Return the written source."""
         return GeneratedSource(
             source="\n".join(self.source_lines) + "\n",
             function_name=self.function_name,
@@ -183,45 +183,45 @@ class FunctionWriter:
             layout=self.layout,
         )
 
-    # -- the straight body
+    # -- the sequential body
 
     def write_sequential_body(self) -> None:
-        """Write all nodes one after the other, routes as nested blocks."""
+        """Write all nodes one after the other, with routes as nested blocks."""
         self._write_skipped_defaults()
         open_blocks: list[_Block] = []
-        last: dict[int, _Block] = {}
+        last_closed: dict[int, _Block] = {}
         for one in self.ordered_nodes:
-            self._switch_blocks(self._guard_to_nest(one.name), open_blocks, last)
+            self._switch_blocks(self._guard_to_nest(one.name), open_blocks, last_closed)
             awaited = "await " if one.node.needs_await else ""
             self.write_line(f"{one.name} = {awaited}{self._call_expression(one)}", one.name)
             if one.name in self.routed_names:
                 self._write_variant(one.name, one.classes or (), one.name)
-            last.pop(len(open_blocks), None)
+            last_closed.pop(len(open_blocks), None)
         self.depth = self.base_depth
 
     def _write_skipped_defaults(self) -> None:
-        """Give the nodes behind routes a value for the case that they do not run, where somebody looks at it."""
+        """Assign a default to every node behind a route whose value is read even if the node does not run."""
         guarded = [one.name for one in self.ordered_nodes if self.routes.guards[one.name]]
-        seen = {*self.layout.returned, *self.sentinel_names, *self._names_read_unconditionally()}
-        marked = [name for name in guarded if name in self.sentinel_names]
-        marked += [f"{name}{self.variant_suffix}" for name in guarded if name in self.routed_names]
-        blank = [name for name in guarded if name in seen and name not in self.sentinel_names]
-        for names, value in ((marked, self.skipped_name), (blank, "None")):
+        read = {*self.layout.returned, *self.sentinel_names, *self._names_read_unconditionally()}
+        skipped = [name for name in guarded if name in self.sentinel_names]
+        skipped += [f"{name}{self.variant_suffix}" for name in guarded if name in self.routed_names]
+        none = [name for name in guarded if name in read and name not in self.sentinel_names]
+        for names, value in ((skipped, self.skipped_name), (none, "None")):
             if names:
                 self.write_line(" = ".join([*names, value]))
 
     def _names_read_unconditionally(self) -> set[str]:
-        """Return the nodes that some other node looks at whether or not they ran."""
+        """Return the nodes that some other node reads whether or not they ran."""
         edges = ((edge, one.name) for one in self.ordered_nodes for edge in one.upstream_edges())
-        return {edge.source for edge, taker in edges if not self.routes.is_always_live(edge, taker)}
+        return {edge.source for edge, reader in edges if not self.routes.is_always_live(edge, reader)}
 
     def _guard_to_nest(self, node: str) -> Guard:
-        """Return the tests to nest around a node; Python nests no deeper than 100, so deep routes are asked flat."""
+        """Return the tests to nest around a node. Python nests at most 100 blocks, so deep routes are tested flat."""
         guard = self.routes.guards[node]
         return guard if len(guard) <= MAX_NESTING else self.routes.minimal_guard(node)
 
     def _switch_blocks(self, guard: Guard, open_blocks: list[_Block], last_closed: dict[int, _Block]) -> None:
-        """Close the blocks that a guard does not share with what is open, and open the rest."""
+        """Close the open blocks that a guard does not share, and open the missing ones."""
         common = common_prefix_length(tuple(block.test for block in open_blocks), guard)
         while len(open_blocks) > common:
             closed = open_blocks.pop()
@@ -230,13 +230,13 @@ class FunctionWriter:
             del last_closed[level]
         for test in guard[common:]:
             self.depth = len(open_blocks) + self.base_depth
-            before = last_closed.pop(len(open_blocks), None)
-            certain = self._is_always_set(test, open_blocks)
-            open_blocks.append(self._open_block(test, before, is_always_set=certain))
+            previous = last_closed.pop(len(open_blocks), None)
+            is_always_set = self._is_always_set(test, open_blocks)
+            open_blocks.append(self._open_block(test, previous, is_always_set=is_always_set))
         self.depth = len(open_blocks) + self.base_depth
 
     def _is_always_set(self, test: GuardTest, open_blocks: list[_Block]) -> bool:
-        """Return whether the value that a test asks about is there wherever the open blocks are entered."""
+        """Return whether the tested value is assigned on every path into the open blocks."""
         if not isinstance(test, RouteTest):
             return False
         return set(self.routes.guards.get(test.source, ())) <= {block.test for block in open_blocks}
@@ -262,13 +262,14 @@ class FunctionWriter:
         return (*dict.fromkeys(cls for classes in admitted if classes for cls in classes), NoneType)
 
     def _write_variant(self, name: str, classes: tuple[type, ...], node: str | None) -> None:
-        """Write which variant a routed value is: its class, or the declared class it is a kind of."""
+        """Write the variant of a routed value: its class, or the declared class that it is an instance of."""
         self.write_line(f"{name}{self.variant_suffix} = {name}.__class__")
-        strange = " and ".join(f"{name}{self.variant_suffix} is not {self.bind_class(cls)}" for cls in classes)
-        which = self.bind_value(f"variant_of_{name}", build_variant_classifier(name, classes, strict=node is not None))
-        self.write_line(f"if {strange}:")
+        undeclared = " and ".join(f"{name}{self.variant_suffix} is not {self.bind_class(cls)}" for cls in classes)
+        classifier = build_variant_classifier(name, classes, strict=node is not None)
+        classify = self.bind_value(f"variant_of_{name}", classifier)
+        self.write_line(f"if {undeclared}:")
         self.depth += 1
-        self.write_line(f"{name}{self.variant_suffix} = {which}({name})", node)
+        self.write_line(f"{name}{self.variant_suffix} = {classify}({name})", node)
         self.depth -= 1
 
     def _test_expression(self, test: GuardTest) -> str:
@@ -279,22 +280,15 @@ class FunctionWriter:
     def _live_expression(self, edge: Edge) -> str:
         if edge.admitted is None:
             return f"{edge.source} is not {self.skipped_name}"
-        asked = " or ".join(f"{edge.source}{self.variant_suffix} is {self.bind_class(cls)}" for cls in edge.admitted)
-        return f"({asked})" if len(edge.admitted) > 1 else asked
+        tests = " or ".join(f"{edge.source}{self.variant_suffix} is {self.bind_class(cls)}" for cls in edge.admitted)
+        return f"({tests})" if len(edge.admitted) > 1 else tests
 
     def _call_expression(self, one: WiredNode) -> str:
         arguments = [self._argument_expression(one, edge) for edge in one.edges]
         if one.node.thread and not one.node.function.is_async:
-            return (
-                f"{self._bind_once('in_thread', call_in_thread)}({', '.join([self.call_names[one.name], *arguments])})"
-            )
+            in_thread = self.bind_once("in_thread", call_in_thread)
+            return f"{in_thread}({', '.join([self.call_names[one.name], *arguments])})"
         return f"{self.call_names[one.name]}({', '.join(arguments)})"
-
-    def _bind_once(self, name: str, value: Any) -> str:
-        for known, held in self.namespace.items():
-            if held is value:
-                return known
-        return self.bind_value(name, value)
 
     def _argument_expression(self, one: WiredNode, edge: Edge) -> str:
         value = self._value_expression(one, edge)
@@ -307,7 +301,7 @@ class FunctionWriter:
         if edge.parameter.has_default and edge.parameter.default is not None:
             fallback = self.bind_value(f"default_{one.name}_{edge.parameter.name}", edge.parameter.default)
         if edge.origin is Origin.INPUT and self._is_window(edge.source):
-            return f"{self._bind_once('fresh', list)}({edge.source})"
+            return f"{self.bind_once('fresh', list)}({edge.source})"
         if self.routes.is_always_live(edge, one.name):
             if edge.origin is Origin.INPUT and edge.optional and fallback != "None":
                 return f"{fallback} if {edge.source} is None else {edge.source}"
@@ -319,29 +313,28 @@ class FunctionWriter:
     def _is_window(self, name: str) -> bool:
         return any(one.is_window for one in self.wiring.inputs if one.name == name)
 
-    # -- the body of strands
+    # -- the concurrent body
 
     def write_concurrent_body(self) -> None:
-        """Write nodes that nothing slow precedes in line, and every other as a strand of its own."""
-        self.is_concurrent = True
-        above = find_ancestors(self.wiring)
-        slow = {one.name for one in self.ordered_nodes if one.node.needs_await}
-        strands = [one for one in self.ordered_nodes if one.name in slow or above[one.name] & slow]
-        woven = {one.name for one in strands}
+        """Write awaited nodes and all behind them as tasks, and the other nodes in line before them."""
+        ancestors = find_ancestors(self.wiring)
+        awaited = {one.name for one in self.ordered_nodes if one.node.needs_await}
+        tasks = [one for one in self.ordered_nodes if one.name in awaited or ancestors[one.name] & awaited]
+        task_names = {one.name for one in tasks}
         for one in self.ordered_nodes:
-            if one.name not in woven:
+            if one.name not in task_names:
                 self._write_inline_node(one)
-        for one in strands:
-            self._write_task_function(one, woven)
-        group = self.unique_name("strands")
-        self.write_line(f"async with {self.bind_value('Strands', FirstErrorGroup)}() as {group}:")
+        for one in tasks:
+            self._write_task_function(one, task_names)
+        group = self.unique_name("tasks")
+        self.write_line(f"async with {self.bind_value('FirstErrorGroup', FirstErrorGroup)}() as {group}:")
         self.depth += 1
-        for one in strands:
+        for one in tasks:
             self.write_line(
                 f"{one.name}{self.task_suffix} = {group}.start({one.name!r}, {one.name}{self.task_suffix}())"
             )
         self.depth -= 1
-        for one in strands:
+        for one in tasks:
             self.write_line(f"{one.name} = {one.name}{self.task_suffix}.result()")
             if one.name in self.routed_names:
                 self._write_task_variant(one.name)
@@ -349,12 +342,8 @@ class FunctionWriter:
     def _write_inline_node(self, one: WiredNode) -> None:
         tests = [f"({self._test_expression(test)})" for test in self.routes.guards[one.name]]
         if tests:
-            known = [
-                one.name,
-                *([f"{one.name}{self.variant_suffix}"] if one.name in self.routed_names else []),
-                self.skipped_name,
-            ]
-            self.write_line(" = ".join(known))
+            variant = [f"{one.name}{self.variant_suffix}"] if one.name in self.routed_names else []
+            self.write_line(" = ".join([one.name, *variant, self.skipped_name]))
             self.write_line(f"if {' and '.join(tests)}:")
             self.depth += 1
         self.write_line(f"{one.name} = {self._call_expression(one)}", one.name)
@@ -363,7 +352,7 @@ class FunctionWriter:
         self.depth = self.base_depth
 
     def _write_task_function(self, one: WiredNode, task_names: set[str]) -> None:
-        """Write a coroutine that waits for what the node needs, runs it if its route was taken, and returns it."""
+        """Write a coroutine that awaits the node's sources and, if its route was taken, runs the node."""
         self.write_line(f"async def {one.name}{self.task_suffix}():")
         self.depth += 1
         for source in self._sources_of_task(one):
@@ -381,92 +370,26 @@ class FunctionWriter:
         self.depth -= 1
 
     def _sources_of_task(self, one: WiredNode) -> list[str]:
-        """Return the nodes whose values a strand looks at: its inputs, and what its guard asks about."""
-        asked: list[str] = []
+        """Return the nodes whose values a task reads: those that its guard tests, and those that feed it."""
+        tested: list[str] = []
         for test in self.routes.guards[one.name]:
-            asked += [test.source] if isinstance(test, RouteTest) else [edge.source for edge in test.edges]
-        direct = [edge.source for edge in one.upstream_edges()]
-        return [name for name in dict.fromkeys([*asked, *direct]) if name in self.routes.nodes]
+            tested += [test.source] if isinstance(test, RouteTest) else [edge.source for edge in test.edges]
+        upstream = [edge.source for edge in one.upstream_edges()]
+        return [name for name in dict.fromkeys([*tested, *upstream]) if name in self.routes.nodes]
 
     def _write_task_variant(self, source: str) -> None:
-        classes = self.routes.nodes[source].classes or ()
-        teller = self._bind_once(f"variant_of_{source}", self._task_variant_classifier(source, classes))
-        self.write_line(f"{source}{self.variant_suffix} = {teller}({source})", source)
-
-    def _task_variant_classifier(self, source: str, classes: tuple[type, ...]) -> Callable[[Any], type]:
-        held = self.namespace.get(f"variant_of_{source}")
-        return (
-            held if held is not None else build_variant_classifier(source, (*classes, SKIPPED.__class__), strict=True)
-        )
-
-
-class DirectCallHooks(Protocol):
-    """What a direct call needs beside the nodes: admission at the start, a result at the end."""
-
-    def input_validator(self, name: str) -> tuple[type | None, Callable[[Any], Any]]:
-        """Return the class that passes untouched for an input, and what to do with anything else."""
-
-    def reject_unknown(self, unknown: dict[str, Any]) -> None:
-        """Raise for keywords that name no input."""
-
-    def make_context(self, consumed: list[tuple[str, Any]]) -> Any:
-        """Return the context of a call."""
-
-    def result_factory(self) -> tuple[Callable[..., Any], Any]:
-        """Return what makes a result, and its first argument; the second are the values."""
-
-    def failed_result(self, error: Exception) -> Any:
-        """Return the result of a call that raised."""
-
-
-class _DirectCallWriter(FunctionWriter):
-    """The same body between another beginning and end."""
-
-    def __init__(self, wiring: Wiring, routes: Routes, hooks: DirectCallHooks) -> None:
-        super().__init__(wiring, routes)
-        self.hooks = hooks
-
-    def write_opening(self) -> None:
-        """Write keywords as parameters, let their values in, and watch over the rest."""
-        define = "async def" if self.wiring.is_async else "def"
-        unknown = self.unique_name("unknown")
-        keywords = ", ".join(f"{one.name}=None" for one in self.wiring.inputs)
-        self.source_lines.append(
-            f"{define} {self.function_name}({'*, ' + keywords + ', ' if keywords else ''}**{unknown}):"
-        )
-        self.write_line(f"if {unknown}:")
-        self.write_line(f"    {self.bind_value('refuse', self.hooks.reject_unknown)}({unknown})")
-        for one in self.wiring.inputs:
-            expected, admit = self.hooks.input_validator(one.name)
-            check = f"{one.name}.__class__ is not {self.bind_class(expected)}" if expected else "True"
-            self.write_line(f"if {check}:")
-            self.write_line(f"    {one.name} = {self.bind_value(f'admit_{one.name}', admit)}({one.name})")
-        if self.wiring.needs_context:
-            pairs = ", ".join(f"({one.name!r}, {one.name})" for one in self.wiring.inputs)
-            self.write_line(
-                f"{self.context_name} = {self.bind_value('make_context', self.hooks.make_context)}([{pairs}])"
-            )
-        self.write_line("try:")
-        self.base_depth = self.depth = 2
-        self.write_input_variants()
-
-    def write_ending(self) -> None:
-        """Write the result of the call, or of its failure."""
-        make, shape = self.hooks.result_factory()
-        self.write_line(
-            f"return {self.bind_value('GraphResult', make)}({self.bind_value('shape', shape)}, "
-            f"({self.result_expression()}))"
-        )
-        self.base_depth = self.depth = 1
-        error = self.unique_name("error")
-        self.write_line(f"except {self.bind_value('Exception', Exception)} as {error}:")
-        self.write_line(f"    return {self.bind_value('failed', self.hooks.failed_result)}({error})")
+        if source not in self._task_classifier_names:
+            classes = (*(self.routes.nodes[source].classes or ()), SKIPPED.__class__)
+            classifier = build_variant_classifier(source, classes, strict=True)
+            self._task_classifier_names[source] = self.bind_value(f"variant_of_{source}", classifier)
+        classify = self._task_classifier_names[source]
+        self.write_line(f"{source}{self.variant_suffix} = {classify}({source})", source)
 
 
 def build_variant_classifier(name: str, classes: tuple[type, ...], *, strict: bool) -> Callable[[Any], type]:
-    """Return a function that tells which declared class a value is a kind of."""
+    """Return a function that returns the declared class of a value: its own, or one that it is an instance of."""
 
-    def tell(value: Any) -> type:
+    def classify(value: Any) -> type:
         for cls in type(value).__mro__:
             if cls in classes:
                 return cls
@@ -482,4 +405,4 @@ def build_variant_classifier(name: str, classes: tuple[type, ...], *, strict: bo
         )
         raise TypeError(f"node '{name}' returned {type(value).__name__}, which is none of {declared}")
 
-    return tell
+    return classify

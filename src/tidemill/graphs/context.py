@@ -1,4 +1,4 @@
-"""What a node may know of the firing it runs in."""
+"""The context of a firing, as nodes see it."""
 
 import logging
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from tidemill.annotations.context import Context
 
 
 class FiringContext(Context):
-    """The firing around a node."""
+    """The firing that a node runs in."""
 
     __slots__ = ("_consumed", "_get_firing_id", "graph", "log")
 
@@ -26,10 +26,10 @@ class FiringContext(Context):
 
     @property
     def consumed(self) -> list[tuple[str, Any]]:
-        """What led to this firing, as (source, boundary) in the order of arrival; a list of your own."""
+        """The boundaries that led to this firing, as (source, boundary) in the order of arrival; a new list."""
         return self._consumed.copy()
 
     @property
     def firing_id(self) -> str:
-        """The firing's id: the same when the firing is tried again."""
+        """The firing's id; it stays the same when the firing is retried."""
         return self._get_firing_id()

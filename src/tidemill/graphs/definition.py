@@ -35,10 +35,10 @@ class AccumulatorKind(StrEnum):
 
 @runtime_checkable
 class Source(Protocol):
-    """Where a stream's events come from. Write `start` to bring your own."""
+    """A source of a stream's events. Implement `start` to write your own."""
 
     def start(self, checkpoint: Any) -> AsyncIterator[tuple[Any, Any]]:
-        """Yield (event, checkpoint) pairs, beginning after `checkpoint` (None: from the start)."""
+        """Yield (event, checkpoint) pairs, starting after `checkpoint` (None: from the beginning)."""
 
 
 class Kafka(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,12 +88,12 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
     @cached_property
     def event_parameter(self) -> Parameter | None:
         """The parameter that takes the event (or the list of events); polling has none."""
-        takes = [one for one in self.signature.parameters if one.name != "state" or self.state is None]
-        return takes[0] if takes else None
+        parameters = [one for one in self.signature.parameters if one.name != "state" or self.state is None]
+        return parameters[0] if parameters else None
 
     @property
     def event_type(self) -> Any:
-        """What one pushed event must be: the annotation of the event, or an element's."""
+        """The type of one pushed event: the annotation of the event parameter, or of an element."""
         if self.kind is AccumulatorKind.WINDOW:
             return self.element
         if self.kind is AccumulatorKind.POLLING:
@@ -106,42 +106,42 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @property
     def boundary_type(self) -> Any:
-        """What the accumulator emits, without the None that means "nothing to say"."""
+        """The type that the accumulator emits, without the None that means "emit nothing"."""
         return strip_none(self.signature.returns)
 
     @property
     def is_window(self) -> bool:
-        """Whether this is a state accumulator: a window of what was fed to it."""
+        """Whether this is a state accumulator: a window of the values fed to it."""
         return self.kind is AccumulatorKind.WINDOW
 
     def trim_to_capacity(self, content: list[Any]) -> list[Any]:
-        """Return as much of a window's content as it holds: the newest."""
-        held = self.capacity or 0
-        return content if held < 0 or len(content) <= held else content[len(content) - held :]
+        """Return the newest values of a window's content, as many as its capacity allows."""
+        capacity = self.capacity or 0
+        return content if capacity < 0 or len(content) <= capacity else content[len(content) - capacity :]
 
     def __repr__(self) -> str:
         return f"<{self.kind} accumulator '{self.name}' -> {label(self.boundary_type)}>"
 
 
 class Criteria(msgspec.Struct, frozen=True):
-    """When a reactor fires: any or all of some accumulators have news (none named: all of them)."""
+    """When a reactor fires: any or all of some accumulators have a new boundary (none named: all of them)."""
 
     mode: Literal["any", "all"]
     accumulators: tuple[Accumulator, ...] = ()
 
 
 def any_of(*accumulators: Accumulator) -> Criteria:
-    """Fire when any of these accumulators has news; the others only fill the cache. None named: all of them."""
+    """Fire when any of these accumulators has a new boundary; others only fill the cache. None named: all of them."""
     return Criteria("any", accumulators)
 
 
 def all_of(*accumulators: Accumulator) -> Criteria:
-    """Fire when every one of these accumulators has news since the last firing. None named: all of them."""
+    """Fire when each of these accumulators has a new boundary since the last firing. None named: all of them."""
     return Criteria("all", accumulators)
 
 
 class Reactor:
-    """Owns input cache and dirty flags of its accumulators, and decides when to fire. N graphs may bind to it."""
+    """Owns the input cache and dirty flags of its accumulators, and decides when to fire. N graphs may bind to it."""
 
     __slots__ = (
         "accumulator_names",
@@ -184,41 +184,37 @@ class Reactor:
         self._check()
 
     def _check(self) -> None:
-        if problems := [Problem(message=said, location=self.location) for said in self._problems()]:
+        if problems := [Problem(message=message, location=self.location) for message in self._problems()]:
             raise DefinitionError(problems, f"reactor '{self.name}'")
 
     def _problems(self) -> Sequence[str]:
-        said = []
+        messages = []
         if not is_name(self.name):
-            said.append(f"a reactor needs a name, {NAME_RULE}")
-        if strangers := [one for one in self.accumulators if not isinstance(one, Accumulator)]:
-            said.append(f"{strangers[0]!r} is no accumulator: pass the decorated functions themselves")
+            messages.append(f"a reactor needs a name, {NAME_RULE}")
+        if others := [one for one in self.accumulators if not isinstance(one, Accumulator)]:
+            messages.append(f"{others[0]!r} is no accumulator: pass the decorated functions themselves")
         if not self.accumulators:
-            said.append("a reactor needs at least one accumulator")
+            messages.append("a reactor needs at least one accumulator")
         if len(set(self.accumulator_names)) < len(self.accumulator_names):
-            said.append(f"two accumulators have the same name: {sorted(self.accumulator_names)}")
-        said += [
-            f"{what} is one of {', '.join(map(repr, known))}, not {value!r}{did_you_mean(str(value), known)}"
-            for what, value, known in self._choices()
-            if value not in known
+            messages.append(f"two accumulators have the same name: {sorted(self.accumulator_names)}")
+        messages += [
+            f"{option} is one of {', '.join(map(repr, words))}, not {value!r}{did_you_mean(str(value), words)}"
+            for option, value, words in self._choices()
+            if value not in words
         ]
         if type(self.capacity) is not int or self.capacity < 1:
-            said.append(f"capacity is a number of boundaries, at least 1, not {self.capacity!r}")
+            messages.append(f"capacity is a number of boundaries, at least 1, not {self.capacity!r}")
         if self.on_error != "dead_letter" and not isinstance(self.on_error, Retry):
-            said.append(f"on_error is 'dead_letter' or tm.Retry(...), not {self.on_error!r}")
+            messages.append(f"on_error is 'dead_letter' or tm.Retry(...), not {self.on_error!r}")
         if self.overflow == "drop_oldest" and self.durability == "boundary":
-            said.append("overflow='drop_oldest' contradicts durability='boundary', which promises to lose nothing")
-        return said + self._criteria_problems()
+            messages.append("overflow='drop_oldest' contradicts durability='boundary', which promises to lose nothing")
+        return messages + self._criteria_problems()
 
     def _choices(self) -> Sequence[tuple[str, Any, tuple[str, ...]]]:
         return (
-            ("strategy", self.strategy, ("latest", "sequential")),
-            ("overflow", self.overflow, ("block", "drop_oldest", "reject")),
-            (
-                "durability",
-                "none" if self.durability is None else self.durability,
-                ("none", "interval", "fire", "boundary"),
-            ),
+            ("strategy", self.strategy, get_args(Strategy)),
+            ("overflow", self.overflow, get_args(Overflow)),
+            ("durability", "none" if self.durability is None else self.durability, get_args(Durability)),
         )
 
     def _criteria_problems(self) -> list[str]:
@@ -226,11 +222,11 @@ class Reactor:
             return [f"when is 'any', 'all', tm.any_of(...) or tm.all_of(...), not {self.when!r}"]
         return [self._criteria_problem(one) for one in self.when.accumulators if one not in self.accumulators]
 
-    def _criteria_problem(self, stranger: Any) -> str:
-        if not isinstance(stranger, Accumulator):
-            return f"when names {stranger!r}: pass the accumulators themselves to tm.any_of and tm.all_of"
-        hint = did_you_mean(stranger.name, self.accumulator_names)
-        return f"when names '{stranger.name}', which is not among its accumulators {list(self.accumulator_names)}{hint}"
+    def _criteria_problem(self, named: Any) -> str:
+        if not isinstance(named, Accumulator):
+            return f"when names {named!r}: pass the accumulators themselves to tm.any_of and tm.all_of"
+        hint = did_you_mean(named.name, self.accumulator_names)
+        return f"when names '{named.name}', which is not among its accumulators {list(self.accumulator_names)}{hint}"
 
     def __repr__(self) -> str:
         return f"<reactor '{self.name}' of {', '.join(self.accumulator_names)}>"
@@ -251,5 +247,5 @@ class NodeDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_await(self) -> bool:
-        """Whether calling it has to be awaited."""
+        """Whether its call must be awaited."""
         return self.thread or self.function.is_async

@@ -1,4 +1,4 @@
-"""Graph: nodes declared by decorator, wired and compiled when first needed, callable by hand."""
+"""Graph: nodes declared by decorator, wired and compiled on first use, and callable directly."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
@@ -22,7 +22,7 @@ class Graph:
     async.
     """
 
-    # `__call__` is a slot, so that calling a graph calls its generated function without a detour.
+    # `__call__` is a slot, so that calling a graph calls its generated function directly.
     __slots__ = ("__call__", "_compiled", "_direct_function", "location", "name", "nodes", "reactor")
 
     def __init__(self, name: str, *, reactor: Reactor | str | None = None) -> None:
@@ -83,11 +83,11 @@ class Graph:
         return function
 
     def check(self) -> None:
-        """Wire and compile the graph now; raise one DefinitionError with everything that is wrong."""
+        """Wire and compile the graph now; raise one DefinitionError with all problems."""
         self.compiled()
 
     def compiled(self) -> CompiledGraph:
-        """Return the compiled graph, built once, and anew after a node was added."""
+        """Return the compiled graph, built once, and again after a node was added."""
         if self._compiled is None:
             self._compiled = self.compile_for(self.reactor if isinstance(self.reactor, Reactor) else None)
         return self._compiled
@@ -102,14 +102,14 @@ class Graph:
         return self.reactor.name if isinstance(self.reactor, Reactor) else self.reactor
 
     def inputs(self) -> tuple[Parameter, ...]:
-        """Return what a direct call takes; one that may be left out has a default, or takes None."""
+        """Return the parameters of a direct call; an optional one has a default."""
         return tuple(
             Parameter(name=one.name, annotation=one.annotation, default=MISSING if one.required else None)
             for one in self.compiled().wiring.inputs
         )
 
     def returns(self) -> dict[str, Any]:
-        """Return the annotations of what its terminal nodes return, by name."""
+        """Return the return annotations of its terminal nodes by name."""
         wiring = self.compiled().wiring
         return {one.name: one.node.function.signature().returns for one in wiring.nodes if one.name in wiring.terminals}
 
@@ -128,7 +128,7 @@ class Graph:
         return self.compiled().generated.source
 
     def _build_and_call(self, /, **inputs: Any) -> Any:
-        """Make the function behind direct calls, once, also for whoever held this one."""
+        """Build the function behind direct calls once, and call it; callers may keep a reference to this method."""
         if self._direct_function is None:
             self._direct_function = self.__call__ = build_direct_call(self.compiled())
         return self._direct_function(**inputs)

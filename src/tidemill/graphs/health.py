@@ -1,4 +1,4 @@
-"""The health of accumulators and reactors: states, and which may follow which."""
+"""The health of accumulators and reactors: their states and the allowed transitions."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from tidemill.kernel.transitions import TransitionTable
 
 
 class AccumulatorHealth(StrEnum):
-    """How an accumulator stands with its source."""
+    """The state of an accumulator's connection to its source."""
 
     STARTING = "starting"
     CONNECTING = "connecting"
@@ -22,17 +22,17 @@ class AccumulatorHealth(StrEnum):
 
 
 class ReactorHealth(StrEnum):
-    """Whether a reactor fires, and on what."""
+    """The state of a reactor."""
 
-    STARTING = "starting"  # being built, or waiting to be after a crash
-    WARMING = "warming"  # takes boundaries in, waits for accumulators to become healthy
+    STARTING = "starting"  # being built, or waiting for a restart after a crash
+    WARMING = "warming"  # accepts boundaries, and waits for its accumulators to become healthy
     LIVE = "live"
-    DEGRADED = "degraded"  # fires on, with the last value of what was lost
-    FAILED = "failed"  # given up; an operator may restart it
+    DEGRADED = "degraded"  # fires with the last values of disconnected accumulators
+    FAILED = "failed"  # not restarted any more; an operator may restart it
 
     @property
     def can_fire(self) -> bool:
-        """Whether criteria lead to firings in this state."""
+        """Whether the reactor fires in this state when its criteria are met."""
         return self in (ReactorHealth.LIVE, ReactorHealth.DEGRADED)
 
 

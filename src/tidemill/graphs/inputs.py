@@ -1,8 +1,8 @@
-"""What a reactor knows of its inputs: cache, dirty flags, queue, and whether the criteria hold.
+"""The inputs of a reactor: cache, dirty flags, queue, and whether the criteria are met.
 
-The only place that decides what a firing sees. `latest` keeps one value per source and a flag that says it is news;
-`sequential` queues every boundary and applies them one by one. Flags are the bits of one integer, so that "any" and
-"all" are one comparison however many sources there are.
+This is the only place that decides what a firing sees. `latest` keeps one value per source and a dirty flag for a new
+one; `sequential` queues every boundary and applies them one by one. Flags are the bits of one integer, so that "any"
+and "all" are one comparison however many sources there are.
 """
 
 from collections import deque
@@ -14,13 +14,13 @@ import msgspec
 from tidemill.graphs.definition import Reactor
 
 SourceBoundary = tuple[int, Any]
-"""A source's index, and a boundary of its."""
+"""The index of a source, and one of its boundaries."""
 QueuedBoundary = tuple[int, Any, int]
 """The same with the boundary's position in the journal, 0 without one."""
 
 
 class FiringInputs(msgspec.Struct, frozen=True):
-    """What a firing took: the snapshot it sees, what led to it, and the flags it cleared."""
+    """The inputs of one firing: its snapshot, the boundaries that led to it, and the flags it cleared."""
 
     snapshot: list[Any]
     consumed: list[SourceBoundary]
@@ -59,11 +59,11 @@ class Inputs:
         self.set_criteria(reactor, frozenset())
 
     def set_criteria(self, reactor: Reactor, own_windows: frozenset[str]) -> None:
-        """Say which flags decide; "all" never waits for windows that only the reactor's own graphs feed."""
-        chosen = {one.name for one in reactor.when.accumulators} or set(reactor.accumulator_names)
+        """Set the flags that decide; "all" never waits for windows that only the reactor's own graphs feed."""
+        deciding = {one.name for one in reactor.when.accumulators} or set(reactor.accumulator_names)
         if self.needs_all:
-            chosen = (chosen - own_windows) or chosen
-        self.criteria_mask = sum(1 << index for index, name in enumerate(reactor.accumulator_names) if name in chosen)
+            deciding = (deciding - own_windows) or deciding
+        self.criteria_mask = sum(1 << index for index, name in enumerate(reactor.accumulator_names) if name in deciding)
 
     @property
     def is_full(self) -> bool:
@@ -72,12 +72,12 @@ class Inputs:
 
     @property
     def is_criteria_met(self) -> bool:
-        """Whether the flags fulfil the criteria."""
-        news = self.dirty & self.criteria_mask
-        return news == self.criteria_mask if self.needs_all else news != 0
+        """Whether the dirty flags meet the criteria."""
+        dirty = self.dirty & self.criteria_mask
+        return dirty == self.criteria_mask if self.needs_all else dirty != 0
 
     def put(self, index: int, boundary: Any, position: int = 0) -> None:
-        """Take in a boundary: over the last one of its source, or behind all others."""
+        """Accept a boundary: it replaces the last one of its source, or joins the queue."""
         if self.is_sequential:
             self.queue.append((index, boundary, position))
         else:
@@ -101,26 +101,26 @@ class Inputs:
         return True
 
     def take_snapshot(self) -> FiringInputs:
-        """Take the snapshot for a firing and clear what led to it, in one step."""
+        """Return the inputs of a firing, and clear flags and consumed boundaries in the same step."""
         taken = FiringInputs(self.cache.copy(), self._boundaries_since_firing(), self.dirty)
         self.dirty = 0
         self.consumed.clear()
         return taken
 
     def replace_cache(self, values: Sequence[Any]) -> FiringInputs:
-        """Replace the whole cache and take it for a firing; the queue stays."""
+        """Replace the whole cache and return it as the inputs of a firing; the queue stays."""
         self.cache[:] = values
-        given = [
+        consumed = [
             (index, value)
             for index, value in enumerate(values)
             if value is not None and not self._is_empty_window(index, value)
         ]
         self.dirty = 0
         self.consumed.clear()
-        return FiringInputs(self.cache.copy(), given, 0)
+        return FiringInputs(self.cache.copy(), consumed, 0)
 
     def _is_empty_window(self, index: int, value: Any) -> bool:
-        """Whether a window was left empty, as every window begins."""
+        """Return whether a source is a window and its value is empty, as at the start."""
         return self._initial_values[index] is not None and not value
 
     def resize(self, capacity: int) -> None:
@@ -129,24 +129,24 @@ class Inputs:
         self.consumed = deque(self.consumed, maxlen=capacity)
 
     def migrate(self, convert: Callable[[int, Any], Any]) -> int:
-        """Make every value what `adapt` returns for its source; forget those it returns None for, and count them."""
+        """Convert every value; drop those that `convert` returns None for, and return their number."""
         lost = 0
         for index, value in enumerate(self.cache):
-            adapted = None if value is None else convert(index, value)
-            if adapted is None and value is not None:
+            converted = None if value is None else convert(index, value)
+            if converted is None and value is not None:
                 lost += 1
-                adapted = self._initial_values[index]
+                converted = self._initial_values[index]
                 self.dirty &= ~(1 << index)
-            self.cache[index] = adapted
+            self.cache[index] = converted
         for entries in (self.queue, self.consumed):
-            fitting = [(index, new, *at) for index, value, *at in entries if (new := convert(index, value)) is not None]
-            lost += len(entries) - len(fitting)
+            kept = [(index, new, *at) for index, value, *at in entries if (new := convert(index, value)) is not None]
+            lost += len(entries) - len(kept)
             entries.clear()
-            entries.extend(fitting)
+            entries.extend(kept)
         return lost
 
     def restore(self, cache: Sequence[Any], dirty: int, applied_position: int) -> None:
-        """Begin where an earlier life of the reactor stood; sources it knew nothing of are as at first."""
+        """Continue from a checkpoint; a source that is not in it keeps its initial value."""
         for index, value in enumerate(cache):
             if value is not None:
                 self.cache[index] = value
@@ -156,7 +156,7 @@ class Inputs:
         self.applied_position = applied_position
 
     def drop_oldest(self) -> None:
-        """Make room by forgetting the oldest queued boundary."""
+        """Drop the oldest queued boundary."""
         self.queue.popleft()
 
     def _boundaries_since_firing(self) -> list[SourceBoundary]:

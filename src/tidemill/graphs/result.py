@@ -1,7 +1,7 @@
-"""What comes back: the result of one graph, of one firing, of one push; and the letters nobody could deliver.
+"""Results of graphs, firings and pushes, and dead letters.
 
-Results are kept as the compiled function returned them, and become names and dicts only when somebody looks: a firing
-that nobody looks at costs one tuple.
+Results are kept as the compiled function returned them, and become names and dicts only when they are read: a firing
+whose result is never read costs one tuple.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tidemill.kernel.errors import OperationError
 
 
 class SkippedMarker:
-    """The mark of a node that did not run."""
+    """Marks a node that did not run."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ SKIPPED = SkippedMarker()
 
 
 class NodeError(OperationError):
-    """A node raised: which one, and what."""
+    """A node raised an error."""
 
     def __init__(self, node: str, cause: BaseException) -> None:
         super().__init__(f"node '{node}' failed: {describe(cause)}")
@@ -41,12 +41,13 @@ class NodeError(OperationError):
 
 
 class GraphResult(msgspec.Struct, frozen=True, eq=False):
-    """What one graph did in one call."""
+    """The result of one call of a graph."""
 
     layout: ResultLayout
     values: tuple[Any, ...]
     error: NodeError | None = None
-    finished: dict[str, Any] | None = None  # after an error: the nodes that had run, and what they returned
+    finished: dict[str, Any] | None = None
+    """After an error: the values of the nodes that had ended."""
 
     @property
     def ok(self) -> bool:
@@ -56,12 +57,12 @@ class GraphResult(msgspec.Struct, frozen=True, eq=False):
     @property
     def outputs(self) -> dict[str, Any]:
         """The results of the terminal nodes that ran, by name."""
-        shape = self.layout
+        layout = self.layout
         if self.finished is not None:
-            return {name: value for name, value in self.finished.items() if name in shape.terminals}
-        ran = set(shape.find_ran(self.values))
-        kept = zip(shape.returned, self.values, strict=False)
-        return {name: value for name, value in kept if name in shape.terminals and name in ran}
+            return {name: value for name, value in self.finished.items() if name in layout.terminals}
+        ran = set(layout.find_ran(self.values))
+        returned = zip(layout.returned, self.values, strict=False)
+        return {name: value for name, value in returned if name in layout.terminals and name in ran}
 
     @property
     def ran(self) -> tuple[str, ...]:
@@ -79,7 +80,7 @@ class GraphResult(msgspec.Struct, frozen=True, eq=False):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What became of a pushed event."""
+    """The outcome of a pushed event."""
 
     accepted: bool
     sequence: int
@@ -88,7 +89,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class Firing(msgspec.Struct, frozen=True, eq=False):
-    """One firing of a reactor: the snapshot it saw and what each graph made of it."""
+    """One firing of a reactor: the snapshot it saw and the result of each graph."""
 
     id: str
     reactor: str
@@ -107,7 +108,7 @@ class Firing(msgspec.Struct, frozen=True, eq=False):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """An event or a firing that could not be dealt with, kept to be looked at and replayed."""
+    """An event or a firing that could not be processed, kept for inspection and replay."""
 
     id: str
     kind: Literal["event", "firing"]
@@ -120,7 +121,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 def to_jsonable(value: Any, describe_unknown: Callable[[Any], Any] = repr) -> Any:
-    """Return a value as JSON-able builtins; what msgspec does not know is described by `by`."""
+    """Return a value as JSON-able builtins; `describe_unknown` converts values that msgspec does not know."""
     try:
         return msgspec.to_builtins(value, enc_hook=describe_unknown, str_keys=True)
     except Exception:  # author code: a value may be of any class, and its repr may raise

@@ -1,10 +1,11 @@
-"""How to read what a compiled graph returned.
+"""The layout of the tuple that a compiled graph returns.
 
-A graph's function returns as little as it can: the values of the nodes that somebody may ask for, then the class of
-each routed value. Which nodes ran follows from those classes, and is worked out only when somebody looks.
+A graph's function returns as little as it can: the values of the nodes that a reader may ask for, then the class of
+each routed value. The nodes that ran follow from those classes, and are computed only when they are read.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -13,21 +14,36 @@ from tidemill.graphs.routes import Guard, GuardTest, RouteTest
 
 
 class ResultLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """The layout of a graph's raw values: one per kept node, then one class per routed value."""
+    """The layout of a graph's raw values: one per returned node, then one class per routed value."""
 
     names: tuple[str, ...]
     returned: tuple[str, ...]
     routed: tuple[str, ...]
     terminals: frozenset[str]
     guards: dict[str, Guard]
-    """By node. Nothing here leads to authors' code: results, and so shapes, outlive the versions that they are of."""
-
-    variant_suffix: str  # how the local names end that hold the class of a routed value
-    task_suffix: str  # how the local names end that hold a node's strand
+    """By node. Nothing here refers to author code: results, and so layouts, outlive the versions they come from."""
+    variant_suffix: str
+    """The suffix of the local names that hold the class of a routed value."""
+    task_suffix: str
+    """The suffix of the local names that hold a node's task."""
 
     def find_ran(self, values: Sequence[Any]) -> tuple[str, ...]:
         """Return the nodes that ran, in the order of the graph."""
-        classes = dict(zip(self.routed, values[len(self.returned) :], strict=True))
+        return self._find_ran(dict(zip(self.routed, values[len(self.returned) :], strict=True)))
+
+    def finished_values(self, frame_locals: dict[str, Any], failed: str | None) -> Iterator[tuple[str, Any]]:
+        """Yield the nodes that ended before an error, with their values, from the interrupted function's locals."""
+        ran = self._find_ran({name: frame_locals.get(f"{name}{self.variant_suffix}") for name in self.routed})
+        locals_of_tasks = {name: frame_locals.get(f"{name}{self.task_suffix}") for name in self.names}
+        tasks: dict[str, Any] = {name: one for name, one in locals_of_tasks.items() if hasattr(one, "cancelled")}
+        for name in takewhile(lambda name: name != failed, ran):
+            if name not in tasks and name in frame_locals:
+                yield name, frame_locals[name]
+        for name, task in tasks.items():
+            if task.done() and not task.cancelled() and task.exception() is None:
+                yield name, task.result()
+
+    def _find_ran(self, classes: dict[str, Any]) -> tuple[str, ...]:
         ran: dict[str, None] = {}
         for name in self.names:
             if all(self._holds(test, classes, ran) for test in self.guards[name]):
@@ -42,7 +58,7 @@ class ResultLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unused_suffix(names: Collection[str], preferred: str) -> str:
-    """Return an ending like this one that makes none of these names from another."""
+    """Return a suffix like the preferred one that turns none of these names into another."""
     while any(f"{name}{preferred}" in names for name in names):
         preferred += "_"
     return preferred

@@ -1,8 +1,8 @@
-"""When a node runs: the route tests that stand between the graph's start and a node.
+"""The route tests that decide whether a node runs.
 
 A node runs when every required edge is live and, if other nodes feed it at all, at least one of those edges is live.
 An edge is live when its source ran and returned a variant that the edge admits. Both become tests on the class of a
-routed value, in the order in which they must be asked; nodes behind a route inherit the tests of what feeds them.
+routed value, in the order in which they must be evaluated; nodes behind a route inherit the tests of their sources.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,14 +31,14 @@ Guard = tuple[GuardTest, ...]
 
 
 class Routes(msgspec.Struct):
-    """The guards of all nodes of a graph, worked out from its edges."""
+    """The guards of all nodes of a graph, computed from its edges."""
 
     nodes: Mapping[str, WiredNode]
     guards: dict[str, Guard]
 
     @classmethod
     def from_nodes(cls, nodes: Sequence[WiredNode]) -> "Routes":
-        """Work out the guard of every node; the nodes must not form a cycle."""
+        """Compute the guard of every node; the nodes must not form a cycle."""
         routes = cls({one.name: one for one in nodes}, {})
         upstream = {one.name: [edge.source for edge in one.upstream_edges()] for one in nodes}
         for name in TopologicalSorter(upstream).static_order():
@@ -46,7 +46,7 @@ class Routes(msgspec.Struct):
         return routes
 
     def edge_tests(self, edge: Edge) -> Guard:
-        """Return what must hold for an edge to be live."""
+        """Return the tests that must hold for an edge to be live."""
         inherited = self.guards[edge.source] if edge.origin is Origin.NODE else ()
         own = () if edge.admitted is None else (RouteTest(edge.source, edge.admitted),)
         return (*inherited, *own)
@@ -56,7 +56,7 @@ class Routes(msgspec.Struct):
         return set(self.edge_tests(edge)) <= set(self.guards[node])
 
     def minimal_guard(self, node: str) -> Guard:
-        """Return a node's guard without the tests that others in it imply: those behind which their source runs."""
+        """Return a node's guard without the tests that other tests in it imply: the guards of their sources."""
         guard = self.guards[node]
         sources = [test.source for test in guard if isinstance(test, RouteTest)]
         implied = {earlier for source in sources for earlier in self.guards.get(source, ())}
@@ -70,19 +70,19 @@ class Routes(msgspec.Struct):
         return tuple(dict.fromkeys(required))
 
     def _any_live_tests(self, edges: Sequence[Edge]) -> Iterable[GuardTest]:
-        """Return tests for "one of these is live", as plain route tests where that says the same."""
+        """Return tests for "one of these edges is live", as route tests where these are equivalent."""
         alternatives = [self.edge_tests(edge) for edge in edges]
         shared = [test for test in alternatives[0] if all(test in other for other in alternatives)]
         rests = [[test for test in tests if test not in shared] for tests in alternatives]
         if not all(rests):
             return shared
-        united = self._merge_route_tests(rests)
-        if united is None:
+        merged = self._merge_route_tests(rests)
+        if merged is None:
             return [*shared, AnyLive(tuple(edges))]
-        return [*shared, *united]
+        return [*shared, *merged]
 
     def _merge_route_tests(self, alternatives: Sequence[Sequence[GuardTest]]) -> Sequence[GuardTest] | None:
-        """Return one test for alternatives that ask about the same value, none if they cover all it can be."""
+        """Return one test for alternatives that test the same value, no test if they cover all its classes."""
         tests = [rest[0] for rest in alternatives if len(rest) == 1]
         routes = [test for test in tests if isinstance(test, RouteTest)]
         sources = {test.source for test in routes}
@@ -98,10 +98,10 @@ def find_unreachable(nodes: Sequence[WiredNode]) -> Iterable[tuple[WiredNode, st
     """Yield the nodes that can never run because their inputs exclude each other, with the reason."""
     routes = Routes.from_nodes(nodes)
     for one in nodes:
-        asked: dict[str, set[type]] = {}
+        tested: dict[str, set[type]] = {}
         for test in routes.guards[one.name]:
             if isinstance(test, RouteTest) and test.classes:
-                possible = asked.setdefault(test.source, set(test.classes))
+                possible = tested.setdefault(test.source, set(test.classes))
                 possible &= set(test.classes)
                 if not possible:
                     yield (

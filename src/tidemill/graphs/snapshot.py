@@ -1,7 +1,7 @@
-"""What outlives the process: a reactor's and an accumulator's part of a checkpoint, and the entries of a journal.
+"""The stored form of graph state: the reactor's and accumulator's parts of a checkpoint, and journal records.
 
-Values are inside as bytes of their own, each under the name of its accumulator: so one that no longer fits, or whose
-accumulator is no longer declared, can be left out without losing the others.
+Each value is encoded separately, under the name of its accumulator: one that no longer fits, or whose accumulator is no
+longer declared, can be left out without losing the others.
 """
 
 from hashlib import blake2b
@@ -13,13 +13,13 @@ import msgspec
 from tidemill.annotations.codec import encode_msgpack
 
 NamedBoundary = tuple[str, bytes]
-"""An accumulator's name, and a boundary of its."""
+"""The name of an accumulator, and one of its boundaries."""
 
 DIGEST_SIZE = 16
 
 
 class StoredFiring(msgspec.Struct, frozen=True, array_like=True):
-    """A firing that had begun, or was to be tried again, when the snapshot was taken."""
+    """A firing that was running, or waiting for a retry, when the snapshot was taken."""
 
     series: str
     number: int
@@ -29,19 +29,19 @@ class StoredFiring(msgspec.Struct, frozen=True, array_like=True):
     inputs: dict[str, bytes]
     consumed: list[NamedBoundary]
     graphs: list[str]
-    """Those that are to be tried again; on the first attempt, all that are ready."""
+    """The graphs to retry; on the first attempt, all that are ready."""
 
 
 class StoredOutboxEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A firing that workflows had not all been told of when the snapshot was taken."""
+    """A firing that was not yet delivered to all subscribed workflows when the snapshot was taken."""
 
     series: str
     number: int
     at: float
-    """When it began, in seconds of the wall clock."""
+    """Its start, in seconds of the wall clock."""
     inputs: dict[str, bytes]
     to: list[str]
-    """The workflows that had not been told."""
+    """The workflows that have not received it."""
 
 
 class ReactorPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,19 +53,21 @@ class ReactorPart(msgspec.Struct, frozen=True, kw_only=True):
     consumed: list[NamedBoundary]
     firings: list[StoredFiring]
     position: int
-    """Up to where the journals of its accumulators were at that moment."""
+    """The position of its accumulators' journals at that moment."""
     applied: int
     """The position of the newest boundary in the cache."""
     series: str
     number: int
     """The newest firing of the series."""
     positions: dict[str, int] = {}
-    """Up to where each accumulator's journal is inside, queue included: one that was left before may have gone on."""
+    """The journal position of each accumulator that the part includes, queue included. They may differ: an accumulator
+    that the reactor unsubscribed from may have continued.
+    """
     posts: list[StoredOutboxEntry] = []
-    """Firings that workflows are to be told of, oldest first."""
+    """Firings to deliver to workflows, oldest first."""
 
     def journal_position_of(self, accumulator: str) -> int | None:
-        """Return up to where an accumulator's journal is inside, or None if the reactor did not listen to it."""
+        """Return the journal position of an accumulator, or None if the reactor was not subscribed to it."""
         return self.positions.get(accumulator) if self.positions else self.position
 
 
@@ -79,11 +81,11 @@ class AccumulatorPart(msgspec.Struct, frozen=True, kw_only=True):
     held: list[bytes] = []
     """A batch's buffer or a window's content, oldest first."""
     kind: str | None = None
-    """Which of the five kinds it was, and so what is meant by what it held; rows of old do not say."""
+    """Its kind, which tells the meaning of `held`; None in rows of older versions."""
 
 
 class JournalRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What happened to an accumulator: it emitted a boundary, held an event, or let go of `count` held ones."""
+    """One change of an accumulator: it emitted a boundary, buffered an event, or released `count` buffered ones."""
 
     kind: Literal["boundary", "held", "released"]
     value: bytes = b""
@@ -92,25 +94,25 @@ class JournalRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode_stored(part: ReactorPart | AccumulatorPart | JournalRecord) -> bytes:
-    """Return a part or a record as bytes, or raise UnstorableError: a source may have given an offset of any kind."""
+    """Return a part or a record as bytes; UnstorableError if a source's offset cannot be encoded."""
     return encode_msgpack(part)
 
 
 def journal_checksum(record: bytes, seed: int, position: int) -> bytes:
-    """Return the checksum of a journal record: cheap, as there is one for each event."""
+    """Return the checksum of a journal record; cheap, because each event has one."""
     return crc32(record, seed ^ position & 0xFFFFFFFF).to_bytes(4)
 
 
 def journal_checksum_seed(tenant: str, accumulator: str) -> int:
-    """Return what makes the checksums of one accumulator's records different from another's."""
+    """Return a seed that makes the checksums of one accumulator's records differ from another's."""
     return crc32(f"{tenant}/{accumulator}".encode())
 
 
 def payload_checksum(payload: bytes, *identity: Any) -> bytes:
-    """Return the checksum that shows damage to a payload, and that it is not somebody else's."""
+    """Return a checksum that detects a damaged payload, and one that belongs to another owner."""
     return blake2b(payload, digest_size=DIGEST_SIZE, person=compute_digest(identity)).digest()
 
 
 def compute_digest(value: Any) -> bytes:
-    """Return what changes when a value does; of schemas, and of what a payload belongs to."""
+    """Return a digest of a JSON-able value, such as a schema or the identity of a payload's owner."""
     return blake2b(msgspec.json.encode(value, order="sorted"), digest_size=DIGEST_SIZE).digest()

@@ -1,4 +1,4 @@
-"""What operators see of reactors and accumulators: plain values, JSON all the way down."""
+"""The state of reactors and accumulators that operators see, as JSON-able values."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing the supervisor did: a restart, or giving up."""
+    """One action of the supervisor: a restart, or its last failure."""
 
     at: datetime
     component: str
@@ -54,7 +54,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Latency(NamedTuple):
-    """How long the newest firings took, in seconds."""
+    """Percentiles of the duration of recent firings, in seconds."""
 
     p50: float
     p99: float

@@ -1,4 +1,4 @@
-"""The order in which a graph's nodes are written, and whether some of them could wait at the same time."""
+"""The order in which a graph's nodes are written, and whether some of them can wait at the same time."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,63 +7,63 @@ from tidemill.graphs.wiring_model import WiredNode, Wiring
 
 
 def has_parallel_waits(wiring: Wiring, routes: Routes) -> bool:
-    """Return whether two nodes that must be awaited could wait at the same time."""
-    slow = [one.name for one in wiring.nodes if one.node.needs_await]
-    if len(slow) < 2:
+    """Return whether two nodes that must be awaited can wait at the same time."""
+    awaited = [one.name for one in wiring.nodes if one.node.needs_await]
+    if len(awaited) < 2:
         return False
-    above = find_ancestors(wiring)
+    ancestors = find_ancestors(wiring)
     return any(
-        one not in above[other]
-        and other not in above[one]
+        one not in ancestors[other]
+        and other not in ancestors[one]
         and not _are_exclusive(routes.guards[one], routes.guards[other])
-        for index, one in enumerate(slow)
-        for other in slow[index + 1 :]
+        for index, one in enumerate(awaited)
+        for other in awaited[index + 1 :]
     )
 
 
 def find_ancestors(wiring: Wiring) -> dict[str, set[str]]:
     """Return the nodes that each node depends on, directly or not."""
-    above: dict[str, set[str]] = {}
+    ancestors: dict[str, set[str]] = {}
     for one in topological_order(wiring.nodes, {node.name: () for node in wiring.nodes}):
         sources = [edge.source for edge in one.upstream_edges()]
-        above[one.name] = set(sources).union(*(above[source] for source in sources))
-    return above
+        ancestors[one.name] = set(sources).union(*(ancestors[source] for source in sources))
+    return ancestors
 
 
 def _are_exclusive(one: Guard, other: Guard) -> bool:
-    """Return whether two guards ask for different branches of the same route."""
-    asked = {test.source: set(test.classes) for test in one if isinstance(test, RouteTest)}
+    """Return whether two guards require different branches of the same route."""
+    required = {test.source: set(test.classes) for test in one if isinstance(test, RouteTest)}
     return any(
-        isinstance(test, RouteTest) and test.source in asked and not asked[test.source] & set(test.classes)
+        isinstance(test, RouteTest) and test.source in required and not required[test.source] & set(test.classes)
         for test in other
     )
 
 
 def topological_order(nodes: Sequence[WiredNode], guards: Mapping[str, Guard]) -> list[WiredNode]:
     """Return nodes in topological order, those with the same guard side by side, else as declared."""
-    place = {one.name: index for index, one in enumerate(nodes)}
+    position = {one.name: index for index, one in enumerate(nodes)}
     missing = {one.name: len({edge.source for edge in one.upstream_edges()}) for one in nodes}
-    takers: dict[str, list[WiredNode]] = {one.name: [] for one in nodes}
+    downstream: dict[str, list[WiredNode]] = {one.name: [] for one in nodes}
     for one in nodes:
         for source in {edge.source for edge in one.upstream_edges()}:
-            takers[source].append(one)
+            downstream[source].append(one)
     ready = [one for one in nodes if not missing[one.name]]
     ordered: list[WiredNode] = []
     current: Guard = ()
     while ready:
-        chosen = min(ready, key=lambda one: (-common_prefix_length(current, guards[one.name]), place[one.name]))
+        chosen = min(ready, key=lambda one: (-common_prefix_length(current, guards[one.name]), position[one.name]))
         ready.remove(chosen)
         ordered.append(chosen)
         current = guards[chosen.name]
-        for taker in takers[chosen.name]:
-            missing[taker.name] -= 1
-            if not missing[taker.name]:
-                ready.append(taker)
+        for node in downstream[chosen.name]:
+            missing[node.name] -= 1
+            if not missing[node.name]:
+                ready.append(node)
     return ordered
 
 
 def common_prefix_length(one: Guard, other: Guard) -> int:
-    """Return how many tests two guards have in common from the start."""
+    """Return the number of tests that two guards share from the start."""
     length = 0
     for left, right in zip(one, other, strict=False):
         if left != right:

@@ -1,8 +1,8 @@
-"""From declared nodes to a wired graph: who feeds whom, what routes where, and everything that is wrong.
+"""Wires declared nodes into a graph: finds the source of every parameter, the routes, and all problems.
 
 A parameter names a node or an input (an accumulator of the reactor; anything, in a graph without one). Along each
 edge only the variants travel that the parameter's annotation admits. All problems are collected before any is
-raised, so that an author mends a graph once.
+raised, so that an author corrects a graph once.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ def wire(name: str, nodes: Sequence[NodeDefinition], reactor: Reactor | None) ->
 
 
 class _Wirer(msgspec.Struct):
-    """The work of wiring one graph: names first, then edges, then what must hold of the whole."""
+    """Wires one graph: names first, then edges, then checks of the whole."""
 
     name: str
     nodes: Sequence[NodeDefinition]
@@ -108,12 +108,12 @@ class _Wirer(msgspec.Struct):
             self.return_variants[node.name] = self._read_return_variants(node, signature)
 
     def _read_return_variants(self, node: NodeDefinition, signature: Signature) -> tuple[Variant, ...] | None:
-        found = expand_variants(signature.returns)
-        self._check_distinct(node, found or (), f"node '{node.name}' returns")
-        return found
+        variants = expand_variants(signature.returns)
+        self._check_distinct(node, variants or (), f"node '{node.name}' returns")
+        return variants
 
-    def _check_distinct(self, node: NodeDefinition, found: Sequence[Variant], producer: str) -> None:
-        for one, other in find_clashes(found):
+    def _check_distinct(self, node: NodeDefinition, variants: Sequence[Variant], producer: str) -> None:
+        for one, other in find_clashes(variants):
             self._add_problem(
                 node,
                 f"{producer} {one.label} or {other.label}, which are both '{one.cls.__name__}' at run time: "
@@ -124,8 +124,8 @@ class _Wirer(msgspec.Struct):
 
     def _wire_node(self, node: NodeDefinition) -> WiredNode:
         edges = [self._build_edge(node, parameter) for parameter in self.signatures[node.name].parameters]
-        found = self.return_variants[node.name]
-        classes = None if found is None else tuple(dict.fromkeys(one.cls for one in found))
+        variants = self.return_variants[node.name]
+        classes = None if variants is None else tuple(dict.fromkeys(one.cls for one in variants))
         return WiredNode(node=node, edges=tuple(edge for edge in edges if edge), classes=classes)
 
     def _build_edge(self, node: NodeDefinition, parameter: Parameter) -> Edge | None:
@@ -154,39 +154,39 @@ class _Wirer(msgspec.Struct):
         return _make_edge(Origin.NODE, parameter, admitted)
 
     def _build_accumulator_edge(self, node: NodeDefinition, parameter: Parameter, accumulator: Accumulator) -> Edge:
-        found = expand_variants(self.emitted_types[accumulator.name])
-        admitted = self._admitted_classes(node, parameter, found, f"accumulator '{accumulator.name}' emits")
+        variants = expand_variants(self.emitted_types[accumulator.name])
+        admitted = self._admitted_classes(node, parameter, variants, f"accumulator '{accumulator.name}' emits")
         if admitted is not None:
-            self._check_distinct(node, found or (), f"accumulator '{accumulator.name}' emits")
-        if admitted is None or admitted:  # else it is said already
+            self._check_distinct(node, variants or (), f"accumulator '{accumulator.name}' emits")
+        if admitted is None or admitted:  # else the problem is reported already
             self._check_convertible(node, parameter, accumulator)
         return _make_edge(Origin.INPUT, parameter, admitted)
 
     def _check_convertible(self, node: NodeDefinition, parameter: Parameter, accumulator: Accumulator) -> None:
-        """Refuse a class of which the reactor's package has its own, if the two differ or none can become the other."""
-        given = accumulator.boundary_type
-        told = [
-            *find_mismatches(parameter.annotation, [given], strict=True),
+        """Report a class that the reactor's package also has, if the two differ or cannot be converted."""
+        emitted = accumulator.boundary_type
+        reasons = [
+            *find_mismatches(parameter.annotation, [emitted], strict=True),
             *(
                 f"no {full_name(cls)} of this package can be made from one of another; derive it from tm.Boundary, or "
                 "let both packages get it from a library"
-                for cls in find_unconvertible(parameter.annotation, given)
+                for cls in find_unconvertible(parameter.annotation, emitted)
             ),
         ]
-        for why in told:
-            message = f"parameter '{parameter.name}' of node '{node.name}' takes {label(parameter.annotation)}: {why}"
-            self._add_problem(node, message, parameter.name)
+        for reason in reasons:
+            takes = f"parameter '{parameter.name}' of node '{node.name}' takes {label(parameter.annotation)}"
+            self._add_problem(node, f"{takes}: {reason}", parameter.name)
 
     def _localize_emitted_types(self) -> None:
-        """Say what accumulators emit in the graph's own classes, where those of the reactor's package are the same."""
-        taken = [one for signature in self.signatures.values() for one in signature.parameters]
+        """Express what accumulators emit in the graph's own classes, where the reactor's package has the same ones."""
+        parameters = [one for signature in self.signatures.values() for one in signature.parameters]
         for name, accumulator in self.accumulators.items():
-            wanted = [one.annotation for one in taken if one.name == name]
-            self.emitted_types[name] = substitute_classes(accumulator.boundary_type, wanted)
+            annotations = [one.annotation for one in parameters if one.name == name]
+            self.emitted_types[name] = substitute_classes(accumulator.boundary_type, annotations)
 
     def _collect_open_inputs(self) -> None:
-        """Without a reactor, an input is whatever the nodes that name it take, and routes between them."""
-        taken: dict[str, list[Any]] = {}
+        """Collect the inputs of a graph without a reactor: the union of the annotations of the nodes that name one."""
+        annotations_by_name: dict[str, list[Any]] = {}
         for signature in self.signatures.values():
             for one in signature.parameters:
                 if (
@@ -194,16 +194,18 @@ class _Wirer(msgspec.Struct):
                     and one.name not in self.return_variants
                     and Context not in union_members(one.annotation)
                 ):
-                    taken.setdefault(one.name, []).append(one.annotation)
-        for name, annotations in taken.items():
-            known = [annotation for annotation in annotations if not is_untyped(annotation)]
-            self.open_inputs[name] = reduce(or_, known) if known else Any
+                    annotations_by_name.setdefault(one.name, []).append(one.annotation)
+        for name, annotations in annotations_by_name.items():
+            typed = [annotation for annotation in annotations if not is_untyped(annotation)]
+            self.open_inputs[name] = reduce(or_, typed) if typed else Any
 
     def _build_open_edge(self, node: NodeDefinition, parameter: Parameter) -> Edge:
-        found = expand_variants(strip_none(self.open_inputs[parameter.name])) or ()
-        admitted = self._admitted_classes(node, parameter, found, "its takers want")
-        refused = [one for one in found if admitted and one.cls in admitted and not admits(parameter.annotation, one)]
-        for one in refused:
+        variants = expand_variants(strip_none(self.open_inputs[parameter.name])) or ()
+        admitted = self._admitted_classes(node, parameter, variants, "the nodes that take it declare")
+        rejected = [
+            one for one in variants if admitted and one.cls in admitted and not admits(parameter.annotation, one)
+        ]
+        for one in rejected:
             if not any(admits(one.annotation, own) for own in expand_variants(parameter.annotation) or ()):
                 self._add_problem(
                     node,
@@ -214,41 +216,41 @@ class _Wirer(msgspec.Struct):
         return _make_edge(Origin.INPUT, parameter, admitted)
 
     def _admitted_classes(
-        self, node: NodeDefinition, parameter: Parameter, given: tuple[Variant, ...] | None, producer: str
+        self, node: NodeDefinition, parameter: Parameter, produced: tuple[Variant, ...] | None, producer: str
     ) -> tuple[type, ...] | None:
-        if given is None or is_untyped(parameter.annotation):
+        if produced is None or is_untyped(parameter.annotation):
             return None
-        admitted = [one for one in given if admits(parameter.annotation, one, match_by_shape=False)]
-        admitted = admitted or [one for one in given if admits(parameter.annotation, one)]
-        if not _can_arrive(parameter.annotation, given, admitted):
-            why = find_mismatches(parameter.annotation, [one.annotation for one in given])
+        admitted = [one for one in produced if admits(parameter.annotation, one, match_by_shape=False)]
+        admitted = admitted or [one for one in produced if admits(parameter.annotation, one)]
+        if not _can_arrive(parameter.annotation, produced, admitted):
+            reasons = find_mismatches(parameter.annotation, [one.annotation for one in produced])
             self._add_problem(
                 node,
                 f"parameter '{parameter.name}' of node '{node.name}' takes {label(parameter.annotation)}, which can "
-                f"never arrive: {producer} {' | '.join(dict.fromkeys(one.label for one in given))}"
-                f"{''.join(f'; {told}' for told in why)}",
+                f"never arrive: {producer} {' | '.join(dict.fromkeys(one.label for one in produced))}"
+                f"{''.join(f'; {reason}' for reason in reasons)}",
                 parameter.name,
             )
-        if len(admitted) == len(given):
+        if len(admitted) == len(produced):
             return None
         return tuple(dict.fromkeys(one.cls for one in admitted))
 
     # -- the whole
 
     def _check_routes(self, wired: Sequence[WiredNode]) -> None:
-        takers: dict[str, list[Edge]] = {one.name: [] for one in wired}
+        downstream: dict[str, list[Edge]] = {one.name: [] for one in wired}
         for one in wired:
             for edge in one.upstream_edges():
-                takers[edge.source].append(edge)
+                downstream[edge.source].append(edge)
         for one in wired:
             self._check_ignores(one.node)
-            found = self.return_variants[one.name]
-            if found is None or not takers[one.name]:
+            variants = self.return_variants[one.name]
+            if variants is None or not downstream[one.name]:
                 continue
-            for variant in found:
+            for variant in variants:
                 if variant.cls is NoneType or self._is_ignored(one.node, variant):
                     continue
-                if not any(edge.admitted is None or variant.cls in edge.admitted for edge in takers[one.name]):
+                if not any(edge.admitted is None or variant.cls in edge.admitted for edge in downstream[one.name]):
                     self._add_problem(
                         one.node,
                         f"node '{one.name}' may return {variant.label}, which no node takes: add a node with a "
@@ -259,9 +261,9 @@ class _Wirer(msgspec.Struct):
         return any(admits(ignored, variant) for ignored in node.ignores)
 
     def _check_ignores(self, node: NodeDefinition) -> None:
-        found = self.return_variants[node.name]
+        variants = self.return_variants[node.name]
         for ignored in node.ignores:
-            if found is not None and not any(admits(ignored, variant) for variant in found):
+            if variants is not None and not any(admits(ignored, variant) for variant in variants):
                 self._add_problem(node, f"node '{node.name}' ignores {label(ignored)}, which it never returns")
 
     def _check_feeds(self, wired: Sequence[WiredNode]) -> None:
@@ -293,8 +295,8 @@ class _Wirer(msgspec.Struct):
         for path in cycles:
             self._add_problem(by_name[path[0]].node, f"nodes form a cycle: {' -> '.join(path)}")
         if not cycles:
-            for stuck, why in find_unreachable(wired):
-                self._add_problem(stuck.node, why)
+            for unreachable, reason in find_unreachable(wired):
+                self._add_problem(unreachable.node, reason)
 
     def _build_inputs(self, wired: Sequence[WiredNode]) -> tuple[GraphInput, ...]:
         edges = [edge for one in wired for edge in one.edges if edge.origin is Origin.INPUT]
@@ -316,25 +318,25 @@ class _Wirer(msgspec.Struct):
         )
 
     def _input_converter(self, accumulator: Accumulator) -> Callable[[Any], Any] | None:
-        own, given = self.emitted_types[accumulator.name], accumulator.boundary_type
-        return None if own == given else build_input_converter(own)
+        own, emitted = self.emitted_types[accumulator.name], accumulator.boundary_type
+        return None if own == emitted else build_input_converter(own)
 
 
-def _can_arrive(annotation: Any, given: Sequence[Variant], admitted: Sequence[Variant]) -> bool:
-    """Return whether something arrives at a parameter, beside the None that it may take as well."""
-    if strip_none(annotation) is NoneType or all(one.cls is NoneType for one in given):
+def _can_arrive(annotation: Any, produced: Sequence[Variant], admitted: Sequence[Variant]) -> bool:
+    """Return whether any value except None can arrive at a parameter, or None if the parameter takes only that."""
+    if strip_none(annotation) is NoneType or all(one.cls is NoneType for one in produced):
         return bool(admitted)
     return any(one.cls is not NoneType for one in admitted)
 
 
 def _make_edge(origin: Origin, parameter: Parameter, admitted: tuple[type, ...] | None) -> Edge:
-    """Return the edge that feeds a parameter from whatever has its name."""
+    """Return the edge that feeds a parameter from the node or input of its name."""
     optional = not is_required(parameter)
     return Edge(parameter=parameter, origin=origin, source=parameter.name, optional=optional, admitted=admitted)
 
 
 def is_untyped(annotation: Any) -> bool:
-    """Return whether an annotation says nothing about classes: Any, object, or not given."""
+    """Return whether an annotation names no classes: Any, object, or missing."""
     return annotation is MISSING or expand_variants(annotation) is None
 
 

@@ -11,7 +11,7 @@ from tidemill.graphs.definition import NodeDefinition
 
 
 class Origin(Enum):
-    """What a parameter is fed from."""
+    """The kind of source that feeds a parameter."""
 
     NODE = "node"
     INPUT = "input"
@@ -19,22 +19,23 @@ class Origin(Enum):
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One parameter of a node and where its value comes from."""
+    """One parameter of a node and the source of its value."""
 
     parameter: Parameter
     origin: Origin
     source: str
     optional: bool
-    admitted: tuple[type, ...] | None = None  # None: whatever comes
+    admitted: tuple[type, ...] | None = None
+    """The classes that travel along the edge; None for all."""
 
     @property
     def fallback(self) -> Any:
-        """What the parameter gets when nothing arrives."""
+        """The value of the parameter when nothing arrives."""
         return self.parameter.default if self.parameter.has_default else None
 
 
 class WiredNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node with its edges, and the classes its result can have (None: anything)."""
+    """A node with its edges, and the classes its result can have (None: any)."""
 
     node: NodeDefinition
     edges: tuple[Edge, ...]
@@ -46,23 +47,23 @@ class WiredNode(msgspec.Struct, frozen=True, kw_only=True):
         return self.node.name
 
     def upstream_edges(self) -> Iterable[Edge]:
-        """The edges that come from other nodes."""
+        """Return the edges that come from other nodes."""
         return (edge for edge in self.edges if edge.origin is Origin.NODE)
 
 
 class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
-    """One input of a graph: its name, its type, and whether the graph cannot do without it."""
+    """One input of a graph: its name, its type, and whether it is required."""
 
     name: str
     annotation: Any
     required: bool
     is_window: bool = False
     convert: Callable[[Any], Any] | None = None
-    """Makes a value that the reactor's package has its own class for one of the graph's class; None if that is one."""
+    """Converts a value from the reactor's class to the graph's own; None if they are the same."""
 
 
 class Wiring(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph that can be compiled: every name resolved, nothing left to doubt."""
+    """A graph that can be compiled: every name is resolved."""
 
     name: str
     nodes: tuple[WiredNode, ...]
@@ -77,5 +78,5 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_context(self) -> bool:
-        """Whether some node asks for the firing's context."""
+        """Whether some node takes the firing's context."""
         return any(edge.origin is Origin.CONTEXT for wired in self.nodes for edge in wired.edges)

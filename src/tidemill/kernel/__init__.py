@@ -1,1 +1,1 @@
-"""The words every layer shares: errors, time, durations, back-off, moves, settings. Imports nothing of ours."""
+"""What every layer shares: errors, clock, durations, back-off, state transitions, settings. Imports no other layer."""

@@ -1,4 +1,4 @@
-"""How long to wait before the next try: for supervised components, and for author code that failed."""
+"""Delays before the next try: of supervised components, and of author code that failed."""
 
 import random
 from math import inf
@@ -22,7 +22,7 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 class Retry:
-    """How often, how late and for which errors author code is tried again.
+    """The retry policy of author code: how often, after which delays and for which errors it is retried.
 
     `Retry(3)` means three more tries after the first. `jitter` is a fraction of the delay, both ways.
     """
@@ -40,8 +40,8 @@ class Retry:
         on: tuple[type[BaseException], ...] = (Exception,),
     ) -> None:
         if type(times) is not int or not 0 <= times < MAX_INTEGER:
-            said = f"the first argument counts further tries, from 0 to {MAX_INTEGER - 1}, not {times!r}"
-            raise DefinitionError.single("Retry", said)
+            message = f"the first argument counts further tries, from 0 to {MAX_INTEGER - 1}, not {times!r}"
+            raise DefinitionError.single("Retry", message)
         if not (_is_number(backoff) and 1.0 <= backoff < inf and _is_number(jitter) and 0.0 <= jitter <= 1.0):
             raise DefinitionError.single("Retry", "backoff is at least 1.0, and jitter lies between 0.0 and 1.0")
         self.times = times
@@ -50,7 +50,7 @@ class Retry:
         self.max_delay = _parse_delay("max_delay", max_delay)
         self.jitter = jitter
         self.on = tuple(on) if isinstance(on, list | tuple | set) else (on,)
-        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.on):
+        if not all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in self.on):
             raise DefinitionError.single("Retry", f"on= takes classes of errors, such as ConnectionError, not {on!r}")
 
     def allows(self, attempts: int, error: BaseException) -> bool:

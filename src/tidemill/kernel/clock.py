@@ -1,8 +1,8 @@
-"""Time, and who owns it: the system's clock in production, a virtual one in tests.
+"""Clocks: the system's in production, a virtual one in tests.
 
-Nothing else in Tidemill reads the time or sleeps, unless it is real time that it needs: then a comment says why.
-A virtual clock stands still until it is told to move; then it wakes its sleepers in the order of their due times, so
-a test of three hours takes milliseconds and always tells the same story.
+Nothing else in Tidemill reads the time or sleeps, unless it needs real time: then a comment says why. A virtual clock
+stands still until a test moves it; then it wakes its sleepers in the order of their due times, so a test of three hours
+takes milliseconds and always runs the same way.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ DEFAULT_START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
-    """What the engine asks of time."""
+    """The time as the engine reads it."""
 
     monotonic: Callable[[], float]
-    """Seconds on a line that never steps back. An attribute, so that hot paths can keep the bare function."""
+    """Returns seconds that never step back. An attribute, so that hot paths can keep the bare function."""
 
     def now(self) -> datetime:
-        """Return the wall time, aware, in UTC."""
+        """Return the wall time as an aware datetime in UTC."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after this many seconds."""
@@ -39,11 +39,11 @@ class SystemClock(Clock):
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)  # real time: here it comes in
+        await asyncio.sleep(seconds)  # real time: this is its only entry
 
 
 class VirtualClock(Clock):
-    """A clock that moves only when told to."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self, start: datetime | None = None) -> None:
         start = start or DEFAULT_START
@@ -64,7 +64,7 @@ class VirtualClock(Clock):
 
     @property
     def has_pending_wakeups(self) -> bool:
-        """Whether somebody was woken who has not had a turn since."""
+        """Whether a woken sleeper has not run yet."""
         return self._pending_wakeups > 0
 
     async def sleep(self, seconds: float) -> None:
@@ -80,13 +80,13 @@ class VirtualClock(Clock):
                 self._pending_wakeups -= 1
 
     def next_wakeup(self) -> float | None:
-        """Return when the next sleeper is due, in seconds of `monotonic`."""
+        """Return the due time of the next sleeper, in seconds of `monotonic`."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] if self._sleepers else None
 
     def advance_to(self, moment: float) -> None:
-        """Move time forward to `moment` and wake everybody who is due by then."""
+        """Move time forward to `moment` and wake every sleeper that is due by then."""
         self._elapsed = max(self._elapsed, moment)
         while (due := self.next_wakeup()) is not None and due <= self._elapsed:
             _, _, future = heapq.heappop(self._sleepers)

@@ -1,4 +1,4 @@
-"""Concurrent steps inside one awaitable call: strands that start together and fail as one, and calls on threads."""
+"""Concurrency inside one awaitable call: tasks that fail together, and calls on threads."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 
 
 class _DeferredAuthorError(Exception):
-    """Stands for an error that asyncio would not let end a group: it is kept, and raised where the strands end."""
+    """Replaces an error that asyncio would not let end a group; the group raises the original at its end."""
 
 
 class FirstErrorGroup:
@@ -25,7 +25,8 @@ class FirstErrorGroup:
         self._coroutines: list[Coroutine[Any, Any, Any]] = []
         self._first_error: BaseException | None = None
         self._first_traceback: TracebackType | None = None
-        self._cancellations_before = 0  # how often the task around was asked to end before the strands began
+        self._cancellations_before = 0
+        """The number of cancellations of the surrounding task before the group was entered."""
 
     async def __aenter__(self) -> Self:
         task = asyncio.current_task()
@@ -43,25 +44,25 @@ class FirstErrorGroup:
             first = self._first_error or group.exceptions[0]
             raise first.with_traceback(self._first_traceback or first.__traceback__) from None
         finally:
-            for strand in self._coroutines:
-                strand.close()  # one that was cancelled before its first step was never awaited
+            for coroutine in self._coroutines:
+                coroutine.close()  # one that was cancelled before its first step was never awaited
 
     def _uncancel_own_request(self) -> None:
-        """Take back what the group asked of the task around it: Python 3.11 leaves that cancellation counted."""
+        """Undo the group's cancellation of the surrounding task: Python 3.11 leaves it counted."""
         task = asyncio.current_task()
         if task is not None and task.cancelling() > self._cancellations_before:
             task.uncancel()
 
     def start(self, name: str, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Start a strand; awaiting what comes back gives its result."""
+        """Start a task; awaiting it returns its result."""
         self._coroutines.append(coroutine)
         return self._group.create_task(self._run_recording_error(coroutine), name=name)
 
     async def _run_recording_error(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run a strand; keep the first error and its traceback, which every strand that waits for it rewrites."""
+        """Run a task; keep the first error with its traceback, which each task that awaits this one extends."""
         try:
             return await coroutine
-        except AUTHOR_ERRORS as error:  # author code: raised again, here or where the strands end
+        except AUTHOR_ERRORS as error:  # author code: raised again, here or at the end of the group
             if is_cancelled_here(error):
                 raise
             if self._first_error is None:
@@ -72,26 +73,26 @@ class FirstErrorGroup:
 
 
 async def call_in_thread(function: Callable[..., Any], /, *values: Any, **named: Any) -> Any:
-    """Call a blocking function on a thread and wait for it without holding the loop."""
+    """Call a blocking function on a thread and wait for it without blocking the loop."""
     return await asyncio.to_thread(_translate_stop_iteration, partial(function, *values, **named))
 
 
 async def call_in_new_thread(name: str, function: Callable[..., Any], /, *values: Any) -> Any:
-    """Call a blocking function on a thread that is made for this call, and wait for it without holding the loop.
+    """Call a blocking function on a new thread, and wait for it without blocking the loop.
 
-    Such a call neither waits for a place among others nor takes one, however long it hangs. Whoever stops waiting
-    leaves the thread to itself; it is a daemon, so the process does not wait for it either.
+    Such a call neither waits for a thread of a pool nor occupies one, however long it hangs. A caller that stops
+    waiting leaves the thread running; it is a daemon, so the process does not wait for it either.
     """
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Any] = loop.create_future()
-    called = partial(copy_context().run, _translate_stop_iteration, partial(function, *values))
-    call = _ThreadCall(called, (), loop, partial(_resolve_future, answer))
+    future: asyncio.Future[Any] = loop.create_future()
+    in_context = partial(copy_context().run, _translate_stop_iteration, partial(function, *values))
+    call = _ThreadCall(in_context, (), loop, partial(_resolve_future, future))
     threading.Thread(target=call.run, name=name, daemon=True).start()
-    return await answer
+    return await future
 
 
 def _translate_stop_iteration(call: Callable[[], Any]) -> Any:
-    """Call something, and turn the one error that no future can carry into what Python makes of it in a coroutine."""
+    """Call a function, and raise RuntimeError for StopIteration, which no future can hold, as coroutines do."""
     try:
         return call()
     except StopIteration as error:
@@ -99,13 +100,13 @@ def _translate_stop_iteration(call: Callable[[], Any]) -> Any:
 
 
 ResultCallback = Callable[[Any, BaseException | None], None]
-"""Is told the result of a call, or its error."""
+"""Receives the result of a call and None, or None and its error."""
 
 
 class WorkerThread:
     """One thread for calls that must not overlap, such as those of a client that is not thread-safe.
 
-    A bare queue and one wake-up of the loop per answer: a call costs less than half of what `run_in_executor` takes.
+    It uses a bare queue and one wake-up of the loop per result: a call costs less than half of `run_in_executor`.
     """
 
     def __init__(self, name: str) -> None:
@@ -114,13 +115,13 @@ class WorkerThread:
         self._is_closed = False
 
     async def call(self, function: Callable[..., Any], *values: Any) -> Any:
-        """Call a function on the thread, after all calls before it, also those nobody waits for any more."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.submit(partial(_resolve_future, answer), function, *values)
-        return await answer
+        """Call a function on the thread, after all earlier calls, also those whose callers stopped waiting."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.submit(partial(_resolve_future, future), function, *values)
+        return await future
 
     def submit(self, on_done: ResultCallback, function: Callable[..., Any], *values: Any) -> None:
-        """Have the same called; `told` is called on the loop as soon as there is a result, or an error."""
+        """Call a function on the thread; `on_done` is called on the loop with its result or error."""
         if self._is_closed:
             raise RuntimeError("the thread has been closed")
         if self._thread.ident is None:
@@ -128,13 +129,13 @@ class WorkerThread:
         self._calls.put(_ThreadCall(function, values, asyncio.get_running_loop(), on_done))
 
     def close(self) -> None:
-        """Let the thread end when its last call has."""
+        """Let the thread end after its last call."""
         self._is_closed = True
         self._calls.put(None)
 
 
 class _ThreadCall(NamedTuple):
-    """A call that is to be made, and where its answer goes."""
+    """A queued call and the callback for its result."""
 
     function: Callable[..., Any]
     values: tuple[Any, ...]
@@ -142,12 +143,12 @@ class _ThreadCall(NamedTuple):
     on_done: ResultCallback
 
     def run(self) -> None:
-        """Make the call, on the thread."""
+        """Run the call; on the thread."""
         try:
             result, error = self.function(*self.values), None
-        except BaseException as raised:  # whatever it is, it belongs to whoever asked
+        except BaseException as raised:  # of any kind: it belongs to the caller
             result, error = None, raised
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, and with it the caller
             self.loop.call_soon_threadsafe(self.on_done, result, error)
 
 
@@ -163,4 +164,4 @@ def _resolve_future(future: "asyncio.Future[Any]", result: Any, error: BaseExcep
 def _run_calls(calls: "SimpleQueue[_ThreadCall | None]") -> None:
     while (call := calls.get()) is not None:
         call.run()
-        del call  # while it waits, the thread holds no value of the last call
+        del call  # an idle thread holds no value of its last call

@@ -10,15 +10,15 @@ _PART_PATTERN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _DURATION_PATTERN = re.compile(rf"(?:{_PART_PATTERN.pattern})+")
 
 MAX_DURATION_SECONDS = 36_500 * _UNIT_SECONDS["d"]
-"""Seconds of the longest duration, a hundred years: what is longer is a slip, and leads out of the calendar."""
+"""The longest duration, a hundred years: a longer one is a mistake, and leaves the range of datetime."""
 
 Duration = str | int | float | timedelta
 
 
 def parse_duration(value: Duration) -> float:
-    """Return a duration in seconds; raise ValueError for anything that is none."""
+    """Return a duration in seconds; raise ValueError for anything else."""
     seconds = _to_seconds(value)
-    if not seconds >= 0:  # so that nan is refused too
+    if not seconds >= 0:  # rejects nan too
         raise ValueError(f"{value!r} is not a duration: time does not run backwards")
     if seconds > MAX_DURATION_SECONDS:
         raise ValueError(f"{value!r} is not a duration: it is finite, and at most a hundred years, '36500d'")
@@ -29,9 +29,8 @@ def _to_seconds(value: Duration) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(
-            max(-1.0, min(value, 2 * MAX_DURATION_SECONDS))
-        )  # a whole number may be more than a float can hold
+        bounded = max(-1.0, min(value, 2 * MAX_DURATION_SECONDS))  # an int may be larger than any float
+        return float(bounded)
     text = value.strip() if isinstance(value, str) else ""
     if not _DURATION_PATTERN.fullmatch(text):
         raise ValueError(f"{value!r} is not a duration: {_HINT}")
@@ -39,7 +38,7 @@ def _to_seconds(value: Duration) -> float:
 
 
 def parse_positive_duration(value: Duration) -> float:
-    """Return a duration in seconds that is more than nothing."""
+    """Return a duration in seconds; raise ValueError for zero too."""
     seconds = parse_duration(value)
     if not seconds > 0:
         raise ValueError(f"{value!r} is not a duration longer than zero")
@@ -47,11 +46,11 @@ def parse_positive_duration(value: Duration) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration as people write it, to the microsecond, so that `parse` reads it: "30s", "1h30m"."""
-    said, rest = "", round(seconds, 6)
+    """Return a duration as people write it, to the microsecond, so that `parse_duration` reads it: "30s", "1h30m"."""
+    text, rest = "", round(seconds, 6)
     for unit in ("d", "h", "m"):
         whole, rest = divmod(rest, _UNIT_SECONDS[unit])
-        said += f"{whole:.0f}{unit}" if whole else ""
-    if said and not rest:
-        return said
-    return f"{said}{rest:.6f}".rstrip("0").rstrip(".") + "s"
+        text += f"{whole:.0f}{unit}" if whole else ""
+    if text and not rest:
+        return text
+    return f"{text}{rest:.6f}".rstrip("0").rstrip(".") + "s"

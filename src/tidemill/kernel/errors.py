@@ -2,14 +2,14 @@
 
 TidemillError
 ├── DefinitionError      the author: a declaration that cannot work, all problems at once
-│   └── ProbeError       a package that could not be imported (`packages.probe`)
+│   └── ProbeError       a package that could not be imported (`packages.loading.probe`)
 ├── RequestError         the caller: `code` for programs, `status` for HTTP
 │   └── FullError        a bounded queue has no room and the caller may not wait
-└── OperationError       the operator: something at run time needs a look
+└── OperationError       the operator: something at run time needs attention
     ├── StoreError       the database did not do what it was asked, and nothing was written
     │   └── DamagedStoreError   because it is damaged
     ├── NodeError        a node raised: found in results (`graphs.result`), never raised
-    └── IllegalTransitionError a state was asked to move where its table does not allow
+    └── IllegalTransitionError  a state change that the transition table does not allow
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class TidemillError(Exception):
 
 
 class Location(msgspec.Struct, frozen=True):
-    """Where something was written: file and line."""
+    """The file and line of a declaration."""
 
     file: str
     line: int
@@ -33,7 +33,7 @@ class Location(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing wrong with a declaration: what, where, and what to do."""
+    """One problem of a declaration: what is wrong, where, and what to do."""
 
     message: str
     location: Location | None = None
@@ -95,26 +95,26 @@ class FullError(RequestError):
 def _rebuild_request_error(
     kind: type[RequestError], message: str, code: str, status: int, details: dict[str, Any]
 ) -> RequestError:
-    """Make a request error again that was sent to another process."""
+    """Rebuild a request error that was pickled for another process."""
     error = kind.__new__(kind)
     RequestError.__init__(error, message, code=code, status=status, **details)
     return error
 
 
 class OperationError(TidemillError):
-    """Something went wrong at run time that an operator should look at."""
+    """Something went wrong at run time that an operator should attend to."""
 
 
 class StoreError(OperationError):
-    """The database did not do what it was asked: nothing was written, and it may be asked again."""
+    """The database did not do what it was asked: nothing was written, and the call may be repeated."""
 
 
 class DamagedStoreError(StoreError):
-    """The database is damaged: asking again does not help."""
+    """The database is damaged: repeating the call does not help."""
 
 
 class IllegalTransitionError(OperationError):
-    """A state was asked to move where its table does not allow."""
+    """A state change that the transition table does not allow."""
 
     def __init__(self, subject: str, before: str, after: str, allowed: Iterable[str] = ()) -> None:
         possible = ", ".join(sorted(allowed)) or "nothing"

@@ -1,4 +1,4 @@
-"""Identifiers: short, unique, and sortable by the time they were made where that matters."""
+"""Identifiers: short, unique, and sortable by creation time where that matters."""
 
 import os
 from datetime import datetime
@@ -9,12 +9,12 @@ _sequence = count()
 
 
 def new_instance_id() -> str:
-    """Return a short random id for one life of something, such as a reactor since it was loaded."""
+    """Return a short random id for one instance of something, such as a reactor since it was loaded."""
     return "".join(_ALPHABET[byte & 31] for byte in os.urandom(8))
 
 
 def new_sortable_id(at: datetime) -> str:
-    """Return a unique id that sorts by the millisecond it was made in, and within it by the order of making."""
+    """Return a unique id that sorts by the millisecond of its creation, and within it by the order of calls."""
     millis = int(at.timestamp() * 1000)
     return f"{_encode_base32(millis, 10)}{_encode_base32(next(_sequence), 6)}{new_instance_id()}"
 

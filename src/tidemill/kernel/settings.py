@@ -21,29 +21,27 @@ ENVIRONMENT_PREFIX = "TIDEMILL_"
 _ZERO_ALLOWED = frozenset(
     ["run_orphan_after", "backoff_base", "backoff_max", "success_reset", "unload_timeout", "retention"]
 )
-"""Durations of which none at all makes sense. The others are waited for in a loop, which would spin."""
+"""Durations that may be zero. The others are waited for in a loop, which would spin."""
 _PATH_SETTINGS = frozenset(["packages", "trusted_keys"])
-"""They mean what they meant when they were read, wherever author code moves the process to."""
+"""Paths, made absolute when they are read: author code may change the working directory later."""
 _BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _EDITION_DEFAULTS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
-
-
 _AT_LEAST_ONE = frozenset(["dispatch_workers", "dispatch_queue", "reap_limit"])
-"""Numbers of which none at all would leave something undone for ever, without a word."""
+"""Numbers that must not be 0: work would silently never be done."""
 _MIN_HEARTBEATS_PER_TIMEOUT = 3
-"""How many heartbeats a lease lasts for, at least: two of them may be late, or lost."""
+"""The number of heartbeats that fit into a lease, at least: two of them may be late or lost."""
 
 
 class _EditionDefault(int):
-    """A default that an edition may change; a number that somebody gave is a plain int."""
+    """A default that an edition may change; an explicit number is a plain int."""
 
 
 class _CappedDefault(float):
-    """A default that is less if something else is shorter; seconds that somebody gave are a plain float, or a text."""
+    """A default that another setting may lower; an explicit duration is a plain float or a text."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator may turn. Durations are seconds here, and "5s" wherever a person writes them."""
+    """The settings of a node. Durations are seconds here, and "5s" wherever a person writes them."""
 
     edition: str = "lite"
     tick_interval: float = 1.0
@@ -78,13 +76,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Show everything but the password in the store's address."""
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
-        return f"Settings({shown})"
+        fields = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"Settings({fields})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Return what is shown of each field."""
-        shown = {name: getattr(self, name) for name in self.__struct_fields__}
-        return list((shown | {"store": self.store and mask_password(self.store)}).items())
+        """Return each field with the value to show."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return list((values | {"store": self.store and mask_password(self.store)}).items())
 
     @classmethod
     def read(
@@ -94,7 +92,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         environment: Mapping[str, str] | None = None,
         file: Mapping[str, Any] | None = None,
     ) -> "Settings":
-        """Gather settings from a file's content, then the environment, then what was given."""
+        """Merge settings from a file's content, the environment and `given`; later ones win."""
         if isinstance(given, Settings):
             return given
         values: dict[str, Any] = dict(file or {})
@@ -110,20 +108,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**values)
 
     def __post_init__(self) -> None:
-        """Turn what people write into numbers, and fill in what follows from the edition."""
+        """Convert texts into numbers, and fill in the defaults of the edition."""
         if self.edition not in _EDITION_DEFAULTS:
             raise DefinitionError.single("settings", f"edition is 'lite' or 'pro', not {self.edition!r}")
         for name, number in _EDITION_DEFAULTS[self.edition].items():
             if isinstance(getattr(self, name), _EditionDefault):
                 force_setattr(self, name, number)
-        is_fitted = isinstance(self.heartbeat_interval, _CappedDefault)
+        is_default = isinstance(self.heartbeat_interval, _CappedDefault)
         hints = get_type_hints(Settings)
         for name in self.__struct_fields__:
             force_setattr(self, name, _convert_setting(name, getattr(self, name), hints[name]))
-        self._cap_heartbeat_interval(is_default=is_fitted)
+        self._cap_heartbeat_interval(is_default=is_default)
 
     def _cap_heartbeat_interval(self, *, is_default: bool) -> None:
-        """Let an attempt that lives be heard of several times before its silence means anything."""
+        """Make sure that a running attempt sends several heartbeats before its lease expires."""
         interval, timeout = self.heartbeat_interval, self.heartbeat_timeout
         longest = timeout / _MIN_HEARTBEATS_PER_TIMEOUT
         if is_default:
@@ -131,7 +129,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         elif interval > longest and not isclose(interval, longest):
             raise DefinitionError.single(
                 "settings",
-                "heartbeat_interval is at most a third of heartbeat_timeout, or tasks that live would be taken for "
+                "heartbeat_interval is at most a third of heartbeat_timeout, or running tasks would be declared "
                 f"lost: {format_duration(interval)} is more than a third of {format_duration(timeout)}",
             )
 
@@ -139,8 +137,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def _convert_setting(name: str, value: Any, kind: Any) -> Any:
     try:
         if kind is float:  # every one is a duration
-            read = parse_duration if name in _ZERO_ALLOWED else parse_positive_duration
-            return read(float(value) if isinstance(value, str) and _is_numeric_text(value) else value)
+            parse = parse_duration if name in _ZERO_ALLOWED else parse_positive_duration
+            return parse(float(value) if isinstance(value, str) and _is_numeric_text(value) else value)
         if name in _PATH_SETTINGS:
             return None if value is None else str(Path(value).absolute())
         if name == "tenant_retention":
@@ -153,16 +151,16 @@ def _convert_setting(name: str, value: Any, kind: Any) -> Any:
 
 
 def _parse_tenant_durations(value: Any) -> dict[str, float]:
-    """Return a duration for each of some tenants, also from a text such as "acme=30d, beta=7d"."""
+    """Return durations by tenant from a mapping, or from a text such as "acme=30d, beta=7d"."""
     if isinstance(value, str):
         parts = (part.partition("=") for part in value.split(",") if part.strip())
-        value = {name: kept for name, _, kept in parts}
+        value = {name: duration for name, _, duration in parts}
     if not isinstance(value, Mapping):
         raise TypeError(f"{value!r} names no tenants: write it like 'acme=30d, beta=7d', or as a mapping")
-    found = {name.strip() if isinstance(name, str) else name: kept for name, kept in value.items()}
-    if unknown := [name for name in found if not is_name(name)]:
-        raise ValueError(f"{unknown[0]!r} cannot be the name of a tenant")
-    return {name: parse_duration(kept.strip() if isinstance(kept, str) else kept) for name, kept in found.items()}
+    durations = {name.strip() if isinstance(name, str) else name: duration for name, duration in value.items()}
+    if invalid := [name for name in durations if not is_name(name)]:
+        raise ValueError(f"{invalid[0]!r} cannot be the name of a tenant")
+    return {name: parse_duration(duration) for name, duration in durations.items()}
 
 
 def _parse_integer(value: Any, minimum: int) -> int:
@@ -173,10 +171,10 @@ def _parse_integer(value: Any, minimum: int) -> int:
 
 
 def _parse_boolean(value: Any) -> bool:
-    found = _BOOLEAN_WORDS.get(value.lower()) if isinstance(value, str) else value
-    if not isinstance(found, bool):
+    boolean = _BOOLEAN_WORDS.get(value.lower()) if isinstance(value, str) else value
+    if not isinstance(boolean, bool):
         raise ValueError(f"{value!r} is neither true nor false: write 'true' or 'false' (also yes, no, 1, 0)")
-    return found
+    return boolean
 
 
 def _is_numeric_text(text: str) -> bool:
@@ -187,18 +185,18 @@ _LINE_PATTERN = re.compile(r" \(at line (\d+), column \d+\)")
 
 
 def parse_toml(text: str, file: str, subject: str) -> dict[str, Any]:
-    """Return what a text says; DefinitionError, about the subject, if it is not TOML."""
+    """Return the content of a TOML text; DefinitionError, naming the subject, if it is not TOML."""
     try:
         return tomllib.loads(text)
     except ValueError as error:  # of TOML, or of a number with too many digits
-        found = _LINE_PATTERN.search(str(error))
-        line = int(found[1]) if found else text.count("\n") + 1
+        match = _LINE_PATTERN.search(str(error))
+        line = int(match[1]) if match else text.count("\n") + 1
         raise DefinitionError.single(subject, f"it is not TOML: {error}", Location(file, line)) from error
     except RecursionError as error:
         raise DefinitionError.single(subject, "it is nested too deeply", Location(file, 1)) from error
 
 
 def read_settings(path: str | Path) -> Settings:
-    """Return the settings of a TOML file, with what the environment says laid over them."""
+    """Return the settings of a TOML file; the environment overrides them."""
     path = Path(path)
     return Settings.read(file=parse_toml(path.read_text(encoding="utf-8"), str(path), "settings"))

@@ -1,4 +1,4 @@
-"""Addresses of servers and databases, and how to speak of them without telling a password."""
+"""Addresses of servers and databases, without their passwords."""
 
 import re
 
@@ -7,7 +7,7 @@ _PASSWORD_OPTION = re.compile(r"(?i)(?<=password=)[^&\s]*")
 
 
 def mask_password(url: str) -> str:
-    """Return an address as it may be shown, also one that is misspelt: whatever may be a password is left out."""
+    """Return an address with everything that may be a password masked, even if the address is misspelt."""
     return _PASSWORD_OPTION.sub("…", _USER_INFO.sub(_mask_user_info, url))
 
 

@@ -1,1 +1,1 @@
-"""What happens, what it is called, and how it is counted and written down."""
+"""Event names, structured logs and metrics."""

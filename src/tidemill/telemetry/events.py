@@ -1,4 +1,4 @@
-"""One constant per thing that happens, shared by logs, metrics and live feeds."""
+"""Event names, one constant each, shared by logs, metrics and live feeds."""
 
 REACTOR_LOADED = "reactor.loaded"
 REACTOR_UNLOADED = "reactor.unloaded"

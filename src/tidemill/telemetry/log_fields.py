@@ -1,4 +1,4 @@
-"""Fields of log records: what an author says beside the message, `ctx.log.info("read", rows=3)`."""
+"""Fields of log records: the values that an author logs beside the message, `ctx.log.info("read", rows=3)`."""
 
 import logging
 from collections.abc import Mapping, MutableMapping
@@ -9,29 +9,30 @@ import msgspec
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 
 MAX_DEPTH = 32
-"""How deep values within values are kept as such: whoever reads them has a stack of its own."""
+"""The depth up to which nested values are kept; deeper ones become text, so that readers do not overflow the stack."""
 
 _LOGGING_KEYWORDS = frozenset(["exc_info", "stack_info", "stacklevel", "extra"])
-"""Keywords of logging itself; every other one is a field."""
-_RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+"""Keywords of the logging module; every other keyword is a field."""
+RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""The attributes of a log record itself; Python 3.11 does not have all of them."""
 
 
 def extract_fields(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields among the keywords of a log call: those in `extra`, and those that are not logging's own."""
+    """Return the fields of a log call: those in `extra`, and all keywords that are not logging's own."""
     named = {name: value for name, value in keywords.items() if name not in _LOGGING_KEYWORDS}
     return {**(keywords.get("extra") or {}), **named}
 
 
 def drop_reserved(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields without those that logging would refuse, as a record has its own of that name."""
-    return {name: value for name, value in fields.items() if name not in _RECORD_ATTRIBUTES}
+    """Return fields without those that logging rejects because a record has an attribute of that name."""
+    return {name: value for name, value in fields.items() if name not in RECORD_ATTRIBUTES}
 
 
 def to_storable_field(value: object) -> object:
-    """Return the value of a field so that it can be stored, and read again; what of it cannot be, as it is shown."""
+    """Return the value of a field in a form that can be stored; parts that cannot be stored become their repr."""
     try:
         return _to_storable(msgspec.to_builtins(value, enc_hook=_safe_repr), MAX_DEPTH)
-    except AUTHOR_ERRORS:  # author code: anything may be logged, and looking at it may do anything
+    except AUTHOR_ERRORS:  # author code: any value may be logged, and inspecting it may raise
         return _safe_repr(value)
 
 
@@ -51,7 +52,7 @@ def _to_storable(value: Any, depth: int) -> Any:
 
 
 def _is_encodable(text: str) -> bool:
-    """Return whether a text has no half characters."""
+    """Return whether a text has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -68,9 +69,9 @@ def _safe_repr(value: object) -> str:
 
 
 class FieldLogger(logging.LoggerAdapter[logging.Logger]):
-    """A logger that says who speaks with every record, and takes keywords as fields."""
+    """A logger that adds its own fields to every record, and takes keywords as fields."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Return a message, and its keywords as logging knows them."""
+        """Return the message, with its fields moved into `extra`."""
         known = {name: value for name, value in kwargs.items() if name in _LOGGING_KEYWORDS}
         return msg, known | {"extra": drop_reserved({**extract_fields(kwargs), **(self.extra or {})})}

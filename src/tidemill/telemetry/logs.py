@@ -1,43 +1,43 @@
-"""Structured logs: a fixed message per event, facts beside it, one JSON object per line when asked for."""
+"""Structured logs: a fixed message per event with fields beside it, as text or as one JSON object per line."""
 
 import json
 import logging
 import sys
 from typing import Any
 
-_RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+from tidemill.telemetry.log_fields import RECORD_ATTRIBUTES
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per record: time, level, logger, event, and every fact passed in `extra`."""
+    """Formats a record as one JSON object: time, level, logger, event, and every field passed in `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line of JSON."""
-        facts: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
         }
-        facts |= extra_fields(record)
+        fields |= extra_fields(record)
         if record.exc_info:
-            facts["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(facts, default=repr)
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=repr)
 
 
 class PlainFormatter(logging.Formatter):
-    """One line per record: the event, and every fact passed in `extra`; a traceback below."""
+    """Formats a record as one line: the event, and every field passed in `extra`; a traceback below."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802, the name is Python's
-        """Return the event with its facts."""
-        facts = ", ".join(f"{name}={_format_value(value)}" for name, value in extra_fields(record).items())
-        return f"{record.levelname} {record.message}: {facts}" if facts else f"{record.levelname} {record.message}"
+        """Return the event with its fields."""
+        fields = ", ".join(f"{name}={_format_value(value)}" for name, value in extra_fields(record).items())
+        return f"{record.levelname} {record.message}: {fields}" if fields else f"{record.levelname} {record.message}"
 
 
 class LastResortHandler(logging.StreamHandler[Any]):
-    """Writes warnings and errors with their facts to standard error as long as nobody has set up logging.
+    """Writes warnings and errors with their fields to standard error while logging is not configured.
 
-    Python itself would write them then, but only the bare event. As soon as anybody else listens, it is silent.
+    Python's own last resort writes only the bare event. As soon as there is another handler, this one is silent.
     """
 
     def __init__(self) -> None:
@@ -46,13 +46,13 @@ class LastResortHandler(logging.StreamHandler[Any]):
         self.setFormatter(PlainFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, unless somebody else does."""
+        """Write a record, unless another handler does."""
         if sys.stderr is not None and logging.lastResort is not None and not self._has_other_handlers(record.name):
-            self.setStream(sys.stderr)  # as it is now: programs replace it
+            self.setStream(sys.stderr)  # the current one: programs replace it
             super().emit(record)
 
     def _has_other_handlers(self, name: str) -> bool:
-        """Return whether a record of this logger comes to another handler too."""
+        """Return whether a record of this logger reaches another handler too."""
         logger: logging.Logger | None = logging.getLogger(name)
         while logger is not None:
             if any(handler is not self for handler in logger.handlers):
@@ -62,25 +62,25 @@ class LastResortHandler(logging.StreamHandler[Any]):
 
 
 def install_last_resort_handler() -> None:
-    """Let warnings say more than their event where nobody has set up logging."""
+    """Show the fields of warnings where logging is not configured."""
     logger = logging.getLogger("tidemill")
     if not any(isinstance(handler, LastResortHandler) for handler in logger.handlers):
         logger.addHandler(LastResortHandler())
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what was passed with a record in `extra`."""
-    return {name: value for name, value in vars(record).items() if name not in _RECORD_ATTRIBUTES}
+    """Return the fields that were passed with a record in `extra`."""
+    return {name: value for name, value in vars(record).items() if name not in RECORD_ATTRIBUTES}
 
 
 def _format_value(value: Any) -> str:
-    """Return a fact as a part of a line: as it is if it is one word, else in quotes."""
+    """Return a field's value as part of a line: unchanged if it is one word, else in quotes."""
     text = str(value)
     return text if text.isprintable() and " " not in text else repr(text)
 
 
 def write_json_logs(level: int = logging.INFO) -> logging.Handler:
-    """Send Tidemill's logs to standard error as JSON lines; return the handler, to be removed again."""
+    """Send Tidemill's logs to standard error as JSON lines; return the handler, so that it can be removed."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
     logger = logging.getLogger("tidemill")

@@ -1,7 +1,7 @@
-"""Metrics: counters that cost an addition, and figures read from their owners only when somebody looks.
+"""Metrics: counters that cost an addition, and samples collected from their owners only when metrics are read.
 
 Hot paths keep their counts in plain attributes of their own; an owner registers a collector that reports them.
-When an owner goes away its last counts are folded into the totals, so a counter never falls.
+When an owner is retired its last counts are added to the totals, so a counter never falls.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Sample(NamedTuple):
-    """One figure: the metric's name, its value, and the labels that tell it from its siblings."""
+    """One value of a metric, with the labels that distinguish it."""
 
     name: str
     value: float
@@ -18,7 +18,7 @@ class Sample(NamedTuple):
 
 
 class Collector(NamedTuple):
-    """An owner of figures, and how to read them; equal for the same owner."""
+    """Reads the samples of one owner; equal for the same owner."""
 
     owner: object
     read: Callable[[Any], Iterable[Sample]]
@@ -37,21 +37,21 @@ GRAPH_METRICS = {
     "reactor_firing_seconds_p99": "99th percentile of the newest firings",
     "push_seconds_sum": "time spent in pushes that were awaited",
     "push_seconds_count": "pushes that were awaited",
-    "accumulator_events_total": "events taken in",
+    "accumulator_events_total": "accepted events",
     "accumulator_restarts_total": "restarts of accumulators by supervisor or operator",
     "boundaries_dropped_total": "boundaries and events not delivered, by reason",
-    "dead_letters_total": "events and firings put aside",
+    "dead_letters_total": "events and firings kept as dead letters",
     "checkpoint_failures_total": "checkpoints that could not be written",
 }
 
 PACKAGE_METRICS = {
-    "packages_loaded": "packages that are loaded, whoever wanted them",
-    "packages_waiting": "packages that wait for what others bring",
-    "packages_failed": "packages whose wanted version could not be loaded, or that could not be removed",
-    "package_loads_total": "versions of packages that were loaded, first ones and reloads",
-    "package_removals_total": "packages removed because they were no longer wanted",
-    "package_failures_total": "tries to load or remove a package that failed",
-    "package_source_errors_total": "times that it could not be told which packages are wanted",
+    "packages_loaded": "loaded packages, from every source",
+    "packages_waiting": "packages that wait for others to be loaded",
+    "packages_failed": "packages whose desired version could not be loaded, or that could not be removed",
+    "package_loads_total": "loads of package versions, reloads included",
+    "package_removals_total": "packages removed because they were no longer desired",
+    "package_failures_total": "failed tries to load or remove a package",
+    "package_source_errors_total": "failed reads of the desired packages of a source",
 }
 
 
@@ -64,11 +64,11 @@ class Metrics:
         self._collectors: list[Collector] = []
 
     def register(self, collector: Collector) -> None:
-        """Ask this collector too whenever figures are read."""
+        """Add a collector that is called whenever metrics are read."""
         self._collectors.append(collector)
 
     def retire(self, collector: Collector) -> None:
-        """Stop asking a collector; keep what its counters had reached."""
+        """Remove a collector, and add the last values of its counters to the totals."""
         if collector in self._collectors:
             self._collectors.remove(collector)
             for sample in collector():
@@ -76,17 +76,17 @@ class Metrics:
                     self._totals[sample.name, sample.labels] += sample.value
 
     def samples(self) -> list[Sample]:
-        """Return every figure with its labels, as of now."""
-        found = [Sample(name, value, labels) for (name, labels), value in self._totals.items()]
+        """Return all current samples."""
+        samples = [Sample(name, value, labels) for (name, labels), value in self._totals.items()]
         for collector in self._collectors:
-            found.extend(collector())
-        return found
+            samples.extend(collector())
+        return samples
 
     def by_name(self) -> dict[str, float]:
-        """Return every metric by name, labels summed (percentiles: the largest); 0 for one that never rose."""
-        figures: dict[str, float] = dict.fromkeys(self._names, 0)
+        """Return every metric by name, summed over labels (percentiles: the largest); 0 for one without samples."""
+        values: dict[str, float] = dict.fromkeys(self._names, 0)
         for sample in self.samples():
-            before = figures.get(sample.name, 0)
+            before = values.get(sample.name, 0)
             is_percentile = sample.name.endswith(("_p50", "_p99"))
-            figures[sample.name] = max(before, sample.value) if is_percentile else before + sample.value
-        return figures
+            values[sample.name] = max(before, sample.value) if is_percentile else before + sample.value
+        return values

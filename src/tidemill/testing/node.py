@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +17,8 @@ from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
 from tidemill.storage.graph_ports import Store
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.workflow_ports import Owner
+from tidemill.testing.faults.executors import FaultyExecutor
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
-from tidemill.testing.slow_executor import SlowExecutor
 from tidemill.workflows.records import AttemptKey
 
 IDLE_TURN_LIMIT = 50  # turns of the loop, or glances, that are given to work that may be blocked
@@ -91,8 +92,13 @@ class TestNode(Node):
         return _CrashedNodes(self)
 
     def _make_executors(self, lookup: WorkflowLookup, reports: AttemptListener) -> dict[str, Executor]:
-        made = super()._make_executors(lookup, reports)
-        return {name: SlowExecutor(executor, self.clock) for name, executor in made.items()}
+        make_executors = super()._make_executors
+
+        def build(name: str, listener: AttemptListener) -> Executor:
+            return make_executors(lookup, listener)[name]
+
+        names = make_executors(lookup, reports)
+        return {name: FaultyExecutor(partial(build, name), reports, self.clock) for name in names}
 
     def _initial_loads(self) -> Iterable[tuple[Any, str]]:
         if self._predecessor is None:
@@ -208,14 +214,14 @@ class TestNode(Node):
         self._run_store.fail_next(times)
 
     async def kill_worker(self) -> None:
-        """Let everything that runs vanish without a report."""
-        for executor in self._slow_executors:
-            executor.abandon()
+        """Kill every executor: everything that runs ends without a report."""
+        for executor in self._faulty_executors:
+            await executor.kill()
         await self._run_until_idle()
 
     def slow_executor(self, duration: Duration) -> None:
         """Let every executor take this long to accept an attempt."""
-        for executor in self._slow_executors:
+        for executor in self._faulty_executors:
             executor.set_delay(parse_duration(duration))
 
     def break_run(self, run_id: str) -> None:
@@ -224,8 +230,8 @@ class TestNode(Node):
             self._workflows.coordinator.failing_runs.add(run_id)
 
     @property
-    def _slow_executors(self) -> list[SlowExecutor]:
-        return [executor for executor in self._workflows.executors.values() if isinstance(executor, SlowExecutor)]
+    def _faulty_executors(self) -> list[FaultyExecutor]:
+        return [executor for executor in self._workflows.executors.values() if isinstance(executor, FaultyExecutor)]
 
     async def crash(self) -> "TestNode":
         """End this node as kill -9 would, and return a started successor on the same store, clock and definitions.

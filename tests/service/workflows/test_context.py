@@ -133,7 +133,7 @@ async def test_what_belongs_to_graphs_is_not_there() -> None:
 
     async with tm.testing.node(load=[flow]) as node:
         result = await see_through(node, "elsewhere")
-    assert "ctx.firing_id is there only in a node of a graph" in str(result.tasks["work"].error)
+    assert "ctx.firing_id is available only in a node of a graph" in str(result.tasks["work"].error)
 
 
 async def test_the_log_goes_to_pythons_logging_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -161,5 +161,5 @@ def test_only_who_is_immediate_takes_an_order_at_once() -> None:
     order = AttemptRequest(
         key=key, tenant="t", workflow="w", version="v", executor="slow", number=1, deferrals=0, params=b"", inputs={}
     )
-    with pytest.raises(OperationError, match="slow takes its time: submit r1/work#1"):
+    with pytest.raises(OperationError, match="executor 'slow' cannot accept r1/work#1 without waiting"):
         Slow().submit_now(order)

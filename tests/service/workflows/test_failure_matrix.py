@@ -189,7 +189,7 @@ async def test_one_blocked_executor_does_not_hold_up_the_other(store: str | None
         return 1
 
     async with tm.testing.node(store, load=[flow]) as node:
-        next(one for one in node._slow_executors if one.name == "subprocess").set_delay(60)
+        next(one for one in node._faulty_executors if one.name == "subprocess").set_delay(60)
         await node.start("flow")
         await node.advance("2s")
         assert quick == [1]

@@ -324,7 +324,7 @@ async def test_a_coroutine_that_nobody_awaited_is_told_so(annotation: Any) -> No
     flow.task(give)
     async with tm.testing.node(load=[flow]) as node:
         result = await see_through(node, "forgetful")
-    assert "task 'give' returned a coroutine, which nobody has awaited" in str(result.tasks["give"].error)
+    assert "task 'give' returned a coroutine that was not awaited" in str(result.tasks["give"].error)
     gc.collect()
 
 

@@ -1,4 +1,4 @@
-"""Values as they are stored, read by somebody who has not the author's classes."""
+"""Stored values, decoded without the author's classes."""
 
 from typing import Any
 
@@ -31,6 +31,6 @@ class Bad(msgspec.Struct):
     ],
 )
 def test_plain_values_have_no_names_of_variants(annotation: Any, value: Any, expected: Any) -> None:
-    """What tells the members of a union apart is how they are stored, and no part of the value."""
+    """The name of a union member is part of the stored form, not of the value."""
     kinds = [one.label for one in expand_variants(annotation) or () if isinstance(value, one.cls)]
     assert decode_untyped(build_codec(annotation).encode(value), next(iter(kinds), None)) == expected

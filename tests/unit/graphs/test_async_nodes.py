@@ -1,4 +1,4 @@
-"""Nodes that wait: at the same time where they can, on threads where they block, and failing as one."""
+"""Nodes that wait: concurrently where they can, on threads where they block, and failing together."""
 
 import asyncio
 import threading
@@ -147,7 +147,7 @@ async def test_an_undeclared_variant_of_an_async_router_names_it() -> None:
 
 
 async def test_a_blocking_node_on_a_thread_does_not_hold_the_loop() -> None:
-    """cloacina 77: `thread=True` sends a blocking node to a thread; the loop goes on and lets it end."""
+    """cloacina 77: `thread=True` sends a blocking node to a thread, and the loop continues."""
     released = threading.Event()
     graph = tm.Graph("blocking")
 
@@ -198,7 +198,7 @@ async def test_one_thread_node_makes_the_call_awaitable() -> None:
 
 
 async def test_thread_on_an_async_node_changes_nothing() -> None:
-    """What is awaited holds no thread."""
+    """An awaited node needs no thread."""
     graph = tm.Graph("redundant")
 
     @graph.node(thread=True)
@@ -209,8 +209,8 @@ async def test_thread_on_an_async_node_changes_nothing() -> None:
     assert (await graph(x=1)).outputs == {"first": True}
 
 
-async def test_an_error_cancels_what_still_waits() -> None:
-    """Strands fail as one: a sibling that would wait for ever is cancelled, and counts as skipped."""
+async def test_an_error_cancels_waiting_nodes() -> None:
+    """Tasks fail together: a sibling that would wait forever is cancelled, and counts as skipped."""
     cancelled = asyncio.Event()
     started = asyncio.Event()
     graph = tm.Graph("failing")
@@ -239,8 +239,8 @@ async def test_an_error_cancels_what_still_waits() -> None:
     assert set(result.skipped) == {"patient", "behind"}
 
 
-async def test_what_had_finished_before_an_error_still_ran() -> None:
-    """`ran` and `outputs` keep what came to its end before a sibling failed."""
+async def test_nodes_that_finished_before_an_error_have_run() -> None:
+    """`ran` and `outputs` keep the nodes that finished before a sibling failed."""
     finished = asyncio.Event()
     graph = tm.Graph("partly")
 
@@ -299,7 +299,7 @@ async def test_a_node_that_several_wait_for_is_the_one_that_failed() -> None:
 
 
 async def test_cancelling_a_call_cancels_its_nodes() -> None:
-    """Whoever gives up waiting for a graph stops it."""
+    """A caller that stops waiting for a graph stops it."""
     started, cancelled = asyncio.Event(), asyncio.Event()
     graph = tm.Graph("cancelled")
 
@@ -324,7 +324,7 @@ async def test_cancelling_a_call_cancels_its_nodes() -> None:
 
 
 async def test_a_call_cancelled_before_its_first_step_leaves_nothing_behind() -> None:
-    """No strand that never began is reported as forgotten (warnings are errors here)."""
+    """No warning about a coroutine that was never awaited (warnings are errors here)."""
     graph = tm.Graph("early")
 
     @graph.node
@@ -341,7 +341,7 @@ async def test_a_call_cancelled_before_its_first_step_leaves_nothing_behind() ->
     assert task.cancelled()
 
 
-async def test_admission_errors_are_raised_when_awaited() -> None:
+async def test_validation_errors_are_raised_when_awaited() -> None:
     """A missing or wrong input of an async graph is a RequestError too."""
     graph = tm.Graph("admission")
 
@@ -356,7 +356,7 @@ async def test_admission_errors_are_raised_when_awaited() -> None:
 
 
 async def test_mixed_nodes_keep_their_order() -> None:
-    """Plain nodes between waiting ones see what they need."""
+    """Synchronous nodes between waiting ones get their inputs."""
     graph = tm.Graph("mixed")
 
     @graph.node

@@ -1,4 +1,4 @@
-"""Health: which state may follow which, over the full product of states."""
+"""Health: the allowed transitions, over the full product of states."""
 
 from itertools import product
 
@@ -26,14 +26,16 @@ REACTOR = {
 
 
 @pytest.mark.parametrize(("before", "after"), list(product(tm.AccumulatorHealth, tm.AccumulatorHealth)))
-def test_accumulators_move_only_as_the_table_says(before: tm.AccumulatorHealth, after: tm.AccumulatorHealth) -> None:
+def test_accumulators_change_state_only_as_the_table_allows(
+    before: tm.AccumulatorHealth, after: tm.AccumulatorHealth
+) -> None:
     """Accumulators: Starting, Connecting, Live, Disconnected, SocketOnly, Failed."""
     allowed = before is after or after.value in ACCUMULATOR[before.value].split()
     assert ACCUMULATOR_TRANSITIONS.is_allowed(before, after) is allowed
 
 
 @pytest.mark.parametrize(("before", "after"), list(product(tm.ReactorHealth, tm.ReactorHealth)))
-def test_reactors_move_only_as_the_table_says(before: tm.ReactorHealth, after: tm.ReactorHealth) -> None:
+def test_reactors_change_state_only_as_the_table_allows(before: tm.ReactorHealth, after: tm.ReactorHealth) -> None:
     """G-8: no way to Live but through Warming, and none to Degraded but from Live."""
     allowed = before is after or after.value in REACTOR[before.value].split()
     assert REACTOR_TRANSITIONS.is_allowed(before, after) is allowed
@@ -48,7 +50,7 @@ def test_the_names_are_those_of_the_documentation() -> None:
 
 
 def test_only_live_and_degraded_reactors_fire() -> None:
-    """G-8, G-9: no firing before Live; Degraded fires on."""
+    """G-8, G-9: no firing before Live; Degraded still fires."""
     assert [one for one in tm.ReactorHealth if one.can_fire] == [tm.ReactorHealth.LIVE, tm.ReactorHealth.DEGRADED]
 
 
@@ -60,7 +62,7 @@ def test_an_accumulator_is_healthy_when_live_or_fed_by_sockets_alone() -> None:
 
 @pytest.mark.parametrize("moves", [ACCUMULATOR_TRANSITIONS, REACTOR_TRANSITIONS])
 def test_no_state_is_a_trap_and_every_state_can_be_reached(moves: object) -> None:
-    """G-20: what has failed can be revived."""
+    """G-20: a failed component can be restarted."""
     states = set(moves.table)
     assert all(moves.table.values())
     for start in states:
@@ -72,8 +74,8 @@ def test_no_state_is_a_trap_and_every_state_can_be_reached(moves: object) -> Non
         assert seen == states
 
 
-def test_an_illegal_move_says_who_from_where_and_to_where() -> None:
-    """A move that no table allows is an OperationError."""
+def test_an_illegal_transition_names_its_subject_and_both_states() -> None:
+    """A transition outside the table is an OperationError."""
     with pytest.raises(IllegalTransitionError, match="market cannot move from starting to live") as caught:
         REACTOR_TRANSITIONS.check("market", tm.ReactorHealth.STARTING, tm.ReactorHealth.LIVE)
     assert isinstance(caught.value, tm.OperationError)

@@ -1,4 +1,4 @@
-"""What a reactor knows of its inputs: cache, flags, queue, and whether the criteria hold."""
+"""The inputs of a reactor: cache, flags, queue, and whether the criteria are met."""
 
 from typing import Any
 
@@ -12,19 +12,19 @@ from tidemill.graphs.inputs import Inputs
 
 @tm.passthrough
 def a(event: int) -> int:
-    """Emit what came."""
+    """Emit the event."""
     return event
 
 
 @tm.passthrough
 def b(event: int) -> int:
-    """Emit what came."""
+    """Emit the event."""
     return event
 
 
 @tm.passthrough
 def c(event: int) -> int:
-    """Emit what came."""
+    """Emit the event."""
     return event
 
 
@@ -36,7 +36,7 @@ def inputs(when: Any = "any", strategy: Any = "latest", capacity: int = 100) -> 
     return Inputs(tm.Reactor("r", SOURCES, when=when, strategy=strategy, capacity=capacity))
 
 
-def test_any_holds_on_the_first_boundary_from_any_source() -> None:
+def test_any_is_met_by_the_first_boundary_from_any_source() -> None:
     """cloacina 26: when="any" fires on the first boundary from any source."""
     for index in range(3):
         held = inputs("any")
@@ -45,7 +45,7 @@ def test_any_holds_on_the_first_boundary_from_any_source() -> None:
         assert held.is_criteria_met
 
 
-def test_all_holds_only_when_every_source_has_news() -> None:
+def test_all_is_met_only_when_every_source_has_a_new_boundary() -> None:
     """G-10, cloacina 27, 30: flags start false for every expected source."""
     held = inputs("all")
     for index in range(3):
@@ -109,8 +109,8 @@ def test_a_snapshot_is_not_altered_by_later_boundaries() -> None:
     assert taken.snapshot == ["old", None, None]
 
 
-def test_take_clears_what_led_to_it_in_one_step() -> None:
-    """G-2: snapshot and clear are one step; what came later is news for the next firing."""
+def test_taking_a_snapshot_clears_flags_in_one_step() -> None:
+    """G-2: snapshot and clear are one step; a later boundary counts for the next firing."""
     held = inputs()
     held.put(0, 1)
     held.take_snapshot()
@@ -119,7 +119,7 @@ def test_take_clears_what_led_to_it_in_one_step() -> None:
     assert held.take_snapshot().consumed == [(1, 2)]
 
 
-def test_latest_overwrites_and_says_what_led_to_the_firing() -> None:
+def test_latest_overwrites_and_reports_the_boundaries_of_the_firing() -> None:
     """G-11: latest keeps one value per source."""
     held = inputs()
     for value in (1, 2, 3):
@@ -156,7 +156,7 @@ def test_sequential_all_consumes_up_to_the_completing_boundary() -> None:
     assert list(held.queue) == [(0, 5, 0)]
 
 
-def test_a_full_queue_is_told_and_makes_room_at_its_old_end() -> None:
+def test_a_full_queue_can_drop_its_oldest_boundary() -> None:
     """G-12: sequential queues are bounded; latest never is."""
     held = inputs(strategy="sequential", capacity=2)
     held.put(0, 1)
@@ -221,7 +221,7 @@ def test_latest_agrees_with_a_simple_model(plan: list[Step], subset: list[int], 
 
 @given(steps, subsets, st.sampled_from(["any", "all"]))
 def test_sequential_loses_and_reorders_nothing(plan: list[Step], subset: list[int], mode: str) -> None:
-    """G-11: what firings consumed, in order, is what was put, in order."""
+    """G-11: firings consume exactly the boundaries that were put, in order."""
     chosen = [SOURCES[index] for index in subset]
     held = inputs((tm.any_of if mode == "any" else tm.all_of)(*chosen), "sequential")
     put: list[tuple[int, int]] = []

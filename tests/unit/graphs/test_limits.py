@@ -17,7 +17,7 @@ class B(tm.Boundary):
 
 
 def ladder(depth: int) -> tuple[tm.Graph, dict[str, Any]]:
-    """Return a graph of routes behind routes; `stop` says at which rung it turns off."""
+    """Return a graph of routes behind routes that leaves the chain at rung `stop`."""
     graph, names = tm.Graph("ladder"), {"A": A, "B": B, "stop": -1}
     for rung in range(depth):
         takes = "x: int" if rung == 0 else f"rung_{rung - 1}: A"
@@ -43,7 +43,7 @@ def test_routes_behind_more_routes_than_python_nests(stop: int) -> None:
 
 
 def test_classes_that_look_alike_route_by_identity() -> None:
-    """Equal names and fields count as one class only where classes were loaded twice."""
+    """Equal names and fields count as one class only for two loaded copies."""
 
     def make() -> type:
         class Twin(tm.Boundary):
@@ -66,7 +66,7 @@ def test_classes_that_look_alike_route_by_identity() -> None:
     assert graph(x=1).outputs == {"first": "first"}
 
 
-def test_what_a_node_does_to_consumed_stays_with_it() -> None:
+def test_a_node_gets_its_own_list_of_consumed_boundaries() -> None:
     """Nodes share values, not lists."""
     graph = tm.Graph("greedy")
 
@@ -82,7 +82,7 @@ def test_what_a_node_does_to_consumed_stays_with_it() -> None:
     assert graph(x=1).outputs == {"count": 1}
 
 
-def test_a_generator_is_no_node() -> None:
+def test_a_generator_cannot_be_a_node() -> None:
     """The error says what to do instead."""
     graph = tm.Graph("yields")
     with pytest.raises(tm.DefinitionError, match="return one value instead of yielding"):
@@ -93,7 +93,7 @@ def test_a_generator_is_no_node() -> None:
 
 
 @pytest.mark.parametrize("ignores", [B, None, "B"])
-def test_ignores_wants_a_list(ignores: Any) -> None:
+def test_ignores_needs_a_list(ignores: Any) -> None:
     """A bare class is a common slip."""
     with pytest.raises(tm.DefinitionError, match=r"such as ignores=\[Hold\]"):
         tm.Graph("slip").node(ignores=ignores)
@@ -102,14 +102,14 @@ def test_ignores_wants_a_list(ignores: Any) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"on": ("x",)}, {"on": int}, {"backoff": float("nan")}, {"backoff": "2"}, {"delay": float("inf")}]
 )
-def test_a_retry_that_cannot_work_is_refused_where_it_is_written(wrong: dict[str, Any]) -> None:
+def test_an_invalid_retry_is_rejected_where_it_is_declared(wrong: dict[str, Any]) -> None:
     """G-15: not at the first failure."""
     with pytest.raises(tm.DefinitionError, match="Retry"):
         tm.Retry(2, **wrong)
 
 
-def test_an_error_that_cannot_be_put_into_words_is_an_error_all_the_same() -> None:
-    """G-15: whatever author code raises, the result names the node."""
+def test_an_error_without_a_text_is_still_reported() -> None:
+    """G-15: the result names the node for every error of author code."""
 
     class MuteError(Exception):
         def __str__(self) -> str:
@@ -127,7 +127,7 @@ def test_an_error_that_cannot_be_put_into_words_is_an_error_all_the_same() -> No
 
 
 def test_errors_travel_between_processes() -> None:
-    """An error that is pickled comes back as it was."""
+    """A pickled error is equal after unpickling."""
     with pytest.raises(tm.RequestError) as caught:
         tm.testing.node().reactor("r")
     again = pickle.loads(pickle.dumps(caught.value))

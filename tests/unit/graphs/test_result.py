@@ -1,4 +1,4 @@
-"""What a call of a graph gives back: results, errors, and where they point."""
+"""The results of graph calls: outputs, errors, and the lines they point at."""
 
 import gc
 import linecache
@@ -51,7 +51,7 @@ def test_a_node_that_raises_is_the_error_of_the_result() -> None:
 
 
 def test_nodes_after_an_error_do_not_run() -> None:
-    """cloacina 75: later nodes do not run; what ran before did."""
+    """cloacina 75: later nodes do not run; earlier ones did."""
     result = failing()(x=1)
     assert not result.ok
     assert result.ran == ("first", "side")
@@ -60,7 +60,7 @@ def test_nodes_after_an_error_do_not_run() -> None:
 
 
 def test_a_failed_node_neither_ran_nor_was_skipped() -> None:
-    """`ran` are the nodes that came to their end; the failed one is in `error`."""
+    """`ran` are the nodes that finished; the failed one is in `error`."""
     graph = tm.Graph("variant")
 
     @graph.node
@@ -115,7 +115,7 @@ def test_the_lines_of_a_graph_leave_linecache_with_it() -> None:
 
 
 def first_of_passing(x: int) -> int:
-    """Return what came."""
+    """Return the value."""
     return x
 
 
@@ -166,7 +166,7 @@ def test_a_node_that_calls_its_own_graph_is_still_the_one_named() -> None:
     assert (result.error.node, type(result.error.cause)) == ("outer", KeyError)
 
 
-def test_what_is_no_exception_passes_through_a_call() -> None:
+def test_a_base_exception_passes_through_a_call() -> None:
     """KeyboardInterrupt is not an outcome of a graph."""
     graph = tm.Graph("interrupted")
 
@@ -179,7 +179,7 @@ def test_what_is_no_exception_passes_through_a_call() -> None:
 
 
 def test_a_result_describes_itself() -> None:
-    """A result that is printed tells its outputs, what was skipped, and the error."""
+    """The repr of a result shows outputs, skipped nodes and the error."""
     text = repr(failing()(x=1))
     assert "outputs={'side': 1}" in text
     assert "skipped=('last',)" in text

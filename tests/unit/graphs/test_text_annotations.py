@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Later:
-    """Stands at the module's top level."""
+    """A class at the module's top level."""
 
 
 def test_classes_local_to_a_function_are_found() -> None:
@@ -98,7 +98,7 @@ def test_the_context_is_recognised() -> None:
 
 
 def test_a_name_known_to_the_type_checker_only_is_reported() -> None:
-    """What does not exist at run time cannot be resolved, and the error says so."""
+    """A name that does not exist at run time cannot be resolved, and the error names it."""
     graph = tm.Graph("checker")
 
     @graph.node

@@ -1,4 +1,4 @@
-"""Wiring by parameter name: who feeds whom, in which order, and what comes back."""
+"""Wiring by parameter name: sources, order and results."""
 
 import functools
 from typing import Any
@@ -9,14 +9,14 @@ import tidemill as tm
 
 
 class Book(tm.Boundary):
-    """What an order book says."""
+    """The state of an order book."""
 
     bid: float
     ask: float
 
 
 def test_a_parameter_names_the_node_that_feeds_it() -> None:
-    """G-17: nodes are wired by parameter name, whatever the order they were declared in."""
+    """G-17: nodes are wired by parameter name, in any order of declaration."""
     graph = tm.Graph("sum")
 
     @graph.node
@@ -87,7 +87,7 @@ def test_a_diamond_runs_every_node_once() -> None:
     assert result.ran == tuple(calls)
 
 
-def test_terminals_are_the_nodes_that_nobody_consumes() -> None:
+def test_terminals_are_the_nodes_that_no_node_consumes() -> None:
     """cloacina 73: all terminal outputs come back, by node name."""
     graph = tm.Graph("fan_out")
 
@@ -201,7 +201,7 @@ def test_an_unannotated_parameter_takes_anything() -> None:
 
 
 def test_keyword_only_and_positional_only_parameters_are_wired_alike() -> None:
-    """Wiring goes by name, whatever the kind of the parameter."""
+    """Parameters of every kind are wired by name."""
     graph = tm.Graph("kinds")
 
     @graph.node

@@ -1,4 +1,4 @@
-"""Back-off and retry: how long to wait, and how often to try."""
+"""Back-off and retry policies."""
 
 import random
 from typing import Any
@@ -29,7 +29,7 @@ def test_retry_counts_further_tries() -> None:
     assert not tm.Retry(0).allows(1, ValueError())
 
 
-def test_retry_is_for_the_errors_it_names() -> None:
+def test_retry_applies_to_the_errors_it_names() -> None:
     """`on=(ConnectionError,)`: subclasses count, others do not."""
     retry = tm.Retry(3, on=(ConnectionError,))
     assert retry.allows(1, ConnectionResetError())
@@ -46,7 +46,7 @@ def test_delays_grow_by_the_factor_up_to_the_limit() -> None:
 
 @given(st.integers(1, 100_000), st.floats(1.0, 100.0))
 def test_no_number_of_tries_breaks_the_delay(attempts: int, backoff: float) -> None:
-    """The delay is the limit at last, not an overflow."""
+    """The delay reaches the limit instead of overflowing."""
     assert 0 < tm.Retry(100_000, delay="1s", backoff=backoff, max_delay="5m").delay_after(attempts) <= 300.0
 
 
@@ -77,14 +77,14 @@ def test_jitter_goes_both_ways() -> None:
         (1, {"jitter": -0.1}),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_a_definition_error(times: Any, options: dict[str, Any]) -> None:
+def test_an_invalid_policy_is_a_definition_error(times: Any, options: dict[str, Any]) -> None:
     """Errors: the author must act."""
     with pytest.raises(tm.DefinitionError, match="Retry"):
         tm.Retry(times, **options)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"times": 2**31}, "counts further tries, from 0 to 2147483646"),
         ({"delay": "4000000d"}, "delay: '4000000d' is not a duration: it is finite, and at most a hundred years"),
@@ -92,7 +92,7 @@ def test_a_policy_that_makes_no_sense_is_a_definition_error(times: Any, options:
         ({"delay": float("inf")}, "delay: inf is not a duration"),
     ],
 )
-def test_a_retry_without_an_end_is_refused_where_it_is_written(wrong: dict[str, Any], said: str) -> None:
-    """W-5: else the run would be set aside when it fails."""
-    with pytest.raises(tm.DefinitionError, match=said):
+def test_an_endless_retry_is_rejected_where_it_is_declared(wrong: dict[str, Any], message: str) -> None:
+    """W-5: else the run would be quarantined when it fails."""
+    with pytest.raises(tm.DefinitionError, match=message):
         tm.Retry(**({"times": 1} | wrong))

@@ -1,4 +1,4 @@
-"""Clocks: the system's, and a virtual one that moves only when told to."""
+"""Clocks: the system's, and a virtual one that moves only when a test moves it."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta, timezone
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from tidemill.kernel.clock import SystemClock, VirtualClock
 
 
-async def turns(count: int = 3) -> None:
-    """Let everybody who is awake run."""
+async def run_loop_turns(count: int = 3) -> None:
+    """Let every woken task run."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 def test_a_virtual_clock_stands_still() -> None:
-    """Time moves only when told to."""
+    """Time moves only by `advance_to`."""
     clock = VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
     assert clock.now() == clock.now() == datetime(2026, 3, 1, tzinfo=UTC)
     clock.advance_to(90.0)
@@ -41,14 +41,14 @@ def test_now_is_aware_and_in_utc() -> None:
         assert clock.now().utcoffset() == timedelta(0)
 
 
-def test_a_naive_start_is_refused() -> None:
-    """A start without a time zone could be any moment."""
+def test_a_naive_start_is_rejected() -> None:
+    """A start without a time zone is ambiguous."""
     with pytest.raises(ValueError, match="aware"):
         VirtualClock(datetime(2026, 1, 1))
 
 
 async def test_sleepers_wake_in_the_order_they_are_due() -> None:
-    """Due time first, then who came first."""
+    """Ordered by due time, then by arrival."""
     clock = VirtualClock()
     woken: list[str] = []
 
@@ -59,10 +59,10 @@ async def test_sleepers_wake_in_the_order_they_are_due() -> None:
     async with asyncio.TaskGroup() as group:
         for name, seconds in [("late", 3.0), ("early", 1.0), ("early too", 1.0), ("never mind", 0.0)]:
             group.create_task(sleep(name, seconds))
-        await turns()
+        await run_loop_turns()
         assert (woken, clock.next_wakeup()) == (["never mind"], 1.0)
         clock.advance_to(2.0)
-        await turns()
+        await run_loop_turns()
         assert (woken, clock.next_wakeup()) == (["never mind", "early", "early too"], 3.0)
         clock.advance_to(3.0)
     assert woken == ["never mind", "early", "early too", "late"]
@@ -70,23 +70,23 @@ async def test_sleepers_wake_in_the_order_they_are_due() -> None:
 
 
 async def test_a_cancelled_sleeper_is_forgotten() -> None:
-    """Nobody is due who does not wait any more."""
+    """It is not due any more."""
     clock = VirtualClock()
     async with asyncio.TaskGroup() as group:
         task = group.create_task(clock.sleep(5.0))
-        await turns()
+        await run_loop_turns()
         task.cancel()
     assert clock.next_wakeup() is None
     clock.advance_to(10.0)
     assert not clock.has_pending_wakeups
 
 
-async def test_a_clock_knows_that_somebody_has_yet_to_wake() -> None:
-    """Between the move and the sleeper's turn, the world is not settled."""
+async def test_a_clock_reports_woken_sleepers_that_have_not_run() -> None:
+    """Between the move of the clock and the sleeper's turn."""
     clock = VirtualClock()
     async with asyncio.TaskGroup() as group:
         group.create_task(clock.sleep(1.0))
-        await turns()
+        await run_loop_turns()
         assert not clock.has_pending_wakeups
         clock.advance_to(1.0)
         assert clock.has_pending_wakeups
@@ -98,7 +98,7 @@ async def test_cancelled_while_waking_counts_as_awake() -> None:
     clock = VirtualClock()
     async with asyncio.TaskGroup() as group:
         task = group.create_task(clock.sleep(1.0))
-        await turns()
+        await run_loop_turns()
         clock.advance_to(1.0)
         task.cancel()
     assert not clock.has_pending_wakeups
@@ -113,10 +113,10 @@ async def test_the_system_clock_moves_by_itself() -> None:
 
 
 @given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=20))
-def test_everybody_wakes_exactly_when_due(delays: list[float]) -> None:
+def test_every_sleeper_wakes_exactly_when_due(delays: list[float]) -> None:
     """However many sleep, each wakes at its own time."""
 
-    async def play() -> None:
+    async def run() -> None:
         clock = VirtualClock()
         woken: list[tuple[float, float]] = []
 
@@ -127,10 +127,10 @@ def test_everybody_wakes_exactly_when_due(delays: list[float]) -> None:
         async with asyncio.TaskGroup() as group:
             for delay in delays:
                 group.create_task(sleep(delay))
-            await turns()
+            await run_loop_turns()
             while (due := clock.next_wakeup()) is not None:
                 clock.advance_to(due)
-                await turns()
+                await run_loop_turns()
         assert woken == [(delay, delay) for delay in sorted(delays)]
 
-    asyncio.run(play())
+    asyncio.run(run())

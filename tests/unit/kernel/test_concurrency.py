@@ -1,4 +1,4 @@
-"""Strands: steps that run together inside one call and fail as one. And calls on threads."""
+"""FirstErrorGroup: tasks inside one call that fail together. And calls on threads."""
 
 import asyncio
 import threading
@@ -12,39 +12,39 @@ import pytest
 from tidemill.kernel.concurrency import FirstErrorGroup, call_in_new_thread, call_in_thread
 
 
-async def give(value: int) -> int:
-    """Return what was given, later."""
+async def return_later(value: int) -> int:
+    """Return a value in a later turn of the loop."""
     await asyncio.sleep(0)
     return value
 
 
 async def fail(text: str) -> int:
-    """Raise at once."""
+    """Raise in the first step."""
     raise ValueError(text)  # the line that failed
 
 
-async def test_strands_return_their_results() -> None:
-    """Awaiting what comes back gives a strand's result."""
-    async with FirstErrorGroup() as strands:
-        one, two = strands.start("one", give(1)), strands.start("two", give(2))
+async def test_tasks_return_their_results() -> None:
+    """Each task has its result and its name."""
+    async with FirstErrorGroup() as group:
+        one, two = group.start("one", return_later(1)), group.start("two", return_later(2))
     assert (one.result(), two.result(), one.get_name()) == (1, 2, "one")
 
 
-async def test_the_first_error_itself_comes_out() -> None:
-    """Not a group around it, and with nothing before it."""
+async def test_the_group_raises_the_first_error_itself() -> None:
+    """Not an exception group around it, and without a context."""
     with pytest.raises(ValueError, match="first") as caught:
         await run_together(fail("first"), fail("second"))
     assert caught.value.__suppress_context__
 
 
-async def test_an_error_keeps_its_traceback_however_many_wait_for_it() -> None:
+async def test_an_error_keeps_its_traceback_when_other_tasks_await_it() -> None:
     """G-18: the traceback ends where the error was raised."""
 
     async def fail_and_wait() -> None:
-        async with FirstErrorGroup() as strands:
-            source = strands.start("source", fail("source"))
+        async with FirstErrorGroup() as group:
+            source = group.start("source", fail("source"))
             for number in range(3):
-                strands.start(f"waiter {number}", wait_for(source))
+                group.start(f"waiter {number}", wait_for(source))
 
     with pytest.raises(ValueError, match="source") as caught:
         await fail_and_wait()
@@ -54,34 +54,34 @@ async def test_an_error_keeps_its_traceback_however_many_wait_for_it() -> None:
 
 
 async def run_together(*steps: Coroutine[Any, Any, Any]) -> None:
-    """Run some strands to their end."""
-    async with FirstErrorGroup() as strands:
+    """Run coroutines in one group to their end."""
+    async with FirstErrorGroup() as group:
         for number, step in enumerate(steps):
-            strands.start(f"strand {number}", step)
+            group.start(f"step {number}", step)
 
 
 async def wait_for(task: "asyncio.Task[int]") -> int:
-    """Wait for another strand."""
+    """Wait for another task."""
     return await task
 
 
-async def test_a_strand_that_waits_is_cancelled_by_an_error() -> None:
-    """Strands fail as one."""
+async def test_an_error_cancels_the_other_tasks() -> None:
+    """Tasks of a group fail together."""
     cancelled = asyncio.Event()
 
-    async def wait_for_ever() -> None:
+    async def wait_forever() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             cancelled.set()
 
     with pytest.raises(ValueError, match="now"):
-        await run_together(wait_for_ever(), fail("now"))
+        await run_together(wait_forever(), fail("now"))
     assert cancelled.is_set()
 
 
-async def test_a_thread_takes_every_name_of_argument() -> None:
-    """No keyword is the helper's own."""
+async def test_a_call_on_a_thread_takes_every_keyword() -> None:
+    """`call_in_thread` has no keywords of its own."""
 
     def show(*values: int, **named: int) -> tuple[tuple[int, ...], dict[str, int]]:
         return values, named
@@ -90,8 +90,8 @@ async def test_a_thread_takes_every_name_of_argument() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()])
-async def test_what_is_no_exception_comes_out_where_the_strands_end(error: BaseException) -> None:
-    """asyncio would raise the one out of the loop, and take the other for an end that was asked for."""
+async def test_a_base_exception_is_raised_at_the_end_of_the_group(error: BaseException) -> None:
+    """asyncio would raise the one out of the loop, and take the other for a requested cancellation."""
 
     async def fail_with() -> None:
         await asyncio.sleep(0)
@@ -102,17 +102,17 @@ async def test_what_is_no_exception_comes_out_where_the_strands_end(error: BaseE
     assert caught.value is error
 
 
-async def test_strands_that_are_cancelled_from_outside_are_cancelled() -> None:
-    """No error of a strand stands for it."""
-    begun = asyncio.Event()
+async def test_a_group_that_is_cancelled_from_outside_is_cancelled() -> None:
+    """No error of a task replaces the cancellation."""
+    started = asyncio.Event()
 
-    async def begin() -> None:
-        begun.set()
+    async def start() -> None:
+        started.set()
         await asyncio.Event().wait()
 
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(run_together(begin(), begin()))
-        await begun.wait()
+        running = group.create_task(run_together(start(), start()))
+        await started.wait()
         running.cancel()
     assert running.cancelled()
 
@@ -122,8 +122,8 @@ async def test_strands_that_are_cancelled_from_outside_are_cancelled() -> None:
 COLOUR: ContextVar[str] = ContextVar("colour", default="none")
 
 
-async def test_a_thread_of_its_own_returns_and_raises_as_a_call_does() -> None:
-    """In the context of whoever calls, on a thread with the name that it is given."""
+async def test_a_call_in_a_new_thread_returns_and_raises() -> None:
+    """It runs in the caller's context, on a thread with the requested name."""
     COLOUR.set("blue")
 
     def show(one: int, two: int) -> tuple[int, str, str]:
@@ -136,8 +136,8 @@ async def test_a_thread_of_its_own_returns_and_raises_as_a_call_does() -> None:
         await call_in_new_thread("looker", next, iter(()))
 
 
-async def test_a_thread_of_its_own_waits_for_no_other_and_holds_up_nobody() -> None:
-    """However many hang; and whoever stops waiting leaves its thread to itself."""
+async def test_a_call_in_a_new_thread_neither_waits_for_others_nor_delays_them() -> None:
+    """However many hang; a caller that stops waiting leaves its thread running."""
     go, ended = threading.Event(), threading.Semaphore(0)
 
     def hang() -> None:
@@ -145,9 +145,9 @@ async def test_a_thread_of_its_own_waits_for_no_other_and_holds_up_nobody() -> N
         ended.release()
 
     waiting = [asyncio.wait_for(call_in_new_thread(f"hanging {number}", hang), 0.01) for number in range(64)]
-    found = await asyncio.gather(*waiting, call_in_new_thread("free", int, "7"), return_exceptions=True)
-    assert {type(one) for one in found[:-1]} == {TimeoutError}
-    assert found[-1] == 7
+    results = await asyncio.gather(*waiting, call_in_new_thread("free", int, "7"), return_exceptions=True)
+    assert {type(one) for one in results[:-1]} == {TimeoutError}
+    assert results[-1] == 7
     go.set()
     for _ in waiting:
         assert ended.acquire(timeout=10)

@@ -38,7 +38,7 @@ def test_durations_are_seconds(text: Any, seconds: float) -> None:
     "value",
     ["", "5", "s", "5x", "-5s", "5 s s", "5s!", "s5", "1e3s", ".5s", None, True, False, [], b"5s", -1, float("nan")],
 )
-def test_anything_else_is_refused_with_an_example(value: Any) -> None:
+def test_anything_else_is_rejected_with_an_example(value: Any) -> None:
     """cloacina 8: anything else is an error, which says what a duration looks like."""
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(value)
@@ -48,7 +48,7 @@ def test_anything_else_is_refused_with_an_example(value: Any) -> None:
 
 @pytest.mark.parametrize("value", ["0s", 0, timedelta(0), timedelta(seconds=-1), float("inf")])
 def test_an_interval_is_longer_than_zero(value: Any) -> None:
-    """What repeats needs a pause in between."""
+    """A repeated action needs a pause."""
     with pytest.raises(ValueError, match="duration"):
         parse_positive_duration(value)
 
@@ -57,7 +57,7 @@ def test_an_interval_is_longer_than_zero(value: Any) -> None:
     "value", ["36500.1d", "10000000d", "9" * 400 + "d", 10**12, 10**400, float("inf"), 1e300, timedelta.max]
 )
 def test_a_duration_ends_within_a_hundred_years(value: Any) -> None:
-    """W-5: no wait that is added to a moment leads out of the calendar."""
+    """W-5: a duration that is added to a moment stays in the range of datetime."""
     for read in (parse_duration, parse_positive_duration):
         with pytest.raises(ValueError, match="it is finite, and at most a hundred years, '36500d'"):
             read(value)
@@ -66,7 +66,7 @@ def test_a_duration_ends_within_a_hundred_years(value: Any) -> None:
 
 @given(st.integers() | st.floats() | st.integers(200, 400).map(lambda digits: -(10**digits)))
 def test_no_number_breaks_the_parser(number: float) -> None:
-    """A number is a duration or a ValueError, and what is taken keeps its value."""
+    """A number is a duration with that value, or a ValueError."""
     try:
         assert parse_duration(number) == number <= MAX_DURATION_SECONDS
     except ValueError as error:
@@ -96,12 +96,12 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     ("seconds", "text"),
     [(0, "0s"), (0.2, "0.2s"), (30, "30s"), (60, "1m"), (100, "1m40s"), (5400, "1h30m"), (90061.5, "1d1h1m1.5s")],
 )
-def test_a_duration_is_written_as_people_write_it(seconds: float, text: str) -> None:
-    """W-17: a sentence says it as the author did."""
+def test_a_duration_is_formatted_as_people_write_it(seconds: float, text: str) -> None:
+    """W-17: messages show it as the author wrote it."""
     assert format_duration(seconds) == text
 
 
 @given(st.floats(0, MAX_DURATION_SECONDS))
-def test_what_is_written_is_read_back(seconds: float) -> None:
+def test_a_formatted_duration_can_be_parsed(seconds: float) -> None:
     """To the microsecond, however small or large."""
     assert parse_duration(format_duration(min(seconds, MAX_DURATION_SECONDS))) == pytest.approx(seconds, abs=1e-6)

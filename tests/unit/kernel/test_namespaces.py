@@ -1,4 +1,4 @@
-"""Packages in one process: their modules never meet, and nothing of them stays (P-2, P-6)."""
+"""Packages in one process: their modules are separate, and nothing stays after unloading (P-2, P-6)."""
 
 import gc
 import importlib
@@ -29,7 +29,7 @@ Open = Callable[..., Namespace]
 
 @pytest.fixture
 def open_namespace(tmp_path: Path) -> Iterator[Open]:
-    """Write files and open a namespace over them; all are closed, and must have left nothing."""
+    """Write files and open namespaces over them; closing them must leave nothing behind."""
     opened: list[Namespace] = []
     before = traces()
 
@@ -47,7 +47,7 @@ def open_namespace(tmp_path: Path) -> Iterator[Open]:
 
 
 def traces() -> list[object]:
-    """Return everything in which a namespace may leave something behind."""
+    """Return everything that a namespace may leave behind."""
     finders = [type(one).__name__ for one in sys.meta_path if type(one).__module__ == Namespace.__module__]
     marked = [name for name in (*sys.modules, *logging.root.manager.loggerDict) if "@" in name]
     lines = [file for file in linecache.cache if "/market/" in file or file.endswith("market.py")]
@@ -56,8 +56,8 @@ def traces() -> list[object]:
     return [finders, marked, lines, places, seen]
 
 
-def test_everything_that_a_package_imports_from_itself_is_its_own(open_namespace: Open) -> None:
-    """Whatever the form of the import; `import market.model` gives the package, and so on."""
+def test_a_package_imports_its_own_modules(open_namespace: Open) -> None:
+    """With every form of import; `import market.model` returns the package, and so on."""
     forms = {
         "import market.model": "market.model.VALUE",
         "import market.model as m": "m.VALUE",
@@ -94,7 +94,7 @@ def test_everything_that_a_package_imports_from_itself_is_its_own(open_namespace
     assert "market.model" not in sys.modules
 
 
-def test_names_are_marked_and_the_plain_ones_can_be_had(open_namespace: Open) -> None:
+def test_names_are_marked_and_plain_names_are_available(open_namespace: Open) -> None:
     namespace = open_namespace({"market/__init__.py": "", "market/model.py": "class Book: pass\n"})
     model = namespace.import_module("market.model")
     number = model.__name__.partition("@")[2].partition(".")[0]
@@ -113,7 +113,7 @@ def test_names_are_marked_and_the_plain_ones_can_be_had(open_namespace: Open) ->
 
 
 def test_two_namespaces_of_one_tree_share_nothing(open_namespace: Open) -> None:
-    """P-11: and a class that was loaded twice is still known for the same declaration."""
+    """P-11: and two loaded copies of a class count as the same declaration."""
     first = open_namespace(
         {"market.py": "import tidemill as tm\nclass Book(tm.Boundary):\n    bid: float\nseen = []\n"}
     )
@@ -132,8 +132,8 @@ def test_two_namespaces_of_one_tree_share_nothing(open_namespace: Open) -> None:
         second.close()
 
 
-def test_stored_values_are_known_again_after_a_reload(open_namespace: Open) -> None:
-    """P-6: the schema of a value does not tell which load it is of, even if two classes have one name."""
+def test_stored_values_keep_their_schema_after_a_reload(open_namespace: Open) -> None:
+    """P-6: a schema does not depend on the load, even if two classes have one name."""
     files = {
         "market/__init__.py": (
             "import msgspec\nfrom market import a, b\nclass Pair(msgspec.Struct):\n    a: a.Order\n    b: b.Order\n"
@@ -149,8 +149,8 @@ def test_stored_values_are_known_again_after_a_reload(open_namespace: Open) -> N
     assert build_codec(open_namespace(files).import_module("market").Pair).schema != schemas[0]
 
 
-def test_imports_that_wait_until_a_function_runs_find_the_package(open_namespace: Open) -> None:
-    """On any thread, long after; and one that is unloaded says so."""
+def test_imports_inside_functions_find_the_package(open_namespace: Open) -> None:
+    """On any thread, at any later time; after unloading they raise."""
     files = {
         "market/__init__.py": (
             "def ask():\n    from market.late import VALUE\n    return VALUE\ndef never():\n    import market.more\n"
@@ -163,7 +163,7 @@ def test_imports_that_wait_until_a_function_runs_find_the_package(open_namespace
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(market.ask).result() == 3
     namespace.close()
-    with pytest.raises(ImportError, match="ada/market any more: it was unloaded"):
+    with pytest.raises(ImportError, match="ada/market: the package was unloaded"):
         market.never()
 
 
@@ -176,8 +176,8 @@ def test_modules_that_import_one_another_in_a_circle(open_namespace: Open) -> No
     assert open_namespace(files).import_module("market.b").total() == 3
 
 
-def test_annotations_as_text_are_found_again(open_namespace: Open) -> None:
-    """Dataclasses and structs look in sys.modules for the names beside them."""
+def test_text_annotations_are_resolved(open_namespace: Open) -> None:
+    """Dataclasses and structs resolve names through sys.modules."""
     code = """\
 from __future__ import annotations
 from dataclasses import dataclass
@@ -213,7 +213,7 @@ def test_values_can_be_pickled_while_the_namespace_is_open(open_namespace: Open)
 
 
 def test_the_author_sees_their_own_file(open_namespace: Open, tmp_path: Path) -> None:
-    """P-10: in tracebacks and in what `inspect` shows, with the lines that really run, whatever is there by now."""
+    """P-10: tracebacks and `inspect` show the author's path with the lines that run, even if the file has changed."""
     shown = folder_of(tmp_path / "author", {"market.py": b"# something else\n" * 9})
     code = 'import logging\ndef fail():\n    raise ValueError("no")\n\nclass Book:\n    bid = 1\n'
     namespace = open_namespace({"market.py": code}, shown=str(shown))
@@ -254,8 +254,8 @@ def test_an_installed_module_of_that_name_is_hidden_inside_only(open_namespace: 
     assert importlib.import_module("msgspec") is msgspec
 
 
-def test_what_fails_in_the_middle_leaves_nothing(open_namespace: Open) -> None:
-    """P-2: not the module, and after `close` not those that were there before."""
+def test_a_failed_import_leaves_nothing(open_namespace: Open) -> None:
+    """P-2: not the module, and after `close` not those that were imported before it."""
     files = {
         "market/__init__.py": "",
         "market/good.py": "import logging\nlogging.getLogger(__name__ + '.deep.down')\n",
@@ -282,7 +282,7 @@ def test_what_fails_in_the_middle_leaves_nothing(open_namespace: Open) -> None:
         ("import importlib\nimportlib.import_module('market.nope')", "No module named 'market.nope'"),
     ],
 )
-def test_errors_speak_of_what_the_author_wrote(open_namespace: Open, code: str, said: str) -> None:
+def test_errors_use_plain_names(open_namespace: Open, code: str, said: str) -> None:
     """P-10: no marks, and no copies of files."""
     namespace = open_namespace({"market/__init__.py": "", "market/bad.py": code})
     with pytest.raises(ImportError) as raised:
@@ -319,7 +319,7 @@ def test_sources_may_have_any_encoding(open_namespace: Open, tmp_path: Path) -> 
         (b"# coding: nonsense\nA = 1\n", 1, "it cannot be read as text: unknown encoding: nonsense"),
     ],
 )
-def test_a_source_that_is_no_text_is_told_with_its_place(
+def test_a_source_that_is_not_text_is_reported_with_its_line(
     open_namespace: Open, content: bytes, line: int, said: str
 ) -> None:
     """P-10: that of the file itself, not of the line that imports it."""
@@ -346,8 +346,8 @@ def test_many_threads_import_a_module_once(open_namespace: Open) -> None:
     assert namespace.import_module("market").runs == [1]
 
 
-def test_an_import_that_is_overtaken_by_close_leaves_nothing(open_namespace: Open) -> None:
-    """Whatever the module has done by then."""
+def test_an_import_during_close_leaves_nothing(open_namespace: Open) -> None:
+    """At any point of the module's code."""
     files = {"market/__init__.py": "", "market/a.py": "close()\nimport market.b\n", "market/b.py": ""}
     namespace = open_namespace(files)
     namespace.builtins["close"] = namespace.close
@@ -358,7 +358,7 @@ def test_an_import_that_is_overtaken_by_close_leaves_nothing(open_namespace: Ope
     assert not [name for name in sys.modules if "@" in name]
 
 
-def test_specs_and_reloads_are_as_python_has_them(open_namespace: Open) -> None:
+def test_specs_and_reloads_work_as_usual(open_namespace: Open) -> None:
     namespace = open_namespace({"market/__init__.py": "count = globals().get('count', 0) + 1\n"})
     market = namespace.import_module("market")
     assert importlib.util.find_spec(market.__name__) is market.__spec__
@@ -379,7 +379,7 @@ MODEL = "import tidemill as tm\nclass Book(tm.Boundary):\n    bid: float\n    as
 
 
 def load_and_unload(tree: PackageTree, times: int) -> None:
-    """Load a package, use it a little, and unload it, again and again."""
+    """Load a package, use it and unload it, several times."""
     for _ in range(times):
         namespace = Namespace(tree)
         market: Any = namespace.import_module("market")

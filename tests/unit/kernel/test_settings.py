@@ -38,7 +38,7 @@ DOCUMENTED = {
 
 
 def read(given: dict[str, Any] | None = None, file: str = "", **environment: str) -> tm.Settings:
-    """Read settings from all three places."""
+    """Read settings from all three sources."""
     variables = {f"TIDEMILL_{name.upper()}": value for name, value in environment.items()}
     return tm.Settings.read(given, environment=variables, file=tomllib.loads(file))
 
@@ -51,7 +51,7 @@ def test_the_defaults_are_those_of_the_documentation(name: str, value: Any) -> N
 
 
 def test_the_pro_edition_dispatches_more() -> None:
-    """dispatch_workers and dispatch_queue: 1/1 lite, 16/256 pro; what is said in so many words wins."""
+    """dispatch_workers and dispatch_queue: 1/1 lite, 16/256 pro; explicit values win."""
     for settings in (read({"edition": "pro"}), read(edition="pro"), tm.Settings(edition="pro")):
         assert (settings.dispatch_workers, settings.dispatch_queue) == (16, 256)
     assert read({"edition": "pro", "dispatch_workers": 1}).dispatch_workers == 1
@@ -100,8 +100,8 @@ def test_durations_are_written_as_people_do(text: str, seconds: float) -> None:
         ("require_signatures", None),
     ],
 )
-def test_a_value_that_makes_no_sense_is_refused_by_name(name: str, value: Any) -> None:
-    """Messages say what was found, and where."""
+def test_an_invalid_value_is_rejected_with_its_name(name: str, value: Any) -> None:
+    """Messages name the value and the setting."""
     for declare in (lambda: read({name: value}), lambda: tm.Settings(**{name: value})):
         with pytest.raises(tm.DefinitionError, match=name) as caught:
             declare()
@@ -109,7 +109,7 @@ def test_a_value_that_makes_no_sense_is_refused_by_name(name: str, value: Any) -
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("YES", True), ("1", True), ("no", False), ("0", False)])
-def test_what_holds_or_not_is_written_as_people_do(text: str, value: bool) -> None:
+def test_booleans_are_written_as_people_do(text: str, value: bool) -> None:
     """In the environment everything is text; "false" must not count as true."""
     assert read(require_signatures=text).require_signatures is value
     assert read(file=f"require_signatures = {str(value).lower()}").require_signatures is value
@@ -117,7 +117,7 @@ def test_what_holds_or_not_is_written_as_people_do(text: str, value: bool) -> No
 
 
 @pytest.mark.parametrize("given", ["acme=30d, beta = 1h", {"acme": "30d", "beta": 3600}])
-def test_tenants_are_named_with_what_is_theirs(given: Any) -> None:
+def test_retention_is_set_per_tenant(given: Any) -> None:
     """W-18: retention is per tenant; in the environment it is a text."""
     found = tm.Settings.read({"tenant_retention": given}, environment={})
     assert found.tenant_retention == {"acme": 30 * 86400.0, "beta": 3600.0}
@@ -125,13 +125,13 @@ def test_tenants_are_named_with_what_is_theirs(given: Any) -> None:
 
 
 @pytest.mark.parametrize("given", ["acme", "=30d", "acme=soon", "a/b=1d", 3, {"acme": None}, {3: "1d"}])
-def test_tenants_that_make_no_sense_are_refused(given: Any) -> None:
+def test_an_invalid_tenant_retention_is_rejected(given: Any) -> None:
     """With the name of the setting."""
     with pytest.raises(tm.DefinitionError, match="tenant_retention: "):
         tm.Settings.read({"tenant_retention": given}, environment={})
 
 
-def test_an_unknown_name_is_refused_with_a_suggestion() -> None:
+def test_an_unknown_name_is_rejected_with_a_suggestion() -> None:
     """A misspelt setting would silently change nothing."""
     with pytest.raises(tm.DefinitionError, match="did you mean 'tick_interval'"):
         read({"tick_intervall": "1s"})
@@ -145,13 +145,13 @@ def test_settings_are_frozen() -> None:
         read().tick_interval = 2.0
 
 
-def test_settings_pass_through_as_they_are() -> None:
-    """Whoever has settings already hands them on."""
+def test_settings_pass_through_unchanged() -> None:
+    """`read` returns a Settings object as it is."""
     settings = tm.Settings(reap_limit=7)
     assert tm.Settings.read(settings, environment={"TIDEMILL_REAP_LIMIT": "9"}) is settings
 
 
-def test_the_environment_of_others_is_left_alone() -> None:
+def test_other_environment_variables_are_ignored() -> None:
     """Only names with the prefix count."""
     assert tm.Settings.read(environment={"TICK_INTERVAL": "9s", "tidemill_tick_interval": "9s"}).tick_interval == 1.0
 
@@ -166,8 +166,8 @@ def test_the_environment_of_others_is_left_alone() -> None:
         "package_poll_interval",
     ],
 )
-def test_an_interval_of_nothing_is_refused(name: str) -> None:
-    """A service that waits no time between two looks never lets go of the processor."""
+def test_a_zero_interval_is_rejected(name: str) -> None:
+    """A service that does not wait between two checks would spin."""
     with pytest.raises(tm.DefinitionError, match=f"{name}: '0s' is not a duration longer than zero"):
         read(**{name: "0s"})
     assert read(unload_timeout="0s", backoff_base="0s").unload_timeout == 0
@@ -179,8 +179,8 @@ def test_an_interval_of_nothing_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("timeout", "interval"), [("10s", 10 / 3), ("45s", 15.0), ("46s", 15.0), ("5m", 15.0), ("300ms", 0.1)]
 )
-def test_who_shortens_the_timeout_has_heartbeats_that_fit(timeout: str, interval: float) -> None:
-    """W-11, do no harm: an attempt that lives is heard of three times before its silence means anything."""
+def test_a_shorter_timeout_shortens_the_heartbeat_interval(timeout: str, interval: float) -> None:
+    """W-11, do no harm: a running attempt sends three heartbeats before its lease expires."""
     assert read({"heartbeat_timeout": timeout}).heartbeat_interval == pytest.approx(interval)
     assert tm.Settings(heartbeat_timeout=timeout).heartbeat_interval == pytest.approx(interval)
 
@@ -193,8 +193,8 @@ def test_who_shortens_the_timeout_has_heartbeats_that_fit(timeout: str, interval
         ({"heartbeat_interval": "15s", "heartbeat_timeout": "10s"}, "15s is more than a third of 10s"),
     ],
 )
-def test_heartbeats_that_come_too_rarely_are_refused(given: dict[str, Any], words: str) -> None:
-    """W-11: in a sentence that names both."""
+def test_a_heartbeat_interval_that_is_too_long_is_rejected(given: dict[str, Any], words: str) -> None:
+    """W-11: the message names both settings."""
     with pytest.raises(tm.DefinitionError, match=f"heartbeat_interval .* heartbeat_timeout, .*: {words}"):
         read(given)
     with pytest.raises(tm.DefinitionError, match=words):
@@ -230,8 +230,8 @@ def test_a_file_is_read_below_the_environment(tmp_path: Path, monkeypatch: pytes
         ('lease_ttl = "3s"\n\nstore = "sqlite:///a', 3),
     ],
 )
-def test_a_file_that_is_not_toml_is_told_with_its_line(tmp_path: Path, content: str, line: int) -> None:
-    """API, errors: definition errors say where."""
+def test_a_file_that_is_not_toml_is_reported_with_its_line(tmp_path: Path, content: str, line: int) -> None:
+    """API, errors: definition errors have a location."""
     path = tmp_path / "tidemill.toml"
     path.write_text(content)
     with pytest.raises(tm.DefinitionError, match=r"^settings: .*it is not TOML: ") as caught:
@@ -240,7 +240,7 @@ def test_a_file_that_is_not_toml_is_told_with_its_line(tmp_path: Path, content: 
     assert str(problem.location) == f"{path}:{line}"
 
 
-def test_paths_mean_what_they_meant_when_they_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_made_absolute_when_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P-5: author code may change the folder of the process at any time."""
     monkeypatch.chdir(tmp_path)
     settings = tm.Settings.read({"packages": "flows", "trusted_keys": "keys/all.pub"})

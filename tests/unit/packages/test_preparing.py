@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.contract.executor_bench import Bench, bench_of, until
+from tests.contract.executor_harness import ExecutorHarness, open_harness, until
 from tests.unit.packages.parcels import folder_of, listing
 from tidemill.engine.workflows.executors.forkserver.client import SERVER_MODULE
 from tidemill.kernel.clock import SystemClock, VirtualClock
@@ -375,7 +375,7 @@ async def test_a_task_of_a_package_runs_in_a_process_of_its_own(workshop: Packag
     assert versions_of(first) == versions_of(second)  # only what is called by the task has changed
     for path in folder.rglob("*.*"):
         path.unlink()
-    async with bench_of("subprocess", tmp_path) as bench:
+    async with open_harness("subprocess", tmp_path) as bench:
         for prepared, found in ((first, 5), (second, 14), (first, 5)):
             put(bench, prepared)
             assert await bench.value("count", workflow="daily", params={}) == found
@@ -398,15 +398,15 @@ async def test_a_graph_of_another_package_is_not_there_in_another_process(
 ) -> None:
     prepared = await workshop.prepare(small(FLOWS.replace("from shop.model import Order", "Order = int")), "acme")
     other = await workshop.prepare(archive_of(FILES), "acme")
-    async with bench_of("subprocess", tmp_path) as bench:
+    async with open_harness("subprocess", tmp_path) as bench:
         put(bench, prepared, other)
         with pytest.raises(OperationError, match="task 'totals' calls graph 'totals' of another package"):
-            await bench.executor.submit(bench.order("count", workflow="daily", params={}))
+            await bench.executor.submit(bench.request("count", workflow="daily", params={}))
     prepared.discard()
     other.discard()
 
 
-def put(bench: Bench, prepared: PreparedPackage, other: PreparedPackage | None = None) -> None:
+def put(bench: ExecutorHarness, prepared: PreparedPackage, other: PreparedPackage | None = None) -> None:
     """Let an executor run the workflow of a package, which may call graphs of another."""
     graphs = {one.name: one for one in (other or prepared).package.graphs}
     (daily,) = prepared.package.workflows

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.executor_bench import until
+from tests.contract.executor_harness import until
 from tests.unit.packages.parcels import folder_of
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import DefinitionError, Location, Problem

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.executor_bench import until
+from tests.contract.executor_harness import until
 from tests.unit.packages.parcels import folder_of
 
 MANIFEST = b'[package]\nname = "shop"\nversion = "1.0.0"\n'

@@ -30,7 +30,7 @@ def test_a_task_knows_its_attempt() -> None:
 
 @pytest.mark.parametrize("name", ["graph", "firing_id", "consumed"])
 def test_a_task_knows_no_firing(name: str) -> None:
-    with pytest.raises(AttributeError, match=f"ctx.{name} is there only in a node of a graph"):
+    with pytest.raises(AttributeError, match=f"ctx.{name} is available only in a node of a graph"):
         getattr(context(), name)
     assert not hasattr(context(), name)
 
@@ -38,7 +38,7 @@ def test_a_task_knows_no_firing(name: str) -> None:
 @pytest.mark.parametrize("name", ["run_id", "attempt", "slot", "token"])
 def test_a_node_knows_no_attempt(name: str) -> None:
     ctx = FiringContext("g", lambda: "f", [], LOG)
-    with pytest.raises(AttributeError, match=f"ctx.{name} is there only in a task of a workflow"):
+    with pytest.raises(AttributeError, match=f"ctx.{name} is available only in a task of a workflow"):
         getattr(ctx, name)
 
 

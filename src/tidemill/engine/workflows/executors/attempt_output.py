@@ -1,6 +1,6 @@
-"""What an attempt says, line by line, in bounded memory.
+"""The output of an attempt: printed lines, log records and errors, in bounded memory.
 
-The first 8 MiB are passed on as they come. Of what follows, the newest MiB is kept and passed on at the end, after a
+The first 8 MiB are passed on as they arrive. Of the rest, the newest MiB is kept and passed on at the end, after a
 line that says how much was left out. So a gigabyte of output costs no more memory than that, and the process that
 writes it never waits for a reader.
 """
@@ -24,11 +24,11 @@ from tidemill.workflows.records import AttemptKey, TaskError
 HEAD_LIMIT = 8 * 1024 * 1024
 TAIL_LIMIT = 1024 * 1024
 RECORD_OVERHEAD = 128
-"""Bytes that a record takes besides its text: so many that all of one attempt may wait together to be written."""
+"""Bytes counted for a record besides its text: bounds the memory of an attempt that logs many short records."""
 
 
 class OutputBuffer:
-    """The log of one attempt in the making."""
+    """Turns the output of one running attempt into log records for a sink."""
 
     def __init__(self, clock: Clock, sink: Callable[[list[LogRecord]], None]) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class OutputBuffer:
         self._dropped_bytes = 0
 
     def write(self, stream: str, data: bytes) -> None:
-        """Take bytes that a process wrote."""
+        """Accept bytes that a process printed."""
         if self._head_left > 0:
             self._head_left -= len(data)
             self._emit_lines(stream, self._lines[stream].feed(data))
@@ -48,7 +48,7 @@ class OutputBuffer:
             self._append_to_tail((stream, data))
 
     def add(self, record: LogRecord) -> None:
-        """Take a record that the author's code made."""
+        """Accept a record that author code logged."""
         if self._head_left > 0:
             self._head_left -= _entry_size(record)
             self._sink([record])
@@ -56,7 +56,7 @@ class OutputBuffer:
             self._append_to_tail(record)
 
     def finish(self) -> None:
-        """Pass on what is left: the tail, and lines that were not ended."""
+        """Pass on the tail and the lines that have no end."""
         tail, self._tail = self._tail, deque()
         if self._dropped_bytes:
             self._emit_partial_lines()
@@ -96,21 +96,21 @@ def _entry_text(entry: tuple[str, bytes] | LogRecord) -> str | bytes:
 
 
 class _LineSplitter:
-    """Bytes taken apart into lines; what is longer than a line may be is cut."""
+    """Splits bytes into lines, and cuts lines longer than LOG_LINE_LIMIT."""
 
     def __init__(self) -> None:
         self._partial = b""
         self._is_cut = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that have ended."""
+        """Return the lines that are complete."""
         *ended, rest = data.split(b"\n")
         lines = [self._finish_line(one) for one in ended]
         self._extend(rest)
         return lines
 
     def flush(self) -> list[bytes]:
-        """Return the line that has not ended, if there is one."""
+        """Return the incomplete line, if there is one."""
         return [self._finish_line(b"")] if self._partial else []
 
     def _extend(self, data: bytes) -> None:
@@ -132,13 +132,13 @@ _TIDEMILL_FOLDER = str(Path(__file__).parents[3])
 
 
 def build_task_error(error: BaseException) -> TaskError:
-    """Return an error as it is kept."""
+    """Return an exception in its stored form."""
     kind, _, message = plain_text(describe(error)).partition(": ")
     return TaskError(kind, shorten(message, MESSAGE_LIMIT), shorten(_format_traceback(error), TRACEBACK_LIMIT))
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return a text of at most so many bytes: the first part of it and, as that matters most, the end."""
+    """Return a text of at most `limit` bytes: a quarter from its beginning, and the rest from its end."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= limit:
         return encoded.decode()
@@ -150,15 +150,15 @@ def shorten(text: str, limit: int) -> str:
 
 def _format_traceback(error: BaseException) -> str:
     try:
-        told = traceback.TracebackException.from_exception(error)
-        _strip_own_frames(told, set())
-        return plain_text("".join(told.format()))
-    except AUTHOR_ERRORS:  # author code: an error may refuse to be shown in any way
+        captured = traceback.TracebackException.from_exception(error)
+        _strip_own_frames(captured, set())
+        return plain_text("".join(captured.format()))
+    except AUTHOR_ERRORS:  # author code: formatting an exception may raise
         return describe(error)
 
 
 def _strip_own_frames(captured: traceback.TracebackException | None, seen: set[int]) -> None:
-    """Take our own frames out of an error, and out of those that led to it."""
+    """Remove Tidemill's frames from an error and from its causes."""
     if captured is None or id(captured) in seen:
         return
     seen.add(id(captured))
@@ -177,7 +177,7 @@ logger = logging.getLogger("tidemill.task")
 
 
 class TaskLog(logging.LoggerAdapter[logging.Logger]):
-    """The log of one attempt. It keeps every level: what is worth reading is the reader's choice.
+    """The log of one attempt. It keeps every level, so that readers choose.
 
     Keywords are fields of the record, `ctx.log.info("read", rows=3)`, and so are those in `extra`.
     """
@@ -190,11 +190,11 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         self._echoes = echoes
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: ARG002, N802 - the name is logging's
-        """Return True: the attempt's log takes all."""
+        """Return True: the log keeps every level."""
         return True
 
     def log(self, level: int, msg: object, /, *args: object, **kwargs: Any) -> None:  # type: ignore[override]
-        """Keep a record."""
+        """Pass a record on to the sink, and to Python's logging if `echoes` is set."""
         record = LogRecord(
             at=self._clock.now(),
             message=shorten(_format_message(msg, args) + _format_exc_info(kwargs.get("exc_info")), LOG_LINE_LIMIT),
@@ -210,7 +210,7 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
 
 
 def echo_to_logging(key: AttemptKey, record: LogRecord) -> None:
-    """Say to Python's logging what an attempt said."""
+    """Repeat an attempt's log record in Python's logging."""
     level = logging.getLevelNamesMapping().get(record.level.upper(), logging.INFO)
     if logger.isEnabledFor(level):
         fields = drop_reserved(record.fields)
@@ -218,12 +218,12 @@ def echo_to_logging(key: AttemptKey, record: LogRecord) -> None:
 
 
 def _format_message(message: object, args: tuple[Any, ...]) -> str:
-    """Return a message with its arguments, as logging would put it."""
+    """Return a message with its arguments, formatted as logging does."""
     if len(args) == 1 and isinstance(args[0], Mapping) and args[0]:
         args = args[0]  # type: ignore[assignment]  # "%(name)s" % mapping
     try:
         return str(message) % args if args else str(message)
-    except Exception as error:  # author code: a bad format, or a `__str__` that raises, is no reason to fail
+    except Exception as error:  # author code: a bad format, or a `__str__` that raises, does not fail the task
         return (
             f"{message!r} % {len(args)} arguments: {describe(error)}" if isinstance(message, str) else describe(error)
         )
@@ -241,6 +241,6 @@ def _current_error() -> BaseException | None:
 
 
 def _to_storable(value: object) -> object:
-    """Return the value of a field as something that can be stored, and is not too big for that."""
-    plain = to_storable_field(value)
-    return plain if len(ENCODER.encode(plain)) <= FIELD_LIMIT else shorten(repr(plain), FIELD_LIMIT)
+    """Return the value of a field in a form that can be stored, shortened to FIELD_LIMIT."""
+    storable = to_storable_field(value)
+    return storable if len(ENCODER.encode(storable)) <= FIELD_LIMIT else shorten(repr(storable), FIELD_LIMIT)

@@ -1,4 +1,4 @@
-"""Where the code of a workflow comes from, so that another process can find it again."""
+"""The location of a workflow's code, so that another process can import it; and caches per workflow version."""
 
 import importlib
 import importlib.util
@@ -19,32 +19,31 @@ from tidemill.workflows.task_overrides import TaskOverrides
 from tidemill.workflows.workflow import Workflow
 
 WorkflowLookup = Callable[[str, str, str], Workflow]
-"""(tenant, name, version) -> the workflow; OperationError for one that is not loaded here."""
+"""(tenant, name, version) -> the workflow; OperationError if it is not loaded in this process."""
 
 MAIN = "__main__"
 IMPORTED_MAIN = "__mp_main__"
-"""What a program is called when it is imported for its definitions: it must not begin to run again."""
-
+"""The name under which a program is imported for its definitions, so that it does not run again."""
 
 _files_importing: list[str] = []
 """The files that are being imported for their definitions."""
 
 
 class CodeLocation(msgspec.Struct, frozen=True):
-    """A module, or a package of several: its name, its file, and where Python looks for what it imports."""
+    """A module, or a package of several modules: its name, its file, and the import path."""
 
     module: str
     file: str
     path: tuple[str, ...]
     tree: PackageTree | None = None
-    """Where a package lies, all of which is imported; its copy stays as long as a run may need it."""
+    """The folder of a package. Its copy stays as long as a run may need it."""
     modules: tuple[str, ...] = ()
-    """The modules of a package that are imported here, in that order."""
+    """The modules of a package that this process has imported, in that order."""
     settings: dict[str, TaskOverrides] = {}
-    """What its manifest sets for tasks."""
+    """The task settings of its manifest."""
 
     def read_mtime_ns(self) -> int:
-        """Return what changes when the file does."""
+        """Return the time of the file's last change; 0 if it cannot be read."""
         try:
             return os.stat(self.file).st_mtime_ns
         except OSError:
@@ -52,7 +51,7 @@ class CodeLocation(msgspec.Struct, frozen=True):
 
 
 def locate_code(workflow: Workflow) -> CodeLocation:
-    """Return where a workflow can be found again: at the top level of a module that has a file."""
+    """Return where another process can import a workflow: at the top level of a module that has a file."""
     for namespace in _loaded_namespaces():
         if any(value is workflow.declaration for one in namespace.modules().values() for value in vars(one).values()):
             return _locate_in_package(namespace, workflow)
@@ -61,31 +60,31 @@ def locate_code(workflow: Workflow) -> CodeLocation:
         if file and any(isinstance(value, Workflow) and value.name == workflow.name for value in names.values()):
             return CodeLocation(names["__name__"], os.path.abspath(file), tuple(sys.path))
     raise OperationError(
-        f"workflow '{workflow.name}' ({workflow.location}) cannot run outside this process: another one could not find "
-        "it again. Define it at the top level of a module that is a file, not inside a function or a session"
+        f"workflow '{workflow.name}' ({workflow.location}) cannot run outside this process: another process could not "
+        "import it. Define it at the top level of a module that is a file, not inside a function or a session"
     )
 
 
 def _loaded_namespaces() -> list[Namespace]:
     """Return the namespaces of the packages that are loaded in this process."""
-    found = [namespace for name in tuple(sys.modules) if (namespace := find_namespace(name)) is not None]
-    return list(dict.fromkeys(found))
+    namespaces = [namespace for name in tuple(sys.modules) if (namespace := find_namespace(name)) is not None]
+    return list(dict.fromkeys(namespaces))
 
 
 def _locate_in_package(namespace: Namespace, workflow: Workflow) -> CodeLocation:
-    held = [value for one in namespace.modules().values() for value in vars(one).values()]
+    own_values = [value for one in namespace.modules().values() for value in vars(one).values()]
     for declared, task in zip(workflow.declaration.tasks, workflow.tasks, strict=True):
-        if isinstance(declared.graph, str) and not any(value is task.graph for value in held):
+        if isinstance(declared.graph, str) and not any(value is task.graph for value in own_values):
             raise OperationError(
                 f"workflow '{workflow.name}' cannot run outside this process: task '{task.name}' calls graph "
-                f"'{declared.graph}' of another package, which would not be there"
+                f"'{declared.graph}' of another package, which is not loaded there"
             )
     tree, modules = namespace.tree, tuple(namespace.modules())
     return CodeLocation(modules[0], tree.folder, tuple(sys.path), tree, modules, dict(workflow.task_overrides))
 
 
 def _iter_globals(workflow: Workflow) -> Iterator[dict[str, Any]]:
-    """Yield the names around its functions, which outlive a module that was imported anew, then those of its file."""
+    """Yield the globals of its functions, which outlive a module that is imported again, then those of its file."""
     for task in workflow.tasks:
         yield dict(getattr(inspect.unwrap(task.function.call), "__globals__", {}))
     for module in tuple(sys.modules.values()):
@@ -94,39 +93,37 @@ def _iter_globals(workflow: Workflow) -> Iterator[dict[str, Any]]:
 
 
 def ensure_not_importing() -> None:
-    """Raise an OperationError while a module is imported for its definitions only: it must not begin to run again."""
+    """Raise OperationError while a module is imported for its definitions only: it must not start running again."""
     if _files_importing:
         raise OperationError(
-            f"{_files_importing[-1]} runs a node, or a workflow, while it is imported: executor "
-            "'subprocess' imports it once "
-            "more for its definitions. Put what only the program itself should do under "
-            '`if __name__ == "__main__":`'
+            f"{_files_importing[-1]} runs a node or a workflow while it is imported: executor 'subprocess' imports it "
+            'once more for its definitions. Put the code that runs it under `if __name__ == "__main__":`'
         )
 
 
 def load_workflows(location: CodeLocation) -> dict[str, Workflow]:
-    """Import a module, or a package, from where it came from, and return its workflows by name, as they are run.
+    """Import a module or a package from its location, and return its runnable workflows by name.
 
-    It may run no node while that lasts.
+    The code must not run a node during the import.
     """
     _files_importing.append(location.file)
     sys.path[:] = [*location.path, *(one for one in sys.path if one not in location.path)]
     try:
-        found = [value for module in _import_modules(location) for value in vars(module).values()]
+        values = [value for module in _import_modules(location) for value in vars(module).values()]
     finally:
         _files_importing.pop()
-    graphs = {value.name: value for value in found if isinstance(value, Graph)}
+    graphs = {value.name: value for value in values if isinstance(value, Graph)}
     workflows = [
-        one.with_overrides(location.settings).with_graphs(graphs.get) for one in found if isinstance(one, Workflow)
+        one.with_overrides(location.settings).with_graphs(graphs.get) for one in values if isinstance(one, Workflow)
     ]
-    # Those that call graphs of other packages can be run only where these are loaded.
+    # A workflow that calls graphs of another package runs only where that package is loaded.
     return {one.name: one for one in workflows if not any(isinstance(task.graph, str) for task in one.tasks)}
 
 
 def _import_modules(location: CodeLocation) -> list[ModuleType]:
     if location.tree is None:
         return [_import_module(location)]
-    namespace = Namespace(location.tree)  # for as long as this process lives
+    namespace = Namespace(location.tree)  # stays until this process ends
     return [namespace.import_module(name) for name in location.modules]
 
 
@@ -144,7 +141,7 @@ def _import_module(location: CodeLocation) -> ModuleType:
 
 
 def _is_importable_as(name: str, file: str) -> bool:
-    """Return whether Python itself would import this file under that name."""
+    """Return whether `import name` would import this file."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -152,44 +149,42 @@ def _is_importable_as(name: str, file: str) -> bool:
     return spec is not None and spec.origin is not None and Path(spec.origin) == Path(file)
 
 
-Made = TypeVar("Made")
-
-Key = tuple[str, str, str]
+Value = TypeVar("Value")
 
 
-class VersionCache(Generic[Made]):
-    """By tenant, workflow and version: made when first asked for, and kept while that very code is loaded.
+class VersionCache(Generic[Value]):
+    """Caches one value per workflow version, while the code it was built from is loaded.
 
-    The same version may be loaded again, from another place: then what was made of the code before is of no use.
+    The same version may be loaded again from another location; then the value is built again.
     """
 
-    def __init__(self, lookup: WorkflowLookup, build: Callable[[Workflow], Made]) -> None:
+    def __init__(self, lookup: WorkflowLookup, build: Callable[[Workflow], Value]) -> None:
         self._lookup = lookup
         self._build = build
-        self._entries: dict[Key, tuple[Workflow, Made]] = {}
+        self._entries: dict[tuple[str, str, str], tuple[Workflow, Value]] = {}
 
-    def get(self, tenant: str, workflow: str, version: str) -> Made:
-        """Return what was made for a version, made now if need be; OperationError for what is not loaded here."""
+    def get(self, tenant: str, workflow: str, version: str) -> Value:
+        """Return the value of a version, building it if needed; OperationError if the version is not loaded."""
         key = tenant, workflow, version
         code = self._lookup(*key)
-        found = self._entries.get(key)
-        if found is None or found[0] is not code:
-            self._evict_unloaded()  # here, as this does not happen often
-            found = self._entries[key] = code, self._build(code)
-        return found[1]
+        entry = self._entries.get(key)
+        if entry is None or entry[0] is not code:
+            self._evict_unloaded()  # here, because this branch is rare
+            entry = self._entries[key] = code, self._build(code)
+        return entry[1]
 
-    def values(self) -> list[Made]:
-        """Return what is kept for code that is still loaded."""
+    def values(self) -> list[Value]:
+        """Return the values whose code is still loaded."""
         self._evict_unloaded()
-        return [made for _, made in self._entries.values()]
+        return [value for _, value in self._entries.values()]
 
     def _evict_unloaded(self) -> None:
         for key, (code, _) in tuple(self._entries.items()):
-            if not self._is_loaded(key, code):
+            if not self._is_loaded(*key, code):
                 del self._entries[key]
 
-    def _is_loaded(self, key: Key, code: Workflow) -> bool:
+    def _is_loaded(self, tenant: str, workflow: str, version: str, code: Workflow) -> bool:
         try:
-            return self._lookup(*key) is code
+            return self._lookup(tenant, workflow, version) is code
         except OperationError:
             return False

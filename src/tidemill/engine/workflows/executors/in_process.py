@@ -1,15 +1,15 @@
-"""Tasks inside the node: `async def` on its loop, `def` on threads of its own.
+"""Runs attempts inside the node: `async def` tasks on its loop, `def` tasks on threads of their own.
 
-A coroutine can be cancelled. A thread cannot be killed: when its time is over, or it is no longer wanted, that is
-reported at once, what it returns later is dropped, but it holds its place until it ends. Code that must be stoppable
-although it blocks belongs into a process of its own.
+A coroutine can be cancelled. A thread cannot be killed: when it times out or is cancelled, that is reported, its return
+value is dropped later, and it keeps its slot until it ends. Code that blocks and must be stoppable belongs into the
+subprocess executor.
 """
 
 import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from functools import partial
 from queue import SimpleQueue
@@ -18,6 +18,7 @@ from typing import Any
 
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.executors.attempt_output import OutputBuffer
+from tidemill.engine.workflows.executors.attempt_table import AttemptTable, RunningAttempt
 from tidemill.engine.workflows.executors.code import VersionCache, WorkflowLookup
 from tidemill.engine.workflows.executors.interface import (
     STOP_GRACE_PERIOD,
@@ -25,20 +26,17 @@ from tidemill.engine.workflows.executors.interface import (
     AttemptRequest,
     Executor,
     LogRecord,
-    RecentAttempts,
-    build_timeout_failure,
 )
 from tidemill.engine.workflows.executors.runner import CallEnvironment, TaskCall, TaskRunner, build_fallback_failure
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_new_thread
-from tidemill.kernel.errors import TidemillError
-from tidemill.workflows.attempt_results import AttemptResult, Cancelled, HandedBack
+from tidemill.workflows.attempt_results import AttemptResult, Cancelled
 from tidemill.workflows.context import PushFunction
 from tidemill.workflows.records import AttemptKey
 
 
 class DaemonThreadPool:
-    """Threads that are started when there is work for them. As daemons: code that hangs does not hold up the exit."""
+    """Threads that are started on demand. They are daemons, so that code that hangs does not delay the exit."""
 
     def __init__(self, size: int, name: str) -> None:
         self._size = size
@@ -48,7 +46,7 @@ class DaemonThreadPool:
         self._busy_count = 0
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Let a thread do a job that never raises; tell `done` when it has."""
+        """Run a job on a thread. It must not raise; its caller calls `mark_job_done` after it has ended."""
         self._busy_count += 1
         self._jobs.put(job)
         if self._busy_count > len(self._threads) < self._size:
@@ -57,48 +55,43 @@ class DaemonThreadPool:
             self._threads[-1].start()
 
     def mark_job_done(self) -> None:
-        """Take note that a job is done, on the thread that started it."""
+        """Count a job as ended. Call it on the thread that submitted the job."""
         self._busy_count -= 1
 
     def shut_down(self) -> None:
-        """Let every thread end when its job has."""
+        """Let every thread end after its current job."""
         for _ in self._threads:
             self._jobs.put(None)
 
-    def join(self, timeout: float) -> bool:
-        """Wait for the end of all threads, and return whether it came within so many seconds."""
+    def join(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds for all threads to end."""
         deadline = monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, deadline - monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
 
 
 def _run_jobs(jobs: "SimpleQueue[Callable[[], None] | None]") -> None:
     while (job := jobs.get()) is not None:
-        Context().run(job)  # what a task sets in its context variables ends with it
-        del job  # while it waits, a thread holds no value of the last task
+        Context().run(job)  # context variables that a task sets end with it
+        del job  # an idle thread holds no value of its last task
 
 
-class _LocalAttempt:
-    """An attempt that is here: from when it is taken until its code has ended."""
+class _LocalAttempt(RunningAttempt):
+    """An attempt in this process."""
 
-    __slots__ = ("call", "is_on_thread", "is_reported", "output", "request", "stop_ending", "task", "watchdog")
+    __slots__ = ("call", "is_on_thread", "output", "task")
 
     def __init__(self, request: AttemptRequest, call: TaskCall) -> None:
-        self.request = request
+        super().__init__(request)
         self.call = call
         self.task: asyncio.Task[Any] | None = None
-        self.watchdog: asyncio.Task[Any] | None = None
-        self.stop_ending: AttemptResult | None = None
-        """How it ends because somebody wants it to."""
         self.output: OutputBuffer | None = None
-        """What it said so far; None while that is nothing."""
-        self.is_reported = False
+        """Its log; None until it logs something."""
         self.is_on_thread = False
 
 
 class InProcess(Executor):
-    """Runs attempts in this process, at most `concurrency` at a time; what comes on top waits its turn."""
+    """Runs attempts in this process, at most `concurrency` at a time; further ones wait in order of arrival."""
 
     name = "in_process"
     is_immediate = True
@@ -116,13 +109,11 @@ class InProcess(Executor):
         self._runners: VersionCache[TaskRunner] = VersionCache(lookup, TaskRunner)
         self._listener = listener
         self._clock = clock
-        self._concurrency = concurrency
         self._push = push
         self._grace = grace
-        self._attempts: dict[AttemptKey, _LocalAttempt] = {}
+        self._attempts: AttemptTable[_LocalAttempt] = AttemptTable()
         self._waiting: deque[_LocalAttempt] = deque()
         self._free_slots = concurrency
-        self._recent = RecentAttempts()
         self._tasks = TaskScope()
         self._threads = DaemonThreadPool(concurrency, "task")
         self._thread_messages: deque[tuple[_LocalAttempt, LogRecord | AttemptResult]] = deque()
@@ -133,50 +124,44 @@ class InProcess(Executor):
         self._loop_thread_id = threading.get_ident()
         self._pid = os.getpid()
         await self._tasks.open()
-        self._loop_sentinel = self._tasks.start("in_process: presence", asyncio.Event().wait())
+        self._loop_sentinel = self._tasks.start("in_process: loop sentinel", asyncio.Event().wait())
 
     async def close(self, timeout: float) -> None:
-        """End what can be ended. A thread that does not end in time is still `living`: its code goes on."""
+        """Stop what can be stopped. An attempt whose thread does not end in time stays in `running`."""
         self._mute_and_cancel_all()
         self._threads.shut_down()
-        deadline = monotonic() + timeout  # real time: code takes it
+        deadline = monotonic() + timeout  # real time: threads do not follow the clock
         await self._tasks.close(timeout)
-        await call_in_new_thread("task: end of all", self._threads.join, max(0.0, deadline - monotonic()))
+        await call_in_new_thread("task: join threads", self._threads.join, max(0.0, deadline - monotonic()))
         self._drain_thread_messages()
-        self._attempts = {key: one for key, one in self._attempts.items() if one.is_on_thread}
-
-    def abandon(self) -> None:
-        """Let everything that runs here vanish without a report, as if its process had died."""
-        self._mute_and_cancel_all()
-        self._attempts = {}
-        self._free_slots = self._concurrency
-        self._threads.shut_down()
-        self._threads = DaemonThreadPool(self._concurrency, "task")
+        for attempt in self._attempts:
+            if not attempt.is_on_thread:
+                self._attempts.forget(attempt)
 
     def _mute_and_cancel_all(self) -> None:
-        """Let nothing that is here report any more, and end what can be."""
+        """Mute all attempts and cancel their tasks."""
         self._waiting.clear()
-        for attempt in self._attempts.values():
+        for attempt in self._attempts:
             attempt.is_reported = True
-            for task in (attempt.task, attempt.watchdog):
-                if task is not None:
-                    task.cancel()
+            attempt.cancel_watchdog()
+            if attempt.task is not None:
+                attempt.task.cancel()
 
     def free_slots(self) -> int:
         return max(0, self._free_slots - len(self._waiting))
 
     def running(self) -> set[AttemptKey]:
-        return set(self._attempts)
+        return self._attempts.keys()
 
     async def submit(self, request: AttemptRequest) -> None:
         self.submit_now(request)
 
     def submit_now(self, request: AttemptRequest) -> None:
-        if request.key in self._attempts or request.key in self._recent:
+        if self._attempts.is_known(request.key):
             return
         runner = self._runners.get(request.tenant, request.workflow, request.version)
         attempt = _LocalAttempt(request, runner.get_call(request.key.task))
-        self._attempts[request.key] = attempt
+        self._attempts.add(attempt)
         if self._free_slots:
             self._start(attempt)
         else:
@@ -189,14 +174,14 @@ class InProcess(Executor):
         attempt.stop_ending = Cancelled(reason)
         if attempt in self._waiting:
             self._waiting.remove(attempt)
-            self._free_slots -= 1  # it gives back what it never had
+            self._free_slots -= 1  # `_finish` returns a slot, and this attempt has none
             self._finish(attempt)
         elif attempt.is_on_thread:
             self._report(attempt, attempt.stop_ending)
         else:
             self._start_watchdog(attempt, self._cancel_until_done(attempt))
 
-    # -- beginning
+    # -- starting
 
     def _start(self, attempt: _LocalAttempt) -> None:
         self._free_slots -= 1
@@ -206,11 +191,11 @@ class InProcess(Executor):
             attempt.task = self._tasks.start(str(attempt.request.key), self._run_async(attempt))
 
     async def _run_async(self, attempt: _LocalAttempt) -> None:
-        """Ask whether it may begin, and run it: here, or by handing it over to a thread."""
+        """Ask whether the attempt may start, and run it on the loop or hand it to a thread."""
         ending: AttemptResult | None = None
         try:
-            ending = await self._request_start(attempt)
-            if ending is None and not attempt.is_reported:
+            await attempt.request_start(self._listener)
+            if attempt.may_start:
                 if not attempt.call.is_async:
                     self._run_on_thread(attempt)
                     return
@@ -218,12 +203,12 @@ class InProcess(Executor):
                 ending = await attempt.call.run_async(attempt.request, self._build_environment(attempt))
         except asyncio.CancelledError as error:
             ending = self._ending_of_cancelled(attempt, error)
-        except Exception as error:  # whatever it is: an attempt without an end would hang, and keep its place for good
+        except Exception as error:  # of any kind: an attempt without a result would hang and keep its slot
             ending = build_fallback_failure(error)
         self._finish(attempt, ending)
 
     def _ending_of_cancelled(self, attempt: _LocalAttempt, error: asyncio.CancelledError) -> AttemptResult | None:
-        """Return how an attempt ends that was cancelled: as somebody here wants it, or as a failure of its own code.
+        """Return the result of a cancelled attempt: the one it was stopped with, or a failure of its own code.
 
         None if everything on the loop is cancelled, as when a program ends without closing its node: no code failed.
         """
@@ -231,30 +216,16 @@ class InProcess(Executor):
             return attempt.stop_ending
         return attempt.call.ending_of_error(error, self._build_environment(attempt))
 
-    async def _request_start(self, attempt: _LocalAttempt) -> AttemptResult | None:
-        """Return None if it may begin; if it is unwanted, it has nothing to report either."""
-        if attempt.request.has_begun:
-            return None
-        try:
-            if not await self._listener.record_start(attempt.request.key):
-                attempt.is_reported = True
-        except TidemillError as error:
-            return HandedBack(f"it could not be recorded that it begins: {error}")
-        return None
-
     def _run_on_thread(self, attempt: _LocalAttempt) -> None:
-        if attempt.stop_ending is not None:
-            self._finish(attempt)
-            return
         attempt.is_on_thread = True
         self._start_timeout(attempt)
         self._threads.submit(partial(self._thread_main, attempt))
 
     def _thread_main(self, attempt: _LocalAttempt) -> None:
-        """Run it; on a thread."""
+        """Run the attempt; called on a thread."""
         try:
             ending = attempt.call.run(attempt.request, self._build_environment(attempt))
-        except BaseException as error:  # as above; and the thread is needed for what comes next
+        except BaseException as error:  # as above; and the next attempt needs this thread
             ending = build_fallback_failure(error)
         self._post_to_loop(attempt, ending)
 
@@ -263,14 +234,14 @@ class InProcess(Executor):
         return CallEnvironment(self._clock, partial(self._on_log, attempt), self._pid, push=push)
 
     async def _push_on_loop(self, accumulator: str, event: Any) -> Any:
-        """Push on the node's own loop, wherever the task is that asks."""
+        """Push on the node's own loop, from any thread."""
         assert self._push is not None
         if threading.get_ident() == self._loop_thread_id:
             return await self._push(accumulator, event)
         pushed = asyncio.run_coroutine_threadsafe(_await(self._push(accumulator, event)), self._loop)
         return await asyncio.wrap_future(pushed)
 
-    # -- what comes back from threads: one wake-up of the loop for all of it
+    # -- messages from threads: one wake-up of the loop for all of them
 
     def _post_to_loop(self, attempt: _LocalAttempt, message: LogRecord | AttemptResult) -> None:
         self._thread_messages.append((attempt, message))
@@ -278,11 +249,11 @@ class InProcess(Executor):
             self._is_drain_scheduled = True
             try:
                 self._loop.call_soon_threadsafe(self._drain_thread_messages)
-            except RuntimeError:  # the loop is closed: this code outlived its node, and nobody listens
+            except RuntimeError:  # the loop is closed: this code outlived its node
                 self._thread_messages.clear()
 
     def _drain_thread_messages(self) -> None:
-        self._is_drain_scheduled = False  # first, so that what comes from now on is announced again
+        self._is_drain_scheduled = False  # first, so that a message that arrives from now on schedules another drain
         try:
             while self._thread_messages:
                 attempt, message = self._thread_messages.popleft()
@@ -292,7 +263,7 @@ class InProcess(Executor):
                     self._buffer_log(attempt, message)
             self._listener.resume_work()
         finally:
-            if self._thread_messages:  # whoever was told of one raised: the others are told all the same
+            if self._thread_messages:  # the listener raised: deliver the other messages all the same
                 self._loop.call_soon(self._drain_thread_messages)
 
     def _on_log(self, attempt: _LocalAttempt, record: LogRecord) -> None:
@@ -302,7 +273,7 @@ class InProcess(Executor):
             self._buffer_log(attempt, record)
 
     def _buffer_log(self, attempt: _LocalAttempt, record: LogRecord) -> None:
-        """Pass on what an attempt said, within bounds."""
+        """Pass a record on, within the limits of the attempt's log."""
         if attempt.is_reported:
             return
         if attempt.output is None:
@@ -312,15 +283,12 @@ class InProcess(Executor):
     # -- ending
 
     def _finish(self, attempt: _LocalAttempt, ending: AttemptResult | None = None) -> None:
-        """Take note that an attempt's code has ended, or never began."""
-        if self._attempts.get(attempt.request.key) is not attempt:
+        """Remove an attempt whose code has ended, or never started, and report it."""
+        if not self._attempts.remove(attempt):
             return
         if attempt.is_on_thread:
             self._threads.mark_job_done()
-        if attempt.watchdog is not None:
-            attempt.watchdog.cancel()
-        del self._attempts[attempt.request.key]
-        self._recent.add(attempt.request.key)
+        attempt.cancel_watchdog()
         self._free_slots += 1
         while self._waiting and self._free_slots:
             self._start(self._waiting.popleft())
@@ -336,29 +304,26 @@ class InProcess(Executor):
     # -- stopping
 
     def _start_timeout(self, attempt: _LocalAttempt) -> None:
-        if attempt.request.timeout is not None and attempt.stop_ending is None:
+        if attempt.request.timeout is not None:
             self._start_watchdog(attempt, self._enforce_timeout(attempt))
 
-    def _start_watchdog(self, attempt: _LocalAttempt, work: Any) -> None:
-        if attempt.watchdog is not None:
-            attempt.watchdog.cancel()
-        attempt.watchdog = self._tasks.start(f"watch: {attempt.request.key}", work)
+    def _start_watchdog(self, attempt: _LocalAttempt, work: Coroutine[Any, Any, None]) -> None:
+        attempt.cancel_watchdog()
+        attempt.watchdog = self._tasks.start(f"watchdog: {attempt.request.key}", work)
 
     async def _enforce_timeout(self, attempt: _LocalAttempt) -> None:
         await self._clock.sleep(attempt.request.timeout or 0.0)
         if attempt.stop_ending is None:
-            attempt.stop_ending = build_timeout_failure(attempt.request)
+            attempt.stop_ending = attempt.build_timeout_failure()
         if attempt.is_on_thread:
             self._report(attempt, attempt.stop_ending)
         else:
             await self._cancel_until_done(attempt)
 
     async def _cancel_until_done(self, attempt: _LocalAttempt) -> None:
-        """Cancel code again and again until it ends; what is known is reported after the first grace."""
+        """Cancel code repeatedly until it ends; the result is reported after the first grace period."""
         assert attempt.task is not None
-        attempt.task.add_done_callback(
-            lambda _: self._finish(attempt)
-        )  # for one that was cancelled before its first step
+        attempt.task.add_done_callback(lambda _: self._finish(attempt))  # if it is cancelled before its first step
         while True:
             attempt.task.cancel()
             await self._clock.sleep(self._grace)

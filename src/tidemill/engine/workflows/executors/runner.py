@@ -1,7 +1,7 @@
-"""From an order to a call of the author's function, and from what comes of it to an ending.
+"""Calls the author's function for a request, and turns what it returns or raises into a result.
 
-Every executor does this in the same way, wherever it runs the code. Values are decoded afresh for each attempt, so no
-two tasks ever share one that can be changed.
+All executors share this code, wherever they run it. Values are decoded for each attempt, so that no two tasks ever
+share a mutable one.
 """
 
 import asyncio
@@ -40,24 +40,24 @@ from tidemill.workflows.workflow import Workflow
 
 ENCODED_NONE = ENCODER.encode(None)
 _ROUND_TRIP_TYPES = (bool, int, float, str, bytes)
-"""Annotations whose values come back as they are, if they are of that very class: that need not be tried."""
+"""Annotations whose values survive encoding unchanged if they are exactly of that class: decoding need not be tried."""
 
 
 class CallEnvironment(msgspec.Struct, frozen=True):
-    """What code gets from where it runs."""
+    """What a call gets from the process it runs in."""
 
     clock: Clock
     on_log: Callable[[LogRecord], None]
-    """Takes what the code logs; may be called on any thread."""
+    """Accepts a log record of author code; may be called on any thread."""
     pid: int
-    """The process in which the code is called. A copy of that, which the code forked, has no end to tell of."""
+    """The process in which the function is called. A copy that author code forked must not report a result."""
     echoes: bool = True
-    """Whether what is logged also goes to Python's logging."""
+    """Whether log records are repeated in Python's logging."""
     push: PushFunction | None = None
 
 
 class TaskRunner:
-    """The tasks of one version of a workflow, each made ready once."""
+    """The callable tasks of one workflow version, each built on first use."""
 
     def __init__(self, workflow: Workflow) -> None:
         self._workflow = workflow
@@ -65,22 +65,22 @@ class TaskRunner:
         self._codecs: dict[str, _ValueCodec] = {}
 
     def get_call(self, task: str) -> "TaskCall":
-        """Return a task, ready to be called; OperationError if there is none of that name."""
-        found = self._calls.get(task)
-        if found is None:
+        """Return the call of a task; OperationError if there is no task of that name."""
+        call = self._calls.get(task)
+        if call is None:
             wired = self._workflow.wired().tasks.get(task)
             if wired is None:
                 raise OperationError(f"workflow '{self._workflow.name}' has no task '{task}'")
-            found = self._calls[task] = TaskCall(wired, self._workflow, self._codec_for)
-        return found
+            call = self._calls[task] = TaskCall(wired, self._workflow, self._codec_for)
+        return call
 
     def decode_value(self, task: str, stored: bytes) -> Any:
-        """Return what a task returned, from how it is stored."""
+        """Return a task's value from its stored form."""
         return self._codec_for(task).decode_input(SingleInput(stored))
 
     def trim_inputs(self, request: AttemptRequest) -> AttemptRequest:
-        """Return an order without what its task does not need: of a list that it is mapped over, only its element."""
-        inputs = {name: self._codec_for(name).extract_item(given) for name, given in request.inputs.items()}
+        """Return the request with only the element that its task needs of each list it is mapped over."""
+        inputs = {name: self._codec_for(name).extract_item(encoded) for name, encoded in request.inputs.items()}
         return msgspec.structs.replace(request, inputs=inputs)
 
     def _codec_for(self, task: str) -> "_ValueCodec":
@@ -90,7 +90,7 @@ class TaskRunner:
 
 
 class TaskCall:
-    """One task: its function, what goes in, and how what comes out is stored."""
+    """Calls the function of one task: decodes its arguments and encodes its result."""
 
     def __init__(self, wired: WiredTask, workflow: Workflow, codec_for: "Callable[[str], _ValueCodec]") -> None:
         self.name = wired.task.name
@@ -105,11 +105,11 @@ class TaskCall:
     # -- running
 
     def run(self, request: AttemptRequest, environment: CallEnvironment) -> AttemptResult:
-        """Run the attempt here and now. Whatever the author's code raises is its own failure."""
+        """Run the attempt on this thread. Any error of author code becomes a result."""
         try:
             values, named = self._build_arguments(request, environment, request.deferrals)
             value = self._function(*values, **named)
-        except BaseException as error:  # author code: it may raise anything, and nothing of it is ours
+        except BaseException as error:  # author code: it may raise anything
             if getpid() != environment.pid:
                 _exit_forked_copy(error)
             return self.ending_of_error(error, environment)
@@ -118,7 +118,7 @@ class TaskCall:
         return self._encode_result(value)
 
     async def run_async(self, request: AttemptRequest, environment: CallEnvironment) -> AttemptResult:
-        """Run the attempt on this loop; only the end that was asked of the current task is raised."""
+        """Run the attempt on this loop. Raise only if the current task is cancelled; other errors become results."""
         deferrals = request.deferrals
         while True:
             try:
@@ -129,52 +129,52 @@ class TaskCall:
                     _exit_forked_copy(error)
                 if is_cancelled_here(error):
                     raise
-                answer = await self._handle_error(error, environment)
-                if answer is not None:
-                    return answer
-                deferrals += 1  # it is over already: as if woken, from the top
+                ending = await self._handle_error(error, environment)
+                if ending is not None:
+                    return ending
+                deferrals += 1  # the deferral is over already: call the function again, as after a wake-up
             else:
                 if getpid() != environment.pid:
                     _exit_forked_copy()
                 return self._encode_result(value)
 
     async def _handle_error(self, error: BaseException, environment: CallEnvironment) -> AttemptResult | None:
-        """Return how an attempt ends that raised, or None if it deferred itself, and is to go on."""
+        """Return the result of an attempt that raised, or None if its deferral is over and it continues."""
         if not isinstance(error, Deferral) or error.pending_answer is None:
             return self.ending_of_error(error, environment)
         return await self._await_poll(error.pending_answer, error, environment)
 
     async def _await_poll(
-        self, polled: Awaitable[bool], deferral: Deferral, environment: CallEnvironment
+        self, answer: Awaitable[bool], deferral: Deferral, environment: CallEnvironment
     ) -> AttemptResult | None:
-        """Return how the attempt ends, or None if it is to go on."""
+        """Return the result of a deferral whose first poll is pending, or None if the poll says that it is over."""
         try:
-            return None if await polled else self.ending_of_error(deferral, environment)
+            return None if await answer else self.ending_of_error(deferral, environment)
         except BaseException as error:  # author code: as above
             if is_cancelled_here(error):
                 raise
             return self.ending_of_error(error, environment)
 
-    # -- what goes in
+    # -- arguments
 
     def _build_arguments(
         self, request: AttemptRequest, environment: CallEnvironment, deferrals: int
     ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        given: dict[str, Any] = {}
-        for name, source in self._input_codecs.items():
+        inputs: dict[str, Any] = {}
+        for name, codec in self._input_codecs.items():
             if name in request.inputs:
-                given[name] = source.decode_input(request.inputs[name])
+                inputs[name] = codec.decode_input(request.inputs[name])
         params = self._params_decoder.decode(request.params) if request.params else {}
         positional, named = [], {}
-        for one in self._wired.signature.parameters:
-            if one.name in self._wired.takes_params:
+        for parameter in self._wired.signature.parameters:
+            if parameter.name in self._wired.takes_params:
                 value = params
-            elif one.name in self._wired.takes_context:
-                value = self._build_context(request, environment, deferrals, params, given)
+            elif parameter.name in self._wired.takes_context:
+                value = self._build_context(request, environment, deferrals, params, inputs)
             else:
-                value = given[one.name] if one.name in given else _default_value(one)
-            if one.keyword_only:
-                named[one.name] = value
+                value = inputs[parameter.name] if parameter.name in inputs else _default_value(parameter)
+            if parameter.keyword_only:
+                named[parameter.name] = value
             else:
                 positional.append(value)
         return tuple(positional), named
@@ -198,7 +198,7 @@ class TaskCall:
             wait_for=None if self.is_async else _run_awaitable,
         )
 
-    # -- what comes out
+    # -- results
 
     def _encode_result(self, value: Any) -> AttemptResult:
         try:
@@ -209,11 +209,11 @@ class TaskCall:
             return build_fallback_failure(error)
 
     def ending_of_error(self, error: BaseException, environment: CallEnvironment) -> AttemptResult:
-        """Return how an attempt ends that raised: always, or it would hang, and hold its place."""
+        """Return the result of an attempt that raised. Never raises: without a result it would keep its slot."""
         try:
             return self._classify_error(error, environment)
-        except BaseException as mishap:  # author code: an error, its text and its class may do anything when looked at
-            return build_fallback_failure(mishap)
+        except BaseException as second_error:  # author code: an exception may raise when it is inspected
+            return build_fallback_failure(second_error)
 
     def _classify_error(self, error: BaseException, environment: CallEnvironment) -> AttemptResult:
         if isinstance(error, Skip):
@@ -229,22 +229,22 @@ class TaskCall:
         if isinstance(error, Fail | TypeMismatchError):
             return False
         retry = self._wired.task.retry
-        # Who names no class of errors wants every failure tried again, also a SystemExit.
+        # A retry policy that names no error classes retries every failure, also a SystemExit.
         return retry is None or Exception in retry.on or isinstance(error, retry.on)
 
 
 def build_fallback_failure(error: BaseException) -> Failed:
-    """Return the failure of an attempt whose end could not be told for an error, whatever that is made of."""
+    """Return a failure for an error of any kind, even one that raises when it is formatted."""
     try:
         return Failed(error=build_task_error(error), may_retry=False)
-    except BaseException:  # author code: as above; nothing of it is looked at any more
+    except BaseException:  # author code: as above
         return Failed(error=TaskError("Error", "it ended with an error that cannot be shown"), may_retry=False)
 
 
 def _exit_forked_copy(error: BaseException | None = None) -> NoReturn:
-    """End a process that author code forked, as Python would at its end, but without a word.
+    """Exit a process that author code forked, with the status that Python would use, but without any cleanup.
 
-    It has a copy of all that is ours: loops, threads' work, what is still to be written. None of it is its business.
+    The process has copies of Tidemill's loops, queues and unwritten data, and must not act on them.
     """
     code = error.code if isinstance(error, SystemExit) else error
     os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
@@ -255,7 +255,7 @@ def _default_value(parameter: Parameter) -> Any:
 
 
 def _merge_context(params: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `ctx["key"]` looks in."""
+    """Return the mapping behind `ctx["key"]`."""
     merged = dict(params) if isinstance(params, dict) else msgspec.structs.asdict(params)
     for value in inputs.values():
         if isinstance(value, dict):
@@ -268,7 +268,7 @@ def _skip_reason(error: Skip) -> str:
 
 
 def _run_awaitable(awaitable: Awaitable[bool]) -> bool:
-    """Wait for an answer on a thread, or in a process, that has no loop."""
+    """Wait for an awaitable on a thread that has no loop."""
 
     async def wait() -> bool:
         return await awaitable
@@ -277,14 +277,14 @@ def _run_awaitable(awaitable: Awaitable[bool]) -> bool:
 
 
 class _ValueCodec:
-    """The values of one task: how they are stored, and which way they go."""
+    """Encodes and decodes the values of one task, and finds the variant of each."""
 
     def __init__(self, task: str, returns: Any) -> None:
         self._task = task
         self._returns = returns
         self._variants = expand_variants(returns)
-        self._labels = {one.cls: one.label for one in reversed(self._variants or ())}
-        self._round_trip_type: type | None = next((one for one in _ROUND_TRIP_TYPES if returns is one), None)
+        self._labels = {variant.cls: variant.label for variant in reversed(self._variants or ())}
+        self._round_trip_type: type | None = next((cls for cls in _ROUND_TRIP_TYPES if returns is cls), None)
         self._split_list: tuple[bytes, list[bytes]] = b"", []
         try:
             self._codec: Codec | None = build_codec(returns)
@@ -293,17 +293,17 @@ class _ValueCodec:
         self._item_codec = self._build_item_codec()
 
     def _build_item_codec(self) -> Codec | None:
-        """Return how one element of a list is stored, if lists of them are stored one after the other."""
+        """Return the codec of one element, if the task returns a list whose elements are encoded one by one."""
         args = get_args(self._returns)
         is_list = get_origin(self._returns) is list or (get_origin(self._returns) is tuple and args[1:] == (...,))
         return build_codec(args[0]) if is_list and args and self._codec is not None else None
 
     def encode_result(self, value: Any) -> Succeeded:
-        """Return a value as it is stored, or raise what is wrong with it."""
+        """Return an encoded value; UnstorableError or TypeMismatchError if it cannot be stored."""
         if inspect.iscoroutine(value):
-            value.close()  # it would complain that nobody awaited it
+            value.close()  # else Python warns that it was never awaited
             raise TypeMismatchError(
-                f"task '{self._task}' returned a coroutine, which nobody has awaited: declare it `async def`, and "
+                f"task '{self._task}' returned a coroutine that was not awaited: declare the task `async def`, and "
                 "return `await ...`"
             )
         variant = self._variant_of(value)
@@ -314,7 +314,7 @@ class _ValueCodec:
         try:
             encoded = self._codec.encode(value)
             if value.__class__ is not self._round_trip_type:
-                self._codec.decode(encoded)  # what cannot be read again is this task's fault, not that of the next
+                self._codec.decode(encoded)  # a value that cannot be decoded fails this task, not the next one
         except UnstorableError as error:
             raise UnstorableError(f"task '{self._task}' returned a value that cannot be stored: {error}") from error
         except TypeMismatchError as error:
@@ -324,20 +324,20 @@ class _ValueCodec:
     def _variant_of(self, value: Any) -> str | None:
         if self._variants is None:
             return None
-        if (found := self._labels.get(value.__class__)) is not None:
-            return found
-        for one in self._variants:
-            if _matches_variant(value, one):
-                return one.label
+        if (name := self._labels.get(value.__class__)) is not None:
+            return name
+        for variant in self._variants:
+            if _matches_variant(value, variant):
+                return variant.label
         raise self._mismatch_error(value)
 
-    def _mismatch_error(self, value: Any, why: str = "") -> TypeMismatchError:
-        found = "None" if value is None else f"a value of class {type(value).__name__}"
-        message = f"task '{self._task}' returned {found}, but declares {label(self._returns)}"
-        return TypeMismatchError(f"{message}: {why}" if why else message)
+    def _mismatch_error(self, value: Any, reason: str = "") -> TypeMismatchError:
+        returned = "None" if value is None else f"a value of class {type(value).__name__}"
+        message = f"task '{self._task}' returned {returned}, but declares {label(self._returns)}"
+        return TypeMismatchError(f"{message}: {reason}" if reason else message)
 
     def decode_input(self, encoded: Input) -> Any:
-        """Return a value for another task, its own."""
+        """Return a new value for a downstream task."""
         if isinstance(encoded, ListInput):
             return [self._decode(one) for one in encoded.values]
         if isinstance(encoded, ItemOfList):
@@ -347,20 +347,18 @@ class _ValueCodec:
         return self._decode(encoded.value)
 
     def _decode_item(self, encoded: ItemOfList) -> Any:
-        piece = self.extract_item(encoded)
-        return (
-            self.decode_input(piece) if isinstance(piece, EncodedItem) else self._decode(encoded.value)[encoded.number]
-        )
+        item = self.extract_item(encoded)
+        if isinstance(item, EncodedItem):
+            return self.decode_input(item)
+        return self._decode(encoded.value)[encoded.number]
 
     def extract_item(self, encoded: Input) -> Input:
-        """Return an element cut out of its list, if elements are stored one after the other; else what was given."""
+        """Return the element of a list input, if elements are encoded one by one; any other input is unchanged."""
         if self._item_codec is None or not isinstance(encoded, ItemOfList):
             return encoded
-        if self._split_list[0] is not encoded.value:  # one list is mapped over many times: taken apart once
-            self._split_list = (
-                encoded.value,
-                [bytes(one) for one in msgspec.msgpack.decode(encoded.value, type=_RAW_LIST)],
-            )
+        if self._split_list[0] is not encoded.value:  # many attempts are mapped over one list: split it once
+            items = [bytes(item) for item in msgspec.msgpack.decode(encoded.value, type=_RAW_LIST)]
+            self._split_list = encoded.value, items
         return EncodedItem(self._split_list[1][encoded.number])
 
     def _decode(self, data: bytes) -> Any:
@@ -369,7 +367,7 @@ class _ValueCodec:
         try:
             return self._codec.decode(data)
         except TypeMismatchError as error:
-            message = f"the value of task '{self._task}' cannot be read as {label(self._returns)}: {error}"
+            message = f"the value of task '{self._task}' cannot be decoded as {label(self._returns)}: {error}"
             raise TypeMismatchError(message) from error
 
 

@@ -1,14 +1,14 @@
-"""Tasks in processes of their own, forked from a warm one: they can be killed, and die with the node.
+"""Runs attempts in processes of their own, forked from a warm one: they can be killed, and die with the node.
 
-Each attempt has a process group. It is asked to end with SIGTERM and made to with SIGKILL, and whatever it started goes
-with it. What it prints is its log; what it returns comes over a socket that nobody else has.
+Each attempt has a process group. SIGTERM asks it to end, SIGKILL forces it to, and the processes that it started end
+with it. What it prints becomes its log; its return value comes over a socket that no other process has.
 """
 
 import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from selectors import EVENT_READ, DefaultSelector
@@ -19,28 +19,34 @@ from msgspec.structs import replace
 
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.executors.attempt_output import OutputBuffer, echo_to_logging
+from tidemill.engine.workflows.executors.attempt_table import AttemptTable, RunningAttempt
 from tidemill.engine.workflows.executors.code import VersionCache, WorkflowLookup
-from tidemill.engine.workflows.executors.forkserver import protocol as framing
-from tidemill.engine.workflows.executors.forkserver.client import ForkServerClient
-from tidemill.engine.workflows.executors.forkserver.pool import ForkServerPool
+from tidemill.engine.workflows.executors.forkserver import protocol
+from tidemill.engine.workflows.executors.forkserver.client import ChildExit, ForkServerClient
+from tidemill.engine.workflows.executors.forkserver.pool import IMPORT_TIMEOUT, ForkServerPool
 from tidemill.engine.workflows.executors.interface import (
     STOP_GRACE_PERIOD,
     AttemptListener,
     AttemptRequest,
     Executor,
     LogRecord,
-    RecentAttempts,
-    build_timeout_failure,
 )
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import OperationError, TidemillError
-from tidemill.workflows.attempt_results import AttemptResult, Cancelled, Failed, HandedBack, Lost
+from tidemill.kernel.errors import OperationError
+from tidemill.workflows.attempt_results import AttemptResult, Cancelled, Failed, Lost
 from tidemill.workflows.records import AttemptKey, TaskError
+
+READ_CHUNK_SIZE = 64 * 1024
+
+DRAIN_READ_LIMIT = 16
+"""The number of chunks that a pipe or a socket can hold of what was written before the process ended."""
+
+NOT_STARTED = ChildExit(reason="it was not started")
 
 
 class FdSelector:
-    """Calls back whenever there is something to be read."""
+    """Calls back when a descriptor is readable. All of them share one entry in the loop's own selector."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -48,97 +54,85 @@ class FdSelector:
         loop.add_reader(self._selector.fileno(), self._call_ready)
 
     def close(self) -> None:
-        """Hear nothing any more."""
+        """Stop all callbacks."""
         self._loop.remove_reader(self._selector.fileno())
         self._selector.close()
 
     def add(self, descriptor: int, callback: Callable[[], object]) -> None:
-        """Call whenever there is something to be read here, or the other side has gone."""
+        """Call `callback` whenever the descriptor is readable or its other end is closed."""
         self._selector.register(descriptor, EVENT_READ, callback)
 
     def remove(self, descriptor: int) -> None:
-        """Do not any more, if it was wanted at all; to be said before the descriptor is closed."""
+        """Stop the callbacks of a descriptor, if there are any; call this before closing it."""
         with suppress(KeyError):
             self._selector.unregister(descriptor)
 
     def _call_ready(self) -> None:
-        wanted = self._selector.get_map()
+        registered = self._selector.get_map()
         for key, _ in self._selector.select(0):
-            if wanted.get(key.fd) is key:  # a call before this one may have changed that
+            if registered.get(key.fd) is key:  # an earlier callback may have removed it
                 key.data()
 
 
-READ_CHUNK_SIZE = 64 * 1024
-
-DRAIN_READ_LIMIT = 16
-"""How many chunks a pipe, or a socket, can hold of what was written before the end."""
-
-NOT_STARTED = "it has not begun"
-
-
-class _ProcessAttempt:
-    """An attempt that is here: its process, and what has been heard of it."""
+class _ProcessAttempt(RunningAttempt):
+    """An attempt in a process of its own, with the node's ends of its control socket and pipes."""
 
     def __init__(
         self,
         request: AttemptRequest,
         loop: asyncio.AbstractEventLoop,
         selector: FdSelector,
-        output: OutputBuffer,
+        listener: AttemptListener,
         clock: Clock,
     ) -> None:
-        self.request = request
-        self.output = output
+        super().__init__(request)
         self.server: ForkServerClient | None = None
         self.child_id = 0
-        """Of its process, once there is one."""
-        self.watchdog: asyncio.Task[Any] | None = None
-        self.reported_ending: AttemptResult | None = None
-        """How it says that it ended."""
-        self.stop_ending: AttemptResult | None = None
-        """How it ends because somebody wants it to."""
-        self.is_reportable = True
-        """Whether anybody is to hear how it ends."""
+        """The number of its process; 0 before there is one."""
+        self.returned_ending: AttemptResult | None = None
+        """The result that its process has sent."""
         self._loop = loop
         self._selector = selector
+        self._listener = listener
         self._clock = clock
-        self._frame_decoder = framing.FrameDecoder()
+        self._output = OutputBuffer(clock, self._on_log)
+        self._frame_decoder = protocol.FrameDecoder()
         self._control: socket.socket | None = None
         self._pipes: dict[str, int] = {}
         self._child_fds: list[int] = []
         self._unsent = memoryview(b"")
 
     def open_channels(self) -> None:
-        """Open what will lead to the process."""
-        self._control, theirs = socket.socketpair()
+        """Open the control socket and the pipes."""
+        self._control, child_end = socket.socketpair()
         self._control.setblocking(False)
-        self._child_fds.append(theirs.detach())
+        self._child_fds.append(child_end.detach())
         for stream in ("stdout", "stderr"):
-            self._pipes[stream], end = os.pipe()
+            self._pipes[stream], write_end = os.pipe()
             os.set_blocking(self._pipes[stream], False)
-            self._child_fds.append(end)
+            self._child_fds.append(write_end)
 
     def start_io(self) -> list[int]:
-        """Write the order to where the process will find it, listen, and return the descriptors at its end."""
+        """Write the request into the control socket, start reading, and return the child's descriptors."""
         assert self._control is not None
-        self._unsent = memoryview(framing.encode_frame(self.request, limit=framing.REQUEST_FRAME_LIMIT))
+        self._unsent = memoryview(protocol.encode_frame(self.request, limit=protocol.REQUEST_FRAME_LIMIT))
         self._selector.add(self._control.fileno(), self._read_control)
         for stream, pipe in self._pipes.items():
             self._selector.add(pipe, partial(self._read_stream, stream))
         if not self._send():
             self._loop.add_writer(self._control, self._continue_send)
-        theirs, self._child_fds = self._child_fds, []
-        return theirs
+        child_fds, self._child_fds = self._child_fds, []
+        return child_fds
 
     def _send(self) -> bool:
-        """Send as much of the order as the socket takes now; whether that was all."""
+        """Send as much of the request as the socket accepts now; return whether that was all of it."""
         assert self._control is not None
         try:
             self._unsent = self._unsent[self._control.send(self._unsent) :]
         except BlockingIOError:
             return False
         except OSError:
-            self._unsent = self._unsent[:0]  # it has died, and its end says so
+            self._unsent = self._unsent[:0]  # the process has died; its exit is reported separately
         return not self._unsent
 
     def _continue_send(self) -> None:
@@ -146,8 +140,13 @@ class _ProcessAttempt:
             assert self._control is not None
             self._loop.remove_writer(self._control)
 
+    def signal(self, signum: signal.Signals) -> None:
+        """Send a signal to the process group, if there is one."""
+        if self.server is not None and self.child_id:
+            self.server.signal(self.child_id, signum)
+
     def close_control(self) -> None:
-        """Close the control socket: a process that waits, or runs, sees that and ends."""
+        """Close the control socket; the process sees that and ends."""
         if self._control is not None:
             self._selector.remove(self._control.fileno())
             if self._unsent:
@@ -156,7 +155,7 @@ class _ProcessAttempt:
             self._control = None
 
     def drain_and_close(self) -> None:
-        """Take what is left to be read, and close everything; who escaped, and still writes, is not heard out."""
+        """Read what is left and close everything. A process that escaped and still writes is not read to its end."""
         for _ in range(DRAIN_READ_LIMIT):
             if self._control is None or not self._read_control():
                 break
@@ -169,10 +168,10 @@ class _ProcessAttempt:
         for descriptor in self._child_fds:
             os.close(descriptor)
         self._child_fds.clear()
-        self.output.finish()
+        self._output.finish()
 
     def _read_control(self) -> bool:
-        """Take what it says; whether there may be more."""
+        """Handle the messages that have arrived; return whether there may be more."""
         assert self._control is not None
         try:
             data = self._control.recv(READ_CHUNK_SIZE)
@@ -185,35 +184,34 @@ class _ProcessAttempt:
             return False
         try:
             for body in self._frame_decoder.feed(data):
-                self._handle_message(framing.FROM_CHILD_DECODER.decode(body))
-        except (msgspec.DecodeError, framing.FrameTooLongError) as error:  # author code may have written to the socket
-            message = f"the process said something that cannot be understood: {error}"
-            self.reported_ending = self.reported_ending or Failed(error=TaskError("GarbageFromProcess", message))
-            if self.server is not None:
-                self.server.signal(self.child_id, signal.SIGKILL)
+                self._handle_message(protocol.FROM_CHILD_DECODER.decode(body))
+        except (msgspec.DecodeError, protocol.FrameTooLongError) as error:  # author code may write to the socket
+            message = f"the process sent a message that cannot be decoded: {error}"
+            self.returned_ending = self.returned_ending or Failed(error=TaskError("GarbageFromProcess", message))
+            self.signal(signal.SIGKILL)
             self.close_control()
             return False
         return True
 
-    def _handle_message(self, message: framing.FromChild) -> None:
+    def _handle_message(self, message: protocol.FromChild) -> None:
         match message:
-            case framing.LogMessage(record):
+            case protocol.LogMessage(record):
                 echo_to_logging(self.request.key, record)
-                self.output.add(record)
-            case framing.ResultMessage() as told:
-                self.reported_ending = self.reported_ending or told.to_ending(self._clock.now())
-                if self.reported_ending is not None:
+                self._output.add(record)
+            case protocol.ResultMessage():
+                self.returned_ending = self.returned_ending or message.to_ending(self._clock.now())
+                if self.returned_ending is not None:
                     self._stop_reading()
 
     def _stop_reading(self) -> None:
-        """Listen no more: a process that has told how it ended ends, and what is left is read when it has."""
+        """Remove all callbacks: after its result a process ends, and the rest is read when it has."""
         for descriptor in self._pipes.values():
             self._selector.remove(descriptor)
         if self._control is not None:
             self._selector.remove(self._control.fileno())
 
     def _read_stream(self, stream: str) -> bool:
-        """Take what it printed; whether there may be more."""
+        """Read what the process has printed; return whether there may be more."""
         try:
             data = os.read(self._pipes[stream], READ_CHUNK_SIZE)
         except BlockingIOError:
@@ -221,7 +219,7 @@ class _ProcessAttempt:
         if not data:
             self._close_pipe(stream)
             return False
-        self.output.write(stream, data)
+        self._output.write(stream, data)
         return True
 
     def _close_pipe(self, stream: str) -> None:
@@ -229,6 +227,10 @@ class _ProcessAttempt:
         if descriptor is not None:
             self._selector.remove(descriptor)
             os.close(descriptor)
+
+    def _on_log(self, records: list[LogRecord]) -> None:
+        if not self.is_reported:
+            self._listener.on_log(self.request.key, records)
 
 
 class Subprocess(Executor):
@@ -245,16 +247,16 @@ class Subprocess(Executor):
         *,
         concurrency: int = 8,
         grace: float = STOP_GRACE_PERIOD,
+        import_timeout: float = IMPORT_TIMEOUT,
     ) -> None:
         self._listener = listener
         self._clock = clock
         self._concurrency = concurrency
         self._grace = grace
-        self._pool = ForkServerPool(lookup)
+        self._pool = ForkServerPool(lookup, import_timeout)
         self._runners: VersionCache[TaskRunner] = VersionCache(lookup, TaskRunner)
         self._tasks = TaskScope()
-        self._attempts: dict[AttemptKey, _ProcessAttempt] = {}
-        self._recent = RecentAttempts()
+        self._attempts: AttemptTable[_ProcessAttempt] = AttemptTable()
         self._all_ended = asyncio.Event()
         self._cleanup = ExitStack()
 
@@ -265,100 +267,78 @@ class Subprocess(Executor):
         self._pool.open(self._tasks)
 
     async def close(self, timeout: float) -> None:
-        for attempt in self._attempts.values():
-            attempt.is_reportable = False
-            self._signal(attempt, signal.SIGTERM)
+        for attempt in self._attempts:
+            attempt.is_reported = True
+            attempt.signal(signal.SIGTERM)
         if self._attempts:
             self._all_ended.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await self._all_ended.wait()
-        self.abandon()
+        self._kill_all()
         await self._pool.close()
         await self._tasks.close()
         self._cleanup.close()
 
-    def abandon(self) -> None:
-        """Kill everything that runs here, without a report."""
-        for attempt in self._attempts.values():
-            attempt.is_reportable = False
-            self._signal(attempt, signal.SIGKILL)
+    def _kill_all(self) -> None:
+        """Kill all processes, without reports."""
+        for attempt in self._attempts:
+            attempt.is_reported = True
+            attempt.signal(signal.SIGKILL)
             attempt.close_control()
-        self._attempts.clear()
+            self._attempts.forget(attempt)
 
     def free_slots(self) -> int:
         return max(0, self._concurrency - len(self._attempts))
 
     def running(self) -> set[AttemptKey]:
-        return set(self._attempts)
+        return self._attempts.keys()
 
     async def submit(self, request: AttemptRequest) -> None:
-        if request.key in self._attempts or request.key in self._recent:
+        if self._attempts.is_known(request.key):
             return
         request = self._runners.get(request.tenant, request.workflow, request.version).trim_inputs(request)
-        output = OutputBuffer(self._clock, self._log_sink_for(request.key))
-        attempt = _ProcessAttempt(request, self._loop, self._selector, output, self._clock)
-        self._attempts[request.key] = attempt
+        attempt = _ProcessAttempt(request, self._loop, self._selector, self._listener, self._clock)
+        self._attempts.add(attempt)
         try:
             attempt.server = await self._pool.get_server(request.tenant, request.workflow, request.version)
-            if self._attempts.get(request.key) is not attempt:
-                return  # abandoned meanwhile
             attempt.open_channels()
         except BaseException as error:
-            self._attempts.pop(request.key, None)
+            self._attempts.forget(attempt)
             attempt.drain_and_close()
             if isinstance(error, OSError):
-                raise OperationError(f"no process could be started: {error}") from error
+                raise OperationError(f"cannot start a process: {error}") from error
             raise
         self._tasks.start(str(request.key), self._start(attempt, attempt.server))
 
-    def _log_sink_for(self, key: AttemptKey) -> Callable[[list[LogRecord]], None]:
-        def log(records: list[LogRecord]) -> None:
-            attempt = self._attempts.get(key)
-            if attempt is not None and attempt.is_reportable:
-                self._listener.on_log(key, records)
-
-        return log
-
-    # -- one attempt, from its first word to its end
+    # -- one attempt, from its start to its end
 
     async def _start(self, attempt: _ProcessAttempt, server: ForkServerClient) -> None:
-        """Let it run if it may. It ends when the link says so, at once if it has gone."""
+        """Start the process if the attempt may run; the fork server's client reports its exit to `_finish`."""
         try:
-            if not await self._request_start(attempt):
+            await attempt.request_start(self._listener)
+            if not attempt.may_start:
                 self._finish(attempt, NOT_STARTED)
                 return
             self._start_timeout(attempt)
-            order, ended = attempt.request, partial(self._finish, attempt)
-            attempt.child_id = server.spawn(order.workflow, order.key.task, attempt.start_io(), ended)
+            request, on_exit = attempt.request, partial(self._finish, attempt)
+            attempt.child_id = server.spawn(request.workflow, request.key.task, attempt.start_io(), on_exit)
         except OperationError as error:
-            self._finish(attempt, str(error))
+            self._finish(attempt, ChildExit(reason=str(error)))
         except BaseException:
             self._finish(attempt, NOT_STARTED)
             raise
 
-    async def _request_start(self, attempt: _ProcessAttempt) -> bool:
-        if not attempt.request.has_begun and attempt.stop_ending is None:
-            try:
-                attempt.is_reportable = await self._listener.record_start(attempt.request.key) and attempt.is_reportable
-            except TidemillError as error:
-                attempt.stop_ending = HandedBack(f"it could not be recorded that it begins: {error}")
-        return attempt.is_reportable and attempt.stop_ending is None
-
-    def _finish(self, attempt: _ProcessAttempt, status: int | str) -> None:
-        """Take note of the end of its process, or of why there is none."""
-        if attempt.watchdog is not None:
-            attempt.watchdog.cancel()
+    def _finish(self, attempt: _ProcessAttempt, child_exit: ChildExit) -> None:
+        """Remove an attempt whose process has ended, or was never started, and report it."""
+        attempt.cancel_watchdog()
         attempt.drain_and_close()
-        key = attempt.request.key
-        if self._attempts.get(key) is not attempt:
+        if not self._attempts.remove(attempt):
             return
-        del self._attempts[key]
-        self._recent.add(key)
         if not self._attempts:
             self._all_ended.set()
-        if attempt.is_reportable:
-            self._listener.on_ended(key, _resolve_ending(attempt, status))
+        if not attempt.is_reported:
+            self._listener.on_ended(attempt.request.key, _resolve_ending(attempt, child_exit))
 
     # -- stopping
 
@@ -368,49 +348,44 @@ class Subprocess(Executor):
             self._stop(attempt, Cancelled(reason))
 
     def _start_timeout(self, attempt: _ProcessAttempt) -> None:
-        if attempt.request.timeout is not None and attempt.watchdog is None:
-            attempt.watchdog = self._tasks.start(f"watch: {attempt.request.key}", self._enforce_timeout(attempt))
+        if attempt.request.timeout is not None:
+            self._start_watchdog(attempt, self._enforce_timeout(attempt))
+
+    def _start_watchdog(self, attempt: _ProcessAttempt, work: Coroutine[Any, Any, None]) -> None:
+        attempt.watchdog = self._tasks.start(f"watchdog: {attempt.request.key}", work)
 
     async def _enforce_timeout(self, attempt: _ProcessAttempt) -> None:
         await self._clock.sleep(attempt.request.timeout or 0.0)
         attempt.watchdog = None
-        self._stop(attempt, build_timeout_failure(attempt.request))
+        self._stop(attempt, attempt.build_timeout_failure())
 
     def _stop(self, attempt: _ProcessAttempt, ending: AttemptResult) -> None:
-        """Ask it to end, and make it end after the grace; what it said before counts."""
+        """Ask the process to end, and kill it after the grace period; a result that it has sent before counts."""
         if attempt.stop_ending is not None:
             return
-        if attempt.reported_ending is None:
+        if attempt.returned_ending is None:
             attempt.stop_ending = ending
-        if attempt.watchdog is not None:
-            attempt.watchdog.cancel()
-        attempt.watchdog = self._tasks.start(f"end: {attempt.request.key}", self._terminate_then_kill(attempt))
+        attempt.cancel_watchdog()
+        self._start_watchdog(attempt, self._terminate_then_kill(attempt))
 
     async def _terminate_then_kill(self, attempt: _ProcessAttempt) -> None:
-        self._signal(attempt, signal.SIGTERM)
-        await asyncio.sleep(self._grace)  # real time: a process takes it to clean up, whatever the clock says
-        self._signal(attempt, signal.SIGKILL)
-
-    def _signal(self, attempt: _ProcessAttempt, signum: signal.Signals) -> None:
-        if attempt.server is not None and attempt.child_id:
-            attempt.server.signal(attempt.child_id, signum)
+        attempt.signal(signal.SIGTERM)
+        await asyncio.sleep(self._grace)  # real time: a process does not follow the node's clock
+        attempt.signal(signal.SIGKILL)
 
 
-def _resolve_ending(attempt: _ProcessAttempt, status: int | str) -> AttemptResult:
-    """Return how an attempt ended, from all that is known."""
-    exit_code = status if isinstance(status, int) else None
+def _resolve_ending(attempt: _ProcessAttempt, child_exit: ChildExit) -> AttemptResult:
+    """Return the result of an attempt whose process has ended."""
+    if isinstance(attempt.stop_ending, Failed):
+        return replace(attempt.stop_ending, exit=child_exit.status)
     if attempt.stop_ending is not None:
-        return (
-            replace(attempt.stop_ending, exit=exit_code)
-            if isinstance(attempt.stop_ending, Failed)
-            else attempt.stop_ending
-        )
-    if attempt.reported_ending is not None:
-        return attempt.reported_ending
-    if isinstance(status, str):
-        return Lost(status)
-    message = f"the process {_describe_exit(status)} before it returned"
-    return Failed(error=TaskError("ProcessExit", message), exit=status)
+        return attempt.stop_ending
+    if attempt.returned_ending is not None:
+        return attempt.returned_ending
+    if child_exit.status is None:
+        return Lost(child_exit.reason)
+    message = f"the process {_describe_exit(child_exit.status)} before it returned"
+    return Failed(error=TaskError("ProcessExit", message), exit=child_exit.status)
 
 
 def _describe_exit(status: int) -> str:

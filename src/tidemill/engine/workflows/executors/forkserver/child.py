@@ -1,7 +1,7 @@
-"""One attempt in a process of its own: takes the order, runs it, says how it ended, and is gone.
+"""The child process of one attempt: reads the request, runs it, sends the result and exits.
 
-What a process that was just forked touches is copied for it, page by page, and that is most of what a start costs. So
-this does little, in plain steps: no socket object, no loop for code that needs none, and no thread.
+Every page of memory that a forked process writes to is copied, and that is most of the cost of a start. So this module
+does little, in plain steps: no socket object, no loop for code that needs none, and no thread.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import NamedTuple, NoReturn
 
 import msgspec
 
-from tidemill.engine.workflows.executors.forkserver import protocol as framing
+from tidemill.engine.workflows.executors.forkserver import protocol
 from tidemill.engine.workflows.executors.forkserver.protocol import ForkHooks
 from tidemill.engine.workflows.executors.interface import AttemptRequest, LogRecord, SingleInput
 from tidemill.engine.workflows.executors.runner import CallEnvironment, TaskCall, TaskRunner
@@ -36,33 +36,30 @@ if sys.platform == "linux":
 STANDARD_FDS = 0, 1, 2
 
 WARM_UP_ROUNDS = 50
-"""How often code is run before it is as it stays: Python looks at it for about half of that."""
+"""The number of runs after which Python has specialised the code; about half of them would do."""
 
 LEFTOVER_TIMEOUT = 1.0
-"""Seconds that tasks and threads which the code has left behind have to end; then the process is killed."""
+"""Seconds that tasks and threads left behind by author code have to end; then the process is killed."""
 
 _CLOCK = SystemClock()
 _REQUEST_DECODER = msgspec.msgpack.Decoder(AttemptRequest)
 _SEND_LOCK = threading.Lock()
-"""Whose it is says something to the node: threads may log, one after the other."""
+"""Held while a message is sent to the node: several threads may log."""
 
 
 class ChildSetup(NamedTuple):
-    """What a process has from its fork server, besides the code."""
+    """What a child gets from its fork server, besides the code."""
 
     devnull: int
-    """What is read from stdin."""
+    """Becomes its stdin."""
     fds_to_close: Sequence[int]
-    """Descriptors that are none of its business."""
+    """Descriptors of the fork server."""
     deferred_hooks: Sequence[ForkHooks] = ()
-    """What has to be done when it forks itself, by then perhaps with several threads."""
+    """At-fork hooks to register: the child may start threads and fork itself."""
 
 
 def child_main(call: TaskCall, fds: Sequence[int], setup: ChildSetup) -> NoReturn:
-    """Run one attempt in a process that was just forked, and end that process.
-
-    `given` are the control socket, stdout and stderr.
-    """
+    """Run one attempt in a process that was just forked, and exit; `fds` are the control socket, stdout and stderr."""
     status = 1
     try:
         os.setsid()
@@ -70,54 +67,54 @@ def child_main(call: TaskCall, fds: Sequence[int], setup: ChildSetup) -> NoRetur
         run_child(call, fds, setup, STANDARD_FDS, getpid())
         status = 0
     except (BrokenPipeError, ConnectionResetError):
-        pass  # the node is gone, or wants no more of it
-    except BaseException as error:  # nothing of this process may go on as a second fork server
+        pass  # the node has disconnected, or no longer wants the attempt
+    except BaseException as error:  # this process must never continue as a second fork server
         os.write(2, f"{describe(error)}\n".encode(errors="replace"))
     finally:
         os._exit(status)
 
 
 def run_child(call: TaskCall, fds: Sequence[int], setup: ChildSetup, streams: Sequence[int], group: int) -> None:
-    """Take over the descriptors, and run the attempt that is ordered; `group` dies with the node, if it is not 0."""
+    """Set up the descriptors and run the requested attempt; process group `group`, if not 0, dies with the node."""
     control, stdout, stderr = fds
-    nothing, unwanted, repairs = setup
-    os.dup2(nothing, streams[0])
+    devnull, fds_to_close, deferred_hooks = setup
+    os.dup2(devnull, streams[0])
     os.dup2(stdout, streams[1])
     os.dup2(stderr, streams[2])
-    for descriptor in unwanted:
+    for descriptor in fds_to_close:
         os.close(descriptor)
     os.close(stdout)
     os.close(stderr)
-    for hooks in repairs:
+    for hooks in deferred_hooks:
         os.register_at_fork(**hooks)
-    order = framing.read_frame(control)
-    if order is not None:
+    data = protocol.read_frame(control)
+    if data is not None:
         _kill_group_on_disconnect(control, group)
-        _run_request(order, control, call)
+        _run_request(data, control, call)
 
 
 def warm_up(devnull: int) -> None:
-    """Attend a few times to a task that does nothing, in a process that will fork.
+    """Run a trivial task several times in the process that will fork.
 
-    Python rewrites code in the course of its first runs. What is rewritten before a fork is shared by all children;
-    what is not, each of them would copy and rewrite for itself.
+    Python specialises bytecode during its first runs. Specialised before the fork, it is shared by all children; else
+    each of them would copy and specialise it again.
     """
     call = _build_warm_up_call()
-    order = framing.encode_frame(_build_warm_up_request(call.name))
+    data = protocol.encode_frame(_build_warm_up_request(call.name))
     streams = [os.dup(devnull) for _ in STANDARD_FDS]
     for _ in range(WARM_UP_ROUNDS):
         node, control = socketpair()
         with node, control:
-            node.send(order)
-            given = control.fileno(), os.dup(devnull), os.dup(devnull)
-            run_child(call, given, ChildSetup(devnull, [os.dup(devnull)]), streams, group=0)
+            node.send(data)
+            fds = control.fileno(), os.dup(devnull), os.dup(devnull)
+            run_child(call, fds, ChildSetup(devnull, [os.dup(devnull)]), streams, group=0)
     for stream in streams:
         os.close(stream)
 
 
 def _build_warm_up_request(task: str) -> AttemptRequest:
     return AttemptRequest(
-        key=AttemptKey("rehearsal", task, UNMAPPED, 1),
+        key=AttemptKey("warm_up", task, UNMAPPED, 1),
         tenant="",
         workflow="",
         version="",
@@ -125,41 +122,39 @@ def _build_warm_up_request(task: str) -> AttemptRequest:
         number=1,
         deferrals=0,
         params=b"",
-        inputs={"given": SingleInput(msgspec.msgpack.encode(1))},
+        inputs={"number": SingleInput(msgspec.msgpack.encode(1))},
     )
 
 
 def _build_warm_up_call() -> TaskCall:
-    workflow = Workflow("rehearsal")
+    workflow = Workflow("warm_up")
 
     @workflow.task
-    def given() -> int:
+    def number() -> int:
         return 1
 
     @workflow.task
-    def passed_on(given: int) -> int:
-        return given
+    def identity(number: int) -> int:
+        return number
 
-    return TaskRunner(workflow).get_call("passed_on")
+    return TaskRunner(workflow).get_call("identity")
 
 
 def _run_request(data: bytes, control: int, call: TaskCall) -> None:
-    order, around = (
-        _REQUEST_DECODER.decode(data),
-        CallEnvironment(_CLOCK, partial(_send_log, control), getpid(), echoes=False),
-    )
+    request = _REQUEST_DECODER.decode(data)
+    environment = CallEnvironment(_CLOCK, partial(_send_log, control), getpid(), echoes=False)
     if call.is_async:
-        _run_on_loop(order, control, call, around)
+        _run_on_loop(request, control, call, environment)
     else:
-        _send_result(control, call.run(order, around))
+        _send_result(control, call.run(request, environment))
 
 
 def _run_on_loop(request: AttemptRequest, control: int, call: TaskCall, environment: CallEnvironment) -> None:
-    """Run code that needs a loop. How it ended is said before the loop is: that waits for what the code left behind."""
+    """Run code that needs a loop. The result is sent before the loop closes, which waits for leftover tasks."""
     with asyncio.Runner() as loop:
         try:
             ending = loop.run(call.run_async(request, environment))
-        except asyncio.CancelledError as error:  # author code: nobody else cancels anything here
+        except asyncio.CancelledError as error:  # author code: Tidemill cancels nothing here
             ending = call.ending_of_error(error, environment)
         _send_result(control, ending)
         signal(SIGALRM, SIG_DFL)
@@ -173,24 +168,23 @@ def _send_result(control: int, ending: AttemptResult) -> None:
 
 
 def _send_log(control: int, record: LogRecord) -> None:
-    """Pass on what the author's code logs."""
+    """Send a log record of author code to the node."""
     with suppress(OSError):
-        _send_frame(control, framing.encode_frame(framing.LogMessage(record)))
+        _send_frame(control, protocol.encode_frame(protocol.LogMessage(record)))
 
 
 def _send_frame(control: int, data: bytes) -> None:
     with _SEND_LOCK:
-        framing.write_all(control, data)
+        protocol.write_all(control, data)
 
 
 def _encode_result(ending: AttemptResult) -> bytes:
     try:
-        return framing.encode_frame(framing.ResultMessage.from_ending(ending))
-    except framing.FrameTooLongError as error:
-        message = f"the value that it returned is too big to leave its process: {error}"
-        return framing.encode_frame(
-            framing.ResultMessage.from_ending(Failed(error=TaskError("TooLong", message), may_retry=False))
-        )
+        return protocol.encode_frame(protocol.ResultMessage.from_ending(ending))
+    except protocol.FrameTooLongError as error:
+        message = f"its return value is too big to be sent to the node: {error}"
+        failure = Failed(error=TaskError("TooLong", message), may_retry=False)
+        return protocol.encode_frame(protocol.ResultMessage.from_ending(failure))
 
 
 def _flush_streams() -> None:
@@ -202,18 +196,19 @@ def _flush_streams() -> None:
 
 
 def _kill_group_on_disconnect(control: int, group: int) -> None:
-    """Let a process group be killed when the node closes its end of the socket, or dies; 0 is nobody.
+    """SIGKILL process group `group` when the node closes the socket or dies; 0 disables this.
 
-    Linux does that by itself: a socket on which something happens can send a signal of one's choice to a whole group,
-    and after the order nothing happens but its end. Elsewhere a thread waits for it, which makes a fork twice as dear.
+    Linux does it without a thread: a socket can send a chosen signal to a process group when it becomes ready, and
+    after the request the only event on this one is its end. On other systems a thread waits for that, which doubles
+    the cost of a fork.
     """
     if sys.platform == "linux":
         fcntl(control, F_SETOWN, -group)
         fcntl(control, F_SETSIG, SIGKILL)
         fcntl(control, F_SETFL, O_ASYNC)
-        os.write(control, b"")  # a broken pipe if the end came before anybody could be told
+        os.write(control, b"")  # raises a broken pipe if the node disconnected before the signal was set up
     elif group:
-        threading.Thread(target=_wait_for_disconnect, args=(control,), daemon=True, name="tidemill watch").start()
+        threading.Thread(target=_wait_for_disconnect, args=(control,), daemon=True, name="tidemill watchdog").start()
 
 
 def _wait_for_disconnect(control: int) -> None:

@@ -1,4 +1,4 @@
-"""A fork server as the node sees it: started, spoken to, and ended."""
+"""The node's side of a fork server: starts it, sends it requests, and ends it."""
 
 import asyncio
 import os
@@ -13,71 +13,80 @@ from contextlib import suppress
 import msgspec
 
 from tidemill.engine.workflows.executors.code import CodeLocation
-from tidemill.engine.workflows.executors.forkserver import protocol as framing
+from tidemill.engine.workflows.executors.forkserver import protocol
 from tidemill.engine.workflows.executors.forkserver.main import BIND_NOW_VARIABLE
 from tidemill.kernel.concurrency import call_in_new_thread
 from tidemill.kernel.errors import OperationError
 
 SERVER_MODULE = "tidemill.engine.workflows.executors.forkserver.main"
 
-SERVER_DIED = "the process that starts tasks has died"
+SERVER_DIED = "the fork server has died"
 
 SHUTDOWN_TIMEOUT = 2.0
-"""Seconds that a fork server has to kill its children, and end."""
+"""Seconds that a fork server has to kill its children and end."""
+
+
+class ChildExit(msgspec.Struct, frozen=True):
+    """The end of a child."""
+
+    status: int | None = None
+    """Its exit code, negative for the signal that ended it; None if there is none."""
+    reason: str = ""
+    """Why there is no status: the process was never started, or its fork server is gone."""
 
 
 class ForkServerClient:
-    """One fork server. What its children come to is told to whoever spawned them."""
+    """One fork server. The exit of each child is reported to the callback it was spawned with."""
 
     def __init__(self, location: CodeLocation) -> None:
         self.location = location
         self.mtime_ns = location.read_mtime_ns()
         self.versions: dict[str, str] = {}
         self.is_alive = False
-        self._exit_callbacks: dict[int, Callable[[int | str], None]] = {}
+        self._exit_callbacks: dict[int, Callable[[ChildExit], None]] = {}
         self._process_groups: dict[int, int] = {}
         self._no_children = asyncio.Event()
         self._last_child_id = 0
         self._abort_reason = ""
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
         self._is_write_blocked = False
-        self._frame_decoder = framing.FrameDecoder()
+        self._frame_decoder = protocol.FrameDecoder()
         self._socket: socket.socket
         self._process: subprocess.Popen[bytes]
 
     async def open(self) -> None:
-        """Start it and let it import the module; OperationError if that fails."""
+        """Start the fork server and wait until it has imported the module; OperationError if that fails."""
         self._loop = asyncio.get_running_loop()
-        self._prepare_reply: asyncio.Future[framing.PrepareReply] = self._loop.create_future()
+        self._prepare_reply: asyncio.Future[protocol.PrepareReply] = self._loop.create_future()
         try:
-            await call_in_new_thread(f"start of a process for {self.location.module}", self._start_process)
+            await call_in_new_thread(f"start fork server: {self.location.module}", self._start_process)
         except OSError as error:
-            raise OperationError(f"no process could be started: {error}") from error
+            raise OperationError(f"cannot start a process: {error}") from error
         self._socket.setblocking(False)
         self.is_alive = True
         self._loop.add_reader(self._socket, self._on_readable)
-        self._send_message(framing.Prepare(self.location))
-        if self._abort_reason:  # it was given up before it could be spoken to
+        self._send_message(protocol.Prepare(self.location))
+        if self._abort_reason:  # `abort` was called while the process was being started
             self._disconnect(self._abort_reason)
         try:
-            prepared = await self._prepare_reply
-            if prepared.error:
+            reply = await self._prepare_reply
+            if reply.error:
                 raise OperationError(
-                    f"module '{self.location.module}' cannot be imported in a process of its own: {prepared.error}"
+                    f"module '{self.location.module}' cannot be imported in a process of its own: {reply.error}"
                 )
         except BaseException:
             await self.close()
             raise
-        self.versions = prepared.versions
+        self.versions = reply.versions
 
     def _start_process(self) -> None:
-        self._socket, server = socket.socketpair()
-        with server:
+        self._socket, server_end = socket.socketpair()
+        with server_end:
             try:
-                # A session of its own: a Ctrl-C at the terminal is for the node, which ends its children in good order.
+                # A session of its own: Ctrl-C at the terminal is for the node, which ends its children in order.
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", SERVER_MODULE, str(server.fileno())],
-                    pass_fds=[server.fileno()],
+                    [sys.executable, "-m", SERVER_MODULE, str(server_end.fileno())],
+                    pass_fds=[server_end.fileno()],
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
                     env=os.environ | {BIND_NOW_VARIABLE: "1"},
@@ -88,42 +97,42 @@ class ForkServerClient:
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """The id of its process."""
         return self._process.pid
 
     async def wait_drained(self) -> None:
-        """Wait until it has no children, or is gone."""
+        """Wait until it has no children, or is disconnected."""
         while self._exit_callbacks:
             self._no_children.clear()
             await self._no_children.wait()
 
     def abort(self, reason: str) -> None:
-        """Let go of it, for this reason. It ends by itself when it sees that, and so do its children."""
+        """Disconnect from the fork server for a reason. It sees that and ends, with its children."""
         self._abort_reason = reason
         self._disconnect(reason)
 
     async def close(self) -> None:
-        """End it, with every child that is left, and wait until it is gone: it is killed if it takes too long for that.
+        """End the fork server with all its children, and wait for its exit; kill it after SHUTDOWN_TIMEOUT.
 
-        Author code may keep it, with a thread of its own, or a call that lets no other thread run.
+        Author code can delay its exit with a thread, or with a call that lets no other thread run.
         """
         self._disconnect(SERVER_DIED)
         try:
-            async with asyncio.timeout(SHUTDOWN_TIMEOUT):  # real time: a process takes it
+            async with asyncio.timeout(SHUTDOWN_TIMEOUT):  # real time: a process does not follow the node's clock
                 await self._wait_exit()
         except TimeoutError:
             self._process.kill()
             await self._wait_exit()
 
     async def _wait_exit(self) -> None:
-        await call_in_new_thread(f"end of process {self.pid}", self._process.wait)
+        await call_in_new_thread(f"wait for process {self.pid}", self._process.wait)
 
     # -- children
 
-    def spawn(self, workflow: str, task: str, descriptors: list[int], on_exit: Callable[[int | str], None]) -> int:
-        """Fork for a task, and return the child's number. The descriptors, which are the child's, are closed here.
+    def spawn(self, workflow: str, task: str, descriptors: list[int], on_exit: Callable[[ChildExit], None]) -> int:
+        """Fork a child for a task and return its number. The child's descriptors are closed in this process.
 
-        `ended` is called once, later, with its exit status, or with a reason if there is no telling.
+        `on_exit` is called once, in a later turn of the loop.
         """
         if not self.is_alive:
             for descriptor in descriptors:
@@ -131,23 +140,23 @@ class ForkServerClient:
             raise OperationError(SERVER_DIED)
         self._last_child_id += 1
         self._exit_callbacks[self._last_child_id] = on_exit
-        self._send_message(framing.Spawn(self._last_child_id, workflow, task), descriptors)
+        self._send_message(protocol.Spawn(self._last_child_id, workflow, task), descriptors)
         return self._last_child_id
 
     def signal(self, child_id: int, signum: signal.Signals) -> None:
-        """Send a signal to a child's process group, if it still lives."""
+        """Send a signal to a child's process group, if the child is alive."""
         if child_id in self._exit_callbacks:
-            self._send_message(framing.Signal(child_id, signum))
+            self._send_message(protocol.Signal(child_id, signum))
 
     # -- the socket
 
     def _send_message(self, message: msgspec.Struct, descriptors: list[int] | None = None) -> None:
-        self._unsent.append((framing.encode_frame(message), descriptors or []))
+        self._unsent.append((protocol.encode_frame(message), descriptors or []))
         if len(self._unsent) == 1:
             self._flush_unsent()
 
     def _flush_unsent(self) -> None:
-        """Send as much as the socket takes now; descriptors go with the first byte of their message."""
+        """Send as much as the socket accepts now; descriptors go with the first byte of their message."""
         try:
             while self._unsent:
                 data, descriptors = self._unsent[0]
@@ -178,25 +187,25 @@ class ForkServerClient:
             self._disconnect(SERVER_DIED)
             return
         for body in self._frame_decoder.feed(data):
-            match framing.FROM_SERVER_DECODER.decode(body):
-                case framing.PrepareReply() as prepared:
+            match protocol.FROM_SERVER_DECODER.decode(body):
+                case protocol.PrepareReply() as reply:
                     if not self._prepare_reply.done():
-                        self._prepare_reply.set_result(prepared)
-                case framing.Spawned(number, group):
+                        self._prepare_reply.set_result(reply)
+                case protocol.Spawned(number, group):
                     self._process_groups[number] = group
-                case framing.Exited(number, status):
-                    self._on_child_exit(number, status)
-                case framing.SpawnFailed(number, reason):
-                    self._on_child_exit(number, f"no process could be started: {reason}")
+                case protocol.Exited(number, status):
+                    self._on_child_exit(number, ChildExit(status))
+                case protocol.SpawnFailed(number, reason):
+                    self._on_child_exit(number, ChildExit(reason=f"cannot start a process: {reason}"))
 
-    def _on_child_exit(self, child_id: int, status: int | str) -> None:
+    def _on_child_exit(self, child_id: int, child_exit: ChildExit) -> None:
         self._process_groups.pop(child_id, None)
-        self._loop.call_soon(self._exit_callbacks.pop(child_id), status)
+        self._loop.call_soon(self._exit_callbacks.pop(child_id), child_exit)
         if not self._exit_callbacks:
             self._no_children.set()
 
     def _disconnect(self, reason: str) -> None:
-        """Take note that it is gone, or is to go."""
+        """Close the connection, kill the children, and report each of them with a reason."""
         if not self.is_alive:
             return
         self.is_alive = False
@@ -209,12 +218,12 @@ class ForkServerClient:
                     os.close(descriptor)
         self._unsent.clear()
         if not self._prepare_reply.done():
-            self._prepare_reply.set_result(framing.PrepareReply(error=reason))
+            self._prepare_reply.set_result(protocol.PrepareReply(error=reason))
         for group in self._process_groups.values():
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, signal.SIGKILL)  # nobody else may be left to do it
+                os.killpg(group, signal.SIGKILL)  # the fork server may be dead and unable to do it
         self._process_groups.clear()
-        ends, self._exit_callbacks = self._exit_callbacks, {}
+        callbacks, self._exit_callbacks = self._exit_callbacks, {}
         self._no_children.set()
-        for ended in ends.values():
-            self._loop.call_soon(ended, reason)
+        for on_exit in callbacks.values():
+            self._loop.call_soon(on_exit, ChildExit(reason=reason))

@@ -1,4 +1,8 @@
-"""How a fork server begins: `python -m` this, with a socket to the node as its only argument."""
+"""The entry point of a fork server: run with `python -m`, and the socket to the node as the only argument.
+
+Modules that register at-fork hooks must not be imported before `defer_fork_hooks` has run. So this module imports
+almost nothing, and the packages above it import nothing.
+"""
 
 import importlib
 import os
@@ -13,26 +17,26 @@ HOOKING_MODULES = "threading", "logging"
 
 
 def defer_fork_hooks() -> "list[ForkHooks]":
-    """Import who would repair, and return what they want done at every fork: nothing of it is done yet.
+    """Import the modules that register at-fork hooks, and return those hooks instead of registering them.
 
-    Those that were imported before have had their way.
+    Modules that were imported before keep their hooks.
     """
-    held: list[ForkHooks] = []
+    deferred: list[ForkHooks] = []
     register = os.register_at_fork
-    os.register_at_fork = lambda **hooks: held.append(hooks)
+    os.register_at_fork = lambda **hooks: deferred.append(hooks)
     try:
         for name in HOOKING_MODULES:
             importlib.import_module(name)
     finally:
         os.register_at_fork = register
-    return held
+    return deferred
 
 
 BIND_NOW_VARIABLE = "LD_BIND_NOW"
-"""Lets the linker look up the symbols of Python when it starts: else each child does that, for those it meets."""
+"""Makes the dynamic linker resolve Python's symbols at the start; else each child resolves those that it uses."""
 
 if __name__ == "__main__":
-    os.environ.pop(BIND_NOW_VARIABLE, None)  # it was meant for this process, not for what tasks execute
+    os.environ.pop(BIND_NOW_VARIABLE, None)  # it is for this process, not for programs that tasks execute
     deferred_hooks = defer_fork_hooks()
     from tidemill.engine.workflows.executors.forkserver.server import ForkServer
 

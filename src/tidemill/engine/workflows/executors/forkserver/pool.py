@@ -1,4 +1,4 @@
-"""The fork servers of a node: one for each module that tasks come from, started when first needed."""
+"""The fork servers of a node: one for each module that defines tasks, started on first use."""
 
 import asyncio
 
@@ -8,107 +8,110 @@ from tidemill.engine.workflows.executors.forkserver.client import ForkServerClie
 from tidemill.kernel.errors import OperationError
 
 SERVERS_PER_MODULE_LIMIT = 3
-"""How many fork servers of one module are kept: older ones still have the code that runs may be pinned to."""
-
+"""The number of fork servers kept for one module: older ones still hold code that runs may be pinned to."""
 
 IMPORT_TIMEOUT = 60.0
 """Seconds that the import of a module may take."""
+
+CodeKey = tuple[str, str]
+"""The module and the file that code comes from."""
 
 
 class ForkServerPool:
     """Finds the fork server that has the code of a version, and starts another one when the file has changed."""
 
-    def __init__(self, lookup: WorkflowLookup) -> None:
+    def __init__(self, lookup: WorkflowLookup, import_timeout: float = IMPORT_TIMEOUT) -> None:
+        self._import_timeout = import_timeout
         self._locations: VersionCache[CodeLocation] = VersionCache(lookup, locate_code)
-        self._servers: dict[tuple[str, str], list[ForkServerClient]] = {}
-        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._servers: dict[CodeKey, list[ForkServerClient]] = {}
+        self._locks: dict[CodeKey, asyncio.Lock] = {}
         self._retired: set[ForkServerClient] = set()
         self._tasks: TaskScope
         self._is_closed = False
 
     def open(self, tasks: TaskScope) -> None:
-        """Begin to work."""
+        """Start accepting requests."""
         self._tasks = tasks
 
     async def close(self) -> None:
         """End every fork server."""
         self._is_closed = True
-        links = [link for links in self._servers.values() for link in links]
-        links += self._retired
+        servers = [server for servers in self._servers.values() for server in servers]
+        servers += self._retired
         self._servers.clear()
         self._retired.clear()
-        await asyncio.gather(*(link.close() for link in links))
+        await asyncio.gather(*(server.close() for server in servers))
 
     async def get_server(self, tenant: str, workflow: str, version: str) -> ForkServerClient:
-        """Return a fork server that has this code; OperationError if that is nowhere to be found."""
-        source = self._locations.get(tenant, workflow, version)
-        place = source.module, source.file
-        link = self._find_server(place, workflow, version)
-        if link is not None:
-            return link
-        async with self._locks.setdefault(place, asyncio.Lock()):
-            link = self._find_server(place, workflow, version)
-            if link is not None:
-                return link
-            newest = self._newest_server(place)
-            if newest is None or newest.mtime_ns != source.read_mtime_ns():
-                newest = await self._start_server(place, source)
-        found = newest.versions.get(workflow)
-        if found != version:
-            raise _build_missing_version_error(source, workflow, version, found)
+        """Return a fork server that has this code; OperationError if neither a fork server nor the file has it."""
+        location = self._locations.get(tenant, workflow, version)
+        code_key = location.module, location.file
+        server = self._find_server(code_key, workflow, version)
+        if server is not None:
+            return server
+        async with self._locks.setdefault(code_key, asyncio.Lock()):
+            server = self._find_server(code_key, workflow, version)
+            if server is not None:
+                return server
+            newest = self._newest_server(code_key)
+            if newest is None or newest.mtime_ns != location.read_mtime_ns():
+                newest = await self._start_server(code_key, location)
+        loaded = newest.versions.get(workflow)
+        if loaded != version:
+            raise _build_missing_version_error(location, workflow, version, loaded)
         return newest
 
-    def _find_server(self, code_key: tuple[str, str], workflow: str, version: str) -> ForkServerClient | None:
-        for link in reversed(self._servers.get(code_key, [])):
-            if link.is_alive and link.versions.get(workflow) == version:
-                return link
+    def _find_server(self, code_key: CodeKey, workflow: str, version: str) -> ForkServerClient | None:
+        for server in reversed(self._servers.get(code_key, [])):
+            if server.is_alive and server.versions.get(workflow) == version:
+                return server
         return None
 
-    def _newest_server(self, code_key: tuple[str, str]) -> ForkServerClient | None:
-        alive = [link for link in self._servers.get(code_key, []) if link.is_alive]
+    def _newest_server(self, code_key: CodeKey) -> ForkServerClient | None:
+        alive = [server for server in self._servers.get(code_key, []) if server.is_alive]
         return alive[-1] if alive else None
 
-    async def _start_server(self, code_key: tuple[str, str], location: CodeLocation) -> ForkServerClient:
-        link = ForkServerClient(location)
-        watch = self._tasks.start(f"import: {location.module}", self._abort_after_timeout(link))
+    async def _start_server(self, code_key: CodeKey, location: CodeLocation) -> ForkServerClient:
+        server = ForkServerClient(location)
+        watchdog = self._tasks.start(f"import: {location.module}", self._abort_after_timeout(server))
         try:
-            await link.open()
+            await server.open()
         finally:
-            watch.cancel()
+            watchdog.cancel()
         if self._is_closed:
-            await link.close()
+            await server.close()
             raise OperationError("the node is closing")
-        links = self._servers.setdefault(code_key, [])
-        links.append(link)
-        for old in [one for one in links if not one.is_alive] + [one for one in links if one.is_alive][
-            :-SERVERS_PER_MODULE_LIMIT
-        ]:
+        servers = self._servers.setdefault(code_key, [])
+        servers.append(server)
+        dead = [one for one in servers if not one.is_alive]
+        alive = [one for one in servers if one.is_alive]
+        for old in dead + alive[:-SERVERS_PER_MODULE_LIMIT]:
             self._retire_server(code_key, old)
         self._retire_unloaded_packages()
-        return link
+        return server
 
     def _retire_unloaded_packages(self) -> None:
-        """Let go of what was forked for packages that were unloaded since: every load of one is another place."""
-        loaded = {one.tree for one in self._locations.values()}
-        for place, links in tuple(self._servers.items()):
-            for link in tuple(links):
-                if link.location.tree is not None and link.location.tree not in loaded:
-                    self._retire_server(place, link)
-            if not self._servers[place]:
-                del self._servers[place]
-                self._locks.pop(place, None)
+        """Retire the fork servers of unloaded packages: each load of a package has another location."""
+        loaded = {location.tree for location in self._locations.values()}
+        for code_key, servers in tuple(self._servers.items()):
+            for server in tuple(servers):
+                if server.location.tree is not None and server.location.tree not in loaded:
+                    self._retire_server(code_key, server)
+            if not self._servers[code_key]:
+                del self._servers[code_key]
+                self._locks.pop(code_key, None)
 
-    def _retire_server(self, code_key: tuple[str, str], server: ForkServerClient) -> None:
+    def _retire_server(self, code_key: CodeKey, server: ForkServerClient) -> None:
         self._servers[code_key].remove(server)
         self._retired.add(server)
         self._tasks.start(f"retire: {server.location.module}", self._close_when_drained(server))
 
     async def _abort_after_timeout(self, server: ForkServerClient) -> None:
-        await asyncio.sleep(IMPORT_TIMEOUT)  # real time: an import takes it, whatever the clock says
-        server.abort(f"it took longer than {IMPORT_TIMEOUT:g} s")
+        await asyncio.sleep(self._import_timeout)  # real time: an import does not follow the node's clock
+        server.abort(f"it took longer than {self._import_timeout:g} s")
 
     async def _close_when_drained(self, server: ForkServerClient) -> None:
-        """Let a fork server go on until its last child has ended."""
+        """Close a fork server after its last child has ended."""
         await server.wait_drained()
         if server in self._retired:
             self._retired.discard(server)
@@ -116,10 +119,10 @@ class ForkServerPool:
 
 
 def _build_missing_version_error(
-    location: CodeLocation, workflow: str, version: str, found: str | None
+    location: CodeLocation, workflow: str, version: str, loaded: str | None
 ) -> OperationError:
-    if found is None:
-        return OperationError(f"{location.file} defines no workflow '{workflow}' any more")
+    if loaded is None:
+        return OperationError(f"{location.file} no longer defines workflow '{workflow}'")
     return OperationError(
-        f"{location.file} holds version {found} of workflow '{workflow}' now, and version {version} is wanted"
+        f"{location.file} now has version {loaded} of workflow '{workflow}', not the requested version {version}"
     )

@@ -1,17 +1,18 @@
-"""What the node, its fork servers and their children say to one another: msgpack with its length in front.
+"""The messages between a node, its fork servers and their children: msgpack, each with its length in front.
 
-    node          fork server      child
-     | --- Prepare --> |
-     | <-- Prepared -- |
-     | -------------- Order ------->         into the control socket, where the child will find it
-     | --- Spawn ----> | -- fork --> |       with three descriptors: the control socket, stdout and stderr
-     | <-- Spawned --- |             |
-     | <---------- Said ... -------- |       over the control socket, as is what follows
-     | <------------- Told --------- |
-     | <-- Exited ---- |
-     | --- Signal ---> |                     at any time
+    node             fork server      child
+     | ---- Prepare ----> |
+     | <-- PrepareReply - |
+     | ---------- AttemptRequest -------->      into the control socket, before there is a child
+     | ----- Spawn -----> | -- fork --> |       with three descriptors: the control socket, stdout and stderr
+     | <---- Spawned ---- |             |
+     | <--------- LogMessage ... ------ |       over the control socket
+     | <--------- ResultMessage ------- |       over the control socket
+     | <---- Exited ----- |
+     | ----- Signal ----> |                     at any time
 
-Who is cut off ends: a fork server whose socket to the node is closed kills its children, and so does a child itself.
+A disconnected process ends: a fork server whose socket to the node is closed kills its children and exits, and a child
+whose control socket is closed is killed.
 """
 
 import os
@@ -27,38 +28,40 @@ from tidemill.kernel import durations
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
 
 FRAME_LIMIT = 64 * 1024 * 1024
-"""The longest message, in bytes, and so about the biggest value that a task in a process may return.
+"""The longest message in bytes, and so about the biggest value that a task in a subprocess may return.
 
-A text that author code wrote into the socket announces more than that with its first letters, and is found out by it.
+Text that author code writes into the socket announces a longer message with its first characters, and is detected.
 """
 
 REQUEST_FRAME_LIMIT = 2**32 - 1
-"""The longest message that can be announced at all: an order may be as long as that."""
+"""The longest message that the header can announce: the limit of a request."""
 
 _HEADER_SIZE = 4
 FIRST_READ_SIZE = 448
-"""How much is read at first. Most messages are shorter, and what Python's own allocator has room for touches least."""
+"""The size of the first read. Most messages are shorter, and Python's small-object allocator has room for it, so that a
+child touches few pages.
+"""
 _REST_READ_SIZE = 256 * 1024
 
 ForkHooks = dict[str, Callable[[], Any]]
-"""What `os.register_at_fork` is given."""
+"""The arguments of one `os.register_at_fork` call."""
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
-    """To a fork server: import this."""
+    """To a fork server: import this code."""
 
     source: CodeLocation
 
 
 class PrepareReply(msgspec.Struct, frozen=True, tag=True):
-    """From a fork server: these workflows were found, each in this version; or why not."""
+    """From a fork server: the imported workflows with their versions, or the error."""
 
     versions: dict[str, str] = {}
     error: str = ""
 
 
 class Spawn(msgspec.Struct, frozen=True, tag=True):
-    """To a fork server: fork for a task."""
+    """To a fork server: fork a child for a task."""
 
     number: int
     workflow: str
@@ -66,21 +69,21 @@ class Spawn(msgspec.Struct, frozen=True, tag=True):
 
 
 class Signal(msgspec.Struct, frozen=True, tag=True):
-    """To a fork server: send a signal to the process group of a child, if it still lives."""
+    """To a fork server: send a signal to a child's process group, if the child is alive."""
 
     number: int
     signal: int
 
 
 class Spawned(msgspec.Struct, frozen=True, tag=True):
-    """From a fork server: there is a child, and this is its process group. It may come with what is said next."""
+    """From a fork server: a child was forked, with this process group. It may be delayed until the next message."""
 
     number: int
     group: int
 
 
 class Exited(msgspec.Struct, frozen=True, tag=True):
-    """From a fork server: a child has ended, and all that it left behind was killed."""
+    """From a fork server: a child has ended, and the rest of its process group was killed."""
 
     number: int
     status: int
@@ -88,14 +91,14 @@ class Exited(msgspec.Struct, frozen=True, tag=True):
 
 
 class SpawnFailed(msgspec.Struct, frozen=True, tag=True):
-    """From a fork server: there is no child."""
+    """From a fork server: a child could not be forked."""
 
     number: int
     reason: str
 
 
 class LogMessage(msgspec.Struct, frozen=True, tag=True):
-    """From a child: the author's code logged something."""
+    """From a child: a log record of author code."""
 
     record: LogRecord
 
@@ -104,20 +107,20 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=durations.MAX_DURATION_SECON
 
 
 class ResultMessage(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """From a child: how it ended. One of them is set."""
+    """From a child: the result of the attempt. One kind of result is set."""
 
     succeeded: Succeeded | None = None
     skipped: str | None = None
     failed: Failed | None = None
     wake_at: datetime | None = None
     after: _Seconds | None = None
-    """Until it is woken, in place of a moment: a process knows no other clock than the machine's."""
+    """Seconds until it is woken. Sent in place of a moment, because a child knows only the machine's clock."""
     is_over: bool = True
     every: float = 0.0
 
     @classmethod
     def from_ending(cls, ending: AttemptResult) -> "ResultMessage":
-        """Return an ending as it is sent. What is polled stays here: the task is called again to ask it."""
+        """Return the message for a result. A poll function is not sent: the task is called again to poll."""
         match ending:
             case Succeeded():
                 return cls(succeeded=ending)
@@ -129,10 +132,10 @@ class ResultMessage(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
                 wake_at = ending.wake_at if ending.delay is None else None
                 return cls(wake_at=wake_at, after=ending.delay, is_over=ending.ends_on_wake, every=ending.every)
             case _:
-                raise TypeError(f"code does not end with {ending!r}")
+                raise TypeError(f"{ending!r} is not a result of author code")
 
     def to_ending(self, now: datetime) -> AttemptResult | None:
-        """Return the ending that was sent, None if there is none in it; `now` is the node's own time."""
+        """Return the result in the message, or None if it has none; `now` is the time on the node's clock."""
         if self.succeeded is not None:
             return self.succeeded
         if self.skipped is not None:
@@ -154,26 +157,26 @@ FROM_CHILD_DECODER = msgspec.msgpack.Decoder(FromChild)
 
 
 class FrameTooLongError(ValueError):
-    """A message is longer than any may be."""
+    """A message is longer than the limit."""
 
 
 def encode_frame(message: msgspec.Struct, limit: int | None = None) -> bytes:
-    """Return a message as it is sent; no longer than LIMIT, if nothing else is said."""
+    """Return a message with its header; FrameTooLongError above `limit` bytes (default: FRAME_LIMIT)."""
     body = _ENCODER.encode(message)
-    longest = FRAME_LIMIT if limit is None else limit
-    if len(body) > longest:
-        raise FrameTooLongError(f"a message of {len(body)} bytes is longer than {longest}")
+    limit = FRAME_LIMIT if limit is None else limit
+    if len(body) > limit:
+        raise FrameTooLongError(f"a message of {len(body)} bytes is longer than {limit}")
     return len(body).to_bytes(_HEADER_SIZE, "big") + body
 
 
 class FrameDecoder:
-    """Bytes as they come in, taken apart into messages."""
+    """Splits a stream of bytes into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield every message that is complete; TooLongError if one is announced that is too long."""
+        """Yield every complete message; FrameTooLongError if a header announces more than FRAME_LIMIT bytes."""
         self._buffer += data
         while len(self._buffer) >= _HEADER_SIZE:
             length = int.from_bytes(self._buffer[:_HEADER_SIZE], "big")
@@ -187,14 +190,14 @@ class FrameDecoder:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it to a descriptor that blocks."""
+    """Write all of the data to a blocking descriptor."""
     sent = os.write(descriptor, data)
     while sent < len(data):
         sent += os.write(descriptor, memoryview(data)[sent:])
 
 
 def read_frame(descriptor: int) -> bytes | None:
-    """Return the only message on a descriptor that blocks, None if the other side goes before it is whole."""
+    """Return the only message on a blocking descriptor, or None if the other end closes before it is complete."""
     data = os.read(descriptor, FIRST_READ_SIZE)
     if len(data) < _HEADER_SIZE or len(data) < _frame_length(data):
         return _read_frame_rest(descriptor, bytearray(data))
@@ -211,5 +214,5 @@ def _read_frame_rest(descriptor: int, data: bytearray) -> bytes | None:
 
 
 def _frame_length(data: bytes | bytearray) -> int:
-    """Return how long a message is, its header included."""
+    """Return the length of a message including its header."""
     return _HEADER_SIZE + int.from_bytes(data[:_HEADER_SIZE], "big")

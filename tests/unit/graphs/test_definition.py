@@ -1,4 +1,4 @@
-"""Declaring a reactor: what it accepts, and every mistake at once."""
+"""Declaring a reactor: its options, and all mistakes in one error."""
 
 import inspect
 from typing import Any
@@ -10,24 +10,24 @@ import tidemill as tm
 
 @tm.passthrough
 def alpha(event: int) -> int:
-    """Emit what came."""
+    """Emit the event."""
     return event
 
 
 @tm.passthrough
 def beta(event: int) -> int:
-    """Emit what came."""
+    """Emit the event."""
     return event
 
 
 @tm.passthrough
 def stranger(event: int) -> int:
-    """Belong to nobody."""
+    """Belong to no reactor."""
     return event
 
 
 def refused(*arguments: Any, **options: Any) -> tm.DefinitionError:
-    """Return the refusal of a declaration."""
+    """Return the error of a declaration."""
     with pytest.raises(tm.DefinitionError) as caught:
         tm.Reactor(*arguments, **options)
     return caught.value
@@ -58,7 +58,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         ("on_error", None, "tm.Retry"),
     ],
 )
-def test_an_unknown_option_is_refused_with_what_is_known(option: str, value: Any, hint: str) -> None:
+def test_an_unknown_option_is_rejected_with_the_known_ones(option: str, value: Any, hint: str) -> None:
     """Messages say what was found, where, and what to do."""
     error = refused("market", [alpha], **{option: value})
     assert option in str(error)
@@ -66,7 +66,7 @@ def test_an_unknown_option_is_refused_with_what_is_known(option: str, value: Any
     assert hint in str(error)
 
 
-def test_all_mistakes_come_at_once_with_their_place() -> None:
+def test_all_mistakes_are_reported_together_with_their_locations() -> None:
     """G-17: all definition problems reported at once, each with file and line."""
     line = inspect.currentframe().f_lineno + 2
     with pytest.raises(tm.DefinitionError) as caught:
@@ -92,8 +92,8 @@ def test_drop_oldest_contradicts_boundary_durability() -> None:
     tm.Reactor("market", [alpha], overflow="reject", durability="boundary")
 
 
-def test_an_accumulator_stands_once_in_a_reactor() -> None:
-    """Names are the wiring: two of one name would hide each other."""
+def test_an_accumulator_is_in_a_reactor_only_once() -> None:
+    """Nodes are wired by name, and two accumulators of one name would hide each other."""
     assert "alpha" in str(refused("market", [alpha, beta, alpha]))
 
 
@@ -110,8 +110,8 @@ def test_only_accumulators_feed_a_reactor(thing: Any) -> None:
     assert "accumulator" in str(refused("market", [alpha, thing]))
 
 
-def test_one_accumulator_in_place_of_a_list_is_refused_kindly() -> None:
-    """A missing pair of brackets is a mistake of the author, and said so."""
+def test_one_accumulator_in_place_of_a_list_is_rejected() -> None:
+    """The error shows the missing brackets."""
     assert "list" in str(refused("market", alpha))
 
 
@@ -121,12 +121,12 @@ def test_one_accumulator_may_feed_several_reactors() -> None:
     assert one.accumulators[0] is two.accumulators[0]
 
 
-def test_a_retry_policy_is_an_answer_to_errors() -> None:
+def test_on_error_takes_a_retry_policy() -> None:
     """`on_error=tm.Retry(...)`."""
     retry = tm.Retry(3)
     assert tm.Reactor("market", [alpha], on_error=retry).on_error is retry
 
 
 def test_a_reactor_describes_itself() -> None:
-    """A reactor that is printed tells its name and what feeds it."""
+    """The repr of a reactor shows its name and its accumulators."""
     assert repr(tm.Reactor("market", [alpha, beta])) == "<reactor 'market' of alpha, beta>"

@@ -28,15 +28,15 @@ NAMES = [
         "event",
         "unknown",
         "graph",
-        "strands",
-        "Strands",
-        "shape",
+        "tasks",
+        "FirstErrorGroup",
+        "layout",
         "state",
         "counter",
         "push_slow",
     ),
-    *("refuse", "failed", "GraphResult", "in_thread", "fresh", "self", "cls", "function", "values", "result"),
-    *("admit_x", "call_first", "first_is", "first_strand", "variant_of_first", "default_first_x", "A", "B", "x_is"),
+    *("reject_unknown", "failed", "GraphResult", "in_thread", "fresh", "self", "cls", "function", "values", "result"),
+    *("validate_x", "call_first", "first_is", "first_task", "variant_of_first", "default_first_x", "A", "B", "x_is"),
 ]
 
 
@@ -71,7 +71,7 @@ def test_a_node_may_have_any_name(name: str) -> None:
     assert graph(x=1).ran == ("first", name, "last")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("x_is", "first_is", "first_strand")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("x_is", "first_is", "first_task")])
 def test_an_input_may_have_any_name(name: str) -> None:
     """G-17: names of builtins and of the generated function's own helpers are free for inputs."""
     graph = tm.Graph("inputs")
@@ -166,7 +166,7 @@ def test_the_source_is_the_same_every_time() -> None:
 
 def test_the_source_does_not_depend_on_hashes() -> None:
     """G-17, cloacina 71: nothing follows hash order."""
-    script = "from tests.unit.graphs.test_source_code import chain; print(chain('middle').source_code)"
+    script = "from tests.unit.graphs.test_codegen import chain; print(chain('middle').source_code)"
     sources = {
         subprocess.run(
             [sys.executable, "-c", script],
@@ -180,7 +180,7 @@ def test_the_source_does_not_depend_on_hashes() -> None:
     assert sources == {chain("middle").source_code + "\n"}
 
 
-def test_two_classes_of_one_name_are_told_apart() -> None:
+def test_two_classes_of_one_name_are_distinguished() -> None:
     """Classes are compared by identity, not by name."""
     inner = type("A", (tm.Boundary,), {"__module__": "elsewhere"})
     graph = tm.Graph("twins")

@@ -1,4 +1,4 @@
-"""Tasks whose end is hard to tell, for the contract of executors: in a module, so that a process can import them."""
+"""Tasks whose errors are hard to report, for the executor contract, in a module that another process can import."""
 
 from typing import NoReturn
 
@@ -9,15 +9,15 @@ from tidemill.workflows.workflow import Workflow
 endings = Workflow("endings")
 
 
-class SilencingError(Exception):
-    """An error that does more than raise an Exception when it is looked at."""
+class InterruptingError(Exception):
+    """An error that raises a BaseException when it is formatted."""
 
     def __str__(self) -> NoReturn:
         raise KeyboardInterrupt
 
 
 class Nameless(type):
-    """A class of classes that have no name."""
+    """A metaclass of classes without a name."""
 
     @property
     def __name__(cls) -> NoReturn:  # type: ignore[override]
@@ -25,11 +25,11 @@ class Nameless(type):
 
 
 class NamelessError(BaseException, metaclass=Nameless):
-    """An error about which nothing can be said."""
+    """An error that cannot be described at all."""
 
 
 class PoisonedError(Exception):
-    """An error that becomes such a one when it is looked at."""
+    """An error that raises NamelessError when it is formatted."""
 
     def __str__(self) -> NoReturn:
         raise NamelessError
@@ -37,12 +37,12 @@ class PoisonedError(Exception):
 
 @endings.task
 def silences() -> None:
-    raise SilencingError
+    raise InterruptingError
 
 
 @endings.task
 async def silences_on_a_loop() -> None:
-    raise SilencingError
+    raise InterruptingError
 
 
 @endings.task

@@ -1,4 +1,4 @@
-"""Workflows for the contract of executors: in a module, so that another process can import them."""
+"""Workflows for the executor contract, in a module that another process can import."""
 
 import asyncio
 import contextlib
@@ -37,8 +37,8 @@ class Large(tm.Boundary):
     rows: int
 
 
-class Wanted(Params):
-    """What a run is started with."""
+class RunParams(Params):
+    """The params of a run."""
 
     day: str
     limit: int = 7
@@ -48,7 +48,7 @@ class Thing:
     """Something that cannot be stored."""
 
 
-class Mute:
+class WithoutRepr:
     """Something that cannot be shown."""
 
     def __repr__(self) -> str:
@@ -56,7 +56,7 @@ class Mute:
 
 
 class MuteError(Exception):
-    """An error that cannot say what it is."""
+    """An error without a text."""
 
     def __str__(self) -> str:
         raise ValueError("no")
@@ -64,26 +64,26 @@ class MuteError(Exception):
 
 PAUSE = threading.Event()
 
-flow = Workflow("flow", params=Wanted)
+flow = Workflow("flow", params=RunParams)
 loose = Workflow("loose")
 
 
 def mark(file: str) -> None:
-    """Leave a sign that this line was reached."""
+    """Create a file to show that this line was reached."""
     Path(file).touch()
 
 
 def wait_for(file: str) -> None:
-    """Block until somebody leaves a sign."""
+    """Block until a file exists."""
     while not Path(file).exists():
         PAUSE.wait(0.002)
 
 
-# -- what goes in
+# -- arguments
 
 
 @flow.task
-def rows(params: Wanted) -> list[Row]:
+def rows(params: RunParams) -> list[Row]:
     return [Row(number) for number in range(params.limit)]
 
 
@@ -98,12 +98,12 @@ def total(double: list[Row]) -> int:
 
 
 @flow.task
-def day(params: Wanted, *, ctx: tm.Context) -> list[Any]:
+def day(params: RunParams, *, ctx: tm.Context) -> list[Any]:
     return [params.day, params.limit, ctx.attempt, ctx.run_id, ctx.token, ctx.slot and ctx.slot.isoformat()]
 
 
 @flow.task
-def facts(params: Wanted) -> dict[str, int]:
+def facts(params: RunParams) -> dict[str, int]:
     return {"limit": 1, "extra": 2}
 
 
@@ -114,8 +114,8 @@ def merged(facts: dict[str, int] | None, ctx: tm.Context) -> list[Any]:
 
 @flow.task
 def unknown_key(ctx: tm.Context) -> int:
-    found: int = ctx["limmit"]
-    return found
+    value: int = ctx["limmit"]
+    return value
 
 
 @loose.task
@@ -134,7 +134,7 @@ def change(facts: dict[str, int]) -> dict[str, int]:
     return facts
 
 
-# -- what comes out
+# -- results
 
 
 @flow.task
@@ -158,7 +158,7 @@ def nothing():  # type: ignore[no-untyped-def]
 
 
 @flow.task
-async def on_a_loop(params: Wanted) -> str:
+async def on_a_loop(params: RunParams) -> str:
     await asyncio.sleep(0)
     return params.day
 
@@ -274,7 +274,7 @@ async def cancels_itself() -> None:
 
 @flow.task
 async def awaits_what_it_cancelled() -> None:
-    """After a group that failed, of which Python 3.11 keeps in mind that it cancelled the task around it."""
+    """Await a cancelled task after a failed group; Python 3.11 still counts the group's cancellation of this task."""
 
     async def fail() -> None:
         raise ValueError("no")
@@ -341,7 +341,7 @@ async def pushes(ctx: tm.Context) -> str:
     return str(await ctx.push("prices", 1))
 
 
-# -- talking
+# -- logging
 
 
 @flow.task
@@ -358,7 +358,7 @@ def talks_of_odd_things(ctx: tm.Context) -> None:
     for _ in range(500):
         deep = [deep]
     odd = {"big": 2**80, "within": [1, {"big": 2**70, -(2**70): 2}], "half": "\ud800", "things": [1, Thing()]}
-    ctx.log.info("odd", **odd, mute=Mute(), last=2**64 - 1, deep=deep)
+    ctx.log.info("odd", **odd, mute=WithoutRepr(), last=2**64 - 1, deep=deep)
     ctx.log.info("after")
 
 
@@ -397,12 +397,12 @@ def prints_a_long_line() -> None:
     print("short")
 
 
-# -- taking long
+# -- long tasks
 
 
 @loose.task
 def blocks(ctx: tm.Context) -> str:
-    mark(ctx["begun"])
+    mark(ctx["started"])
     wait_for(ctx["gate"])
     mark(ctx["ended"])
     return "done"
@@ -410,7 +410,7 @@ def blocks(ctx: tm.Context) -> str:
 
 @loose.task
 async def waits(ctx: tm.Context) -> str:
-    mark(ctx["begun"])
+    mark(ctx["started"])
     await asyncio.to_thread(wait_for, ctx["gate"])
     mark(ctx["ended"])
     return "done"
@@ -418,7 +418,7 @@ async def waits(ctx: tm.Context) -> str:
 
 @loose.task
 async def swallows(ctx: tm.Context) -> str:
-    mark(ctx["begun"])
+    mark(ctx["started"])
     while not Path(ctx["gate"]).exists():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0.005)
@@ -429,7 +429,7 @@ async def swallows(ctx: tm.Context) -> str:
 def ignores_signals(ctx: tm.Context) -> str:
     with contextlib.suppress(ValueError):  # not on the main thread, where signals do not come anyway
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    mark(ctx["begun"])
+    mark(ctx["started"])
     wait_for(ctx["gate"])
     return "done"
 
@@ -438,7 +438,7 @@ def ignores_signals(ctx: tm.Context) -> str:
 def has_a_child(ctx: tm.Context) -> str:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path(ctx["pids"]).write_text(f"{os.getpid()} {child.pid} {os.getppid()}", encoding="utf-8")
-    mark(ctx["begun"])
+    mark(ctx["started"])
     child.wait()
     return "done"
 
@@ -447,7 +447,7 @@ def has_a_child(ctx: tm.Context) -> str:
 def closes_everything(ctx: tm.Context) -> str:
     os.closerange(3, 256)
     Path(ctx["pids"]).write_text(f"{os.getpid()} {os.getppid()}", encoding="utf-8")
-    mark(ctx["begun"])
+    mark(ctx["started"])
     wait_for(ctx["gate"])
     return "done"
 
@@ -461,7 +461,7 @@ def leaves_a_child(ctx: tm.Context) -> str:
 
 @loose.task
 def leaves_a_flood(ctx: tm.Context) -> str:
-    """Return while something that has left the group prints without end."""
+    """Return while a process that has left the process group prints without end."""
     child = subprocess.Popen(["yes"], start_new_session=True)
     Path(ctx["pids"]).write_text(str(child.pid), encoding="utf-8")
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -473,16 +473,16 @@ def leaves_a_flood(ctx: tm.Context) -> str:
 
 
 @flow.task
-def forks(params: Wanted) -> int:
-    """Return how a copy of this process ended that leaves the function as it is told to."""
+def forks(params: RunParams) -> int:
+    """Return the exit code of a forked copy that leaves this function in the requested way."""
     if (copy := os.fork()) == 0:
         return leave(params.day)
     return os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
 
 
 @flow.task
-async def forks_on_a_loop(params: Wanted) -> int:
-    """Return the same."""
+async def forks_on_a_loop(params: RunParams) -> int:
+    """Do the same on a loop."""
     if (copy := os.fork()) == 0:
         return leave(params.day)
     return os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])  # noqa: ASYNC222 - it ends at once
@@ -508,7 +508,7 @@ async def leaves_a_thread() -> str:
 
 @flow.task
 async def leaves_a_stubborn_task() -> str:
-    """Return while a task of the loop goes on that swallows its cancellation, and has printed that it did."""
+    """Return while a task on the loop swallows its cancellation and prints that it did."""
 
     async def stay() -> None:
         while True:
@@ -575,33 +575,33 @@ def measures(returns_much: bytes) -> int:
 
 @flow.task
 def descriptors() -> list[str]:
-    found = []
-    for one in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the one that lists them is gone
-            found.append(os.readlink(f"/proc/self/fd/{one}") if int(one) > 2 else "")
-    return [one for one in found if one]
+    targets = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that listed them is closed
+            targets.append(os.readlink(f"/proc/self/fd/{fd}") if int(fd) > 2 else "")
+    return [target for target in targets if target]
 
 
 @flow.task
 def descriptors_of_a_program() -> list[str]:
     program = "import os; print(*os.listdir('/proc/self/fd'))"
-    found = subprocess.run([sys.executable, "-c", program], close_fds=False, capture_output=True, text=True, check=True)
-    return sorted(found.stdout.split())
+    done = subprocess.run([sys.executable, "-c", program], close_fds=False, capture_output=True, text=True, check=True)
+    return sorted(done.stdout.split())
 
 
 @flow.task
-def throws_dice() -> int:
+def draws_a_random_number() -> int:
     return random.getrandbits(64)
 
 
 @flow.task
-def surroundings() -> dict[str, str]:
+def environment() -> dict[str, str]:
     return dict(os.environ)
 
 
 @flow.task
 def forks_with_threads() -> int:
-    """Return what a process makes of it that is forked while a thread is there that it does not have."""
+    """Return the number of threads in a process that was forked while this one had two."""
     gate = threading.Event()
     thread = threading.Thread(target=gate.wait)
     thread.start()
@@ -624,7 +624,7 @@ def noop() -> None:
 
 
 def hidden() -> Workflow:
-    """Return a workflow that nobody can find again."""
+    """Return a workflow that another process cannot import."""
     hidden = Workflow("hidden")
 
     @hidden.task

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a graph's declaration: found when it is built, all at once, with its place."""
+"""Problems of a graph's declaration: all reported together when it is built, with their locations."""
 
 import inspect
 from typing import Any, Literal, TypedDict
@@ -17,7 +17,7 @@ class B(tm.Boundary):
 
 
 class Other(tm.Boundary):
-    """What nobody sends."""
+    """A variant that no node returns."""
 
 
 class Row(TypedDict):
@@ -50,13 +50,13 @@ def bound() -> tm.Graph:
 
 
 def problems(graph: tm.Graph) -> tuple[tm.Problem, ...]:
-    """Return what is wrong with a graph."""
+    """Return the problems of a graph."""
     with pytest.raises(tm.DefinitionError) as caught:
         graph.check()
     return caught.value.problems
 
 
-def test_an_unknown_name_is_reported_with_node_parameter_reactor_and_place() -> None:
+def test_an_unknown_name_is_reported_with_node_parameter_reactor_and_location() -> None:
     """cloacina 69: a build error naming node, input and reactor."""
     graph = bound()
 
@@ -134,7 +134,7 @@ def test_problems_surface_at_the_first_call_and_in_the_source() -> None:
         _ = graph.source_code
 
 
-def test_a_variant_that_nobody_takes_is_an_error() -> None:
+def test_a_variant_that_no_node_takes_is_an_error() -> None:
     """A union return needs a taker for each variant, or `ignores=`."""
     graph = tm.Graph("partial")
 
@@ -153,7 +153,7 @@ def test_a_variant_that_nobody_takes_is_an_error() -> None:
 
 
 def test_a_terminal_node_may_return_a_union() -> None:
-    """Nobody needs to take the variants of a node that nobody consumes."""
+    """The variants of a terminal node need no consumer."""
     graph = tm.Graph("terminal")
 
     @graph.node
@@ -228,7 +228,7 @@ def test_a_type_that_cannot_arrive_from_an_accumulator_is_an_error() -> None:
 
 
 def test_nothing_but_none_arrives_from_a_node_that_returns_none() -> None:
-    """`-> None` feeds nobody who wants more."""
+    """A node that returns None cannot feed one that needs a value."""
     graph = tm.Graph("void")
 
     @graph.node
@@ -252,7 +252,7 @@ def test_nothing_but_none_arrives_from_a_node_that_returns_none() -> None:
         list[int] | list[str] | None,
     ],
 )
-def test_variants_of_one_class_cannot_be_told_apart(annotation: Any) -> None:
+def test_variants_of_one_class_cannot_be_distinguished(annotation: Any) -> None:
     """Corners: variants that are one class at run time are a DefinitionError."""
     graph = tm.Graph("clash")
 
@@ -353,7 +353,7 @@ def test_two_cycles_are_two_problems() -> None:
     assert len(problems(graph)) == 2
 
 
-def test_a_node_declared_twice_is_an_error_that_names_both_places() -> None:
+def test_a_node_declared_twice_is_an_error_that_names_both_locations() -> None:
     """Two functions of one name would hide each other."""
     graph = tm.Graph("twice")
 

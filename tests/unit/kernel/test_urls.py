@@ -1,4 +1,4 @@
-"""Addresses are shown without their passwords, however badly they are written."""
+"""Addresses are shown without their passwords, even if they are misspelt."""
 
 import pytest
 

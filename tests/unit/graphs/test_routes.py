@@ -1,4 +1,4 @@
-"""Union routing: which nodes run for which variant, and what joins see."""
+"""Union routing: the nodes that run for each variant, and the inputs of joins."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NewType, TypedDict
@@ -28,11 +28,11 @@ class C(tm.Boundary):
 
 
 class SmallA(A):
-    """A kind of A."""
+    """A subclass of A."""
 
 
 class TinyA(SmallA):
-    """A kind of a kind of A."""
+    """A subclass of a subclass of A."""
 
 
 class Row(TypedDict):
@@ -46,7 +46,7 @@ Choice = TypeAliasType("Choice", A | B)
 
 
 def routed(result: tm.GraphResult) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return what tells where a value went."""
+    """Return a text that shows where a value went."""
     assert result.error is None
     return result.outputs, result.skipped
 
@@ -100,11 +100,11 @@ def test_only_the_taken_branch_runs(value: Any, outputs: dict[str, str], skipped
 
 @pytest.mark.parametrize("value", [SmallA(), TinyA()])
 def test_an_instance_of_a_subclass_takes_the_branch_of_its_variant(value: A) -> None:
-    """Routing goes by what a value is, and a subclass is its base too."""
+    """A value is routed by its class, and an instance of a subclass is one of its base too."""
     assert three_ways()(value=value).outputs == {"behind_a": "aa"}
 
 
-def test_the_nearest_variant_wins_when_one_is_a_kind_of_another() -> None:
+def test_the_nearest_variant_wins_when_one_is_a_subclass_of_another() -> None:
     """`A | SmallA`: a parameter annotated A takes both, one annotated SmallA only the smaller."""
     graph = tm.Graph("nearest")
 
@@ -293,7 +293,7 @@ def test_a_parameter_with_a_default_joins_like_an_optional_one() -> None:
 
 
 def test_a_required_input_beside_an_optional_one_decides() -> None:
-    """A node runs when every required edge is live, whatever became of the optional ones."""
+    """A node runs when every required edge is live, with or without the optional ones."""
     graph = three_ways()
 
     @graph.node
@@ -305,7 +305,7 @@ def test_a_required_input_beside_an_optional_one_decides() -> None:
     assert "join" in graph(value=C()).skipped
 
 
-def test_none_needs_no_consumer_and_skips_those_who_want_more() -> None:
+def test_none_needs_no_consumer_and_skips_nodes_that_do_not_take_it() -> None:
     """Corners: a node's `None` needs no consumer."""
     graph = tm.Graph("maybe")
 
@@ -346,7 +346,7 @@ def test_none_may_have_a_consumer_of_its_own() -> None:
 
 
 def test_a_none_that_arrived_is_not_replaced_by_the_default() -> None:
-    """A default stands in for what did not come; None came."""
+    """A default replaces a missing value, not None."""
     graph = tm.Graph("default")
 
     @graph.node
@@ -361,7 +361,7 @@ def test_a_none_that_arrived_is_not_replaced_by_the_default() -> None:
 
 
 def test_an_ignored_variant_goes_nowhere() -> None:
-    """`ignores=[Hold]` on the node makes a variant that nobody takes explicit."""
+    """`ignores=[Hold]` on the node makes an unused variant explicit."""
     graph = tm.Graph("ignoring")
 
     @graph.node(ignores=[B, C])
@@ -377,7 +377,7 @@ def test_an_ignored_variant_goes_nowhere() -> None:
 
 
 def test_ignores_takes_a_union() -> None:
-    """`ignores=[B | C]` says the same as `ignores=[B, C]`."""
+    """`ignores=[B | C]` is equivalent to `ignores=[B, C]`."""
     graph = tm.Graph("ignoring")
 
     @graph.node(ignores=[B | C])
@@ -455,8 +455,8 @@ def test_literals_of_different_classes_route() -> None:
     assert graph(value=1).outputs == {"number": "number"}
 
 
-def test_abstract_classes_route_by_what_a_value_is_registered_as() -> None:
-    """`Sequence | Mapping`: a list is no subclass of Sequence by inheritance, but it is a kind of it."""
+def test_abstract_classes_route_by_registration() -> None:
+    """`Sequence | Mapping`: a list does not inherit from Sequence, but is an instance of it."""
     graph = tm.Graph("abstract")
 
     @graph.node

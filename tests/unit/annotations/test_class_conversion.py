@@ -1,4 +1,4 @@
-"""API: classes that were loaded twice count as one if name and fields are equal; values become the taker's own."""
+"""API: two loaded copies of a class count as one if name and fields are equal; values are converted to the own copy."""
 
 import gc
 import weakref
@@ -31,11 +31,11 @@ T = TypeVar("T")
 
 
 class Foreign:
-    """A class that nobody knows the fields of, loaded once."""
+    """A class without declared fields, loaded once."""
 
 
 def load() -> Any:
-    """Load a module's classes: once more with every call."""
+    """Load a module's classes; each call loads another copy."""
 
     class Side(Enum):
         BUY = "buy"
@@ -112,22 +112,22 @@ def load() -> Any:
 HERE, THERE = load(), load()
 
 
-def whole(place: Any) -> Any:
-    """Return a value with something of everything inside."""
-    level = place.Level(1.5, place.Side.SELL)
-    note = place.Note("hello", level)
+def make_book(copy: Any) -> Any:
+    """Return a value of one copy of the classes, with every kind of field filled."""
+    level = copy.Level(1.5, copy.Side.SELL)
+    note = copy.Note("hello", level)
     object.__setattr__(note, "words", 3)
-    return place.Book(
-        levels=[level, place.Level(2)],
-        by_side={place.Side.BUY: level},
-        pair=place.Pair(level, 3),
+    return copy.Book(
+        levels=[level, copy.Level(2)],
+        by_side={copy.Side.BUY: level},
+        pair=copy.Pair(level, 3),
         rest=(level,),
         both=(1, level),
         row={"level": level, "note": "x"},
         note=note,
-        box=place.Box(level),
-        held=place.Held(level),
-        traits=place.Traits.DARK | place.Traits.IOC,
+        box=copy.Box(level),
+        held=copy.Held(level),
+        traits=copy.Traits.DARK | copy.Traits.IOC,
         anything={"a": [1]},
         foreign=FOREIGN,
     )
@@ -136,9 +136,9 @@ def whole(place: Any) -> Any:
 FOREIGN = Foreign()
 
 
-def test_every_field_becomes_ones_own() -> None:
+def test_every_field_is_converted() -> None:
     """API: nested structs, enums, containers, named tuples, dataclasses and plain objects."""
-    made = ClassConverter(HERE.Book)(whole(THERE))
+    made = ClassConverter(HERE.Book)(make_book(THERE))
     level = HERE.Level(1.5, HERE.Side.SELL)
     assert type(made) is HERE.Book
     assert made.levels == [level, HERE.Level(2)]
@@ -152,13 +152,13 @@ def test_every_field_becomes_ones_own() -> None:
     assert made.foreign is FOREIGN
 
 
-def test_what_is_the_same_on_both_sides_is_handed_on_as_it_is() -> None:
-    """API: nothing is converted, checked or copied that need not be."""
-    given = whole(THERE)
+def test_a_value_that_needs_no_conversion_is_passed_on_unchanged() -> None:
+    """API: nothing is converted, validated or copied without need."""
+    given = make_book(THERE)
     assert ClassConverter(HERE.Book)(given).anything is given.anything
     odd = THERE.Quote("not a float")
     assert ClassConverter(HERE.Quote)(odd) == HERE.Quote("not a float")
-    own = whole(HERE)
+    own = make_book(HERE)
     assert ClassConverter(HERE.Book)(own) is own
     assert ClassConverter(HERE.Book | None)(None) is None
 
@@ -182,7 +182,7 @@ def test_what_is_the_same_on_both_sides_is_handed_on_as_it_is() -> None:
         (int | HERE.Level, 5, 5),
     ],
 )
-def test_values_inside_annotations_become_ones_own(annotation: Any, given: Any, made: Any) -> None:
+def test_values_inside_containers_are_converted(annotation: Any, given: Any, made: Any) -> None:
     """API: lists, unions, generics."""
     got = ClassConverter(annotation)(given)
     assert got == made
@@ -190,8 +190,8 @@ def test_values_inside_annotations_become_ones_own(annotation: Any, given: Any, 
     assert getattr(got, "maxlen", None) == getattr(made, "maxlen", None)
 
 
-def test_a_kind_of_a_class_becomes_the_class_that_is_declared() -> None:
-    """API: the graph's package may not even have that kind."""
+def test_a_subclass_is_converted_to_the_declared_class() -> None:
+    """API: the graph's package may not even have the subclass."""
 
     class Deep(THERE.Quote):  # type: ignore[name-defined,misc]
         depth: int
@@ -199,91 +199,91 @@ def test_a_kind_of_a_class_becomes_the_class_that_is_declared() -> None:
     assert ClassConverter(HERE.Quote)(Deep(1.0, depth=3)) == HERE.Quote(1.0)
 
 
-def test_classes_that_differ_are_left_alone() -> None:
+def test_values_of_different_classes_are_not_converted() -> None:
     """API: compared by qualified name and schema."""
     assert isinstance(ClassConverter(HERE.Level)(THERE.Quote(1)), THERE.Quote)
 
 
-def level(place: Any) -> st.SearchStrategy[Any]:
-    """Levels of one place."""
-    return st.builds(place.Level, st.floats(allow_nan=False), st.sampled_from(place.Side))
+def level(copy: Any) -> st.SearchStrategy[Any]:
+    """Levels of one copy of the classes."""
+    return st.builds(copy.Level, st.floats(allow_nan=False), st.sampled_from(copy.Side))
 
 
 def tree(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Trees with others as their branches."""
+    """Trees with other trees as branches."""
     return st.builds(THERE.Tree, level(THERE), st.lists(inner, max_size=3))
 
 
-def all_of(tree: Any) -> list[Any]:
-    """Return a tree, and all inside it."""
-    return [tree, tree.value, *(one for branch in tree.branches for one in all_of(branch))]
+def flatten(tree: Any) -> list[Any]:
+    """Return a tree and everything inside it."""
+    return [tree, tree.value, *(one for branch in tree.branches for one in flatten(branch))]
 
 
 @given(st.recursive(st.builds(THERE.Tree, level(THERE), st.just([])), tree, max_leaves=8))
-def test_there_and_back_is_the_same(value: Any) -> None:
-    """API: nothing is lost on the way, however deep it is."""
+def test_conversion_there_and_back_loses_nothing(value: Any) -> None:
+    """API: at any depth."""
     made = ClassConverter(HERE.Tree)(value)
-    assert {type(one) for one in all_of(made)} == {HERE.Tree, HERE.Level}
+    assert {type(one) for one in flatten(made)} == {HERE.Tree, HERE.Level}
     assert ClassConverter(THERE.Tree)(made) == value
 
 
 @given(st.lists(level(THERE), max_size=5))
-def test_lists_there_and_back_are_the_same(values: list[Any]) -> None:
+def test_conversion_of_lists_there_and_back_loses_nothing(values: list[Any]) -> None:
     """API: element by element."""
     made = ClassConverter(list[HERE.Level])(values)
     assert all(type(one) is HERE.Level for one in made)
     assert ClassConverter(list[THERE.Level])(made) == values
 
 
-def test_what_was_loaded_elsewhere_can_go() -> None:
-    """P-6: whoever takes values of another package does not keep its classes alive."""
-    place = load()
-    rebuild, admission = ClassConverter(HERE.Book), TypeValidator(HERE.Book)
-    assert type(rebuild(whole(place))) is type(admission.validate(whole(place))) is HERE.Book
-    gone = weakref.ref(place.Book)
-    del place
+def test_converters_do_not_keep_unloaded_classes_alive() -> None:
+    """P-6: a consumer of another package's values does not keep its classes alive."""
+    copy = load()
+    convert, validator = ClassConverter(HERE.Book), TypeValidator(HERE.Book)
+    assert type(convert(make_book(copy))) is type(validator.validate(make_book(copy))) is HERE.Book
+    reference = weakref.ref(copy.Book)
+    del copy
     gc.collect()
-    assert gone() is None
+    assert reference() is None
 
 
-# -- remembering
+# -- caching
 
 
-def test_a_value_that_stays_is_made_once() -> None:
-    """API: the cache holds the publisher's object; while it does, so is what was made of it."""
-    own = build_input_converter(HERE.Quote)
+def test_the_current_value_is_converted_once() -> None:
+    """API: the converted value is cached as long as the input cache holds the publisher's object."""
+    convert = build_input_converter(HERE.Quote)
     given = THERE.Quote(1)
-    made = own(given)
-    assert own(given) is made
-    assert own(THERE.Quote(1)) is not made
-    assert own(None) is None
+    converted = convert(given)
+    assert convert(given) is converted
+    assert convert(THERE.Quote(1)) is not converted
+    assert convert(None) is None
 
 
-def test_a_window_makes_only_what_is_new() -> None:
-    """API: its lists are new each time, what is in them is not."""
-    own = build_input_converter(list[HERE.Quote])
+def test_only_new_elements_of_a_window_are_converted() -> None:
+    """API: each list is new, most of its elements are not."""
+    convert = build_input_converter(list[HERE.Quote])
     one, other, third = (THERE.Quote(number) for number in range(3))
-    first, second = own([one, other]), own([other, third])
+    first, second = convert([one, other]), convert([other, third])
     assert second == [HERE.Quote(1), HERE.Quote(2)]
     assert second[0] is first[1]
-    assert own([]) == []
-    assert own([other])[0] is not first[1]
+    assert convert([]) == []
+    assert convert([other])[0] is not first[1]
 
 
-def test_what_may_change_is_made_anew_each_time() -> None:
-    """API: a value that its author changes in place is seen as it is now."""
-    own, loose = build_input_converter(HERE.Loose), THERE.Loose(1)
-    assert own(loose) == HERE.Loose(1)
+def test_a_mutable_value_is_converted_each_time() -> None:
+    """API: a change that the author makes in place is seen."""
+    convert, loose = build_input_converter(HERE.Loose), THERE.Loose(1)
+    assert convert(loose) == HERE.Loose(1)
     loose.price = 2
-    assert own(loose) == HERE.Loose(2)
+    assert convert(loose) == HERE.Loose(2)
     assert not isinstance(build_input_converter(HERE.Quote | list[HERE.Quote]), CachingConverter)
 
 
-# -- which classes
+# -- classes
 
 
-def test_an_annotation_is_said_in_ones_own_classes() -> None:
-    """API: also inside lists, and only where a taker names them."""
+def test_classes_in_an_annotation_are_replaced_by_their_copies() -> None:
+    """API: also inside lists, and only those that a consumer names."""
     given = THERE.Book | list[THERE.Level] | int
     assert substitute_classes(given, [HERE.Book, Sequence[HERE.Level]]) == HERE.Book | list[HERE.Level] | int
     assert substitute_classes(given, [HERE.Book]) == HERE.Book | list[THERE.Level] | int
@@ -291,7 +291,7 @@ def test_an_annotation_is_said_in_ones_own_classes() -> None:
     assert substitute_classes(THERE.Box[THERE.Level], [HERE.Box[HERE.Level]]) == HERE.Box[HERE.Level]
 
 
-def test_an_annotation_stays_if_nothing_in_it_is_anothers() -> None:
+def test_an_annotation_without_foreign_classes_is_unchanged() -> None:
     """API: identical classes cost nothing."""
     given = HERE.Book | list[HERE.Level]
     assert substitute_classes(given, [HERE.Book, list[HERE.Level], Any, int]) is given
@@ -300,18 +300,18 @@ def test_an_annotation_stays_if_nothing_in_it_is_anothers() -> None:
 
 
 def changed(**notes: Any) -> Any:
-    """Load the classes anew, some fields of `Level` declared otherwise; None for one that is left out."""
-    place = SimpleNamespace()
+    """Load another copy of the classes with some fields of `Level` changed; None removes one."""
+    copy = SimpleNamespace()
     fields = {"price": float, "size": int} | notes
     names = {"__qualname__": "Level", "__annotations__": {name: note for name, note in fields.items() if note}}
-    place.Level = type(tm.Boundary)("Level", (tm.Boundary,), names)
-    deep = {"__qualname__": "Book", "__annotations__": {"levels": list[place.Level]}}
-    place.Book = type(tm.Boundary)("Book", (tm.Boundary,), deep)
-    return place
+    copy.Level = type(tm.Boundary)("Level", (tm.Boundary,), names)
+    deep = {"__qualname__": "Book", "__annotations__": {"levels": list[copy.Level]}}
+    copy.Book = type(tm.Boundary)("Book", (tm.Boundary,), deep)
+    return copy
 
 
 @pytest.mark.parametrize(
-    ("there", "told"),
+    ("there", "difference"),
     [
         ({"price": str}, "field 'price' is str there and float here"),
         ({"price": float | None}, "field 'price' is float | None there and float here"),
@@ -320,33 +320,33 @@ def changed(**notes: Any) -> Any:
         ({"extra": int}, "field 'extra' is only there"),
     ],
 )
-def test_the_first_difference_is_told(there: dict[str, Any], told: str) -> None:
-    """API: also of what is inside."""
+def test_the_first_difference_is_reported(there: dict[str, Any], difference: str) -> None:
+    """API: also that of nested classes."""
     here, other = changed(), changed(**there)
-    assert find_difference(here.Level, other.Level) == told
-    assert find_difference(here.Book, other.Book) == f"field 'levels' is a Level, in which {told}"
+    assert find_difference(here.Level, other.Level) == difference
+    assert find_difference(here.Book, other.Book) == f"field 'levels' is a Level, in which {difference}"
     assert not is_same_declaration(here.Book, other.Book)
     assert list(find_mismatches(list[here.Book], [other.Book])) == [
-        f"{__name__}.Book is not the same on both sides: field 'levels' is a Level, in which {told}"
+        f"{__name__}.Book is not the same on both sides: field 'levels' is a Level, in which {difference}"
     ]
 
 
 def test_the_order_of_fields_counts() -> None:
-    """API: so does what an enum has."""
+    """API: and so do the members of an enum."""
     one, other = (type("E", (), {"__annotations__": notes}) for notes in ({"a": int, "b": int}, {"b": int, "a": int}))
     assert find_difference(one, other) == "the fields have another order"
     sides = [Enum("Side", names) for names in ("BUY SELL", "BUY HOLD")]
-    assert find_difference(*sides) == "the members are others"
+    assert find_difference(*sides) == "the members differ"
 
 
 def test_equal_declarations_do_not_differ() -> None:
-    """API: whatever they are made of."""
+    """API: with fields of any type."""
     names = [name for name, value in vars(HERE).items() if isinstance(value, type)]
     assert [name for name in names if not is_same_declaration(getattr(HERE, name), getattr(THERE, name))] == []
     assert list(find_mismatches(HERE.Book, [THERE.Book])) == []
 
 
-def test_classes_of_other_modules_are_told_apart() -> None:
+def test_classes_of_other_modules_differ() -> None:
     """API: the qualified name includes the module's."""
     here, there = changed(), changed()
     there.Level.__module__ = "elsewhere"
@@ -357,8 +357,8 @@ def test_classes_of_other_modules_are_told_apart() -> None:
     assert list(find_mismatches(here.Level, [there.Level], strict=True)) == []
 
 
-def test_what_cannot_be_made_is_known_before() -> None:
-    """API: a class that is abstract, or extends one that is not written in Python."""
+def test_unconvertible_classes_are_found() -> None:
+    """API: a class that is abstract, or extends one that is implemented in C."""
 
     def odd() -> Any:
         class Price(float):
@@ -383,19 +383,19 @@ def test_what_cannot_be_made_is_known_before() -> None:
     assert list(find_unconvertible(here.Inside, here.Inside)) == []
 
 
-# -- admission
+# -- validation
 
 
-def test_another_packages_value_is_let_in_as_ones_own() -> None:
-    """API: pushed, given to a graph that is called, fired by hand."""
+def test_validation_converts_another_packages_value() -> None:
+    """API: of a push, of a direct call of a graph, of a manual firing."""
     assert TypeValidator(HERE.Level).validate(THERE.Level(1)) == HERE.Level(1)
     assert TypeValidator(HERE.Level | HERE.Quote).validate(THERE.Quote(1)) == HERE.Quote(1)
     assert TypeValidator(list[HERE.Level]).validate([THERE.Level(1), {"price": 2}]) == [HERE.Level(1), HERE.Level(2)]
     assert TypeValidator(HERE.Side).validate(THERE.Side.SELL) is HERE.Side.SELL
 
 
-def test_what_is_not_the_same_is_refused_as_before() -> None:
-    """API: with the reason that a stranger would hear."""
+def test_validation_rejects_values_of_different_classes() -> None:
+    """API: with the same message as any other value."""
     with pytest.raises(TypeMismatchError, match="expected Level: Expected `object`, got `Quote`"):
         TypeValidator(HERE.Level).validate(THERE.Quote(1))
     with pytest.raises(TypeMismatchError, match=r"expected Level \| Quote, got int"):

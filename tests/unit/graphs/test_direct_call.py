@@ -1,4 +1,4 @@
-"""Calling a graph by hand: inputs in, a GraphResult out, and refusals with a code."""
+"""Direct calls of a graph: inputs in, a GraphResult out, and errors with a code."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
@@ -10,14 +10,14 @@ import tidemill as tm
 
 
 class Book(tm.Boundary):
-    """What an order book says."""
+    """The state of an order book."""
 
     bid: float
     ask: float
 
 
 class DeepBook(Book):
-    """A kind of book."""
+    """A subclass of Book."""
 
 
 class Row(TypedDict):
@@ -67,7 +67,7 @@ def maker() -> tm.Graph:
 
 
 def refused(graph: tm.Graph, **inputs: Any) -> tm.RequestError:
-    """Return the refusal of a call."""
+    """Return the error of a call."""
     with pytest.raises(tm.RequestError) as caught:
         graph(**inputs)
     return caught.value
@@ -97,14 +97,14 @@ def test_an_optional_input_that_is_not_given_is_none() -> None:
 
 
 def test_a_window_is_read_as_a_fresh_list() -> None:
-    """What a node does to its list changes nothing outside."""
+    """A node that changes its list changes nothing outside."""
     ticks = [1]
     graph = maker()
     assert graph(orderbook=Book(1.0, 2.0), ticks=ticks).outputs["trend"] == [1, 99]
     assert ticks == [1]
 
 
-def test_a_missing_input_is_refused_with_a_code() -> None:
+def test_a_missing_input_is_rejected_with_a_code() -> None:
     """A missing input in a direct call is a RequestError."""
     error = refused(maker(), limits=3)
     assert (error.code, error.status) == ("missing_input", 400)
@@ -113,8 +113,8 @@ def test_a_missing_input_is_refused_with_a_code() -> None:
     assert refused(maker(), orderbook=None).code == "missing_input"
 
 
-def test_an_unknown_input_is_refused_with_a_suggestion() -> None:
-    """A name that is no input is refused, and the nearest is offered."""
+def test_an_unknown_input_is_rejected_with_a_suggestion() -> None:
+    """A name that is not an input is rejected, with the nearest one as a suggestion."""
     error = refused(maker(), orderbok=Book(1.0, 2.0))
     assert error.code == "unknown_input"
     assert "did you mean 'orderbook'?" in str(error)
@@ -126,15 +126,15 @@ def test_the_name_of_a_node_is_no_input() -> None:
 
 
 @pytest.mark.parametrize("value", ["text", 3, {"bid": 1.0}, {"bid": "x", "ask": 1.0}, Plain()])
-def test_an_input_of_the_wrong_type_is_refused(value: Any) -> None:
-    """What does not fit the annotation is a RequestError that names the input."""
+def test_an_input_of_the_wrong_type_is_rejected(value: Any) -> None:
+    """A value that does not fit the annotation is a RequestError that names the input."""
     error = refused(maker(), orderbook=value)
     assert error.code == "invalid_input"
     assert "'orderbook'" in str(error)
 
 
 def test_an_input_is_converted_like_a_pushed_event() -> None:
-    """Anything that fits the annotation is converted; an instance passes untouched."""
+    """Anything that fits the annotation is converted; an instance passes unchanged."""
     deep = DeepBook(3.0, 4.0)
     assert maker()(orderbook={"bid": 1, "ask": 2}).outputs["decide"] == (1.0, None)
     assert maker()(orderbook=deep).outputs["decide"] == (3.0, None)
@@ -162,13 +162,13 @@ def test_an_input_is_converted_like_a_pushed_event() -> None:
     ],
 )
 def test_inputs_are_checked_against_the_annotation(annotation: Any, good: Any, bad: Any) -> None:
-    """Values that fit pass with equal value; others are refused."""
+    """Fitting values pass with equal value; others are rejected."""
     graph = echo(annotation)
     assert graph(x=good).outputs == {"show": good}
     assert refused(graph, x=bad).code == "invalid_input"
 
 
-def test_a_trigger_less_graph_takes_what_no_node_computes() -> None:
+def test_a_trigger_less_graph_takes_the_parameters_that_name_no_node() -> None:
     """A graph without a reactor is trigger-less: parameters that name no node are its inputs."""
     graph = tm.Graph("scoring")
 
@@ -185,8 +185,8 @@ def test_a_trigger_less_graph_takes_what_no_node_computes() -> None:
     assert refused(graph, scale=1).code == "missing_input"
 
 
-def test_an_input_that_one_node_needs_is_required_though_another_could_do_without() -> None:
-    """Plain `X` means required, whoever else takes it."""
+def test_an_input_that_one_node_requires_is_required() -> None:
+    """Plain `X` means required, even if other nodes take it as optional."""
     graph = tm.Graph("strict")
 
     @graph.node
@@ -202,8 +202,8 @@ def test_an_input_that_one_node_needs_is_required_though_another_could_do_withou
 
 
 @pytest.mark.parametrize("order", [(int, int | str), (int | str, int), (int, str), (str, int)])
-def test_an_input_of_a_trigger_less_graph_is_what_its_takers_want(order: tuple[Any, Any]) -> None:
-    """Each consumer runs for the variants its annotation admits, and what nobody takes is refused."""
+def test_an_input_of_a_trigger_less_graph_is_the_union_of_its_annotations(order: tuple[Any, Any]) -> None:
+    """Each consumer runs for the variants its annotation admits, and a variant that no node takes is rejected."""
     graph = tm.Graph("routing")
     for name, annotation in zip(("one", "two"), order, strict=True):
         graph.node(_taker(name, annotation))
@@ -214,8 +214,8 @@ def test_an_input_of_a_trigger_less_graph_is_what_its_takers_want(order: tuple[A
     assert refused(graph, x=1.5).code == "invalid_input"
 
 
-def test_an_unannotated_taker_does_not_loosen_an_input() -> None:
-    """What another node says about an input still holds."""
+def test_an_unannotated_parameter_does_not_loosen_an_input() -> None:
+    """The annotation of another node still counts."""
     graph = tm.Graph("loose")
     graph.node(_taker("one", Any))
     graph.node(_taker("two", Book))
@@ -223,16 +223,16 @@ def test_an_unannotated_taker_does_not_loosen_an_input() -> None:
     assert graph(x={"bid": 1, "ask": 2}).outputs["one"] == Book(1.0, 2.0)
 
 
-def test_takers_that_differ_only_in_detail_agree() -> None:
-    """`dict` and `dict[str, int]` are no contradiction."""
+def test_annotations_that_differ_only_in_detail_agree() -> None:
+    """`dict` and `dict[str, int]` do not contradict each other."""
     graph = tm.Graph("detail")
     graph.node(_taker("one", dict))
     graph.node(_taker("two", dict[str, int]))
     assert graph(x={"a": 1}).outputs == {"one": {"a": 1}, "two": {"a": 1}}
 
 
-def test_takers_that_could_not_be_told_apart_are_a_definition_error() -> None:
-    """Variants that are one class at run time cannot be routed, whoever sends them."""
+def test_annotations_that_cannot_be_distinguished_are_a_definition_error() -> None:
+    """Variants that are one class at run time cannot be routed."""
     graph = tm.Graph("disagreeing")
     graph.node(_taker("one", list[int]))
     graph.node(_taker("two", list[str]))
@@ -275,8 +275,8 @@ def test_a_node_may_ask_for_its_context() -> None:
     assert isinstance(context.firing_id, str)
 
 
-def test_what_a_node_logs_is_structured(caplog: pytest.LogCaptureFixture) -> None:
-    """API: `ctx.log`. Keywords are fields, beside those in `extra`, and who speaks is told with them."""
+def test_the_log_of_a_node_is_structured(caplog: pytest.LogCaptureFixture) -> None:
+    """API: `ctx.log`. Keywords are fields, like those in `extra`, and the graph is one of them."""
     graph = tm.Graph("telling")
 
     @graph.node
@@ -291,7 +291,7 @@ def test_what_a_node_logs_is_structured(caplog: pytest.LogCaptureFixture) -> Non
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b ", "a\nb", "a/b", "a\0b", "\udcff", "x" * 201, None, 3])
-def test_a_name_can_be_told_printed_and_stored(name: Any) -> None:
+def test_a_name_can_be_printed_and_stored(name: Any) -> None:
     """Of graphs and of reactors alike."""
     with pytest.raises(tm.DefinitionError, match="a graph needs a name, a text of 1 to 200 characters"):
         tm.Graph(name)
@@ -311,7 +311,7 @@ def test_a_context_may_be_optional_and_have_any_name() -> None:
 
 
 def test_a_context_is_no_input() -> None:
-    """Nobody has to, or may, pass the context."""
+    """A caller cannot pass the context."""
     graph = tm.Graph("knowing")
 
     @graph.node
@@ -323,6 +323,6 @@ def test_a_context_is_no_input() -> None:
 
 
 def test_inputs_are_given_by_name() -> None:
-    """Wiring goes by name, so positions mean nothing."""
+    """Nodes are wired by name, so inputs have no positions."""
     with pytest.raises(TypeError):
         maker()(Book(1.0, 2.0))

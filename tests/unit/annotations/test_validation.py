@@ -1,4 +1,4 @@
-"""Letting values in: instances pass untouched, what fits is converted, the rest is refused."""
+"""Validation: instances pass unchanged, fitting values are converted, others are rejected."""
 
 import enum
 import json
@@ -88,8 +88,8 @@ Prices = NewType("Prices", list[int])
         (Priced, 3),
     ],
 )
-def test_an_instance_of_the_annotated_class_passes_untouched(annotation: Any, value: Any) -> None:
-    """`node.handle`: an instance of the annotated class passes untouched."""
+def test_an_instance_of_the_annotated_class_passes_unchanged(annotation: Any, value: Any) -> None:
+    """`node.handle`: an instance of the annotated class passes unchanged."""
     assert TypeValidator(annotation).validate(value) is value
 
 
@@ -112,12 +112,12 @@ def test_an_instance_of_the_annotated_class_passes_untouched(annotation: Any, va
         (date, "2026-02-03", date(2026, 2, 3)),
     ],
 )
-def test_what_fits_is_converted(annotation: Any, value: Any, expected: Any) -> None:
+def test_a_fitting_value_is_converted(annotation: Any, value: Any, expected: Any) -> None:
     """Anything else is converted."""
     assert TypeValidator(annotation).validate(value) == expected
 
 
-MISFITS = [
+MISMATCHES = [
     (Quote, {"price": "x"}),
     (Quote, {}),
     (Quote, 3),
@@ -139,17 +139,17 @@ MISFITS = [
 ]
 
 
-@pytest.mark.parametrize(("annotation", "value"), MISFITS)
-def test_what_does_not_fit_is_a_misfit(annotation: Any, value: Any) -> None:
-    """G-7: what does not fit the annotation is told, with what was expected."""
+@pytest.mark.parametrize(("annotation", "value"), MISMATCHES)
+def test_a_value_that_does_not_fit_is_a_mismatch(annotation: Any, value: Any) -> None:
+    """G-7: the error says what was expected."""
     with pytest.raises(TypeMismatchError, match="expected"):
         TypeValidator(annotation).validate(value)
 
 
-@pytest.mark.parametrize(("annotation", "value"), MISFITS)
+@pytest.mark.parametrize(("annotation", "value"), MISMATCHES)
 @pytest.mark.parametrize("form", ["json", "msgpack"])
-def test_bytes_that_do_not_fit_are_misfits_too(annotation: Any, value: Any, form: str) -> None:
-    """G-7: an event that cannot be decoded is told the same way."""
+def test_bytes_that_do_not_fit_are_mismatches_too(annotation: Any, value: Any, form: str) -> None:
+    """G-7: an event that cannot be decoded raises the same error."""
     data = msgspec.msgpack.encode(value) if form == "msgpack" else msgspec.json.encode(value)
     with pytest.raises(TypeMismatchError):
         TypeValidator(annotation).decode(data, form)
@@ -160,42 +160,43 @@ def test_bytes_that_do_not_fit_are_misfits_too(annotation: Any, value: Any, form
     ("annotation", "value"),
     [(Quote, {"price": 1.0}), (Point, {"x": 1}), (dict, {"a": 1}), (Any, [1]), (list[int], [1]), (Quote | None, None)],
 )
-def test_bytes_are_decoded_into_what_was_declared(annotation: Any, value: Any, form: str) -> None:
-    """Bytes are JSON, or msgpack when said so."""
+def test_bytes_are_decoded_into_the_annotated_type(annotation: Any, value: Any, form: str) -> None:
+    """Bytes are JSON, or msgpack with form="msgpack"."""
     data = msgspec.msgpack.encode(value) if form == "msgpack" else json.dumps(value).encode()
     assert TypeValidator(annotation).decode(data, form) == msgspec.convert(value, annotation)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"nonsense", b"1 2"])
 @pytest.mark.parametrize("annotation", [Quote, Any, dict, Plain])
-def test_broken_bytes_are_misfits(annotation: Any, data: bytes) -> None:
-    """G-7: what is no JSON at all is a misfit, whatever was declared."""
+def test_invalid_json_is_a_mismatch(annotation: Any, data: bytes) -> None:
+    """G-7: for every annotation."""
     with pytest.raises(TypeMismatchError):
         TypeValidator(annotation).decode(data)
 
 
-@pytest.mark.parametrize("refuse", [ValueError, RuntimeError, KeyError])
-def test_a_class_that_refuses_in_its_own_way_makes_a_misfit(refuse: type[Exception]) -> None:
-    """G-7: whatever the author's `__post_init__` raises, the event is told to be a misfit."""
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, KeyError])
+def test_an_error_in_post_init_is_a_mismatch(error: type[Exception]) -> None:
+    """G-7: the author's `__post_init__` may raise any error."""
 
     class Picky(tm.Boundary):
         x: int
 
         def __post_init__(self) -> None:
-            raise refuse("not today")
+            raise error("not today")
 
-    for let_in in (lambda: TypeValidator(Picky).validate({"x": 1}), lambda: TypeValidator(Picky).decode(b'{"x": 1}')):
+    validator = TypeValidator(Picky)
+    for validate in (lambda: validator.validate({"x": 1}), lambda: validator.decode(b'{"x": 1}')):
         with pytest.raises(TypeMismatchError, match="not today"):
-            let_in()
+            validate()
 
 
-def test_bytes_pass_where_bytes_are_wanted() -> None:
+def test_bytes_pass_where_bytes_are_declared() -> None:
     """An accumulator of bytes decodes by itself."""
     assert TypeValidator(bytes).decode(b"\x00raw") == b"\x00raw"
 
 
 def test_nothing_is_converted_twice() -> None:
-    """What was admitted once passes the second time as the same object."""
-    admission = TypeValidator(Quote)
-    quote = admission.validate({"price": 1})
-    assert admission.validate(quote) is quote
+    """A converted value passes the second time as the same object."""
+    validator = TypeValidator(Quote)
+    quote = validator.validate({"price": 1})
+    assert validator.validate(quote) is quote

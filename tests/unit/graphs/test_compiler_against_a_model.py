@@ -38,7 +38,7 @@ class C(tm.Boundary):
 
 
 class SmallA(A):
-    """A kind of A that no annotation names."""
+    """A subclass of A that no annotation names."""
 
 
 VARIANTS: tuple[Any, ...] = (A, B, C, None)
@@ -47,7 +47,7 @@ UNSET: Any = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Take:
-    """One parameter: where from, which variants it admits, and what stands in for what does not come."""
+    """One parameter: its source, the variants it admits, and its fallback."""
 
     source: str
     admits: tuple[Any, ...]
@@ -72,7 +72,7 @@ class Take:
 
 @dataclass(frozen=True)
 class Spec:
-    """One node: what it takes, what it may return, and how it is run."""
+    """One node: its parameters, the variants it may return, and how it is run."""
 
     name: str
     takes: tuple[Take, ...]
@@ -87,7 +87,7 @@ def union(parts: tuple[Any, ...]) -> Any:
 
 @st.composite
 def takes(draw: st.DrawFn, source: Spec) -> Take:
-    """Draw a parameter that takes a part of what a node may return."""
+    """Draw a parameter that takes some of the variants a node may return."""
     real = [one for one in source.returns if one is not None]
     admits = tuple(draw(st.lists(st.sampled_from(real), min_size=1, unique=True)))
     optional = draw(st.booleans())
@@ -113,7 +113,7 @@ Picks = dict[str, int]
 
 
 def pick(spec: Spec, picks: Picks) -> Any:
-    """Return what a node returns in this run."""
+    """Return the value that a node returns in this run."""
     number = picks[spec.name]
     chosen = spec.returns[number % len(spec.returns)]
     if chosen is None:
@@ -122,7 +122,7 @@ def pick(spec: Spec, picks: Picks) -> Any:
 
 
 def interpret(nodes: list[Spec], picks: Picks) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Return the arguments of every node that runs, and what it returns."""
+    """Return the arguments and the result of every node that runs."""
     arguments: dict[str, dict[str, Any]] = {}
     values: dict[str, Any] = {}
     for node in nodes:
@@ -135,14 +135,14 @@ def interpret(nodes: list[Spec], picks: Picks) -> tuple[dict[str, dict[str, Any]
     return arguments, values
 
 
-class Bench:
-    """A real graph built from a specification, which notes every call."""
+class RecordedGraph:
+    """A real graph built from a specification, which records every call."""
 
     def __init__(self, nodes: list[Spec], order: list[Spec]) -> None:
         self.nodes = nodes
         self.picks: Picks = {}
         self.calls: dict[str, dict[str, Any]] = {}
-        self.graph = tm.Graph("bench")
+        self.graph = tm.Graph("recorded")
         for spec in order:
             ignores = [one for one in spec.returns if one is not None]
             self.graph.node(thread=spec.mode == "thread", ignores=ignores)(self._function(spec))
@@ -186,67 +186,67 @@ class Bench:
                     assert result.ran.index(take.source) < result.ran.index(spec.name)
 
     def prepare(self, picks: Picks) -> None:
-        """Make ready for a call."""
+        """Reset the records before a call."""
         self.calls, self.picks = {}, picks
 
 
 @st.composite
-def benches(draw: st.DrawFn, modes: tuple[str, ...]) -> tuple[Bench, list[Picks]]:
+def recorded_graphs(draw: st.DrawFn, modes: tuple[str, ...]) -> tuple[RecordedGraph, list[Picks]]:
     """Draw a graph, declared in any order, and some runs of it."""
     nodes = draw(specs(modes))
-    bench = Bench(nodes, draw(st.permutations(nodes)))
+    recorded = RecordedGraph(nodes, draw(st.permutations(nodes)))
     runs = st.fixed_dictionaries({spec.name: st.integers(0, 11) for spec in nodes})
-    return bench, draw(st.lists(runs, min_size=6, max_size=6))
+    return recorded, draw(st.lists(runs, min_size=6, max_size=6))
 
 
-@given(benches(modes=("plain",)))
-def test_a_synchronous_graph_does_what_the_rules_say(drawn: tuple[Bench, list[Picks]]) -> None:
+@given(recorded_graphs(modes=("plain",)))
+def test_a_synchronous_graph_follows_the_rules(drawn: tuple[RecordedGraph, list[Picks]]) -> None:
     """G-17, cloacina 64, 65, 71, 73, 74: what runs, with which arguments, and what comes back."""
-    bench, runs = drawn
+    recorded, runs = drawn
     for picks in runs:
-        bench.prepare(picks)
-        result = bench.graph()
-        bench.compare(result, picks)
-        assert list(bench.calls) == list(result.ran)
+        recorded.prepare(picks)
+        result = recorded.graph()
+        recorded.compare(result, picks)
+        assert list(recorded.calls) == list(result.ran)
 
 
-@given(benches(modes=("plain",)))
-def test_the_function_that_a_reactor_calls_does_the_same(drawn: tuple[Bench, list[Picks]]) -> None:
+@given(recorded_graphs(modes=("plain",)))
+def test_the_function_that_a_reactor_calls_does_the_same(drawn: tuple[RecordedGraph, list[Picks]]) -> None:
     """G-17: a direct call and a firing run the same body."""
-    bench, runs = drawn
-    compiled = bench.graph.compiled()
+    recorded, runs = drawn
+    compiled = recorded.graph.compiled()
     for picks in runs:
-        bench.prepare(picks)
-        bench.compare(tm.GraphResult(compiled.layout, compiled.function([])), picks)
+        recorded.prepare(picks)
+        recorded.compare(tm.GraphResult(compiled.layout, compiled.function([])), picks)
 
 
-@given(benches(modes=("plain", "async")))
-def test_an_asynchronous_graph_does_what_the_rules_say(drawn: tuple[Bench, list[Picks]]) -> None:
+@given(recorded_graphs(modes=("plain", "async")))
+def test_an_asynchronous_graph_follows_the_rules(drawn: tuple[RecordedGraph, list[Picks]]) -> None:
     """G-17, cloacina 77: the same where nodes wait, one by one or at the same time."""
-    bench, runs = drawn
+    recorded, runs = drawn
 
     async def call_all() -> None:
         for picks in runs:
-            bench.prepare(picks)
-            result = bench.graph()
-            bench.compare(await result if inspect.isawaitable(result) else result, picks)
+            recorded.prepare(picks)
+            result = recorded.graph()
+            recorded.compare(await result if inspect.isawaitable(result) else result, picks)
 
     asyncio.run(call_all())
 
 
-@given(benches(modes=("plain", "plain", "async")))
-def test_every_failure_names_its_node_and_keeps_what_ran(drawn: tuple[Bench, list[Picks]]) -> None:
+@given(recorded_graphs(modes=("plain", "plain", "async")))
+def test_every_failure_names_its_node_and_keeps_what_ran(drawn: tuple[RecordedGraph, list[Picks]]) -> None:
     """cloacina 75: whichever node fails, it is named, and nothing behind it runs."""
-    bench, (picks, *_) = drawn
-    arguments, _ = interpret(bench.nodes, picks)
+    recorded, (picks, *_) = drawn
+    arguments, _ = interpret(recorded.nodes, picks)
     for victim in arguments:
-        bench.prepare({name: number for name, number in picks.items() if name != victim})
-        result = bench.graph()
+        recorded.prepare({name: number for name, number in picks.items() if name != victim})
+        result = recorded.graph()
         result = asyncio.run(_await(result)) if inspect.isawaitable(result) else result
         assert result.error is not None
         assert (result.error.node, type(result.error.cause)) == (victim, KeyError)
-        assert set(result.ran) <= set(arguments) - _behind(bench.nodes, victim)
-        assert sorted((*result.ran, *result.skipped, victim)) == sorted(spec.name for spec in bench.nodes)
+        assert set(result.ran) <= set(arguments) - _behind(recorded.nodes, victim)
+        assert sorted((*result.ran, *result.skipped, victim)) == sorted(spec.name for spec in recorded.nodes)
 
 
 async def _await(result: Any) -> tm.GraphResult:
@@ -264,11 +264,11 @@ def _behind(nodes: list[Spec], victim: str) -> set[str]:
 @given(specs(modes=("plain",)))
 def test_the_generated_source_is_a_function_of_the_declaration(nodes: list[Spec]) -> None:
     """G-17: building twice gives the same text."""
-    assert Bench(nodes, nodes).graph.source_code == Bench(nodes, nodes).graph.source_code
+    assert RecordedGraph(nodes, nodes).graph.source_code == RecordedGraph(nodes, nodes).graph.source_code
 
 
 def test_the_interpreter_knows_a_simple_route() -> None:
-    """The oracle itself, by one example that a person can follow."""
+    """The model itself, checked by one example that a person can follow."""
     nodes = [
         Spec("route", (), (A, B), "plain"),
         Spec("on_a", (Take("route", (A,), False, UNSET, False),), (C,), "plain"),
@@ -283,7 +283,7 @@ async def test_threads_follow_the_same_rules(mode: str) -> None:
     """cloacina 77: a fan of blocking nodes, joined."""
     fan = [Spec(f"n{index}", (), (A, None), mode) for index in range(4)]
     join = Spec("join", tuple(Take(one.name, (A,), True, UNSET, True) for one in fan), (B,), mode)
-    bench = Bench([*fan, join], [join, *fan])
+    recorded = RecordedGraph([*fan, join], [join, *fan])
     picks = {"n0": 0, "n1": 1, "n2": 2, "n3": 3, "join": 0}
-    bench.prepare(picks)
-    bench.compare(await bench.graph(), picks)
+    recorded.prepare(picks)
+    recorded.compare(await recorded.graph(), picks)

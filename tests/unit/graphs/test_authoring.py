@@ -1,4 +1,4 @@
-"""Declaring accumulators: a decorator per kind, and what each refuses."""
+"""Declaring accumulators: a decorator per kind, and the declarations that each rejects."""
 
 import functools
 import inspect
@@ -31,7 +31,7 @@ class OwnSource:
 
 
 def refused(declare: Any) -> tm.DefinitionError:
-    """Return the refusal of a declaration."""
+    """Return the error of a declaration."""
     with pytest.raises(tm.DefinitionError) as caught:
         declare()
     return caught.value
@@ -98,8 +98,8 @@ def test_every_kind_but_window_takes_state(state: type | None) -> None:
         (tm.stream(OwnSource()), "def acc(event, state): ..."),
     ],
 )
-def test_a_function_that_cannot_be_called_as_its_kind_is_refused(decorate: Any, source: str) -> None:
-    """Wrong parameters are found at the declaration, with name and place."""
+def test_a_function_that_does_not_fit_its_kind_is_rejected(decorate: Any, source: str) -> None:
+    """Wrong parameters are found at the declaration, with name and location."""
     namespace: dict[str, Any] = {}
     exec(source, namespace)
     error = refused(lambda: decorate(namespace["acc"]))
@@ -107,7 +107,7 @@ def test_a_function_that_cannot_be_called_as_its_kind_is_refused(decorate: Any, 
     assert error.problems[0].location is not None
 
 
-def test_a_wrapped_function_is_judged_by_what_it_wraps() -> None:
+def test_a_wrapped_function_is_checked_by_the_function_it_wraps() -> None:
     """A decorator made with functools.wraps does not hide the parameters."""
 
     def logged(function: Any) -> Any:
@@ -128,7 +128,7 @@ def test_a_wrapped_function_is_judged_by_what_it_wraps() -> None:
 @pytest.mark.parametrize(
     "every", ["", "5", "5x", "s", "-5s", "0s", "five", "5 s s", "1,5s", 0, -1, None, True, [], "∞"]
 )
-def test_a_bad_interval_is_refused(every: Any) -> None:
+def test_an_invalid_interval_is_rejected(every: Any) -> None:
     """cloacina 8: anything but ms, s, m, h and d is a build error, at the author's line."""
     for decorate in (tm.polling, tm.batch):
         error = refused(lambda decorate=decorate: decorate(every=every))
@@ -150,7 +150,7 @@ def test_intervals_are_seconds(every: Any, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, "3"])
-def test_a_bad_batch_size_is_refused(size: Any) -> None:
+def test_an_invalid_batch_size_is_rejected(size: Any) -> None:
     """max_size is a number of events, at least one."""
     assert "max_size" in str(refused(lambda: tm.batch(every="1s", max_size=size)))
 
@@ -185,12 +185,12 @@ def test_a_window_emits_a_list_of_its_elements() -> None:
 @pytest.mark.parametrize("decorate", [tm.passthrough, tm.polling(every="1s"), tm.batch(every="1s")])
 @pytest.mark.parametrize("thing", [lambda event: event, 3, "text"])
 def test_only_a_function_with_a_name_can_accumulate(decorate: Any, thing: Any) -> None:
-    """The function's name is the accumulator's: what has none cannot be one."""
+    """The function's name is the accumulator's, so it needs one."""
     refused(lambda: decorate(thing))
 
 
 def test_the_types_of_events_and_boundaries_follow_the_annotations() -> None:
-    """The annotation of `event` decides what fits; None in the result means nothing to say."""
+    """The annotation of `event` decides what fits; None in the result means that nothing is emitted."""
 
     @tm.passthrough
     def plain(event: Fill) -> Exposure | None: ...

@@ -1,0 +1,219 @@
+"""An executor under test: requests go in, and its reports are recorded."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from tests.contract import executor_workflows
+from tidemill.engine.workflows.executors.forkserver.pool import IMPORT_TIMEOUT
+from tidemill.engine.workflows.executors.in_process import InProcess
+from tidemill.engine.workflows.executors.interface import (
+    STOP_GRACE_PERIOD,
+    AttemptListener,
+    AttemptRequest,
+    Executor,
+    Input,
+    LogRecord,
+)
+from tidemill.engine.workflows.executors.runner import TaskRunner
+from tidemill.engine.workflows.executors.subprocess import Subprocess
+from tidemill.kernel.clock import VirtualClock
+from tidemill.kernel.errors import OperationError
+from tidemill.workflows.attempt_results import AttemptResult, Failed, Succeeded
+from tidemill.workflows.plan import UNMAPPED
+from tidemill.workflows.records import AttemptKey
+from tidemill.workflows.workflow import Workflow
+
+TIMEOUT = 20.0
+"""Seconds to wait for something that should take milliseconds."""
+
+Kind = TypeVar("Kind", bound=AttemptResult)
+
+
+class RecordingListener(AttemptListener):
+    """Records every report."""
+
+    def __init__(self) -> None:
+        self.rejects_starts = False
+        self.fails_starts = False
+        self.started: list[AttemptKey] = []
+        self.endings: list[tuple[AttemptKey, AttemptResult]] = []
+        self.records: list[tuple[AttemptKey, LogRecord]] = []
+        self.bytes = 0
+        self._ended = asyncio.Event()
+
+    async def record_start(self, key: AttemptKey) -> bool:
+        await asyncio.sleep(0)
+        if self.fails_starts:
+            raise OperationError("the store is unavailable")
+        if not self.rejects_starts:
+            self.started.append(key)
+        return not self.rejects_starts
+
+    def on_log(self, key: AttemptKey, records: Sequence[LogRecord]) -> None:
+        self.bytes += sum(len(record.message) for record in records)
+        self.records += [(key, record) for record in records]
+
+    def on_ended(self, key: AttemptKey, ending: AttemptResult) -> None:
+        self.endings.append((key, ending))
+        self._ended.set()
+
+    async def wait_for_ending(self, key: AttemptKey) -> AttemptResult:
+        """Wait until an attempt has ended, and return its result."""
+        async with asyncio.timeout(TIMEOUT):
+            while key not in dict(self.endings):
+                self._ended.clear()
+                await self._ended.wait()
+        return dict(self.endings)[key]
+
+    def messages(self, stream: str = "log") -> list[str]:
+        """Return the messages of a stream in order."""
+        return [record.message for _, record in self.records if record.stream == stream]
+
+
+class ExecutorHarness:
+    """An executor with a clock, workflows and a recording listener."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        concurrency: int = 8,
+        grace: float = STOP_GRACE_PERIOD,
+        import_timeout: float = IMPORT_TIMEOUT,
+    ) -> None:
+        self.clock = VirtualClock()
+        self.listener = RecordingListener()
+        self.folder = folder
+        self.workflows: dict[str, Workflow] = {
+            one.name: one for one in (executor_workflows.flow, executor_workflows.loose)
+        }
+        self._name = name
+        self._concurrency = concurrency
+        self._grace = grace
+        self._import_timeout = import_timeout
+        self._numbers = 0
+        self.executor = self.build(self.listener)
+
+    def build(self, listener: AttemptListener) -> Executor:
+        """Return a new executor for these workflows."""
+        if self._name == "in_process":
+            return InProcess(
+                self.lookup, listener, self.clock, concurrency=self._concurrency, push=_push, grace=self._grace
+            )
+        return Subprocess(
+            self.lookup,
+            listener,
+            self.clock,
+            concurrency=self._concurrency,
+            grace=self._grace,
+            import_timeout=self._import_timeout,
+        )
+
+    def lookup(self, tenant: str, workflow: str, version: str) -> Workflow:
+        """Return a workflow by name, if it still has that version."""
+        code = self.workflows.get(workflow)
+        if code is None or code.wired().spec.version != version:
+            raise OperationError(f"version {version} of workflow '{workflow}' is not loaded here")
+        return code
+
+    def request(
+        self,
+        task: str,
+        *,
+        workflow: str = "flow",
+        params: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, Input] | None = None,
+        element: int = UNMAPPED,
+        number: int = 1,
+        deferrals: int = 0,
+        timeout: float | None = None,
+        has_begun: bool = False,
+        slot: datetime | None = None,
+    ) -> AttemptRequest:
+        """Return a request for a task, with a new key."""
+        self._numbers += 1
+        run_params = {"day": "monday"} if params is None and workflow == "flow" else params or {}
+        return AttemptRequest(
+            key=AttemptKey(f"run{self._numbers}", task, element, number),
+            tenant="public",
+            workflow=workflow,
+            version=self.workflows[workflow].wired().spec.version if workflow in self.workflows else "none",
+            executor=self.executor.name,
+            number=number,
+            deferrals=deferrals,
+            params=msgspec.msgpack.encode(run_params),
+            inputs=inputs or {},
+            slot=slot,
+            timeout=timeout,
+            has_begun=has_begun,
+        )
+
+    async def run(self, task: str, **options: Any) -> AttemptResult:
+        """Run a task and return its result."""
+        request = self.request(task, **options)
+        await self.executor.submit(request)
+        return await self.listener.wait_for_ending(request.key)
+
+    async def value(self, task: str, **options: Any) -> Any:
+        """Run a task that succeeds, and return its value as a downstream task gets it."""
+        ending = await self.run(task, **options)
+        assert isinstance(ending, Succeeded), ending
+        workflow = self.workflows[options.get("workflow", "flow")]
+        return TaskRunner(workflow).decode_value(task, ending.value)
+
+    async def failure(self, task: str, **options: Any) -> Failed:
+        """Run a task that fails."""
+        ending = await self.run(task, **options)
+        assert isinstance(ending, Failed), type(ending)
+        return ending
+
+    def files(self, name: str = "it") -> dict[str, str]:
+        """Return the params of long tasks: the files that they write and wait for."""
+        return {one: str(self.folder / f"{name}.{one}") for one in ("started", "gate", "ended", "pids")}
+
+    async def start(self, task: str, name: str = "it", **options: Any) -> AttemptRequest:
+        """Start a long task, and return its request when it runs."""
+        request = self.request(task, workflow="loose", params=self.files(name), **options)
+        await self.executor.submit(request)
+        await until(Path(self.files(name)["started"]).exists)
+        return request
+
+    def release(self, name: str = "it") -> None:
+        """Let a long task end."""
+        Path(self.files(name)["gate"]).touch()
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock once something sleeps on it."""
+        await until(lambda: self.clock.next_wakeup() is not None)
+        self.clock.advance_to(self.clock.monotonic() + seconds)
+        await asyncio.sleep(0)
+
+
+async def _push(accumulator: str, event: Any) -> str:
+    return f"{accumulator}={event}"
+
+
+async def until(condition: Callable[[], Any], seconds: float = TIMEOUT) -> None:
+    """Wait until a condition is true."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - another process does not set events
+            await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def open_harness(name: str, folder: Path, **options: Any) -> AsyncIterator[ExecutorHarness]:
+    """An open executor; long tasks are released before it closes."""
+    harness = ExecutorHarness(name, folder, **options)
+    await harness.executor.open()
+    try:
+        yield harness
+    finally:
+        for name in ("it", "other", "third"):
+            harness.release(name)
+        await harness.executor.close(TIMEOUT)
