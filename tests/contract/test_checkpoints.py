@@ -18,6 +18,7 @@ from tests.contract.samples import (
 )
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import HighWaterMarks, JournalTrim, Store
+from tidemill.testing.faults.stores import fail_next
 
 
 async def test_an_empty_store_holds_nothing(store: Store) -> None:
@@ -145,7 +146,7 @@ async def test_a_failed_checkpoint_leaves_everything_as_it_was(store: Store) -> 
     """G-23: neither its parts are there, nor is the journal shorter."""
     await store.checkpoints.save([part(1)])
     await store.checkpoints.append([entry(1)])
-    store.fail_next(1)
+    fail_next(store, 1)
     with pytest.raises(StoreError, match="on purpose"):
         await store.checkpoints.save([part(2), part(2, of=key("s"))], [JournalTrim(journal(), 1)])
     assert await store.checkpoints.read_all_parts() == [part(1)]

@@ -13,6 +13,7 @@ from tests.contract.conftest import MemoryPlace, Place, SqlitePlace
 from tests.contract.samples import entry, journal, key, part
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import HighWaterMarks, JournalEntry, JournalKey, JournalTrim, PartKey, SnapshotPart
+from tidemill.testing.faults.stores import fail_next
 
 OWNERS = [key(name, tenant) for tenant in ("a", "b") for name in ("x", "y")]
 JOURNALS = [journal(name, tenant) for tenant in ("a", "b") for name in ("x", "y")]
@@ -53,7 +54,7 @@ class CheckpointMachine(RuleBasedStateMachine):
     ) -> None:
         self.moment += 1
         parts = [part(generation, of=owner, moment=self.moment, payload=payload) for owner in owners]
-        self.store.fail_next(int(fails))
+        fail_next(self.store, int(fails))
         try:
             self.runner.run(self.store.checkpoints.save(parts, [JournalTrim(*one) for one in covered]))
         except StoreError:

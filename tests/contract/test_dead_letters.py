@@ -7,6 +7,7 @@ import pytest
 from tests.contract.samples import NOON, NOON_ELSEWHERE, NOON_NOWHERE, ODD_NAMES, letter
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import Store
+from tidemill.testing.faults.stores import fail_next
 
 
 async def test_letters_come_back_oldest_first(store: Store) -> None:
@@ -70,7 +71,7 @@ async def test_any_name_is_a_name(store: Store, name: str) -> None:
 
 async def test_a_failed_write_leaves_the_letters_as_they_were(store: Store) -> None:
     await store.dead_letters.upsert([letter("01")])
-    store.fail_next(2)
+    fail_next(store, 2)
     for call in (store.dead_letters.upsert([letter("02")]), store.dead_letters.delete(["01"])):
         with pytest.raises(StoreError):
             await call

@@ -10,6 +10,7 @@ from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import Store
 from tidemill.storage.workflow_ports import Lease
+from tidemill.testing.faults.stores import fail_next
 
 
 async def test_a_free_office_is_taken_once(store: Store) -> None:
@@ -82,7 +83,7 @@ async def test_offices_do_not_know_of_one_another(store: Store) -> None:
 
 
 async def test_a_failed_take_leaves_the_office_free(store: Store) -> None:
-    store.fail_next(1)
+    fail_next(store, 1)
     with pytest.raises(StoreError, match="on purpose"):
         await store.leases.acquire("leader", "a", 10)
     assert await store.leases.acquire("leader", "b", 10) is not None

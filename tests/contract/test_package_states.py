@@ -11,6 +11,7 @@ from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import Store
+from tidemill.testing.faults.stores import fail_next
 
 
 async def test_what_is_loaded_is_written_over(store: Store) -> None:
@@ -104,7 +105,7 @@ async def test_a_failed_write_changes_nothing(store: Store) -> None:
         lambda: store.package_states.upsert([loaded(phase="unloading"), loaded("second")]),
         lambda: store.package_states.delete([("public", "market", "node-1")]),
     ):
-        store.fail_next(1)
+        fail_next(store, 1)
         with pytest.raises(StoreError, match="on purpose"):
             await write()
     with pytest.raises(ValueError, match="without a zone"):

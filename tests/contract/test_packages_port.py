@@ -12,6 +12,7 @@ from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import Store
+from tidemill.testing.faults.stores import fail_next
 
 MEGABYTE = 2**20
 
@@ -278,7 +279,7 @@ async def test_a_failed_write_changes_nothing(store: Store) -> None:
         lambda: store.packages.record_version("public", "market", "2.0.0"),
     ]
     for write in writes:
-        store.fail_next(1)
+        fail_next(store, 1)
         with pytest.raises(StoreError, match="on purpose"):
             await write()
     assert await store.packages.list_published() == [package(revision=1)]

@@ -27,6 +27,7 @@ from tests.contract.run_samples import (
 )
 from tests.contract.samples import NOON
 from tidemill.kernel.clock import VirtualClock
+from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.change import Applied, Change, LeaderFence, PoolLimit, Refused, TaskChange
 from tidemill.workflows.records import AttemptKey, TaskRow
 from tidemill.workflows.states import RunState, TaskState
@@ -187,7 +188,7 @@ class RunMachine(RuleBasedStateMachine):
         now, pools = self.clock.now(), SLOTS if names_pool else {}
         expected = self.choose(room, pools)
         if fails:
-            self.store.fail_next(1)
+            fail_next(self.store, 1)
         try:
             given = self.runner.run(self.store.runs.claim(claim(room, owner, at=now, pools=pools)))
         except Exception:

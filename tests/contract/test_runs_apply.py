@@ -37,6 +37,7 @@ from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import Store
 from tidemill.storage.workflow_ports import RunFilter
+from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.change import Applied, Change, Refused, TaskChange
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.states import RunState, TaskState
@@ -311,7 +312,7 @@ async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> Non
 
 async def test_a_failed_transaction_has_written_nothing(store: Store) -> None:
     await make(store, creation())
-    store.fail_next(1)
+    fail_next(store, 1)
     with pytest.raises(StoreError, match="on purpose"):
         await store.runs.apply(move("r1", task_row(), queued(task_row())))
     assert await task_of(store) == task_row()

@@ -29,6 +29,7 @@ from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import Store
 from tidemill.storage.workflow_ports import ClaimedTask
+from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.change import Refused
 from tidemill.workflows.records import AttemptKey, VersionKey
 from tidemill.workflows.states import TaskState
@@ -191,7 +192,7 @@ async def test_an_empty_claim_changes_nothing(store: Store) -> None:
 async def test_a_failed_claim_gives_nothing(store: Store) -> None:
     await make(store, creation())
     before = await everything(store, ["r1"])
-    store.fail_next(1)
+    fail_next(store, 1)
     with pytest.raises(StoreError, match="on purpose"):
         await store.runs.claim(claim())
     assert await everything(store, ["r1"]) == before

@@ -11,6 +11,7 @@ from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import Store
 from tidemill.storage.workflow_ports import ScheduleCursor, ScheduleKey
+from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.change import Refused
 
 CURSOR = ScheduleCursor(tenant="public", workflow="flow", key="daily", rule="0 5 * * *", last=NOON, dropped=2)
@@ -58,7 +59,7 @@ async def test_a_cursor_of_another_zone_is_the_same_instant(store: Store) -> Non
 
 async def test_a_failed_move_changes_nothing(store: Store) -> None:
     await store.schedules.advance_cursor(CURSOR)
-    store.fail_next(1)
+    fail_next(store, 1)
     with pytest.raises(StoreError, match="on purpose"):
         await store.schedules.advance_cursor(replace(CURSOR, last=after(60)))
     assert await stored(store) == CURSOR
@@ -198,7 +199,7 @@ async def test_a_failed_insert_arm_or_delete_changes_nothing(store: Store) -> No
         lambda: store.schedules.delete([CURSOR.schedule]),
     ]
     for write in writes:
-        store.fail_next(1)
+        fail_next(store, 1)
         with pytest.raises(StoreError, match="on purpose"):
             await write()
     with pytest.raises(ValueError, match="without a zone"):
@@ -254,7 +255,7 @@ async def test_what_was_not_paused_is_not_resumed(store: Store) -> None:
 async def test_a_failed_resume_changes_nothing(store: Store) -> None:
     await store.schedules.advance_cursor(CURSOR)
     await store.schedules.pause("public", "flow")
-    store.fail_next(1)
+    fail_next(store, 1)
     with pytest.raises(StoreError, match="on purpose"):
         await store.schedules.resume("public", "flow", after(60))
     with pytest.raises(ValueError, match="without a zone"):

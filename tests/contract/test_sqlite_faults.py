@@ -356,12 +356,15 @@ async def test_a_read_neither_waits_for_a_write_nor_sees_it_early(path: Path) ->
         loop.call_soon_threadsafe(written.set)
         may_end.wait(30)
 
+    def pauses(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+        return connection.execute("SELECT * FROM pauses").fetchall()
+
     async with asyncio.TaskGroup() as group:
-        group.create_task(database.write(slow), name="slow write")
+        group.create_task(database.transact([slow]), name="slow write")
         await written.wait()
-        assert await database.fetch_all("SELECT * FROM pauses") == []
+        assert await database.read(pauses) == []
         may_end.set()
-    assert await database.fetch_all("SELECT * FROM pauses") == [("public", "r")]
+    assert await database.read(pauses) == [("public", "r")]
     await database.close()
 
 

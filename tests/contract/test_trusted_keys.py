@@ -11,6 +11,7 @@ from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import Store
+from tidemill.testing.faults.stores import fail_next
 
 
 async def test_keys_are_listed_oldest_first(store: Store) -> None:
@@ -83,7 +84,7 @@ async def test_keys_are_there_after_the_end(place: Place) -> None:
 async def test_a_failed_write_changes_nothing(store: Store) -> None:
     await store.trusted_keys.add(trusted())
     for write in (lambda: store.trusted_keys.add(trusted("k2")), lambda: store.trusted_keys.delete("public", "k1")):
-        store.fail_next(1)
+        fail_next(store, 1)
         with pytest.raises(StoreError, match="on purpose"):
             await write()
     with pytest.raises(ValueError, match="without a zone"):

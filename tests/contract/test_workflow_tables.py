@@ -10,6 +10,7 @@ from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import Store
 from tidemill.storage.workflow_ports import Backfill, LogChunk, Owner, RunNote, ScheduleCursor, WorkflowVersion
+from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 
 OWNER = Owner(id="n1", host="h", boot="b", pid=2**31, started="12345", at=NOON)
@@ -182,7 +183,7 @@ async def test_a_failed_write_changes_nothing(store: Store) -> None:
         lambda: store.schedules.pause("public", "flow"),
     ]
     for write in writes:
-        store.fail_next(1)
+        fail_next(store, 1)
         with pytest.raises(StoreError, match="on purpose"):
             await write()
     assert (await store.notes.for_run("r1"), await store.versions.get(VERSION.key)) == ([], None)

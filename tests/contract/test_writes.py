@@ -7,6 +7,7 @@ import pytest
 from tests.contract.samples import entry, journal, letter, outcomes, part
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import Store
+from tidemill.testing.faults.stores import fail_next
 
 
 async def positions(store: Store) -> list[int]:
@@ -16,7 +17,7 @@ async def positions(store: Store) -> list[int]:
 
 async def test_writes_of_one_turn_share_one_transaction(store: Store) -> None:
     """A single failure reaches all of them, whatever port they came through."""
-    store.fail_next(1)
+    fail_next(store, 1)
     calls = [
         *(store.checkpoints.append([entry(number)]) for number in range(50)),
         store.dead_letters.upsert([letter("01")]),
@@ -31,7 +32,7 @@ async def test_writes_of_one_turn_share_one_transaction(store: Store) -> None:
 @pytest.mark.parametrize("times", [1, 3])
 async def test_exactly_as_many_transactions_fail_as_were_asked_to(store: Store, times: int) -> None:
     """G-26: what failed has left nothing behind, and may be tried again with the same positions."""
-    store.fail_next(times)
+    fail_next(store, times)
     for _ in range(times):
         with pytest.raises(StoreError, match="on purpose"):
             await store.checkpoints.append([entry(1)])

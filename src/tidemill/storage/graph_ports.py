@@ -203,6 +203,3 @@ class Store(WorkflowStore, Protocol):
 
     async def check_integrity(self) -> list[str]:
         """Return what the database itself finds damaged, one sentence each; works while open."""
-
-    def fail_next(self, times: int) -> None:
-        """Let the next `times` transactions fail before they begin; for tests."""

@@ -11,6 +11,7 @@ import pytest
 from tidemill.kernel.errors import IllegalTransitionError, StoreError
 from tidemill.storage.committer import GROUP_UNIT_LIMIT, Ambiguous, Committed, GroupCommitter, Transactor
 from tidemill.telemetry import events
+from tidemill.testing.faults.stores import StoreFaults
 
 Unit = Callable[[], Any]
 
@@ -162,7 +163,9 @@ async def test_nothing_else_is_written_while_a_commit_is_unknown() -> None:
 async def test_transactions_fail_on_purpose_before_they_begin() -> None:
     database = Scripted()
     async with committing(database) as committer:
-        committer.fail_next(2)
+        faults = StoreFaults()
+        committer.transactor = faults.wrap(committer.transactor)
+        faults.fail_next(2)
         for _ in range(2):
             with pytest.raises(StoreError, match="on purpose"):
                 await committer.commit(give(1))
@@ -229,17 +232,3 @@ async def test_a_unit_that_nobody_awaits_is_written_all_the_same() -> None:
         assert await committer.commit(give(2)) == 2
         assert answer.result() == 1
     assert database.sizes == [2]
-
-
-async def test_a_units_own_error_is_explained_to_whom_it_belongs() -> None:
-    """That of the database is told as it is: it explains itself."""
-    database = Scripted()
-    committer = GroupCommitter(database, lambda error: StoreError(f"explained: {error}"))
-    await committer.open()
-    told = await asyncio.gather(
-        *(committer.commit(unit) for unit in (give(1), fail(ValueError("mine")))), return_exceptions=True
-    )
-    assert (told[0], str(told[1])) == (1, "explained: mine")
-    database.faults = [StoreError("the disk is full")]
-    assert await _refusal(committer) == "the disk is full"
-    await committer.close()

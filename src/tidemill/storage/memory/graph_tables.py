@@ -6,7 +6,6 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.graph_ports import (
     Checkpoints,
     DeadLetters,
@@ -22,16 +21,12 @@ from tidemill.storage.graph_ports import (
     StoredDeadLetter,
     StoredRecovery,
 )
-from tidemill.storage.memory.tables import Tables, Unit, to_utc
+from tidemill.storage.memory.tables import MemoryTable, Tables, to_utc
 from tidemill.storage.queries import check_timezone
 
 
-class MemoryCheckpoints(Checkpoints):
+class MemoryCheckpoints(MemoryTable, Checkpoints):
     """Snapshots by key and slot, journals by position."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
         rows = [replace(part, taken_at=to_utc(part.taken_at)) for part in parts]
@@ -91,12 +86,8 @@ class _PositionTakenError(Exception):
         super().__init__(f"the journal of '{entry.key.accumulator}' already has an entry at {entry.position}")
 
 
-class MemoryDeadLetters(DeadLetters):
+class MemoryDeadLetters(MemoryTable, DeadLetters):
     """Letters by id."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
         rows = [replace(letter, at=to_utc(letter.at)) for letter in letters]
@@ -122,12 +113,8 @@ class MemoryDeadLetters(DeadLetters):
         return sorted(self._tables.dead_letters.values(), key=lambda letter: letter.id)
 
 
-class MemoryPauses(Pauses):
+class MemoryPauses(MemoryTable, Pauses):
     """A set of (tenant, reactor)."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         def write(tables: Tables) -> None:
@@ -145,12 +132,8 @@ class MemoryPauses(Pauses):
         return sorted(self._tables.pauses)
 
 
-class MemoryRecoveries(Recoveries):
+class MemoryRecoveries(MemoryTable, Recoveries):
     """Recoveries by id."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
         rows = [replace(recovery, at=to_utc(recovery.at)) for recovery in recoveries]

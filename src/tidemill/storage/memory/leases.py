@@ -4,16 +4,15 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.memory.tables import LeaseRow, Tables, Unit
+from tidemill.storage.memory.tables import LeaseRow, MemoryTable, MemoryUnit, Tables
 from tidemill.storage.workflow_ports import Lease, Leases
 
 
-class MemoryLeases(Leases):
+class MemoryLeases(MemoryTable, Leases):
     """Terms by name of the office."""
 
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit], now: Callable[[], datetime]) -> None:
-        self._tables = tables
-        self._committer = committer
+    def __init__(self, tables: Tables, committer: GroupCommitter[MemoryUnit], now: Callable[[], datetime]) -> None:
+        super().__init__(tables, committer)
         self._now = now
 
     async def acquire(self, name: str, holder: str, ttl: float, dead_holders: Collection[str] = ()) -> int | None:

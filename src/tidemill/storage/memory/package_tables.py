@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.memory.tables import RecordedVersion, Tables, Unit, times_to_utc
+from tidemill.storage.memory.tables import MemoryTable, RecordedVersion, Tables, times_to_utc
 from tidemill.storage.package_ports import (
     LoadedPackage,
     Packages,
@@ -16,12 +15,8 @@ from tidemill.storage.package_ports import (
 )
 
 
-class MemoryPackages(Packages):
+class MemoryPackages(MemoryTable, Packages):
     """Packages, their archives and what is recorded of them, by tenant and name."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def publish(self, package: PublishedPackage, archive: bytes, expected_revision: int) -> bool:
         row, key = times_to_utc(package), (package.tenant, package.name)
@@ -75,12 +70,8 @@ class MemoryPackages(Packages):
         await self._committer.commit(write)
 
 
-class MemoryPackageStates(PackageStates):
+class MemoryPackageStates(MemoryTable, PackageStates):
     """What is loaded by tenant, name and owner."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def upsert(self, rows: Sequence[LoadedPackage]) -> None:
         loaded = [times_to_utc(row) for row in rows]
@@ -102,12 +93,8 @@ class MemoryPackageStates(PackageStates):
         return sorted(self._tables.package_states.values(), key=lambda row: (row.tenant, row.name, row.at, row.owner))
 
 
-class MemoryTrustedKeys(TrustedKeys):
+class MemoryTrustedKeys(MemoryTable, TrustedKeys):
     """Keys by tenant and id."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def add(self, key: TrustedKey) -> None:
         row = times_to_utc(key)

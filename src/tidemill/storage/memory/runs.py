@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.memory.apply_changes import apply_change
 from tidemill.storage.memory.claims import claim_tasks
-from tidemill.storage.memory.tables import Tables, Unit, times_to_utc, to_utc
+from tidemill.storage.memory.tables import MemoryTable, MemoryUnit, Tables, times_to_utc, to_utc
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
@@ -25,12 +25,11 @@ from tidemill.workflows.records import (
 from tidemill.workflows.states import RunState
 
 
-class MemoryRuns(Runs):
+class MemoryRuns(MemoryTable, Runs):
     """Runs by id, and what belongs to them by run."""
 
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit], now: Callable[[], datetime]) -> None:
-        self._tables = tables
-        self._committer = committer
+    def __init__(self, tables: Tables, committer: GroupCommitter[MemoryUnit], now: Callable[[], datetime]) -> None:
+        super().__init__(tables, committer)
         self._now = now
 
     def apply(self, change: Change) -> CommitFuture[Applied | Refused]:

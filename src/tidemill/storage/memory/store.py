@@ -10,7 +10,7 @@ from tidemill.storage.memory.graph_tables import MemoryCheckpoints, MemoryDeadLe
 from tidemill.storage.memory.leases import MemoryLeases
 from tidemill.storage.memory.package_tables import MemoryPackages, MemoryPackageStates, MemoryTrustedKeys
 from tidemill.storage.memory.runs import MemoryRuns
-from tidemill.storage.memory.tables import Tables, Unit
+from tidemill.storage.memory.tables import MemoryUnit, Tables
 from tidemill.storage.memory.workflow_tables import (
     MemoryBackfills,
     MemoryLogs,
@@ -27,7 +27,7 @@ class MemoryStore(Store):
 
     def __init__(self, now: Callable[[], datetime] | None = None) -> None:
         tables, now = Tables(), now or SystemClock().now
-        self._committer: GroupCommitter[Unit] = GroupCommitter(tables)
+        self._committer: GroupCommitter[MemoryUnit] = GroupCommitter(tables)
         self.checkpoints = MemoryCheckpoints(tables, self._committer)
         self.dead_letters = MemoryDeadLetters(tables, self._committer)
         self.recoveries = MemoryRecoveries(tables, self._committer)
@@ -65,6 +65,3 @@ class MemoryStore(Store):
 
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
         """Do nothing: no other process sees this memory."""
-
-    def fail_next(self, times: int) -> None:
-        self._committer.fail_next(times)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.storage.committer import Committed, Transactor
+from tidemill.storage.committer import Committed, GroupCommitter, Transactor
 from tidemill.storage.graph_ports import (
     JournalEntry,
     JournalKey,
@@ -53,7 +53,7 @@ class RecordedVersion(NamedTuple):
     revision: int
 
 
-class Tables(Transactor["Unit"]):
+class Tables(Transactor["MemoryUnit"]):
     """Every row of the store. Units of work change them by `put` and `drop` only, so that both can be undone."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Tables(Transactor["Unit"]):
         """Return where the transaction stands, for `take_back`."""
         return len(self._undo_log)
 
-    async def transact(self, units: Sequence["Unit"]) -> Committed:
+    async def transact(self, units: Sequence["MemoryUnit"]) -> Committed:
         try:
             results = [unit(self) for unit in units]
         except BaseException:
@@ -123,7 +123,16 @@ class Tables(Transactor["Unit"]):
         raise AssertionError(f"a transaction in memory is never ambiguous: {token}")
 
 
-Unit = Callable[[Tables], Any]
+MemoryUnit = Callable[[Tables], Any]
+"""A unit of work: what the group committer runs as part of a transaction."""
+
+
+class MemoryTable:
+    """What every port of this store is built on: reads go to the tables, writes through the committer."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[MemoryUnit]) -> None:
+        self._tables = tables
+        self._committer = committer
 
 
 TimedRow = TypeVar("TimedRow", bound=msgspec.Struct)

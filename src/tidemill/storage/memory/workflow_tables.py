@@ -6,8 +6,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.memory.tables import Tables, Unit, times_to_utc, to_utc
+from tidemill.storage.memory.tables import MemoryTable, Tables, times_to_utc, to_utc
 from tidemill.storage.workflow_ports import (
     Backfill,
     Backfills,
@@ -26,12 +25,8 @@ from tidemill.storage.workflow_ports import (
 from tidemill.workflows.records import TaskKey, VersionKey
 
 
-class MemoryBackfills(Backfills):
+class MemoryBackfills(MemoryTable, Backfills):
     """Backfills by id."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def upsert(self, backfill: Backfill) -> None:
         row = times_to_utc(backfill)
@@ -41,12 +36,8 @@ class MemoryBackfills(Backfills):
         return self._tables.backfills.get(id)
 
 
-class MemoryLogs(Logs):
+class MemoryLogs(MemoryTable, Logs):
     """Chunks by run, attempt and number."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def append(self, chunks: Sequence[LogChunk]) -> None:
         def write(tables: Tables) -> None:
@@ -63,12 +54,8 @@ class MemoryLogs(Logs):
         return [log[place] for place in islice(places, limit)]
 
 
-class MemoryNotes(Notes):
+class MemoryNotes(MemoryTable, Notes):
     """Notes by run and task."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def upsert(self, note: RunNote) -> None:
         row = times_to_utc(note)
@@ -87,12 +74,8 @@ class MemoryNotes(Notes):
         return sorted(found, key=lambda note: (note.task is not None, note.task or ""))
 
 
-class MemoryOwners(Owners):
+class MemoryOwners(MemoryTable, Owners):
     """Owners by id."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def upsert(self, owner: Owner) -> None:
         row = times_to_utc(owner)
@@ -109,12 +92,8 @@ class MemoryOwners(Owners):
         await self._committer.commit(write)
 
 
-class MemorySchedules(Schedules):
+class MemorySchedules(MemoryTable, Schedules):
     """Cursors by schedule, and a set of paused workflows."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def insert_missing(self, cursors: Sequence[ScheduleCursor]) -> list[ScheduleKey]:
         rows = sorted(map(times_to_utc, cursors), key=lambda row: row.schedule)
@@ -183,12 +162,8 @@ def _advanced_cursor(before: ScheduleCursor, row: ScheduleCursor) -> ScheduleCur
     return replace(row, last=last, dropped=max(row.dropped, before.dropped), armed=before.armed)
 
 
-class MemoryVersions(Versions):
+class MemoryVersions(MemoryTable, Versions):
     """Versions by key."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def upsert(self, version: WorkflowVersion) -> None:
         row = times_to_utc(version)

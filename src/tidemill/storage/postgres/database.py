@@ -19,7 +19,7 @@ import asyncpg
 
 from tidemill.kernel.errors import StoreError
 from tidemill.kernel.ids import new_instance_id
-from tidemill.storage.committer import Ambiguous, Committed, Transactor
+from tidemill.storage.committer import Ambiguous, Committed, GroupCommitter, Transactor
 from tidemill.storage.postgres.connection import PostgresUrl
 from tidemill.storage.postgres.errors import (
     DRIVER_ERRORS,
@@ -28,7 +28,7 @@ from tidemill.storage.postgres.errors import (
     translating_errors,
     was_rolled_back,
 )
-from tidemill.storage.postgres.writes import Unit, run_units
+from tidemill.storage.postgres.writes import FoldableWrite, PostgresUnit, StatementRows, run_units
 from tidemill.storage.queries import Queries
 
 CONNECT_TIMEOUT = 1.0  # seconds
@@ -113,7 +113,7 @@ class ReconnectingConnection:
             raise StoreError("the store is not open")
 
 
-class Database(Transactor[Unit]):
+class Database(Transactor[PostgresUnit]):
     """A PostgreSQL database: the transactor of the group committer, and a way to read."""
 
     def __init__(self, address: PostgresUrl, queries: Queries) -> None:
@@ -169,7 +169,7 @@ class Database(Transactor[Unit]):
                     raise
                 return answers
 
-    async def transact(self, units: Sequence[Unit]) -> Committed | Ambiguous:
+    async def transact(self, units: Sequence[PostgresUnit]) -> Committed | Ambiguous:
         """Run units in one transaction; again if it ran into another one."""
         with translating_errors(self._title, len(units)):
             for _ in range(TRANSACTION_ATTEMPT_LIMIT - 1):
@@ -189,7 +189,7 @@ class Database(Transactor[Unit]):
                 self._write_connection.terminate()
                 raise
 
-    async def _transact(self, units: Sequence[Unit]) -> Committed | Ambiguous:
+    async def _transact(self, units: Sequence[PostgresUnit]) -> Committed | Ambiguous:
         self._transaction_number += 1
         connection = await self._write_connection.ensure_connected()
         try:
@@ -224,3 +224,20 @@ class Database(Transactor[Unit]):
             await connection.execute("ROLLBACK")
         except DRIVER_ERRORS:
             self._write_connection.terminate()
+
+
+class PostgresTable:
+    """What every port of this store is built on: reads go to the database, writes through the committer."""
+
+    def __init__(self, database: Database, committer: GroupCommitter[PostgresUnit], queries: Queries) -> None:
+        self._database = database
+        self._committer = committer
+        self._queries = queries
+
+    async def _read(self, statement: str, *arguments: Any) -> list[Any]:
+        """Return the rows of a query."""
+        return await self._database.read(statement, *arguments)
+
+    async def _write(self, *steps: StatementRows) -> None:
+        """Write rows in the next transaction, folded with the same writes of others."""
+        await self._committer.commit(FoldableWrite(steps))

@@ -29,19 +29,11 @@ Result = TypeVar("Result")
 class PostgresLeases(Leases):
     """Offices that one holder has at a time, in a table."""
 
-    def __init__(
-        self,
-        address: PostgresUrl,
-        database: Database,
-        queries: Queries,
-        now: LeaseClock,
-        fail_if_told: Callable[[], None],
-    ) -> None:
+    def __init__(self, address: PostgresUrl, database: Database, queries: Queries, now: LeaseClock) -> None:
         self._title = address.title
         self._database = database
         self._queries = queries
         self._now = now
-        self._fail_if_told = fail_if_told
         self._session = LockSession(address, queries)
         self._session_guard = asyncio.Lock()
         self._held_epochs: dict[str, int] = {}
@@ -96,7 +88,6 @@ class PostgresLeases(Leases):
 
     async def _run_in_session(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
         async with self._session_guard:
-            self._fail_if_told()
             with translating_errors(self._title):
                 return await self._session.run(work)
 

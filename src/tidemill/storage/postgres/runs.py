@@ -7,7 +7,7 @@ from typing import Any
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.postgres.apply_changes import ChangeApplier, LeaseClock
 from tidemill.storage.postgres.claim_tasks import TaskClaimer
-from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.database import Database, PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
 from tidemill.storage.postgres.run_rows import (
     decode_attempt,
@@ -18,29 +18,27 @@ from tidemill.storage.postgres.run_rows import (
     decode_task,
     written_rows,
 )
-from tidemill.storage.postgres.writes import SharedWork, Unit, to_columns
+from tidemill.storage.postgres.writes import PostgresUnit, SharedWork, to_columns
 from tidemill.storage.queries import Queries, check_timezone
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRecord, RunRow, TaskKey, TaskRow
 
 
-class PostgresRuns(Runs):
+class PostgresRuns(PostgresTable, Runs):
     """Runs with everything that belongs to them, in tables."""
 
     def __init__(
         self,
         database: Database,
-        committer: GroupCommitter[Unit],
-        claim_committer: GroupCommitter[Unit],
+        committer: GroupCommitter[PostgresUnit],
+        claim_committer: GroupCommitter[PostgresUnit],
         queries: Queries,
         sender_id: str,
         now: LeaseClock,
     ) -> None:
-        self._database = database
-        self._committer = committer
+        super().__init__(database, committer, queries)
         self._claim_committer = claim_committer
-        self._queries = queries
         self._now = now
         self._applier = ChangeApplier(queries, sender_id, now)
         self._claimer = TaskClaimer(queries, sender_id, now)
@@ -51,7 +49,6 @@ class PostgresRuns(Runs):
 
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
         check_timezones(claim)
-        self._committer.fail_if_told()
         claimed: list[ClaimedTask] = await self._claim_committer.commit(SharedWork(self._claimer, claim))
         return claimed
 
@@ -68,7 +65,7 @@ class PostgresRuns(Runs):
         return living
 
     async def list_active(self) -> list[RunRevision]:
-        return [RunRevision(*row) for row in await self._database.read(self._queries.active_runs)]
+        return [RunRevision(*row) for row in await self._read(self._queries.active_runs)]
 
     async def load(self, ids: Collection[str]) -> list[RunRecord]:
         wanted = list(ids)
@@ -82,7 +79,7 @@ class PostgresRuns(Runs):
 
     async def find(self, run_filter: RunFilter) -> list[RunRow]:
         statement, more = self._select_query(run_filter)
-        rows = await self._database.read(statement, run_filter.tenant, list(run_filter.states), run_filter.limit, *more)
+        rows = await self._read(statement, run_filter.tenant, list(run_filter.states), run_filter.limit, *more)
         return [decode_run(row) for row in reversed(rows)]
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
@@ -92,31 +89,31 @@ class PostgresRuns(Runs):
         return await self._read_tasks(self._queries.claimed_task_runs, list(owners))
 
     async def list_claim_owners(self) -> set[str]:
-        return {owner for (owner,) in await self._database.read(self._queries.claimants)}
+        return {owner for (owner,) in await self._read(self._queries.claimants)}
 
     async def list_orphans(self, before: datetime, limit: int) -> list[str]:
         check_timezone(before)
-        return [run for (run,) in await self._database.read(self._queries.orphans, before, limit)]
+        return [run for (run,) in await self._read(self._queries.orphans, before, limit)]
 
     async def read_outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:
-        return [decode_output(row) for row in await self._database.read(self._queries.outputs, run, list(tasks))]
+        return [decode_output(row) for row in await self._read(self._queries.outputs, run, list(tasks))]
 
     async def read_attempts(self, run: str) -> list[AttemptRow]:
-        return [decode_attempt(row) for row in await self._database.read(self._queries.attempts, run)]
+        return [decode_attempt(row) for row in await self._read(self._queries.attempts, run)]
 
     async def read_events(self, run: str) -> list[EventRow]:
-        return [decode_event(row) for row in await self._database.read(self._queries.events, run)]
+        return [decode_event(row) for row in await self._read(self._queries.events, run)]
 
     async def read_fired_slots(
         self, tenant: str, workflow: str, key: str, start: datetime, end: datetime
     ) -> set[datetime]:
         check_timezone(start)
         check_timezone(end)
-        rows = await self._database.read(self._queries.fired_slots, tenant, workflow, key, start, end)
+        rows = await self._read(self._queries.fired_slots, tenant, workflow, key, start, end)
         return {slot for (slot,) in rows}
 
     async def list_tenants(self) -> list[str]:
-        return [tenant for (tenant,) in await self._database.read(self._queries.tenants)]
+        return [tenant for (tenant,) in await self._read(self._queries.tenants)]
 
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
         check_timezone(before)
@@ -141,4 +138,4 @@ class PostgresRuns(Runs):
         return self._queries.find_runs, ()
 
     async def _read_tasks(self, statement: str, *arguments: Any) -> list[tuple[TaskKey, TaskRow]]:
-        return [decode_keyed_task(row) for row in await self._database.read(statement, *arguments)]
+        return [decode_keyed_task(row) for row in await self._read(statement, *arguments)]

@@ -29,7 +29,7 @@ from tidemill.storage.postgres.workflow_tables import (
     PostgresSchedules,
     PostgresVersions,
 )
-from tidemill.storage.postgres.writes import Unit
+from tidemill.storage.postgres.writes import PostgresUnit
 from tidemill.storage.queries import Queries
 from tidemill.storage.workflow_ports import ChangeTopic
 
@@ -45,12 +45,12 @@ class PostgresStore(Store):
         self._queries = queries = Queries.from_package("tidemill.storage.postgres")
         self._database = Database(address, queries)
         self._claim_database = Database(address, queries)
-        self._committer: GroupCommitter[Unit] = GroupCommitter(self._database)
-        self._claim_committer: GroupCommitter[Unit] = GroupCommitter(self._claim_database)
+        self._committer: GroupCommitter[PostgresUnit] = GroupCommitter(self._database)
+        self._claim_committer: GroupCommitter[PostgresUnit] = GroupCommitter(self._claim_database)
         sender = new_instance_id()
         time: LeaseClock = now or (lambda: None)
         self._listener = NotificationListener(address, sender)
-        self._leases = PostgresLeases(address, self._database, queries, time, self._committer.fail_if_told)
+        self._leases = PostgresLeases(address, self._database, queries, time)
         parts = (self._database, self._committer, queries)
         self.checkpoints = PostgresCheckpoints(*parts)
         self.dead_letters = PostgresDeadLetters(*parts)
@@ -107,6 +107,3 @@ class PostgresStore(Store):
         if failures:
             found.append(f"{failures} pages of {self.title} failed their checksums; restore it from a backup")
         return found
-
-    def fail_next(self, times: int) -> None:
-        self._committer.fail_next(times)

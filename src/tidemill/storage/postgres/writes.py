@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-Unit = Callable[[Any], Awaitable[Any]]
+PostgresUnit = Callable[[Any], Awaitable[Any]]
 Work = Callable[[Any, Sequence[Any]], Awaitable[list[Any]]]
 
 
@@ -63,7 +63,7 @@ def to_columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-async def run_units(units: Sequence[Unit], connection: Any) -> list[Any]:
+async def run_units(units: Sequence[PostgresUnit], connection: Any) -> list[Any]:
     """Run units, what is shared first, and the others in their order, neighbours folded; return their results."""
     results: dict[int, Any] = {}
     shares: dict[Work, list[int]] = {}
@@ -78,7 +78,7 @@ async def run_units(units: Sequence[Unit], connection: Any) -> list[Any]:
     return [results[number] for number in range(len(units))]
 
 
-async def _run_in_order(units: Sequence[Unit], connection: Any) -> list[Any]:
+async def _run_in_order(units: Sequence[PostgresUnit], connection: Any) -> list[Any]:
     results: list[Any] = []
     for shape, neighbours in groupby(
         units, key=lambda unit: unit.statements if isinstance(unit, FoldableWrite) else None

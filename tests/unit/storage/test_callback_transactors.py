@@ -12,33 +12,36 @@ from tidemill.storage.committer import (
     GATHER_TURN_LIMIT,
     Ambiguous,
     Callback,
+    CallbackTransactor,
     CommitFuture,
     Committed,
     GroupCommitter,
-    Transactor,
 )
+from tidemill.testing.faults.stores import StoreFaults
 
 Unit = Callable[[], Any]
 
 
-class Sent(Transactor[Unit]):
-    """A database that keeps what it is sent until a test has it answered."""
+class Sent(CallbackTransactor[Unit]):
+    """A database that keeps each group until a test has it answered."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Sequence[Unit], Callback]] = []
         self.one_by_one = 0
 
-    def send(self, units: Sequence[Unit], told: Callback) -> None:
-        """Take a group."""
-        self.sent.append((units, told))
+    def transact_with_callback(self, units: Sequence[Unit], on_done: Callback) -> None:
+        self.sent.append((units, on_done))
+
+    def translate_error(self, error: Exception) -> Exception:
+        return StoreError(f"translated: {error}")
 
     def answer(self) -> int:
         """Commit the oldest group; return how big it was."""
-        units, told = self.sent.pop(0)
+        units, on_done = self.sent.pop(0)
         try:
-            told([unit() for unit in units], None)
+            on_done([unit() for unit in units], None)
         except Exception as error:  # a unit's own
-            told(None, error)
+            on_done(None, error)
         return len(units)
 
     async def transact(self, units: Sequence[Unit]) -> Committed | Ambiguous:
@@ -52,7 +55,7 @@ class Sent(Transactor[Unit]):
 @asynccontextmanager
 async def committing(database: Sent) -> AsyncIterator[GroupCommitter[Unit]]:
     """Run a committer on a database."""
-    committer: GroupCommitter[Unit] = GroupCommitter(database, transact_with_callback=database.send)
+    committer: GroupCommitter[Unit] = GroupCommitter(database)
     await committer.open()
     try:
         yield committer
@@ -111,14 +114,14 @@ async def test_where_many_came_together_the_next_waits_for_as_many_but_not_for_l
         assert await asyncio.gather(*together) == [1] * 3
 
 
-async def test_a_faulty_unit_is_told_alone() -> None:
+async def test_only_the_caller_of_a_faulty_unit_gets_its_error_translated() -> None:
     database = Sent()
     async with committing(database) as committer:
         good, bad, other = committer.submit(one), committer.submit(fault), committer.submit(one)
         await turns()
         database.answer()
         assert await asyncio.gather(good, other) == [1, 1]
-        with pytest.raises(ValueError, match="mine"):
+        with pytest.raises(StoreError, match="translated: mine"):
             await bad
         assert database.one_by_one == 3
         later = committer.submit(one)
@@ -127,7 +130,7 @@ async def test_a_faulty_unit_is_told_alone() -> None:
         assert await later == 1
 
 
-async def test_a_fault_of_the_database_is_told_to_all() -> None:
+async def test_every_caller_gets_an_error_of_the_database_as_it_is() -> None:
     database = Sent()
     async with committing(database) as committer:
         refused = [committer.submit(one) for _ in range(2)]
@@ -141,7 +144,9 @@ async def test_a_fault_of_the_database_is_told_to_all() -> None:
 async def test_transactions_fail_on_purpose_before_they_are_sent() -> None:
     database = Sent()
     async with committing(database) as committer:
-        committer.fail_next(1)
+        faults = StoreFaults()
+        committer.transactor = faults.wrap(committer.transactor)
+        faults.fail_next(1)
         answer = committer.submit(one)
         assert not answer.done()
         with pytest.raises(StoreError, match="on purpose"):
@@ -174,4 +179,4 @@ async def test_what_follows_from_an_answer_may_fail_and_write(caplog: pytest.Log
         await turns(1 + GATHER_TURN_LIMIT)
         assert database.answer() == 1
         assert await later[0] == 1
-    assert "what follows from an answer failed" in caplog.text
+    assert "a commit callback failed" in caplog.text
