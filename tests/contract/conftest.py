@@ -13,12 +13,12 @@ import pytest
 from tests.contract.samples import NOON
 from tests.postgres import PostgresServer
 from tidemill.kernel.clock import VirtualClock
-from tidemill.storage.graph_ports import Store
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.migrations import load_migrations
 from tidemill.storage.postgres.store import PostgresStore
 from tidemill.storage.sqlite.connections import APPLICATION_ID
 from tidemill.storage.sqlite.store import SqliteStore
+from tidemill.storage.store import Store
 
 Now = Callable[[], datetime]
 

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.contract.samples import NOON
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ClaimRequest, RunFilter
 from tidemill.workflows.change import Applied, Change, TaskChange
 from tidemill.workflows.plan import UNMAPPED

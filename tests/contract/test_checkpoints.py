@@ -17,7 +17,8 @@ from tests.contract.samples import (
     part,
 )
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import HighWaterMarks, JournalTrim, Store
+from tidemill.storage.graph_ports import HighWaterMarks, JournalTrim
+from tidemill.storage.store import Store
 from tidemill.testing.faults.stores import fail_next
 
 

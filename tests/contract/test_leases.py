@@ -8,7 +8,7 @@ from tests.contract.conftest import Place
 from tests.contract.samples import ODD_NAMES
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Lease
 from tidemill.testing.faults.stores import fail_next
 

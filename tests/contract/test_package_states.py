@@ -10,7 +10,7 @@ from tests.contract.package_samples import loaded
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.testing.faults.stores import fail_next
 
 

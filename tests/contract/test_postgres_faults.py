@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from tests.contract.proxy import Fault, Proxy, proxy_to
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import JournalEntry, JournalKey, SchemaState
+from tidemill.storage.graph_ports import JournalEntry, JournalKey
+from tidemill.storage.migrations import SchemaState
 from tidemill.storage.postgres.store import PostgresStore
 from tidemill.storage.workflow_ports import ScheduleCursor, ScheduleKey
 

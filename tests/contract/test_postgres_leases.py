@@ -17,8 +17,7 @@ from tests.contract.run_samples import creation, event_row, history, make
 from tests.contract.test_postgres_faults import eventually, opened, session
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.postgres.connection import PostgresUrl
-from tidemill.storage.postgres.database import connect
+from tidemill.storage.postgres.connection import PostgresUrl, connect
 from tidemill.storage.postgres.store import PostgresStore
 from tidemill.storage.workflow_ports import Lease
 from tidemill.workflows.change import Applied, Change, LeaderFence, Refused

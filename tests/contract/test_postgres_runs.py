@@ -33,9 +33,9 @@ from tests.contract.test_postgres_faults import behind_proxy, opened, session
 from tests.contract.test_runs_against_a_model import RunMachine
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
 from tidemill.storage.postgres.apply_changes import ChangeApplier
-from tidemill.storage.queries import Queries
+from tidemill.storage.postgres.store import QUERIES
+from tidemill.storage.store import Store
 from tidemill.workflows.change import Applied, Change, LeaderFence, PoolLimit, TaskChange
 from tidemill.workflows.records import AttemptKey, TaskError
 from tidemill.workflows.states import RunState, TaskState
@@ -88,7 +88,7 @@ async def test_a_group_of_changes_costs_as_many_statements_as_one(url: str) -> N
         assert epoch is not None
         rows = [running(task_row("a", pool="gpu")), running(task_row("b", pool="gpu")), task_row("m")]
         await make(store, *(creation(run_row(f"r{number}"), *rows) for number in range(41)))
-        applying = ChangeApplier(Queries.from_package("tidemill.storage.postgres"), "test", lambda: None)
+        applying = ChangeApplier(QUERIES, "test", lambda: None)
         costs = []
         for runs in (["r0"], [f"r{number}" for number in range(1, 41)]):
             counting = Counting(connection)
@@ -102,7 +102,6 @@ async def test_a_group_of_changes_costs_as_many_statements_as_one(url: str) -> N
 @pytest.mark.parametrize("known", ["nothing", "everything", "how it was when many were active"])
 async def test_a_payload_that_was_fired_often_costs_no_more(url: str, known: str) -> None:
     """Its active runs are looked at, whatever the server knows of the tables; what is pruned is found by its run."""
-    queries = Queries.from_package("tidemill.storage.postgres")
     payload = (["public"], ["flow"], ["daily"], ["d"])
     async with opened(url) as store, session(url) as connection:
         await connection.execute(
@@ -117,9 +116,9 @@ async def test_a_payload_that_was_fired_often_costs_no_more(url: str, known: str
             await connection.execute("ANALYZE tidemill.fires, tidemill.runs")
         await connection.execute("UPDATE tidemill.runs SET state = 'success' WHERE origin = 'many'")
         await connection.execute("VACUUM tidemill.runs")
-        assert [row["run"] for row in await connection.fetch(queries.fires_of_digests, *payload, ["r2"])] == ["r1"]
-        assert await pages_read(connection, queries.fires_of_digests, *payload, ["r2"]) < 50
-        assert await pages_read(connection, queries.delete_runs, ["r2", "old7"]) < 100
+        assert [row["run"] for row in await connection.fetch(QUERIES.fired_digests_of, *payload, ["r2"])] == ["r1"]
+        assert await pages_read(connection, QUERIES.fired_digests_of, *payload, ["r2"]) < 50
+        assert await pages_read(connection, QUERIES.delete_runs, ["r2", "old7"]) < 100
         assert await pages_read(connection, "SELECT * FROM tidemill.fires WHERE at < $1", after(0)) > 500  # a scan
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, timedelta
 import pytest
 
 from tests.contract.samples import NOON, NOON_ELSEWHERE, NOON_NOWHERE, ODD_NAMES, recovery
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 
 
 async def test_the_newest_recoveries_come_oldest_first(store: Store) -> None:

@@ -27,7 +27,7 @@ from tests.contract.run_samples import (
 from tests.contract.samples import NOON, NOON_ELSEWHERE
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ClaimedTask
 from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.change import Refused

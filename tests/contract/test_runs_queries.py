@@ -22,7 +22,7 @@ from tests.contract.run_samples import (
 )
 from tests.contract.samples import NOON_ELSEWHERE
 from tidemill.kernel.clock import VirtualClock
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import RunFilter, RunRevision
 from tidemill.workflows.change import Change
 from tidemill.workflows.records import TaskKey

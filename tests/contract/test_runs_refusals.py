@@ -31,7 +31,7 @@ from tests.contract.run_samples import (
     task_row,
 )
 from tidemill.kernel.clock import VirtualClock
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.workflows.change import Applied, Change, LeaderFence, PoolLimit, Refused, TaskChange
 from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import RunState, TaskState

@@ -18,7 +18,7 @@ from tests.contract.run_samples import (
     task_row,
 )
 from tests.contract.samples import NOON, NOON_ELSEWHERE
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import LogChunk, RunFilter, RunNote
 from tidemill.workflows.change import Change, Refused
 from tidemill.workflows.records import AttemptKey, TaskKey

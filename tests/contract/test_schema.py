@@ -9,8 +9,8 @@ from tests.contract.package_samples import loaded, package, trusted
 from tests.contract.run_samples import creation, everything, fire_row, make, output_row, returned
 from tests.contract.samples import NOON, entry, journal, key, letter, part, recovery
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
-from tidemill.storage.sqlite.times import to_micros
+from tidemill.storage.sqlite.run_rows import to_micros
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Lease, ScheduleCursor
 
 

@@ -13,10 +13,10 @@ import pytest
 from tests.contract.disks import files_limited_to, small_disk, without_root
 from tests.contract.samples import entry, journal, outcomes, part
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
 from tidemill.storage.sqlite.connections import BUSY_TIMEOUT
 from tidemill.storage.sqlite.database import Database
 from tidemill.storage.sqlite.store import SqliteStore
+from tidemill.storage.store import Store
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Backfill, LogChunk, Owner, RunNote, ScheduleCursor, WorkflowVersion
 from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey

@@ -6,7 +6,7 @@ import pytest
 
 from tests.contract.samples import entry, journal, letter, outcomes, part
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.testing.faults.stores import fail_next
 
 

@@ -10,9 +10,6 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from tidemill.storage.package_ports import Packages, PackageStates, TrustedKeys
-from tidemill.storage.workflow_ports import WorkflowStore
-
 PartKind = Literal["reactor", "accumulator"]
 
 
@@ -162,44 +159,3 @@ class Pauses(Protocol):
 
     async def list_paused(self) -> list[tuple[str, str]]:
         """Return (tenant, reactor) of every paused reactor, sorted."""
-
-
-class SchemaState(NamedTuple):
-    """How far a database's schema is, and how far this version of the code would bring it; 0 before the first."""
-
-    found: int
-    known: int
-
-
-class Store(WorkflowStore, Protocol):
-    """A database behind its ports."""
-
-    checkpoints: Checkpoints
-    dead_letters: DeadLetters
-    recoveries: Recoveries
-    pauses: Pauses
-    packages: Packages
-    package_states: PackageStates
-    trusted_keys: TrustedKeys
-
-    @property
-    def title(self) -> str:
-        """What and where it is, for messages; never a password."""
-
-    async def open(self) -> None:
-        """Connect, and bring the schema up to date under a lock; StoreError says what stands against it."""
-
-    async def open_read_only(self) -> None:
-        """Connect to read only, as of this one moment; creates nothing, changes nothing, and takes no writes.
-
-        StoreError if the schema is not the one that this code knows.
-        """
-
-    async def close(self) -> None:
-        """Let go of the database. Writes that were not answered yet may or may not happen."""
-
-    async def read_schema_state(self) -> SchemaState:
-        """Return how far the schema is, without changing anything; works on a store that is not open."""
-
-    async def check_integrity(self) -> list[str]:
-        """Return what the database itself finds damaged, one sentence each; works while open."""

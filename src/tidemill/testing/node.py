@@ -13,8 +13,8 @@ from tidemill.kernel.clock import Clock, VirtualClock
 from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.settings import Settings
 from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
-from tidemill.storage.graph_ports import Store
 from tidemill.storage.memory.store import MemoryStore
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
 from tidemill.testing.faults.stores import fail_next, install_faults
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe

@@ -45,14 +45,9 @@ def _write_run(tables: Tables, change: Change) -> bool:
         stored = replace(times_to_utc(change.new_run), revision=0, clears=0)
     if stored is None or (found is not None and (stored.state, stored.clears) != (found.state, found.clears)):
         return False
-    row = stored if change.updated_run is None else _updated_run(stored, times_to_utc(change.updated_run))
+    row = stored if change.updated_run is None else stored.with_update(times_to_utc(change.updated_run))
     put_run(tables, replace(row, revision=stored.revision + 1, clears=stored.clears + change.is_operator_action))
     return True
-
-
-def _updated_run(stored: RunRow, row: RunRow) -> RunRow:
-    times = {"started_at": row.started_at, "ended_at": row.ended_at}
-    return replace(stored, version=row.version, state=row.state, reason=row.reason, **times)
 
 
 def _write_tasks(tables: Tables, change: Change, now: datetime) -> bool:
@@ -74,8 +69,7 @@ def _write_tasks(tables: Tables, change: Change, now: datetime) -> bool:
 
 def _is_unchanged(tables: Tables, run: str, found: TaskRow, unrenewed: datetime | None = None) -> bool:
     stored = tables.tasks.get(run, {}).get(TaskKey(run, found.task, found.index))
-    guard = (found.state, found.attempt, found.claimed_by)
-    if stored is None or (stored.state, stored.attempt, stored.claimed_by) != guard:
+    if stored is None or stored.guard != found.guard:
         return False
     return unrenewed is None or stored.lease_until == unrenewed
 

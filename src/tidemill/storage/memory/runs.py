@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.memory.apply_changes import apply_change
-from tidemill.storage.memory.claims import claim_tasks
+from tidemill.storage.memory.claim_tasks import claim_tasks
 from tidemill.storage.memory.tables import MemoryTable, MemoryUnit, Tables, times_to_utc, to_utc
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused

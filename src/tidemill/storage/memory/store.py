@@ -5,7 +5,6 @@ from datetime import datetime
 
 from tidemill.kernel.clock import SystemClock
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.graph_ports import SchemaState, Store
 from tidemill.storage.memory.graph_tables import MemoryCheckpoints, MemoryDeadLetters, MemoryPauses, MemoryRecoveries
 from tidemill.storage.memory.leases import MemoryLeases
 from tidemill.storage.memory.package_tables import MemoryPackages, MemoryPackageStates, MemoryTrustedKeys
@@ -19,6 +18,8 @@ from tidemill.storage.memory.workflow_tables import (
     MemorySchedules,
     MemoryVersions,
 )
+from tidemill.storage.migrations import SchemaState
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ChangeTopic
 
 

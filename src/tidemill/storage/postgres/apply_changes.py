@@ -1,19 +1,21 @@
 """Changes of runs, written together: all their rows are locked, then judged, then written, a table at a time."""
 
-import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tidemill.storage.postgres.locked_rows import LockedRows, LockedRun, LockedTask
+from tidemill.storage.postgres.locked_rows import (
+    LeaseClock,
+    LockedRows,
+    LockedRun,
+    LockedTask,
+    advisory_lock_id,
+    pool_lock_id,
+)
 from tidemill.storage.postgres.writes import to_columns
 from tidemill.storage.queries import Queries
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import TaskKey
 from tidemill.workflows.states import TaskState
-
-LeaseClock = Callable[[], datetime | None]
-"""What leases go by; None for the server's clock."""
 
 
 class ChangeApplier:
@@ -42,7 +44,7 @@ class ChangeApplier:
         tasks = await self._read_tasks(connection, self._queries.lock_task_runs, map(_existing_task_keys, changes))
         rows = await connection.fetch(self._queries.lock_runs, sorted({change.run for change in changes}))
         runs = {run: LockedRun(*values) for run, *values in rows}
-        added = await self._read_tasks(connection, self._queries.known_task_runs, map(_added_task_keys, changes))
+        added = await self._read_tasks(connection, self._queries.existing_task_runs, map(_added_task_keys, changes))
         return LockedRows(epochs, runs, added | tasks)
 
     async def _read_tasks(
@@ -63,11 +65,11 @@ class ChangeApplier:
         digests = {(one.tenant, one.workflow, one.key, one.digest) for one in fires if one.digest is not None}
         pools = {limit[:2] for change in changes for limit in change.pools}
         if slots:
-            rows = await connection.fetch(self._queries.fires_of_slots, *to_columns(list(slots)))
+            rows = await connection.fetch(self._queries.fired_slots_of, *to_columns(list(slots)))
             locked.slots = {tuple(row) for row in rows}
         if digests:
             asked = (*to_columns(list(digests)), list(locked.runs))
-            for tenant, workflow, key, digest, run in await connection.fetch(self._queries.fires_of_digests, *asked):
+            for tenant, workflow, key, digest, run in await connection.fetch(self._queries.fired_digests_of, *asked):
                 locked.digests[tenant, workflow, key, digest].add(run)
         if pools:
             for tenant, pool, used in await connection.fetch(self._queries.used_slots, *to_columns(list(pools))):
@@ -83,24 +85,13 @@ class ChangeApplier:
             (queries.update_task_runs, locked.changed_tasks(), [time]),
             (queries.insert_task_runs, locked.new_tasks(), [time]),
             (queries.add_attempts, list(locked.attempts.values()), []),
-            (queries.forget_outputs, list(locked.cleared_outputs), []),
-            (queries.put_outputs, outputs, []),
+            (queries.delete_outputs, list(locked.cleared_outputs), []),
+            (queries.upsert_outputs, outputs, []),
             (queries.add_events, locked.events, []),
             (queries.add_fires, locked.fires, []),
         ):
             if rows:
                 await connection.execute(statement, *to_columns(rows), *more)
-
-
-def advisory_lock_id(*words: str) -> int:
-    """Return the number of a lock; two that happen to have the same only wait for one another."""
-    digest = hashlib.blake2b("\0".join(words).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-def pool_lock_id(tenant: str, pool: str) -> int:
-    """Return the number of the lock under which a pool is counted and filled."""
-    return advisory_lock_id("pool", tenant, pool)
 
 
 def _advisory_lock_ids(change: Change) -> Iterable[int]:

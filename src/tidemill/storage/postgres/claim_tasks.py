@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tidemill.storage.postgres.apply_changes import LeaseClock, pool_lock_id
+from tidemill.storage.postgres.locked_rows import LeaseClock, pool_lock_id
 from tidemill.storage.postgres.run_rows import decode_keyed_task, decode_run, encode_history
 from tidemill.storage.postgres.writes import to_columns
 from tidemill.storage.queries import Queries
@@ -68,7 +68,7 @@ class TaskClaimer:
     async def _lock_pools(self, connection: Any, claims: Sequence[ClaimRequest]) -> dict[tuple[str, str], int]:
         """Lock the pools that something waits for; return how many places of them are taken."""
         names = sorted({pool for claim in claims for pool in claim.pools})
-        wanted = await connection.fetch(self._queries.wanted_pools, names) if names else []
+        wanted = await connection.fetch(self._queries.requested_pools, names) if names else []
         if not wanted:
             return {}
         pools = [(tenant, pool) for tenant, pool in wanted]

@@ -32,7 +32,7 @@ class PostgresCheckpoints(PostgresTable, Checkpoints):
     async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
         check_timezones(*parts)
         saved = StatementRows(self._queries.save_parts, [_encode_part(part) for part in parts])
-        trimmed = StatementRows(self._queries.forget_entries, [(*one.key, one.position) for one in trims])
+        trimmed = StatementRows(self._queries.trim_journal, [(*one.key, one.position) for one in trims])
         await self._write(saved, trimmed)
 
     async def append(self, entries: Sequence[JournalEntry]) -> None:
@@ -48,7 +48,7 @@ class PostgresCheckpoints(PostgresTable, Checkpoints):
         return [build_entry(*row) for row in await self._read(self._queries.entries, *columns)]
 
     async def read_high_water_marks(self) -> HighWaterMarks:
-        [row] = await self._read(self._queries.newest)
+        [row] = await self._read(self._queries.high_water_marks)
         return HighWaterMarks(row["moment"], row["position"])
 
     async def read_all_parts(self) -> list[SnapshotPart]:
@@ -69,18 +69,18 @@ class PostgresDeadLetters(PostgresTable, DeadLetters):
     async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
         check_timezones(*letters)
         rows = [(one.id, one.tenant, one.owner, one.source, one.at, one.payload) for one in letters]
-        await self._write(StatementRows(self._queries.put_letters, rows))
+        await self._write(StatementRows(self._queries.upsert_dead_letters, rows))
 
     async def delete(self, ids: Sequence[str]) -> None:
         rows = [(letter,) for letter in ids]
-        await self._write(StatementRows(self._queries.remove_letters, rows, as_arrays=True))
+        await self._write(StatementRows(self._queries.delete_dead_letters, rows, as_arrays=True))
 
     async def for_source(self, tenant: str, owner: PartKind, source: str) -> list[StoredDeadLetter]:
-        rows = await self._read(self._queries.letters, tenant, owner, source)
+        rows = await self._read(self._queries.dead_letters_of, tenant, owner, source)
         return [StoredDeadLetter(**row) for row in rows]
 
     async def list_all(self) -> list[StoredDeadLetter]:
-        return [StoredDeadLetter(**row) for row in await self._read(self._queries.all_letters)]
+        return [StoredDeadLetter(**row) for row in await self._read(self._queries.all_dead_letters)]
 
 
 class PostgresPauses(PostgresTable, Pauses):
@@ -114,4 +114,4 @@ class PostgresRecoveries(PostgresTable, Recoveries):
 
     async def delete_before(self, before: datetime) -> None:
         check_timezone(before)
-        await self._write(StatementRows(self._queries.forget_recoveries, [(before,)]))
+        await self._write(StatementRows(self._queries.delete_recoveries, [(before,)]))

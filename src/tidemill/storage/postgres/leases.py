@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from tidemill.storage.postgres.apply_changes import LeaseClock
 from tidemill.storage.postgres.connection import PostgresUrl
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.errors import translating_errors
 from tidemill.storage.postgres.lock_session import LockSession
+from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.queries import Queries
 from tidemill.storage.workflow_ports import Lease, Leases
 
@@ -105,7 +105,7 @@ class PostgresLeases(Leases):
             return None
         # Without the condition on the time where the holder is known to be gone.
         is_gone = is_free or not has_run_out
-        taken = await connection.fetchval(self._queries.take_lease, name, holder, ttl, epoch, is_gone, self._now())
+        taken = await connection.fetchval(self._queries.acquire_lease, name, holder, ttl, epoch, is_gone, self._now())
         return None if taken is None else int(taken)
 
     async def _acquire_lock(self, connection: Any, name: str, epoch: int, *, has_expired: bool) -> bool:
@@ -115,7 +115,7 @@ class PostgresLeases(Leases):
         if not has_expired:
             return False
         try:
-            ended = await connection.fetch(self._queries.end_holder, name, epoch)
+            ended = await connection.fetch(self._queries.terminate_holder, name, epoch)
         except asyncpg.InsufficientPrivilegeError:  # somebody else's session: it ends by itself, and the row decides
             return True
         # If the lock is not the holder's, somebody else is about to take the office.

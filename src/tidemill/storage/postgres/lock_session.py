@@ -11,15 +11,14 @@ import asyncpg
 
 from tidemill.kernel.errors import StoreError
 from tidemill.kernel.ids import new_instance_id
-from tidemill.storage.postgres.connection import PostgresUrl
-from tidemill.storage.postgres.database import close_connection, connect
+from tidemill.storage.postgres.connection import PostgresUrl, close_connection, connect
 from tidemill.storage.postgres.errors import CONNECTION_LOST_ERRORS
 from tidemill.storage.queries import Queries
 
 Result = TypeVar("Result")
 
-ATTEMPT_LIMIT = 3  # at something whose session is lost meanwhile
-STATEMENT_TIMEOUT = 2.5  # seconds for any statement: a lease lasts hardly longer
+SESSION_ATTEMPT_LIMIT = 3  # at something whose session is lost meanwhile
+LOCK_STATEMENT_TIMEOUT = 2.5  # seconds for any statement: a lease lasts hardly longer
 IDLE_TIMEOUT = 3.0  # seconds after which the server ends the session
 IDLE_TIMEOUT_LIMIT = 86400.0
 SESSION_SETTINGS = {
@@ -60,7 +59,7 @@ class LockSession:
 
     async def run(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
         """Do something on the connection; again if that was lost meanwhile, and all locks with it."""
-        for _ in range(ATTEMPT_LIMIT - 1):
+        for _ in range(SESSION_ATTEMPT_LIMIT - 1):
             try:
                 return await self._run(work)
             except TimeoutError:  # nobody has time for another
@@ -89,7 +88,7 @@ class LockSession:
         """Let the server wait for a lease that lasts longer than others: it is renewed less often."""
         wanted = min(seconds, IDLE_TIMEOUT_LIMIT)
         if wanted > self._idle_timeout:
-            await connection.execute(self._queries.set_silence, f"{1000 * wanted:.0f}ms")
+            await connection.execute(self._queries.set_idle_timeout, f"{1000 * wanted:.0f}ms")
             self._idle_timeout = wanted
 
     async def unlock(self, connection: Any, name: str) -> None:
@@ -114,7 +113,7 @@ class LockSession:
             raise StoreError("the store is not open")
         if self._connection is None or self._connection.is_closed():
             self._locks, self._idle_timeout = set(), IDLE_TIMEOUT
-            self._connection = await connect(self._address, SESSION_SETTINGS, STATEMENT_TIMEOUT)
+            self._connection = await connect(self._address, SESSION_SETTINGS, LOCK_STATEMENT_TIMEOUT)
             if not self._is_open:  # closed meanwhile
                 self._terminate()
                 raise StoreError("the store is not open")
@@ -131,9 +130,9 @@ class LockSession:
     async def _check_no_pooler(self) -> None:
         """Raise StoreError if something in between deals out sessions: a lock would then say nothing of its holder."""
         ours, name = self._connection, f"check {new_instance_id()}"
-        before = await ours.fetchval(self._queries.backend)
+        before = await ours.fetchval(self._queries.backend_pid)
         await ours.fetchval(self._queries.try_lock, name)
-        other = await connect(self._address, SESSION_SETTINGS, STATEMENT_TIMEOUT)
+        other = await connect(self._address, SESSION_SETTINGS, LOCK_STATEMENT_TIMEOUT)
         try:
             is_shared = await other.fetchval(self._queries.try_lock, name)
             if is_shared:
@@ -141,9 +140,9 @@ class LockSession:
         finally:
             await close_connection(other)
         async with ours.transaction():
-            within = await ours.fetchval(self._queries.backend)
+            within = await ours.fetchval(self._queries.backend_pid)
         is_kept = await ours.fetchval(self._queries.unlock, name)
-        after = await ours.fetchval(self._queries.backend)
+        after = await ours.fetchval(self._queries.backend_pid)
         if is_shared or not is_kept or not before == within == after:
             raise StoreError(
                 f"{self._address.title}: a pooler stands in between that gives one session to several clients, so that "

@@ -4,30 +4,44 @@ Nobody else can change these rows meanwhile. So changes of the same run, which s
 before them have left, and only the end of it all is written.
 """
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
-from tidemill.kernel.limits import make_storable
 from tidemill.storage.postgres.run_rows import (
     encode_attempt,
     encode_fire,
     encode_history,
     encode_run,
+    encode_run_update,
     encode_task,
 )
 from tidemill.workflows.change import Applied, Change, RefusalReason, Refused, TaskChange
 from tidemill.workflows.records import AttemptKey, FireRow, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import RunState, TaskState
 
+LeaseClock = Callable[[], datetime | None]
+"""Returns the time that leases go by; None for the server's clock."""
 RowBatch = list[tuple[Any, ...]]
 SlotKey = tuple[str, str, str, datetime]
 DigestKey = tuple[str, str, str, str]
 PoolKey = tuple[str, str]
 """Of a tenant, by name."""
+
+
+def advisory_lock_id(*words: str) -> int:
+    """Return the number of a lock; two locks that happen to share a number only wait for one another."""
+    digest = hashlib.blake2b("\0".join(words).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def pool_lock_id(tenant: str, pool: str) -> int:
+    """Return the number of the lock under which the slots of a pool are counted and taken."""
+    return advisory_lock_id("pool", tenant, pool)
 
 
 class LockedTask(NamedTuple):
@@ -114,10 +128,7 @@ class LockedRows(msgspec.Struct):
     def changed_runs(self) -> RowBatch:
         """Return the runs that are to be changed: counters, whether it moves, and then where."""
         found = [(name, self.runs[name]) for name in sorted(self.changed_run_ids) if not self.runs[name].is_new]
-        return [
-            (name, run.revision, run.clears, run.new_row is not None, *_encode_run_update(run.new_row))
-            for name, run in found
-        ]
+        return [(name, run.revision, run.clears, *encode_run_update(run.new_row)) for name, run in found]
 
     def new_tasks(self) -> RowBatch:
         """Return the task runs that are to be made."""
@@ -169,7 +180,7 @@ class LockedRows(msgspec.Struct):
                 if guard is not None:
                     return True
                 continue
-            if guard is None or guard[:3] != (before.state, before.attempt, before.claimed_by):
+            if guard is None or guard[:3] != before.guard:
                 return True
             if row is None:
                 gone.add(key)
@@ -210,7 +221,8 @@ class LockedRows(msgspec.Struct):
         run.clears += change.is_operator_action
         if change.updated_run is not None:
             run.state = change.updated_run.state
-            run.new_row = _merge_run_update(run.new_row, change.updated_run)
+            known, update = run.new_row, change.updated_run
+            run.new_row = update if known is None else known.with_update(update)
         if change.fire is not None:
             self._apply_fire(change.fire)
         return run
@@ -247,17 +259,3 @@ def _task_transitions(change: Change) -> Iterator[tuple[TaskKey, TaskRow | None,
 
 def _locked_task(row: TaskRow) -> LockedTask:
     return LockedTask(row.state, row.attempt, row.claimed_by, row.pool)
-
-
-def _merge_run_update(known: RunRow | None, row: RunRow) -> RunRow:
-    """Return a run that was made or moved already with another move: state, times, reason and version are moved."""
-    if known is None:
-        return row
-    times = {"started_at": row.started_at, "ended_at": row.ended_at}
-    return msgspec.structs.replace(known, version=row.version, state=row.state, reason=row.reason, **times)
-
-
-def _encode_run_update(row: RunRow | None) -> tuple[Any, ...]:
-    if row is None:
-        return "", "", None, None, ""
-    return row.version, row.state, row.started_at, row.ended_at, make_storable(row.reason)

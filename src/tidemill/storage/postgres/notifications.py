@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.postgres.connection import PostgresUrl
-from tidemill.storage.postgres.database import close_connection, connect
+from tidemill.storage.postgres.connection import PostgresUrl, close_connection, connect
 from tidemill.storage.postgres.errors import DRIVER_ERRORS, translating_errors
 from tidemill.storage.workflow_ports import ChangeTopic
 

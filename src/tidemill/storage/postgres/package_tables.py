@@ -37,7 +37,7 @@ class PostgresPackages(PostgresTable, Packages):
             if expected_revision != (await connection.fetchval(queries.package_revision, *key) or 0):
                 return False
             revision = await connection.fetchval(queries.record_package, *key, package.version, 1)
-            await connection.execute(queries.put_package, *columns, revision, archive, self._sender_id)
+            await connection.execute(queries.upsert_package, *columns, revision, archive, self._sender_id)
             return True
 
         is_published: bool = await self._committer.commit(write)
@@ -76,10 +76,10 @@ class PostgresPackageStates(PostgresTable, PackageStates):
     async def upsert(self, rows: Sequence[LoadedPackage]) -> None:
         check_timezones(*rows)
         written = [_encode_package_state(one) for one in rows]
-        await self._write(StatementRows(self._queries.put_package_state, written))
+        await self._write(StatementRows(self._queries.upsert_package_state, written))
 
     async def delete(self, rows: Sequence[tuple[str, str, str]]) -> None:
-        await self._write(StatementRows(self._queries.remove_package_state, rows))
+        await self._write(StatementRows(self._queries.delete_package_state, rows))
 
     async def list_all(self) -> list[LoadedPackage]:
         return [LoadedPackage(**row) for row in await self._read(self._queries.all_package_states)]
@@ -95,11 +95,11 @@ class PostgresTrustedKeys(PostgresTable, TrustedKeys):
     async def add(self, key: TrustedKey) -> None:
         check_timezones(key)
         row = (key.tenant, key.id, key.text, key.at)
-        await self._write(StatementRows(self._queries.trust_key, [row]))
+        await self._write(StatementRows(self._queries.add_trusted_key, [row]))
 
     async def delete(self, tenant: str, id: str) -> bool:
         async def delete(connection: Any) -> bool:
-            return bool(await connection.fetch(self._queries.distrust_key, tenant, id))
+            return bool(await connection.fetch(self._queries.delete_trusted_key, tenant, id))
 
         was_trusted: bool = await self._committer.commit(delete)
         return was_trusted

@@ -5,10 +5,11 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.storage.committer import CommitFuture, GroupCommitter
-from tidemill.storage.postgres.apply_changes import ChangeApplier, LeaseClock
+from tidemill.storage.postgres.apply_changes import ChangeApplier
 from tidemill.storage.postgres.claim_tasks import TaskClaimer
 from tidemill.storage.postgres.database import Database, PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
+from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.postgres.run_rows import (
     decode_attempt,
     decode_event,
@@ -58,7 +59,7 @@ class PostgresRuns(PostgresTable, Runs):
         keys = to_columns([tuple(key) for key in sorted(attempts)])
 
         async def renew(connection: Any) -> set[AttemptKey]:
-            rows = await connection.fetch(self._queries.beat, owner, *keys, ttl, self._now())
+            rows = await connection.fetch(self._queries.renew_leases, owner, *keys, ttl, self._now())
             return {AttemptKey(*row) for row in rows}
 
         living: set[AttemptKey] = await self._committer.commit(renew)
@@ -83,13 +84,13 @@ class PostgresRuns(PostgresTable, Runs):
         return [decode_run(row) for row in reversed(rows)]
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
-        return await self._read_tasks(self._queries.overdue_task_runs, self._now(), limit)
+        return await self._read_tasks(self._queries.expired_task_runs, self._now(), limit)
 
     async def list_claimed_by(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
         return await self._read_tasks(self._queries.claimed_task_runs, list(owners))
 
     async def list_claim_owners(self) -> set[str]:
-        return {owner for (owner,) in await self._read(self._queries.claimants)}
+        return {owner for (owner,) in await self._read(self._queries.claim_owners)}
 
     async def list_orphans(self, before: datetime, limit: int) -> list[str]:
         check_timezone(before)
@@ -120,7 +121,7 @@ class PostgresRuns(PostgresTable, Runs):
 
         async def delete(connection: Any) -> int:
             picked = {run for (run,) in await connection.fetch(self._queries.pick_ended_runs, tenant, before, limit)}
-            picked -= {run for (run,) in await connection.fetch(self._queries.busy_runs, list(picked))}
+            picked -= {run for (run,) in await connection.fetch(self._queries.locked_runs, list(picked))}
             await connection.execute(self._queries.delete_runs, list(picked))
             return len(picked)
 

@@ -5,11 +5,8 @@ from datetime import datetime
 
 from tidemill.kernel.ids import new_instance_id
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.graph_ports import SchemaState, Store
-from tidemill.storage.migrations import check_schema_current
-from tidemill.storage.postgres import schema
-from tidemill.storage.postgres.apply_changes import LeaseClock
-from tidemill.storage.postgres.connection import PostgresUrl
+from tidemill.storage.migrations import SchemaState, check_schema_current
+from tidemill.storage.postgres.connection import PostgresUrl, migrate, read_schema_state
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.graph_tables import (
     PostgresCheckpoints,
@@ -18,8 +15,10 @@ from tidemill.storage.postgres.graph_tables import (
     PostgresRecoveries,
 )
 from tidemill.storage.postgres.leases import PostgresLeases
+from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.postgres.notifications import NotificationListener
 from tidemill.storage.postgres.package_tables import PostgresPackages, PostgresPackageStates, PostgresTrustedKeys
+from tidemill.storage.postgres.run_rows import COLUMN_FRAGMENTS
 from tidemill.storage.postgres.runs import PostgresRuns
 from tidemill.storage.postgres.workflow_tables import (
     PostgresBackfills,
@@ -31,7 +30,11 @@ from tidemill.storage.postgres.workflow_tables import (
 )
 from tidemill.storage.postgres.writes import PostgresUnit
 from tidemill.storage.queries import Queries
+from tidemill.storage.state_sets import STATE_FRAGMENTS
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ChangeTopic
+
+QUERIES = Queries.from_package(__package__, STATE_FRAGMENTS | COLUMN_FRAGMENTS)
 
 
 class PostgresStore(Store):
@@ -42,21 +45,20 @@ class PostgresStore(Store):
 
     def __init__(self, url: str, now: Callable[[], datetime] | None = None) -> None:
         self._address = address = PostgresUrl.parse(url)
-        self._queries = queries = Queries.from_package("tidemill.storage.postgres")
-        self._database = Database(address, queries)
-        self._claim_database = Database(address, queries)
+        self._database = Database(address, QUERIES)
+        self._claim_database = Database(address, QUERIES)
         self._committer: GroupCommitter[PostgresUnit] = GroupCommitter(self._database)
         self._claim_committer: GroupCommitter[PostgresUnit] = GroupCommitter(self._claim_database)
         sender = new_instance_id()
         time: LeaseClock = now or (lambda: None)
         self._listener = NotificationListener(address, sender)
-        self._leases = PostgresLeases(address, self._database, queries, time)
-        parts = (self._database, self._committer, queries)
+        self._leases = PostgresLeases(address, self._database, QUERIES, time)
+        parts = (self._database, self._committer, QUERIES)
         self.checkpoints = PostgresCheckpoints(*parts)
         self.dead_letters = PostgresDeadLetters(*parts)
         self.recoveries = PostgresRecoveries(*parts)
         self.pauses = PostgresPauses(*parts)
-        self.runs = PostgresRuns(self._database, self._committer, self._claim_committer, queries, sender, time)
+        self.runs = PostgresRuns(self._database, self._committer, self._claim_committer, QUERIES, sender, time)
         self.notes = PostgresNotes(*parts)
         self.versions = PostgresVersions(*parts)
         self.schedules = PostgresSchedules(*parts)
@@ -73,7 +75,7 @@ class PostgresStore(Store):
         return self._address.title
 
     async def open(self) -> None:
-        await schema.migrate(self._address, self._queries)
+        await migrate(self._address, QUERIES)
         self._database.open()
         self._claim_database.open()
         self._leases.open()
@@ -98,11 +100,11 @@ class PostgresStore(Store):
         await self._listener.listen(on_change, topic)
 
     async def read_schema_state(self) -> SchemaState:
-        return await schema.read_schema_state(self._address, self._queries)
+        return await read_schema_state(self._address, QUERIES)
 
     async def check_integrity(self) -> list[str]:
-        broken = await self._database.read(self._queries.invalid_indexes)
-        [(failures,)] = await self._database.read(self._queries.checksum_failures)
+        broken = await self._database.read(QUERIES.invalid_indexes)
+        [(failures,)] = await self._database.read(QUERIES.checksum_failures)
         found = [f"index {name} is not valid; run REINDEX INDEX {name}" for (name,) in broken]
         if failures:
             found.append(f"{failures} pages of {self.title} failed their checksums; restore it from a backup")

@@ -34,7 +34,7 @@ class PostgresBackfills(PostgresTable, Backfills):
         check_timezones(backfill)
         one = backfill
         row = (one.id, one.tenant, one.workflow, one.limit, one.created_at, one.cancelled_at)
-        await self._write(StatementRows(self._queries.put_backfill, [row]))
+        await self._write(StatementRows(self._queries.upsert_backfill, [row]))
 
     async def get(self, id: str) -> Backfill | None:
         rows = await self._read(self._queries.backfill, id)
@@ -63,9 +63,9 @@ class PostgresNotes(PostgresTable, Notes):
         check_timezones(note)
         key = (note.run, note.task is not None, note.task or "")
         if note.text:
-            written = StatementRows(self._queries.put_note, [(*key, make_storable(note.text), note.at)])
+            written = StatementRows(self._queries.upsert_note, [(*key, make_storable(note.text), note.at)])
         else:
-            written = StatementRows(self._queries.remove_note, [key])
+            written = StatementRows(self._queries.delete_note, [key])
         await self._write(written)
 
     async def for_run(self, run: str) -> list[RunNote]:
@@ -79,13 +79,13 @@ class PostgresOwners(PostgresTable, Owners):
     async def upsert(self, owner: Owner) -> None:
         check_timezones(owner)
         row = (owner.id, owner.host, owner.boot, owner.pid, owner.started, owner.at)
-        await self._write(StatementRows(self._queries.put_owner, [row]))
+        await self._write(StatementRows(self._queries.upsert_owner, [row]))
 
     async def list_all(self) -> list[Owner]:
         return [Owner(**row) for row in await self._read(self._queries.owners)]
 
     async def delete(self, ids: Collection[str]) -> None:
-        await self._write(StatementRows(self._queries.forget_owners, [(list(ids),)]))
+        await self._write(StatementRows(self._queries.delete_owners, [(list(ids),)]))
 
 
 class PostgresSchedules(PostgresTable, Schedules):
@@ -112,12 +112,12 @@ class PostgresSchedules(PostgresTable, Schedules):
         await self._write(StatementRows(self._queries.delete_schedule, sorted(keys)))
 
     async def get_cursor(self, tenant: str, workflow: str, key: str) -> ScheduleCursor | None:
-        rows = await self._read(self._queries.schedule, tenant, workflow, key)
+        rows = await self._read(self._queries.cursor, tenant, workflow, key)
         return ScheduleCursor(**rows[0]) if rows else None
 
     async def advance_cursor(self, cursor: ScheduleCursor) -> None:
         check_timezones(cursor)
-        await self._write(StatementRows(self._queries.move_schedule, [_encode_cursor(cursor)]))
+        await self._write(StatementRows(self._queries.advance_cursor, [_encode_cursor(cursor)]))
 
     async def pause(self, tenant: str, workflow: str) -> None:
         await self._write(StatementRows(self._queries.pause_workflow, [(tenant, workflow)]))
@@ -145,7 +145,7 @@ class PostgresVersions(PostgresTable, Versions):
     async def upsert(self, version: WorkflowVersion) -> None:
         check_timezones(version)
         row = (*version.key, version.spec, version.seen_at)
-        await self._write(StatementRows(self._queries.put_version, [row]))
+        await self._write(StatementRows(self._queries.upsert_version, [row]))
 
     async def get(self, key: VersionKey) -> WorkflowVersion | None:
         rows = await self._read(self._queries.version, *key)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import SchemaState
-from tidemill.storage.migrations import check_schema_not_newer, load_migrations, pending_migrations
+from tidemill.storage.migrations import SchemaState, check_schema_not_newer, load_migrations, pending_migrations
 from tidemill.storage.sqlite.errors import ADVICE, database_title, primary_error_code
 
 

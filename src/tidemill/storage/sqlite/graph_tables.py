@@ -23,7 +23,7 @@ from tidemill.storage.graph_ports import (
 )
 from tidemill.storage.queries import build_entry, build_part
 from tidemill.storage.sqlite.database import SqliteTable
-from tidemill.storage.sqlite.times import from_micros, to_micros
+from tidemill.storage.sqlite.run_rows import from_micros, to_micros
 
 
 class SqliteCheckpoints(SqliteTable, Checkpoints):
@@ -35,7 +35,7 @@ class SqliteCheckpoints(SqliteTable, Checkpoints):
 
         def write(connection: sqlite3.Connection) -> None:
             connection.executemany(self._queries.save_part, rows)
-            connection.executemany(self._queries.prune_journal, pruned)
+            connection.executemany(self._queries.trim_journal, pruned)
 
         await self._write(write)
 
@@ -58,7 +58,7 @@ class SqliteCheckpoints(SqliteTable, Checkpoints):
         return sorted(found, key=lambda entry: entry.position)
 
     async def read_high_water_marks(self) -> HighWaterMarks:
-        (row,) = await self._fetch_all(self._queries.newest_numbers)
+        (row,) = await self._fetch_all(self._queries.high_water_marks)
         return HighWaterMarks(*row)
 
     async def read_all_parts(self) -> list[SnapshotPart]:
@@ -83,17 +83,17 @@ class SqliteDeadLetters(SqliteTable, DeadLetters):
 
     async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
         rows = [(one.id, one.tenant, one.owner, one.source, to_micros(one.at), one.payload) for one in letters]
-        await self._execute_many(self._queries.put_letter, rows)
+        await self._execute_many(self._queries.upsert_dead_letter, rows)
 
     async def delete(self, ids: Sequence[str]) -> None:
-        await self._execute_many(self._queries.remove_letter, [(one,) for one in ids])
+        await self._execute_many(self._queries.delete_dead_letter, [(one,) for one in ids])
 
     async def for_source(self, tenant: str, owner: PartKind, source: str) -> list[StoredDeadLetter]:
-        rows = await self._fetch_all(self._queries.letters_of, (tenant, owner, source))
+        rows = await self._fetch_all(self._queries.dead_letters_of, (tenant, owner, source))
         return [_decode_dead_letter(row) for row in rows]
 
     async def list_all(self) -> list[StoredDeadLetter]:
-        return [_decode_dead_letter(row) for row in await self._fetch_all(self._queries.all_letters)]
+        return [_decode_dead_letter(row) for row in await self._fetch_all(self._queries.all_dead_letters)]
 
 
 def _decode_dead_letter(row: Any) -> StoredDeadLetter:
@@ -127,7 +127,7 @@ class SqliteRecoveries(SqliteTable, Recoveries):
         return [_decode_recovery(row) for row in reversed(newest_first)]
 
     async def delete_before(self, before: datetime) -> None:
-        await self._execute_many(self._queries.forget_recoveries, [(to_micros(before),)])
+        await self._execute_many(self._queries.delete_recoveries, [(to_micros(before),)])
 
 
 def _encode_recovery(one: StoredRecovery) -> tuple[Any, ...]:

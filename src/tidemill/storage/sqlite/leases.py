@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
-from tidemill.storage.sqlite.times import to_micros
+from tidemill.storage.sqlite.run_rows import to_micros
 from tidemill.storage.workflow_ports import Lease, Leases
 
 
@@ -36,20 +36,18 @@ class SqliteLeases(SqliteTable, Leases):
         }
 
         def write(connection: sqlite3.Connection) -> int | None:
-            taken = connection.execute(self._queries.take_office, values).fetchone()
+            taken = connection.execute(self._queries.acquire_lease, values).fetchone()
             return None if taken is None else int(taken[0])
 
         return await self._write(write)
 
     async def renew(self, name: str, epoch: int, ttl: float) -> bool:
         values = (to_micros(self._now() + timedelta(seconds=ttl)), name, epoch)
-        return await self._write(
-            lambda connection: connection.execute(self._queries.renew_office, values).rowcount == 1
-        )
+        return await self._write(lambda connection: connection.execute(self._queries.renew_lease, values).rowcount == 1)
 
     async def release(self, name: str, epoch: int) -> None:
-        await self._execute_many(self._queries.release_office, [(name, epoch)])
+        await self._execute_many(self._queries.release_lease, [(name, epoch)])
 
     async def current(self, name: str) -> Lease | None:
-        rows = await self._fetch_all(self._queries.holder_of, (name,))
+        rows = await self._fetch_all(self._queries.current_lease, (name,))
         return Lease(*rows[0]) if rows else None

@@ -13,7 +13,7 @@ from tidemill.storage.package_ports import (
     TrustedKeys,
 )
 from tidemill.storage.sqlite.database import SqliteTable
-from tidemill.storage.sqlite.times import from_micros, to_micros
+from tidemill.storage.sqlite.run_rows import from_micros, to_micros
 
 
 class SqlitePackages(SqliteTable, Packages):
@@ -28,7 +28,7 @@ class SqlitePackages(SqliteTable, Packages):
             if expected_revision != (0 if stored is None else stored[0]):
                 return False
             (revision,) = connection.execute(queries.record_package, (*key, package.version, 1)).fetchone()
-            connection.execute(queries.put_package, (*columns, revision, archive))
+            connection.execute(queries.upsert_package, (*columns, revision, archive))
             return True
 
         return await self._write(write)
@@ -73,10 +73,10 @@ class SqlitePackageStates(SqliteTable, PackageStates):
     """The table `package_states`."""
 
     async def upsert(self, rows: Sequence[LoadedPackage]) -> None:
-        await self._execute_many(self._queries.put_package_state, [_encode_package_state(one) for one in rows])
+        await self._execute_many(self._queries.upsert_package_state, [_encode_package_state(one) for one in rows])
 
     async def delete(self, rows: Sequence[tuple[str, str, str]]) -> None:
-        await self._execute_many(self._queries.remove_package_state, rows)
+        await self._execute_many(self._queries.delete_package_state, rows)
 
     async def list_all(self) -> list[LoadedPackage]:
         return [_decode_package_state(row) for row in await self._fetch_all(self._queries.all_package_states)]
@@ -105,13 +105,13 @@ class SqliteTrustedKeys(SqliteTable, TrustedKeys):
 
     async def add(self, key: TrustedKey) -> None:
         row = (key.tenant, key.id, key.text, to_micros(key.at))
-        await self._execute_many(self._queries.trust_key, [row])
+        await self._execute_many(self._queries.add_trusted_key, [row])
 
     async def delete(self, tenant: str, id: str) -> bool:
         return await self._write(
-            lambda connection: connection.execute(self._queries.distrust_key, (tenant, id)).rowcount == 1
+            lambda connection: connection.execute(self._queries.delete_trusted_key, (tenant, id)).rowcount == 1
         )
 
     async def for_tenant(self, tenant: str) -> list[TrustedKey]:
-        rows = await self._fetch_all(self._queries.keys_of, (tenant,))
+        rows = await self._fetch_all(self._queries.trusted_keys_of, (tenant,))
         return [TrustedKey(tenant=of, id=id_, text=text, at=from_micros(at)) for of, id_, text, at in rows]

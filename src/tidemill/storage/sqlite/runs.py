@@ -8,11 +8,19 @@ from typing import Any
 
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.queries import Queries
-from tidemill.storage.sqlite.changes import PreparedChange
-from tidemill.storage.sqlite.claims import PreparedClaim
+from tidemill.storage.sqlite.apply_changes import PreparedChange
+from tidemill.storage.sqlite.claim_tasks import PreparedClaim
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
-from tidemill.storage.sqlite.run_rows import decode_attempt, decode_events, decode_keyed_task, decode_output, decode_run
-from tidemill.storage.sqlite.times import from_micros, to_micros
+from tidemill.storage.sqlite.run_rows import (
+    decode_attempt,
+    decode_events,
+    decode_keyed_task,
+    decode_output,
+    decode_run,
+    encode_change,
+    from_micros,
+    to_micros,
+)
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRecord, RunRow, TaskKey, TaskRow
@@ -32,23 +40,19 @@ class SqliteRuns(SqliteTable, Runs):
         self._now = now
 
     def apply(self, change: Change) -> CommitFuture[Applied | Refused]:
-        return self._committer.submit(PreparedChange(change, self._queries, self._micros_from_now(change.lease)))
+        return self._committer.submit(PreparedChange(change, encode_change(change, self._now()), self._queries))
 
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
-        return await self._write(PreparedClaim(claim, self._queries, self._micros_from_now(claim.lease)))
+        return await self._write(PreparedClaim(claim, self._queries, self._now()))
 
     async def renew_leases(self, owner: str, attempts: Collection[AttemptKey], ttl: float) -> set[AttemptKey]:
-        until = self._micros_from_now(ttl)
+        until = to_micros(self._now()) + round(ttl * 1_000_000)
 
         def write(connection: sqlite3.Connection) -> set[AttemptKey]:
-            statement = self._queries.renew_task
+            statement = self._queries.renew_task_lease
             return {key for key in attempts if connection.execute(statement, (until, *key, owner)).rowcount}
 
         return await self._write(write)
-
-    def _micros_from_now(self, seconds: float) -> int:
-        """Return the moment so long after now."""
-        return to_micros(self._now()) + round(seconds * 1_000_000)
 
     async def list_active(self) -> list[RunRevision]:
         return [RunRevision(*row) for row in await self._fetch_all(self._queries.active_runs)]
@@ -87,7 +91,7 @@ class SqliteRuns(SqliteTable, Runs):
         return self._queries.find_runs_of_tenant if run_filter.workflow is None else self._queries.find_runs_of_workflow
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
-        rows = await self._fetch_all(self._queries.overdue_tasks, (to_micros(self._now()), limit))
+        rows = await self._fetch_all(self._queries.expired_tasks, (to_micros(self._now()), limit))
         return [decode_keyed_task(row) for row in rows]
 
     async def list_claimed_by(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
@@ -95,7 +99,7 @@ class SqliteRuns(SqliteTable, Runs):
         return [decode_keyed_task(row) for row in rows]
 
     async def list_claim_owners(self) -> set[str]:
-        return {owner for (owner,) in await self._fetch_all(self._queries.claimants)}
+        return {owner for (owner,) in await self._fetch_all(self._queries.claim_owners)}
 
     async def list_orphans(self, before: datetime, limit: int) -> list[str]:
         return [run for (run,) in await self._fetch_all(self._queries.orphans, (to_micros(before), limit))]

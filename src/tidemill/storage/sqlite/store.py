@@ -9,8 +9,7 @@ from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.graph_ports import SchemaState, Store
-from tidemill.storage.migrations import check_schema_current
+from tidemill.storage.migrations import SchemaState, check_schema_current
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.connections import (
     MIGRATIONS,
@@ -29,6 +28,7 @@ from tidemill.storage.sqlite.errors import (
 from tidemill.storage.sqlite.graph_tables import SqliteCheckpoints, SqliteDeadLetters, SqlitePauses, SqliteRecoveries
 from tidemill.storage.sqlite.leases import SqliteLeases
 from tidemill.storage.sqlite.package_tables import SqlitePackages, SqlitePackageStates, SqliteTrustedKeys
+from tidemill.storage.sqlite.run_rows import COLUMN_FRAGMENTS
 from tidemill.storage.sqlite.runs import SqliteRuns
 from tidemill.storage.sqlite.workflow_tables import (
     SqliteBackfills,
@@ -38,9 +38,11 @@ from tidemill.storage.sqlite.workflow_tables import (
     SqliteSchedules,
     SqliteVersions,
 )
+from tidemill.storage.state_sets import STATE_FRAGMENTS
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ChangeTopic
 
-QUERIES = Queries.from_package(__package__)
+QUERIES = Queries.from_package(__package__, STATE_FRAGMENTS | COLUMN_FRAGMENTS)
 
 
 class SqliteStore(Store):

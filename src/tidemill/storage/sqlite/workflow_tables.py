@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.storage.sqlite.database import SqliteTable
-from tidemill.storage.sqlite.times import from_micros, from_micros_or_none, to_micros, to_micros_or_none
+from tidemill.storage.sqlite.run_rows import from_micros, from_micros_or_none, to_micros, to_micros_or_none
 from tidemill.storage.workflow_ports import (
     Backfill,
     Backfills,
@@ -32,7 +32,7 @@ class SqliteBackfills(SqliteTable, Backfills):
         one = backfill
         times = (to_micros(one.created_at), to_micros_or_none(one.cancelled_at))
         row = (one.id, one.tenant, one.workflow, one.limit, *times)
-        await self._execute_many(self._queries.put_backfill, [row])
+        await self._execute_many(self._queries.upsert_backfill, [row])
 
     async def get(self, id: str) -> Backfill | None:
         for id_, tenant, workflow, limit, created_at, cancelled_at in await self._fetch_all(
@@ -54,10 +54,10 @@ class SqliteLogs(SqliteTable, Logs):
 
     async def append(self, chunks: Sequence[LogChunk]) -> None:
         rows = [(*chunk.key, chunk.number, chunk.payload) for chunk in chunks]
-        await self._execute_many(self._queries.add_chunk, rows)
+        await self._execute_many(self._queries.append_log_chunk, rows)
 
     async def read(self, key: TaskKey, after: tuple[int, int] = (0, -1), limit: int = 100) -> list[LogChunk]:
-        rows = await self._fetch_all(self._queries.chunks_of, (*key, *after, limit))
+        rows = await self._fetch_all(self._queries.log_chunks_of, (*key, *after, limit))
         return [LogChunk(key=AttemptKey(*of), number=number, payload=payload) for *of, number, payload in rows]
 
 
@@ -68,7 +68,7 @@ class SqliteNotes(SqliteTable, Notes):
         row = (note.run, note.task, note.text, to_micros(note.at))
 
         def write(connection: sqlite3.Connection) -> None:
-            connection.execute(self._queries.remove_note, row[:2])
+            connection.execute(self._queries.delete_note, row[:2])
             if note.text:
                 connection.execute(self._queries.add_note, row)
 
@@ -84,7 +84,7 @@ class SqliteOwners(SqliteTable, Owners):
 
     async def upsert(self, owner: Owner) -> None:
         row = (owner.id, owner.host, owner.boot, owner.pid, owner.started, to_micros(owner.at))
-        await self._execute_many(self._queries.put_owner, [row])
+        await self._execute_many(self._queries.upsert_owner, [row])
 
     async def list_all(self) -> list[Owner]:
         rows = await self._fetch_all(self._queries.all_owners)
@@ -94,7 +94,7 @@ class SqliteOwners(SqliteTable, Owners):
         ]
 
     async def delete(self, ids: Collection[str]) -> None:
-        await self._execute_many(self._queries.forget_owner, [(one,) for one in ids])
+        await self._execute_many(self._queries.delete_owner, [(one,) for one in ids])
 
 
 class SqliteSchedules(SqliteTable, Schedules):
@@ -120,7 +120,7 @@ class SqliteSchedules(SqliteTable, Schedules):
         return _decode_cursor(rows[0]) if rows else None
 
     async def advance_cursor(self, cursor: ScheduleCursor) -> None:
-        await self._execute_many(self._queries.move_cursor, [_encode_cursor(cursor)])
+        await self._execute_many(self._queries.advance_cursor, [_encode_cursor(cursor)])
 
     async def pause(self, tenant: str, workflow: str) -> None:
         await self._execute_many(self._queries.pause_workflow, [(tenant, workflow)])
@@ -160,7 +160,7 @@ class SqliteVersions(SqliteTable, Versions):
 
     async def upsert(self, version: WorkflowVersion) -> None:
         row = (*version.key, version.spec, to_micros(version.seen_at))
-        await self._execute_many(self._queries.put_version, [row])
+        await self._execute_many(self._queries.upsert_version, [row])
 
     async def get(self, key: VersionKey) -> WorkflowVersion | None:
         for spec, seen_at in await self._fetch_all(self._queries.version_of, tuple(key)):

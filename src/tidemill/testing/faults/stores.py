@@ -13,7 +13,7 @@ from tidemill.storage.committer import (
     GroupCommitter,
     Transactor,
 )
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Lease, Leases
 
 UnitT = TypeVar("UnitT")
