@@ -114,6 +114,7 @@ def test_the_columns_of_sqlite_are_those_of_its_schema() -> None:
             for table in ("runs", "task_runs", "attempts")
         }
     assert set(sqlite_rows.RUN_COLUMNS) == schema["runs"]
+    assert (*sqlite_rows.NEW_RUN_COLUMNS, "revision", "clears") == sqlite_rows.RUN_COLUMNS
     assert {"tenant", *sqlite_rows.TASK_COLUMNS} == schema["task_runs"]
     assert {*sqlite_rows.ATTEMPT_COLUMNS, "value"} == schema["attempts"]
 
@@ -199,7 +200,8 @@ ATTEMPT = AttemptRow(
 def test_sqlite_encodes_every_column_in_its_place() -> None:
     """A row in which no two fields are alike comes back as it was."""
     lease = sqlite_rows.to_micros(at(4))
-    assert sqlite_rows.decode_run(sqlite_rows.encode_run(RUN)) == RUN
+    counters = (RUN.revision, RUN.clears)
+    assert sqlite_rows.decode_run((*sqlite_rows.encode_new_run(RUN), *counters)) == RUN
     columns = ("r1", TASK.task, TASK.index, *sqlite_rows.encode_task(TASK, lease))
     assert len(columns) == len(sqlite_rows.TASK_COLUMNS)
     assert sqlite_rows.decode_keyed_task(columns) == (TaskKey("r1", "clean", 3), TASK)

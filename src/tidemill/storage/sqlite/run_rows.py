@@ -35,6 +35,8 @@ Columns = tuple[Any, ...]
 """The values of one row, in the order of a statement's columns."""
 
 RUN_COLUMNS = RunRow.__struct_fields__
+NEW_RUN_COLUMNS = tuple(name for name in RUN_COLUMNS if name not in ("revision", "clears"))
+"""All columns of a run but those that the store counts."""
 PLACEMENT_COLUMNS = ("pool", "priority", "queue", "executor")
 """Where a task run runs: rarely changed."""
 TASK_COLUMNS = ("run", *("element" if name == "index" else name for name in TaskRow.__struct_fields__))
@@ -53,7 +55,8 @@ def _updates(columns: Sequence[str]) -> str:
 
 COLUMN_FRAGMENTS = {
     "run_columns": ", ".join(RUN_COLUMNS),
-    "run_parameters": ", ".join(f"?{number}" for number, _ in enumerate(RUN_COLUMNS, start=1)),
+    "new_run_columns": ", ".join(NEW_RUN_COLUMNS),
+    "new_run_parameters": ", ".join(f"?{number}" for number, _ in enumerate(NEW_RUN_COLUMNS, start=1)),
     "run_updates": _updates(MUTABLE_RUN_FIELDS),
     "task_columns": ", ".join(TASK_COLUMNS),
     "task_parameters": _parameters(TASK_COLUMNS),
@@ -71,7 +74,7 @@ def _time_fields(row: type[msgspec.Struct]) -> tuple[str, ...]:
 
 _RUN_TIMES = _time_fields(RunRow)
 _TASK_TIMES = _time_fields(TaskRow)
-_run_values = attrgetter(*RUN_COLUMNS)
+_new_run_values = attrgetter(*NEW_RUN_COLUMNS)
 _mutable_run_values = attrgetter(*MUTABLE_RUN_FIELDS)
 
 _encode_json = msgspec.json.Encoder().encode
@@ -130,20 +133,38 @@ def from_micros(number: int) -> datetime:
 # -- runs
 
 
-def encode_run(row: RunRow) -> Columns:
-    """Return the columns of a run."""
-    return tuple([_encode_value(value) for value in _run_values(row)])
+class _Positions(NamedTuple):
+    """Where the columns that need encoding are among the columns of a statement."""
+
+    times: tuple[int, ...]
+    state: int
+
+    @classmethod
+    def among(cls, names: Sequence[str]) -> "_Positions":
+        return cls(tuple(names.index(name) for name in names if name in _RUN_TIMES), names.index("state"))
+
+
+_IN_NEW_RUN = _Positions.among(NEW_RUN_COLUMNS)
+_IN_RUN_UPDATE = _Positions.among(MUTABLE_RUN_FIELDS)
+
+
+def encode_new_run(row: RunRow) -> Columns:
+    """Return the columns of a new run."""
+    return _encode_values(_new_run_values(row), _IN_NEW_RUN)
 
 
 def encode_run_update(row: RunRow) -> Columns:
     """Return the columns of a run that a change may replace."""
-    return tuple([_encode_value(value) for value in _mutable_run_values(row)])
+    return _encode_values(_mutable_run_values(row), _IN_RUN_UPDATE)
 
 
-def _encode_value(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return to_micros(value)
-    return str(value) if isinstance(value, RunState) else value  # sqlite3 would search an adapter for an enum
+def _encode_values(values: Columns, positions: _Positions) -> Columns:
+    encoded = list(values)
+    encoded[positions.state] = str(values[positions.state])  # sqlite3 would search an adapter for an enum
+    for position in positions.times:
+        if (time := values[position]) is not None:
+            encoded[position] = to_micros(time)
+    return tuple(encoded)
 
 
 def decode_run(columns: Columns) -> RunRow:
@@ -279,7 +300,7 @@ def encode_change(change: Change, now: datetime) -> EncodedChange:
             expired_lease = to_micros_or_none(one.expired_lease)
             task_updates.append((*encode_task(one.updated, lease_until), *guard, expired_lease))
     return EncodedChange(
-        new_run=None if new_run is None else encode_run(msgspec.structs.replace(new_run, revision=0, clears=0)),
+        new_run=None if new_run is None else encode_new_run(new_run),
         run_update=None if update is None else (*encode_run_update(update), run),
         removed=[_guard_columns(run, row) for row in change.removed],
         progress_updates=progress_updates,

@@ -5,8 +5,8 @@
 SELECT EXISTS (SELECT 1 FROM leases WHERE name = ? AND epoch = ?);
 
 -- name: add_run
-INSERT INTO runs ({run_columns})
-SELECT {run_parameters}
+INSERT INTO runs ({new_run_columns}, revision, clears)
+SELECT {new_run_parameters}, 0, 0
 WHERE NOT EXISTS (SELECT 1 FROM workflow_pauses WHERE tenant = ?2 AND workflow = ?3)
 ON CONFLICT (id) DO NOTHING;
 
