@@ -336,7 +336,7 @@ async def test_a_full_disk_is_the_servers_fault_and_said_to_all(url: str) -> Non
     async with opened(url) as store, session(url) as other:
         await other.execute(FAULTY_TRIGGER.format(times=1000, code="53100"))
         told = await asyncio.gather(*(_refused(store, position) for position in range(1, 11)))
-        assert all("disk is full; make room" in one for one in told)
+        assert all("disk is full; free some space" in one for one in told)
         assert await other.fetchval("SELECT last_value FROM tries") == 1
 
 

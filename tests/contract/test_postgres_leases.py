@@ -227,6 +227,6 @@ async def test_a_pooler_that_shares_sessions_is_refused(postgres: PostgresServer
     """W-9: locks of a session mean nothing behind it."""
     async with pooler_to(postgres.port) as port, opened(url.replace(f":{postgres.port}/", f":{port}/")) as store:
         for _ in range(2):
-            with pytest.raises(StoreError, match="a pooler stands in between"):
+            with pytest.raises(StoreError, match="a pooler in between"):
                 await store.leases.acquire("leader", "holder", TTL)
         assert await store.leases.current("leader") is None

@@ -171,7 +171,7 @@ async def test_a_disk_that_refuses_to_write_is_told_and_recovers(path: Path) -> 
     async with opened(path) as store:
         await store.checkpoints.append([entry(1)])
         with files_limited_to(64 * 1024):
-            assert "the disk reports an error; look at the disk" in await refusal(store, 2, size=1_000_000)
+            assert "the disk reports an error; check the disk" in await refusal(store, 2, size=1_000_000)
             assert await positions(store) == [1]
         await store.checkpoints.append([entry(3, payload=bytes(1_000_000))])
         assert await positions(store) == [1, 3]
@@ -233,7 +233,7 @@ async def test_a_relative_path_in_a_folder_that_is_gone_is_told(path: Path, monk
     (path.parent / "gone").mkdir()
     monkeypatch.chdir(path.parent / "gone")
     (path.parent / "gone").rmdir()
-    with pytest.raises(StoreError, match=r"tidemill.db: the folder in which this process works is gone; name"):
+    with pytest.raises(StoreError, match=r"tidemill.db: the working directory of this process is gone; name"):
         SqliteStore(path.name)
     assert SqliteStore(str(path)).title.endswith(str(path))
 

@@ -24,7 +24,7 @@ from tidemill.storage.workflow_ports import ChangeTopic
 
 
 class MemoryStore(Store):
-    """A store that lasts as long as the object does: what it holds outlives `close`, and is there after `open`."""
+    """A store that lasts as long as the object: its rows outlive `close`, and are there after `open`."""
 
     def __init__(self, now: Callable[[], datetime] | None = None) -> None:
         tables, now = Tables(), now or SystemClock().now
@@ -53,7 +53,7 @@ class MemoryStore(Store):
         await self._committer.open()
 
     async def open_read_only(self) -> None:
-        """Do nothing: what is in memory can always be read."""
+        """Do nothing: memory can always be read."""
 
     async def close(self) -> None:
         await self._committer.close()

@@ -1,4 +1,4 @@
-"""Backfills in memory."""
+"""Tables of the workflow engine in memory: backfills, logs, notes, owners, schedules, versions."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -50,8 +50,12 @@ class MemoryLogs(MemoryTable, Logs):
 
     async def read(self, key: TaskKey, after: tuple[int, int] = (0, -1), limit: int = 100) -> list[LogChunk]:
         log = self._tables.logs.get(key.run, {})
-        places = sorted(place for place in log if place[0].task_key == key and (place[0].attempt, place[1]) > after)
-        return [log[place] for place in islice(places, limit)]
+        chunks = sorted(
+            (attempt, number)
+            for attempt, number in log
+            if attempt.task_key == key and (attempt.attempt, number) > after
+        )
+        return [log[chunk] for chunk in islice(chunks, limit)]
 
 
 class MemoryNotes(MemoryTable, Notes):
@@ -70,8 +74,8 @@ class MemoryNotes(MemoryTable, Notes):
         await self._committer.commit(write)
 
     async def for_run(self, run: str) -> list[RunNote]:
-        found = self._tables.notes.get(run, {}).values()
-        return sorted(found, key=lambda note: (note.task is not None, note.task or ""))
+        notes = self._tables.notes.get(run, {}).values()
+        return sorted(notes, key=lambda note: (note.task is not None, note.task or ""))
 
 
 class MemoryOwners(MemoryTable, Owners):
@@ -140,7 +144,7 @@ class MemorySchedules(MemoryTable, Schedules):
         await self._committer.commit(lambda tables: tables.put(tables.paused_workflows, (tenant, workflow), None))
 
     async def resume(self, tenant: str, workflow: str, at: datetime) -> None:
-        moment = to_utc(at)
+        resumed_at = to_utc(at)
 
         def write(tables: Tables) -> None:
             if (tenant, workflow) not in tables.paused_workflows:
@@ -148,7 +152,7 @@ class MemorySchedules(MemoryTable, Schedules):
             tables.delete(tables.paused_workflows, (tenant, workflow))
             for key, cursor in list(tables.cursors.items()):
                 if key[:2] == (tenant, workflow):
-                    tables.put(tables.cursors, key, replace(cursor, last=max(cursor.last, moment)))
+                    tables.put(tables.cursors, key, replace(cursor, last=max(cursor.last, resumed_at)))
 
         await self._committer.commit(write)
 
@@ -157,7 +161,7 @@ class MemorySchedules(MemoryTable, Schedules):
 
 
 def _advanced_cursor(before: ScheduleCursor, row: ScheduleCursor) -> ScheduleCursor:
-    """Return a cursor as it is after a move: what has happened stays so, and so does whether it is armed."""
+    """Return a cursor after an advance: neither `last` nor `dropped` goes back, and `armed` stays."""
     last = max(row.last, before.last) if before.rule == row.rule else row.last
     return replace(row, last=last, dropped=max(row.dropped, before.dropped), armed=before.armed)
 
@@ -178,5 +182,5 @@ class MemoryVersions(MemoryTable, Versions):
         return self._tables.versions.get(key)
 
     async def for_tenant(self, tenant: str) -> list[WorkflowVersion]:
-        found = [row for row in self._tables.versions.values() if row.key.tenant == tenant]
-        return sorted(found, key=lambda row: (row.key.workflow, row.seen_at, row.key.version))
+        rows = [row for row in self._tables.versions.values() if row.key.tenant == tenant]
+        return sorted(rows, key=lambda row: (row.key.workflow, row.seen_at, row.key.version))

@@ -43,7 +43,7 @@ class PostgresUrl(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, url: str) -> "PostgresUrl":
-        """Parse a URL; StoreError if the password cannot be told from the rest."""
+        """Parse a URL; StoreError if it is not clear where the password ends."""
         parts = urlsplit(url)
         query = parse_qs(parts.query)
         server = _host_and_port(parts, query)
@@ -113,7 +113,7 @@ class ReconnectingConnection:
         return self._connection
 
     def terminate(self) -> None:
-        """Drop the connection in whatever state it is; the server rolls back the open transaction."""
+        """Drop the connection in any state; the server rolls back the open transaction."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None

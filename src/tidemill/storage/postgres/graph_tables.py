@@ -1,4 +1,4 @@
-"""Checkpoints in PostgreSQL: parts, two generations each, and the journal."""
+"""Tables of the graph engine in PostgreSQL: checkpoints, journals, dead letters, recoveries, pauses."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -27,7 +27,7 @@ from tidemill.storage.queries import build_entry, build_part, check_timezone
 
 
 class PostgresCheckpoints(PostgresTable, Checkpoints):
-    """Snapshots and journals in tables."""
+    """The tables `parts` and `journal`."""
 
     async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
         check_timezones(*parts)
@@ -64,7 +64,7 @@ def _encode_part(part: SnapshotPart) -> tuple[Any, ...]:
 
 
 class PostgresDeadLetters(PostgresTable, DeadLetters):
-    """Events and firings that could not be dealt with, in a table."""
+    """The table `dead_letters`."""
 
     async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
         check_timezones(*letters)
@@ -84,7 +84,7 @@ class PostgresDeadLetters(PostgresTable, DeadLetters):
 
 
 class PostgresPauses(PostgresTable, Pauses):
-    """Reactors that an operator has paused, in a table."""
+    """The table `pauses`."""
 
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         statement = self._queries.pause if paused else self._queries.resume
@@ -98,7 +98,7 @@ class PostgresPauses(PostgresTable, Pauses):
 
 
 class PostgresRecoveries(PostgresTable, Recoveries):
-    """What was restarted, restored or given up, in a table."""
+    """The table `recoveries`."""
 
     async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
         check_timezones(*recoveries)

@@ -1,4 +1,4 @@
-"""Packages that are wanted, in PostgreSQL."""
+"""Tables of the packages in PostgreSQL: published packages, trusted keys, loaded packages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from tidemill.storage.queries import Queries
 
 
 class PostgresPackages(PostgresTable, Packages):
-    """The registry of packages that are wanted, in tables. Who changes it is heard by the other stores."""
+    """The tables `packages` and `package_versions`. Other stores are notified of their changes."""
 
     def __init__(
         self, database: Database, committer: GroupCommitter[PostgresUnit], queries: Queries, sender_id: str
@@ -48,8 +48,8 @@ class PostgresPackages(PostgresTable, Packages):
             await connection.execute(self._queries.lock_packages)
             return bool(await connection.fetch(self._queries.withdraw_package, tenant, name, self._sender_id))
 
-        was_wanted: bool = await self._committer.commit(write)
-        return was_wanted
+        was_published: bool = await self._committer.commit(write)
+        return was_published
 
     async def list_published(self) -> list[PublishedPackage]:
         return [PublishedPackage(**row) for row in await self._read(self._queries.all_packages)]
@@ -71,12 +71,12 @@ class PostgresPackages(PostgresTable, Packages):
 
 
 class PostgresPackageStates(PostgresTable, PackageStates):
-    """What the nodes of a store have loaded, in a table."""
+    """The table `package_states`."""
 
     async def upsert(self, rows: Sequence[LoadedPackage]) -> None:
         check_timezones(*rows)
-        written = [_encode_package_state(one) for one in rows]
-        await self._write(StatementRows(self._queries.upsert_package_state, written))
+        encoded = [_encode_package_state(row) for row in rows]
+        await self._write(StatementRows(self._queries.upsert_package_state, encoded))
 
     async def delete(self, rows: Sequence[tuple[str, str, str]]) -> None:
         await self._write(StatementRows(self._queries.delete_package_state, rows))
@@ -90,7 +90,7 @@ def _encode_package_state(one: LoadedPackage) -> tuple[Any, ...]:
 
 
 class PostgresTrustedKeys(PostgresTable, TrustedKeys):
-    """Who may sign packages, in a table."""
+    """The table `trusted_keys`."""
 
     async def add(self, key: TrustedKey) -> None:
         check_timezones(key)

@@ -27,7 +27,7 @@ from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputR
 
 
 class PostgresRuns(PostgresTable, Runs):
-    """Runs with everything that belongs to them, in tables."""
+    """The table `runs`, and the tables of what belongs to a run."""
 
     def __init__(
         self,
@@ -62,16 +62,16 @@ class PostgresRuns(PostgresTable, Runs):
             rows = await connection.fetch(self._queries.renew_leases, owner, *keys, ttl, self._now())
             return {AttemptKey(*row) for row in rows}
 
-        living: set[AttemptKey] = await self._committer.commit(renew)
-        return living
+        renewed: set[AttemptKey] = await self._committer.commit(renew)
+        return renewed
 
     async def list_active(self) -> list[RunRevision]:
         return [RunRevision(*row) for row in await self._read(self._queries.active_runs)]
 
     async def load(self, ids: Collection[str]) -> list[RunRecord]:
-        wanted = list(ids)
+        run_ids = list(ids)
         runs, rows = await self._database.read_in_snapshot(
-            (self._queries.runs, wanted), (self._queries.task_runs, wanted)
+            (self._queries.runs, run_ids), (self._queries.task_runs, run_ids)
         )
         tasks: dict[str, list[TaskRow]] = {row["id"]: [] for row in runs}
         for row in rows:
@@ -79,8 +79,8 @@ class PostgresRuns(PostgresTable, Runs):
         return [RunRecord(decode_run(row), tasks[row["id"]]) for row in runs]
 
     async def find(self, run_filter: RunFilter) -> list[RunRow]:
-        statement, more = self._select_query(run_filter)
-        rows = await self._read(statement, run_filter.tenant, list(run_filter.states), run_filter.limit, *more)
+        statement, arguments = self._select_query(run_filter)
+        rows = await self._read(statement, run_filter.tenant, list(run_filter.states), run_filter.limit, *arguments)
         return [decode_run(row) for row in reversed(rows)]
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:

@@ -38,9 +38,9 @@ QUERIES = Queries.from_package(__package__, STATE_FRAGMENTS | COLUMN_FRAGMENTS)
 
 
 class PostgresStore(Store):
-    """A PostgreSQL database behind the ports; its tables are in a schema of their own, `tidemill`.
+    """A PostgreSQL database behind the ports; its tables are in the schema `tidemill`.
 
-    `now` is a clock for tests, which leases then go by; without it they go by the server's.
+    Leases expire by `now`, the server's clock by default.
     """
 
     def __init__(self, url: str, now: Callable[[], datetime] | None = None) -> None:
@@ -50,15 +50,15 @@ class PostgresStore(Store):
         self._committer: GroupCommitter[PostgresUnit] = GroupCommitter(self._database)
         self._claim_committer: GroupCommitter[PostgresUnit] = GroupCommitter(self._claim_database)
         sender = new_instance_id()
-        time: LeaseClock = now or (lambda: None)
+        lease_clock: LeaseClock = now or (lambda: None)
         self._listener = NotificationListener(address, sender)
-        self._leases = PostgresLeases(address, self._database, QUERIES, time)
+        self._leases = PostgresLeases(address, self._database, QUERIES, lease_clock)
         parts = (self._database, self._committer, QUERIES)
         self.checkpoints = PostgresCheckpoints(*parts)
         self.dead_letters = PostgresDeadLetters(*parts)
         self.recoveries = PostgresRecoveries(*parts)
         self.pauses = PostgresPauses(*parts)
-        self.runs = PostgresRuns(self._database, self._committer, self._claim_committer, QUERIES, sender, time)
+        self.runs = PostgresRuns(self._database, self._committer, self._claim_committer, QUERIES, sender, lease_clock)
         self.notes = PostgresNotes(*parts)
         self.versions = PostgresVersions(*parts)
         self.schedules = PostgresSchedules(*parts)
@@ -96,16 +96,16 @@ class PostgresStore(Store):
         await self._database.close()
 
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
-        """Call back when another process says that it has changed something."""
+        """Call `on_change` when another process notifies of a change."""
         await self._listener.listen(on_change, topic)
 
     async def read_schema_state(self) -> SchemaState:
         return await read_schema_state(self._address, QUERIES)
 
     async def check_integrity(self) -> list[str]:
-        broken = await self._database.read(QUERIES.invalid_indexes)
+        invalid = await self._database.read(QUERIES.invalid_indexes)
         [(failures,)] = await self._database.read(QUERIES.checksum_failures)
-        found = [f"index {name} is not valid; run REINDEX INDEX {name}" for (name,) in broken]
+        damage = [f"index {name} is not valid; run REINDEX INDEX {name}" for (name,) in invalid]
         if failures:
-            found.append(f"{failures} pages of {self.title} failed their checksums; restore it from a backup")
-        return found
+            damage.append(f"{failures} pages of {self.title} failed their checksums; restore it from a backup")
+        return damage

@@ -1,4 +1,4 @@
-"""Backfills in PostgreSQL."""
+"""Tables of the workflow engine in PostgreSQL: backfills, logs, notes, owners, schedules, versions."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -28,12 +28,12 @@ from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 
 
 class PostgresBackfills(PostgresTable, Backfills):
-    """Backfills, in a table."""
+    """The table `backfills`."""
 
     async def upsert(self, backfill: Backfill) -> None:
         check_timezones(backfill)
-        one = backfill
-        row = (one.id, one.tenant, one.workflow, one.limit, one.created_at, one.cancelled_at)
+        times = (backfill.created_at, backfill.cancelled_at)
+        row = (backfill.id, backfill.tenant, backfill.workflow, backfill.limit, *times)
         await self._write(StatementRows(self._queries.upsert_backfill, [row]))
 
     async def get(self, id: str) -> Backfill | None:
@@ -42,7 +42,7 @@ class PostgresBackfills(PostgresTable, Backfills):
 
 
 class PostgresLogs(PostgresTable, Logs):
-    """What tasks wrote, in a table."""
+    """The table `logs`."""
 
     async def append(self, chunks: Sequence[LogChunk]) -> None:
         rows = [(*chunk.key, chunk.number, chunk.payload) for chunk in chunks]
@@ -57,7 +57,7 @@ class PostgresLogs(PostgresTable, Logs):
 
 
 class PostgresNotes(PostgresTable, Notes):
-    """Notes on runs and tasks, in a table."""
+    """The table `notes`."""
 
     async def upsert(self, note: RunNote) -> None:
         check_timezones(note)
@@ -74,7 +74,7 @@ class PostgresNotes(PostgresTable, Notes):
 
 
 class PostgresOwners(PostgresTable, Owners):
-    """Processes that claim work, in a table."""
+    """The table `owners`."""
 
     async def upsert(self, owner: Owner) -> None:
         check_timezones(owner)
@@ -89,7 +89,7 @@ class PostgresOwners(PostgresTable, Owners):
 
 
 class PostgresSchedules(PostgresTable, Schedules):
-    """How far schedules were looked at, and which workflows are paused, in tables.
+    """The tables `schedules` and `workflow_pauses`.
 
     Nodes that load the same package write the same rows at the same time: always in the order of their keys.
     """
@@ -135,12 +135,12 @@ class PostgresSchedules(PostgresTable, Schedules):
         return {(tenant, workflow) for tenant, workflow in await self._read(self._queries.paused_workflows)}
 
 
-def _encode_cursor(one: ScheduleCursor) -> tuple[Any, ...]:
-    return (*one.schedule, one.rule, one.last, one.dropped, one.armed)
+def _encode_cursor(cursor: ScheduleCursor) -> tuple[Any, ...]:
+    return (*cursor.schedule, cursor.rule, cursor.last, cursor.dropped, cursor.armed)
 
 
 class PostgresVersions(PostgresTable, Versions):
-    """Every version of a workflow that a run may be pinned to, in a table."""
+    """The table `workflow_versions`."""
 
     async def upsert(self, version: WorkflowVersion) -> None:
         check_timezones(version)

@@ -413,7 +413,7 @@ SELECT id, tenant, workflow, run_limit AS "limit", created_at, cancelled_at FROM
 SELECT holder, epoch FROM tidemill.leases WHERE name = $1 AND holder IS NOT NULL;
 
 -- name: lease
-SELECT epoch, holder, expires_at <= coalesce($2::timestamptz, clock_timestamp()) AS has_run_out,
+SELECT epoch, holder, expires_at <= coalesce($2::timestamptz, clock_timestamp()) AS has_expired,
     backend IN (SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()) AS is_connected
 FROM tidemill.leases WHERE name = $1;
 

@@ -1,4 +1,4 @@
-"""Checkpoints and journals in SQLite."""
+"""Tables of the graph engine in SQLite: checkpoints, journals, dead letters, recoveries, pauses."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -31,11 +31,11 @@ class SqliteCheckpoints(SqliteTable, Checkpoints):
 
     async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
         rows = [_encode_part(part) for part in parts]
-        pruned = [(*key, position) for key, position in trims]
+        trimmed = [(*key, position) for key, position in trims]
 
         def write(connection: sqlite3.Connection) -> None:
             connection.executemany(self._queries.save_part, rows)
-            connection.executemany(self._queries.trim_journal, pruned)
+            connection.executemany(self._queries.trim_journal, trimmed)
 
         await self._write(write)
 
@@ -44,18 +44,18 @@ class SqliteCheckpoints(SqliteTable, Checkpoints):
         await self._execute_many(self._queries.append_entry, rows)
 
     async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
-        def ask(connection: sqlite3.Connection) -> list[Any]:
+        def query(connection: sqlite3.Connection) -> list[Any]:
             return [row for key in set(keys) for row in connection.execute(self._queries.parts_of, key)]
 
-        found = map(_decode_part, await self._database.read(ask))
-        return sorted(found, key=lambda part: (-part.moment, part.key))
+        parts = map(_decode_part, await self._database.read(query))
+        return sorted(parts, key=lambda part: (-part.moment, part.key))
 
     async def read_entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
-        def ask(connection: sqlite3.Connection) -> list[Any]:
+        def query(connection: sqlite3.Connection) -> list[Any]:
             return [row for key in set(journals) for row in connection.execute(self._queries.entries_of, key)]
 
-        found = starmap(build_entry, await self._database.read(ask))
-        return sorted(found, key=lambda entry: entry.position)
+        entries = starmap(build_entry, await self._database.read(query))
+        return sorted(entries, key=lambda entry: entry.position)
 
     async def read_high_water_marks(self) -> HighWaterMarks:
         (row,) = await self._fetch_all(self._queries.high_water_marks)

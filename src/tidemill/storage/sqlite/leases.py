@@ -36,8 +36,8 @@ class SqliteLeases(SqliteTable, Leases):
         }
 
         def write(connection: sqlite3.Connection) -> int | None:
-            taken = connection.execute(self._queries.acquire_lease, values).fetchone()
-            return None if taken is None else int(taken[0])
+            acquired = connection.execute(self._queries.acquire_lease, values).fetchone()
+            return None if acquired is None else int(acquired[0])
 
         return await self._write(write)
 

@@ -1,4 +1,4 @@
-"""Packages that are wanted, in SQLite."""
+"""Tables of the packages in SQLite: published packages, trusted keys, loaded packages."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -114,4 +114,4 @@ class SqliteTrustedKeys(SqliteTable, TrustedKeys):
 
     async def for_tenant(self, tenant: str) -> list[TrustedKey]:
         rows = await self._fetch_all(self._queries.trusted_keys_of, (tenant,))
-        return [TrustedKey(tenant=of, id=id_, text=text, at=from_micros(at)) for of, id_, text, at in rows]
+        return [TrustedKey(tenant=tenant, id=id_, text=text, at=from_micros(at)) for _, id_, text, at in rows]

@@ -27,7 +27,7 @@ from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputR
 
 
 class SqliteRuns(SqliteTable, Runs):
-    """The table `runs`, and those of what belongs to a run."""
+    """The table `runs`, and the tables of what belongs to a run."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class SqliteRuns(SqliteTable, Runs):
         return [RunRevision(*row) for row in await self._fetch_all(self._queries.active_runs)]
 
     async def load(self, ids: Collection[str]) -> list[RunRecord]:
-        wanted = (json.dumps(list(ids)),)
+        values = (json.dumps(list(ids)),)
 
-        def ask(connection: sqlite3.Connection) -> tuple[list[Any], list[Any]]:
-            runs = connection.execute(self._queries.runs_of, wanted).fetchall()
-            return runs, connection.execute(self._queries.tasks_of, wanted).fetchall()
+        def query(connection: sqlite3.Connection) -> tuple[list[Any], list[Any]]:
+            runs = connection.execute(self._queries.runs_of, values).fetchall()
+            return runs, connection.execute(self._queries.tasks_of, values).fetchall()
 
-        runs, tasks = await self._database.read(ask)
+        runs, tasks = await self._database.read(query)
         records = {row[0]: RunRecord(decode_run(row), []) for row in runs}
         for key, task in map(decode_keyed_task, tasks):
             records[key.run].tasks.append(task)
@@ -83,7 +83,7 @@ class SqliteRuns(SqliteTable, Runs):
         return [decode_run(row) for row in reversed(newest_first)]
 
     def _select_query(self, run_filter: RunFilter) -> str:
-        """Choose the statement that looks at the fewest runs."""
+        """Return the statement that reads the fewest runs."""
         if run_filter.is_active_only:
             return self._queries.find_active_runs
         if run_filter.backfill is not None:

@@ -48,8 +48,8 @@ QUERIES = Queries.from_package(__package__, STATE_FRAGMENTS | COLUMN_FRAGMENTS)
 class SqliteStore(Store):
     """A store in one file. Several may be open on it at the same time, in one process or in many.
 
-    A relative path is one from where the process works now: author code may move it later. Leases run out by `now`, the
-    machine's clock unless another is given.
+    A relative path is resolved now: author code may change the working directory later. Leases expire by `now`, the
+    machine's clock by default.
     """
 
     def __init__(self, path: str, now: Callable[[], datetime] | None = None) -> None:
@@ -101,14 +101,14 @@ class SqliteStore(Store):
         return found
 
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
-        """Do nothing: a file does not tell who writes to it."""
+        """Do nothing: a file sends no notifications."""
 
 
 def _absolute_path(path: str) -> str:
     try:
         return str(Path(path).absolute())
     except OSError as error:
-        message = f"{database_title(path)}: the folder in which this process works is gone; name an absolute path"
+        message = f"{database_title(path)}: the working directory of this process is gone; name an absolute path"
         raise StoreError(message) from error
 
 

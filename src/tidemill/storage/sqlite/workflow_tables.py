@@ -1,4 +1,4 @@
-"""Backfills in SQLite."""
+"""Tables of the workflow engine in SQLite: backfills, logs, notes, owners, schedules, versions."""
 
 import sqlite3
 from collections.abc import Collection, Sequence
@@ -29,9 +29,8 @@ class SqliteBackfills(SqliteTable, Backfills):
     """The table `backfills`."""
 
     async def upsert(self, backfill: Backfill) -> None:
-        one = backfill
-        times = (to_micros(one.created_at), to_micros_or_none(one.cancelled_at))
-        row = (one.id, one.tenant, one.workflow, one.limit, *times)
+        times = (to_micros(backfill.created_at), to_micros_or_none(backfill.cancelled_at))
+        row = (backfill.id, backfill.tenant, backfill.workflow, backfill.limit, *times)
         await self._execute_many(self._queries.upsert_backfill, [row])
 
     async def get(self, id: str) -> Backfill | None:
@@ -58,7 +57,10 @@ class SqliteLogs(SqliteTable, Logs):
 
     async def read(self, key: TaskKey, after: tuple[int, int] = (0, -1), limit: int = 100) -> list[LogChunk]:
         rows = await self._fetch_all(self._queries.log_chunks_of, (*key, *after, limit))
-        return [LogChunk(key=AttemptKey(*of), number=number, payload=payload) for *of, number, payload in rows]
+        return [
+            LogChunk(key=AttemptKey(run, task, element, attempt), number=number, payload=payload)
+            for run, task, element, attempt, number, payload in rows
+        ]
 
 
 class SqliteNotes(SqliteTable, Notes):
@@ -126,10 +128,10 @@ class SqliteSchedules(SqliteTable, Schedules):
         await self._execute_many(self._queries.pause_workflow, [(tenant, workflow)])
 
     async def resume(self, tenant: str, workflow: str, at: datetime) -> None:
-        until = to_micros(at)
+        resumed_at = to_micros(at)
 
         def write(connection: sqlite3.Connection) -> None:
-            connection.execute(self._queries.skip_pause, (tenant, workflow, until))
+            connection.execute(self._queries.skip_pause, (tenant, workflow, resumed_at))
             connection.execute(self._queries.resume_workflow, (tenant, workflow))
 
         await self._write(write)
@@ -138,8 +140,8 @@ class SqliteSchedules(SqliteTable, Schedules):
         return {(tenant, workflow) for tenant, workflow in await self._fetch_all(self._queries.paused_workflows)}
 
 
-def _encode_cursor(one: ScheduleCursor) -> tuple[Any, ...]:
-    return (*one.schedule, one.rule, to_micros(one.last), one.dropped, one.armed)
+def _encode_cursor(cursor: ScheduleCursor) -> tuple[Any, ...]:
+    return (*cursor.schedule, cursor.rule, to_micros(cursor.last), cursor.dropped, cursor.armed)
 
 
 def _decode_cursor(row: Any) -> ScheduleCursor:
