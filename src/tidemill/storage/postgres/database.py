@@ -11,14 +11,14 @@ transaction was committed, and reading it waits for a transaction that is still 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import asyncpg
 
 from tidemill.kernel.errors import StoreError
 from tidemill.kernel.ids import new_instance_id
-from tidemill.storage.committer import Ambiguous, Committed, GroupCommitter, Transactor
+from tidemill.storage.committer import Ambiguous, CommitFuture, Committed, GroupCommitter, Transactor
 from tidemill.storage.postgres.connection import PostgresUrl, ReconnectingConnection
 from tidemill.storage.postgres.errors import (
     DRIVER_ERRORS,
@@ -156,10 +156,10 @@ class PostgresTable:
         self._committer = committer
         self._queries = queries
 
-    async def _read(self, statement: str, *arguments: Any) -> list[Any]:
+    def _read(self, statement: str, *arguments: Any) -> Awaitable[list[Any]]:
         """Return the rows of a query."""
-        return await self._database.read(statement, *arguments)
+        return self._database.read(statement, *arguments)
 
-    async def _write(self, *steps: StatementRows) -> None:
+    def _write(self, *steps: StatementRows) -> CommitFuture[None]:
         """Write rows in the next transaction, folded with the same writes of others."""
-        await self._committer.commit(FoldableWrite(steps))
+        return self._committer.submit(FoldableWrite(steps))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tidemill.kernel.concurrency import ResultCallback, WorkerThread
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.committer import Callback, CallbackTransactor, Committed, GroupCommitter
+from tidemill.storage.committer import Callback, CallbackTransactor, CommitFuture, Committed, GroupCommitter
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.connections import (
     RetryTransactionError,
@@ -254,14 +254,13 @@ class SqliteTable:
         self._committer = committer
         self._queries = queries
 
-    async def _write(self, unit: Work[T]) -> T:
+    def _write(self, unit: Work[T]) -> CommitFuture[T]:
         """Run a unit of work in the next transaction."""
-        result: T = await self._committer.submit(unit)
-        return result
+        return self._committer.submit(unit)
 
-    async def _execute_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    def _execute_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> CommitFuture[Any]:
         """Run one statement for each row, as one unit of work."""
-        await self._committer.submit(lambda connection: connection.executemany(statement, rows))
+        return self._committer.submit(lambda connection: connection.executemany(statement, rows))
 
     async def _fetch_all(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """Return the rows of a query."""
