@@ -1,4 +1,4 @@
-"""Checkpoints, whatever is done to them in whatever order, hold what a dictionary would hold."""
+"""Checkpoints hold what a dictionary would hold, after any operations in any order."""
 
 import asyncio
 import tempfile
@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.contract.conftest import MemoryPlace, Place, SqlitePlace
+from tests.contract.conftest import ContractDatabase, MemoryDatabase, SqliteFile
 from tests.contract.samples import entry, journal, key, part
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import HighWaterMarks, JournalEntry, JournalKey, JournalTrim, PartKey, SnapshotPart
@@ -25,9 +25,9 @@ covers = st.lists(st.tuples(st.sampled_from(JOURNALS), positions), max_size=2)
 
 
 class CheckpointMachine(RuleBasedStateMachine):
-    """A store and its model: what is done to the one is done to the other."""
+    """A store and its model, which get the same operations."""
 
-    place: Place
+    database: ContractDatabase
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,14 +36,14 @@ class CheckpointMachine(RuleBasedStateMachine):
         self.journal: dict[tuple[JournalKey, int], JournalEntry] = {}
         self.moment = 0
 
-    def make_place(self) -> Place:
+    def make_database(self) -> ContractDatabase:
         """Return the database under test."""
         raise NotImplementedError
 
     @initialize()
     def open_store(self) -> None:
-        self.place = self.make_place()
-        self.store = self.place.store()
+        self.database = self.make_database()
+        self.store = self.database.store()
         self.runner.run(self.store.open())
 
     @rule(
@@ -80,7 +80,7 @@ class CheckpointMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.runner.run(self.store.close())
-        self.store = self.place.store()
+        self.store = self.database.store()
         self.runner.run(self.store.open())
 
     @invariant()
@@ -109,16 +109,16 @@ class CheckpointMachine(RuleBasedStateMachine):
 class MemoryMachine(CheckpointMachine):
     """On memory."""
 
-    def make_place(self) -> Place:
-        return MemoryPlace()
+    def make_database(self) -> ContractDatabase:
+        return MemoryDatabase()
 
 
 class SqliteMachine(CheckpointMachine):
     """On a file."""
 
-    def make_place(self) -> Place:
+    def make_database(self) -> ContractDatabase:
         self.folder = tempfile.TemporaryDirectory()
-        return SqlitePlace(Path(self.folder.name) / "tidemill.db")
+        return SqliteFile(Path(self.folder.name) / "tidemill.db")
 
     def teardown(self) -> None:
         super().teardown()

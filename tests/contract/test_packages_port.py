@@ -6,7 +6,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import Place
+from tests.contract.conftest import ContractDatabase
 from tests.contract.package_samples import names, package
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
@@ -20,14 +20,14 @@ MEGABYTE = 2**20
 # -- publishing
 
 
-async def test_a_package_is_wanted_once_it_is_published(store: Store) -> None:
+async def test_a_published_package_is_listed(store: Store) -> None:
     assert await store.packages.list_published() == []
     assert await store.packages.publish(package(), b"archive", 0)
     assert await store.packages.list_published() == [package(revision=1)]
     assert await store.packages.read_archive("public", "market", "digest of 1.0.0") == b"archive"
 
 
-async def test_a_package_takes_the_place_of_the_one_of_its_name(store: Store) -> None:
+async def test_a_package_replaces_the_one_of_its_name(store: Store) -> None:
     await store.packages.publish(package(), b"archive", 0)
     newer = package(version="1.1.0", size=9, at=after(60))
     assert await store.packages.publish(newer, b"newer", 1)
@@ -35,7 +35,7 @@ async def test_a_package_takes_the_place_of_the_one_of_its_name(store: Store) ->
     assert await store.packages.read_archive("public", "market", newer.digest) == b"newer"
 
 
-async def test_who_found_another_revision_changes_nothing(store: Store) -> None:
+async def test_a_publisher_that_expects_another_revision_changes_nothing(store: Store) -> None:
     """The archive and what is recorded stay as well; also where there is nothing."""
     assert not await store.packages.publish(package(), b"late", 1)
     assert await store.packages.recorded_version("public", "market") is None
@@ -63,9 +63,9 @@ async def test_of_several_publishers_in_one_process_one_wins(store: Store) -> No
 
 
 @pytest.mark.parametrize("found", [0, 1])
-async def test_of_several_publishers_in_several_processes_one_wins(place: Place, found: int) -> None:
+async def test_of_several_publishers_in_several_processes_one_wins(database: ContractDatabase, found: int) -> None:
     """Whether or not there was one before: each has a connection of its own."""
-    stores = [place.store() for _ in range(4)]
+    stores = [database.store() for _ in range(4)]
     await asyncio.gather(*(store.open() for store in stores))
     if found:
         await stores[0].packages.publish(package(version="0.1.0"), b"", 0)
@@ -84,9 +84,9 @@ async def test_of_several_publishers_in_several_processes_one_wins(place: Place,
         await store.close()
 
 
-async def test_publishers_that_look_again_all_succeed(place: Place) -> None:
+async def test_publishers_that_look_again_all_succeed(database: ContractDatabase) -> None:
     """P-9: each sees what is wanted before it decides, and none is lost; revisions count them."""
-    stores = [place.store() for _ in range(3)]
+    stores = [database.store() for _ in range(3)]
     await asyncio.gather(*(store.open() for store in stores))
 
     async def insist(store: Store, version: str) -> None:
@@ -104,9 +104,9 @@ async def test_publishers_that_look_again_all_succeed(place: Place) -> None:
         await store.close()
 
 
-async def test_packages_that_are_published_together_are_all_there(place: Place) -> None:
-    """In whatever order two processes name them: those who wait for one another in a circle are told to try again."""
-    stores = [place.store() for _ in range(2)]
+async def test_packages_that_are_published_together_are_all_there(database: ContractDatabase) -> None:
+    """In any order that two processes name them in: no deadlock."""
+    stores = [database.store() for _ in range(2)]
     await asyncio.gather(*(store.open() for store in stores))
     order = [f"p{number}" for number in range(5)]
     calls = [stores[0].packages.publish(package(name), b"", 0) for name in order]
@@ -138,7 +138,7 @@ async def test_archives_of_several_packages_do_not_keep_others_from_writing(stor
     assert await store.pauses.is_paused("public", "r")
 
 
-# -- looking
+# -- reading
 
 
 async def test_packages_are_listed_by_tenant_and_name(store: Store) -> None:
@@ -177,8 +177,8 @@ async def test_what_is_not_ascii_comes_back(store: Store) -> None:
     assert await store.packages.read_archive("naïve", "größe 🌊", "名前") == "größe".encode()
 
 
-async def test_packages_are_there_after_the_end_and_for_onlookers(place: Place) -> None:
-    store, onlooker, later = place.store(), place.store(), place.store()
+async def test_packages_are_there_after_the_end_and_for_onlookers(database: ContractDatabase) -> None:
+    store, onlooker, later = database.store(), database.store(), database.store()
     await store.open()
     await store.packages.publish(package(), b"archive", 0)
     await store.close()
@@ -223,9 +223,9 @@ async def test_a_revision_never_comes_twice(store: Store) -> None:
     assert await store.packages.publish(package(version="3.0.0"), b"", 2)
 
 
-async def test_of_a_withdrawal_and_a_publication_at_once_none_is_half_done(place: Place) -> None:
+async def test_of_a_withdrawal_and_a_publication_at_once_none_is_half_done(database: ContractDatabase) -> None:
     """Either the publication came first and was withdrawn, or it found that there is nothing."""
-    stores = [place.store() for _ in range(2)]
+    stores = [database.store() for _ in range(2)]
     await asyncio.gather(*(store.open() for store in stores))
     for number in range(10):
         found, name = 1, f"p{number}"
@@ -244,7 +244,7 @@ async def test_of_a_withdrawal_and_a_publication_at_once_none_is_half_done(place
 
 
 async def test_a_version_is_recorded_as_it_is_said(store: Store) -> None:
-    """P-9: whoever records has compared, so an older one is one that was allowed."""
+    """P-9: the caller has compared versions, so an older one is an allowed downgrade."""
     assert await store.packages.recorded_version("public", "market") is None
     for version in ("1.0.0", "10.0.0", "9.0.0", "9.0.0"):
         await store.packages.record_version("public", "market", version)

@@ -36,7 +36,7 @@ async def url(postgres: PostgresServer) -> str:
 
 @asynccontextmanager
 async def holder(url: str) -> AsyncIterator[tuple[Process, int]]:
-    """Run a process that is in office, under an epoch."""
+    """Run a process that holds the lease, under an epoch."""
     program = [sys.executable, "-m", "tests.contract.lease_holder", url]
     process = await asyncio.create_subprocess_exec(*program, stdin=PIPE, stdout=PIPE)
     try:
@@ -60,7 +60,7 @@ async def tell(process: Process) -> None:
 
 
 async def succession(store: PostgresStore, name: str = "leader", holder: str = "next") -> tuple[int, float]:
-    """Ask for an office until it is ours; return the epoch, and how many seconds that took."""
+    """Try to acquire a lease until it is ours; return the epoch, and the seconds that took."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with asyncio.timeout(20):
@@ -72,7 +72,7 @@ async def succession(store: PostgresStore, name: str = "leader", holder: str = "
 
 
 def change(epoch: int) -> Change:
-    """Return a change that whoever is in office under an epoch may make."""
+    """Return a change that the holder of an epoch may apply."""
     return Change(run="r1", fence=LeaderFence("leader", epoch), history=history(event_row()))
 
 
@@ -105,7 +105,7 @@ async def test_an_office_of_a_frozen_process_is_taken_and_its_late_write_refused
 
 
 async def test_an_office_of_one_that_is_cut_off_is_taken(postgres: PostgresServer, url: str) -> None:
-    """W-9: a connection that swallows everything, under 5 s; the holder hears no yes any more."""
+    """W-9: a connection that swallows everything, under 5 s; the holder gets no more confirmations."""
     async with (
         proxy_to(postgres.port) as (proxy, port),
         opened(url) as other,
@@ -136,7 +136,7 @@ async def test_a_holder_whose_session_was_ended_stays_in_office(url: str) -> Non
 
 
 async def test_a_holder_whose_session_was_ended_may_lose_its_office(url: str) -> None:
-    """W-8, W-9: somebody was quicker; everything of the old epoch is refused from then on."""
+    """W-8, W-9: another candidate was quicker; everything of the old epoch is refused from then on."""
     async with opened(url) as store, opened(url) as other, session(url) as admin:
         await make(store, creation())
         epoch = await store.leases.acquire("leader", "holder", TTL)
@@ -152,7 +152,7 @@ async def test_a_holder_whose_session_was_ended_may_lose_its_office(url: str) ->
 
 
 async def test_an_office_is_not_taken_while_a_write_of_its_holder_is_on_its_way(url: str) -> None:
-    """W-8: whatever the old epoch has begun is committed before the new one begins."""
+    """W-8: transactions of the old epoch are committed before the new one begins."""
     async with opened(url) as store, session(url) as writer:
         epoch = await store.leases.acquire("leader", "holder", TTL)
         transaction = writer.transaction()
@@ -172,7 +172,7 @@ async def _waits(connection: object) -> bool:
 
 
 async def test_an_office_is_taken_from_one_that_froze_in_the_middle_of_a_write(url: str) -> None:
-    """W-8, W-9: the server ends a transaction that nobody goes on with, under 5 s."""
+    """W-8, W-9: the server ends an abandoned transaction, under 5 s."""
     async with opened(url) as store:
         assert await store.leases.acquire("leader", "holder", TTL) == 1
         frozen = await connect(PostgresUrl.parse(url))
@@ -188,7 +188,7 @@ async def test_an_office_is_taken_from_one_that_froze_in_the_middle_of_a_write(u
 
 
 async def test_a_store_that_closes_leaves_its_offices(url: str) -> None:
-    """W-9: nobody waits for what has ended in good order."""
+    """W-9: a released lease is free immediately."""
     async with opened(url) as other:
         async with opened(url) as store:
             epoch = await store.leases.acquire("leader", "holder", 60)
@@ -208,7 +208,7 @@ async def test_offices_of_one_process_share_a_session(url: str) -> None:
 
 
 async def test_a_session_in_office_that_falls_silent_is_ended(url: str) -> None:
-    """W-9: the server frees the lock of a holder that it does not hear from; a longer lease has longer pauses."""
+    """W-9: the server frees the lock of a silent holder; a longer lease allows longer pauses."""
     async with opened(url) as store, opened(url) as other, session(url) as admin:
         assert await other.leases.acquire("long", "holder", 60) is not None
         assert await store.leases.acquire("short", "holder", TTL) is not None

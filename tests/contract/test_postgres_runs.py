@@ -1,4 +1,4 @@
-"""Runs on PostgreSQL: what they cost, and that those who change them at once never wait for one another in a circle."""
+"""Runs on PostgreSQL: their cost, and that concurrent changes never deadlock."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
-from tests.contract.conftest import Place, PostgresPlace
+from tests.contract.conftest import ContractDatabase, PostgresDatabase
 from tests.contract.run_samples import (
     LEASE,
     after,
@@ -101,7 +101,7 @@ async def test_a_group_of_changes_costs_as_many_statements_as_one(url: str) -> N
 
 @pytest.mark.parametrize("known", ["nothing", "everything", "how it was when many were active"])
 async def test_a_payload_that_was_fired_often_costs_no_more(url: str, known: str) -> None:
-    """Its active runs are looked at, whatever the server knows of the tables; what is pruned is found by its run."""
+    """The query reads active runs, whatever the statistics of the server; pruned rows are found by their run."""
     payload = (["public"], ["flow"], ["daily"], ["d"])
     async with opened(url) as store, session(url) as connection:
         await connection.execute(
@@ -134,9 +134,9 @@ async def make_active(connection: asyncpg.Connection, count: int) -> None:
 
 
 async def pages_read(connection: asyncpg.Connection, statement: str, *arguments: Any) -> int:
-    """Run a statement; return how many pages of tables and indexes the server looked at."""
-    told = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", *arguments)
-    plan = json.loads(told)[0]["Plan"]
+    """Run a statement; return how many pages of tables and indexes the server read."""
+    explained = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", *arguments)
+    plan = json.loads(explained)[0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
@@ -209,8 +209,8 @@ class Crowd:
         await asyncio.gather(*(store.runs.apply(change) for change in changes))
 
     async def _beat(self, store: Store, owner: str) -> None:
-        held = await store.runs.list_claimed_by(["n0", "n1", "n2"])
-        keys = [AttemptKey(*key, row.attempt) for key, row in held]
+        claimed = await store.runs.list_claimed_by(["n0", "n1", "n2"])
+        keys = [AttemptKey(*key, row.attempt) for key, row in claimed]
         await store.runs.renew_leases(owner, keys, LEASE)
 
     async def _prune(self, store: Store, owner: str) -> None:
@@ -221,7 +221,7 @@ TASKS = [task_row("m", index=index, pool="gpu" if index % 2 else None) for index
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_nobody_waits_in_a_circle(url: str, seed: int) -> None:
+async def test_concurrent_changes_never_deadlock(url: str, seed: int) -> None:
     """Whoever changes many rows locks them in one order; no transaction has to be ended to free another."""
     async with opened(url) as one, opened(url) as other, opened(url) as third, session(url) as admin:
         await make(one, *(creation(run_row(f"r{number}"), *TASKS) for number in range(8)))
@@ -238,7 +238,7 @@ async def test_nobody_waits_in_a_circle(url: str, seed: int) -> None:
 
 
 async def test_a_claim_whose_answer_is_lost_is_given_once(postgres: PostgresServer) -> None:
-    """G-24: the server committed, and nobody heard; it is asked again."""
+    """G-24: the server committed, and its reply was lost; it is asked again."""
     async with behind_proxy(postgres) as (store, proxy):
         await make(store, creation())
         proxy.at_commit = "cut after"
@@ -285,13 +285,13 @@ async def test_what_authors_say_is_kept_as_far_as_the_server_can(url: str) -> No
 
 
 def test_runs_hold_what_a_model_holds(postgres: PostgresServer) -> None:
-    """W-1, W-8, W-13: nothing half written, nothing given twice, whatever was refused in between."""
+    """W-1, W-8, W-13: nothing half written, nothing claimed twice, whatever was refused in between."""
 
     class PostgresMachine(RunMachine):
         """On a server."""
 
-        def make_place(self) -> Place:
-            return PostgresPlace(postgres, self.runner.run(postgres.fresh_database()))
+        def make_database(self) -> ContractDatabase:
+            return PostgresDatabase(postgres, self.runner.run(postgres.fresh_database()))
 
     run_state_machine_as_test(
         PostgresMachine, settings=settings(max_examples=10, stateful_step_count=30, deadline=None)

@@ -103,14 +103,14 @@ async def test_attempts_end_once(store: Store) -> None:
     """W-16: nothing is written over the end of a try."""
     ended = attempt_row(started_at=after(1), ended_at=after(2), outcome="failed", exit=-9, error=ERROR)
     await make(store, creation(attempts=[ended, attempt_row(attempt=2, task="b")]))
-    told = replace(ended, worker="another", ended_at=after(9), outcome="lost", error=None)
-    await make(store, Change(run="r1", attempts=[told, attempt_row(attempt=2), attempt_row("r1", "a", 1, 0)]))
+    repeated = replace(ended, worker="another", ended_at=after(9), outcome="lost", error=None)
+    await make(store, Change(run="r1", attempts=[repeated, attempt_row(attempt=2), attempt_row("r1", "a", 1, 0)]))
     found = await store.runs.read_attempts("r1")
     assert found == [ended, attempt_row(attempt=2), attempt_row("r1", "a", 1, 0), attempt_row(attempt=2, task="b")]
 
 
 async def test_what_is_claimed_is_an_attempt_that_has_not_ended(store: Store) -> None:
-    """W-16: whoever looks sees it, beside those that ended before."""
+    """W-16: readers see it, beside those that ended before."""
     claimed = {"attempt": 2, "tries": 2, "claimed_by": "node-7", "claimed_at": after(3)}
     rows = [
         task_row("a", TaskState.RUNNING, started_at=after(4), **claimed),
@@ -185,7 +185,7 @@ async def test_interventions_are_counted(store: Store) -> None:
 
 
 async def test_a_run_is_pinned_to_another_version(store: Store) -> None:
-    """W-19: with whatever else is changed of it; who plans by the old one is refused."""
+    """W-19: together with the rest of the change; a plan of the old version is refused."""
     await make(store, creation(run_row(state=RunState.FAILED)), creation(run_row("r2")))
     found = await run_of(store)
     again = replace(found, version="v2", state=RunState.QUEUED)

@@ -7,7 +7,7 @@ from itertools import combinations, product
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import Place
+from tests.contract.conftest import ContractDatabase
 from tests.contract.run_samples import (
     LEASE,
     after,
@@ -42,7 +42,7 @@ RUNNING = running(queued(task_row("a", pool="gpu")))
 
 
 async def prepare(store: Store) -> int:
-    """Make a run with something of everything, and return the epoch of whoever is in office."""
+    """Create a run with a row in every table, and return the epoch of the leader."""
     epoch = await store.leases.acquire("leader", "node-1", 60)
     assert epoch is not None
     tasks = [RUNNING, task_row("b", TaskState.NONE), task_row("m", TaskState.NONE)]
@@ -114,7 +114,7 @@ async def test_a_task_run_must_be_as_it_was_found(store: Store, where: str) -> N
 
 @pytest.mark.parametrize("twist", ["changed", "removed", "added", "fenced", "revision"])
 async def test_a_change_of_a_run_that_seems_untouched_is_judged_like_any_other(store: Store, twist: str) -> None:
-    """W-1, W-8: that the revision is as it was found spares nobody the guards; neighbours are written all the same."""
+    """W-1, W-8: an unchanged revision does not bypass the guards; neighbours are written all the same."""
     epoch = await prepare(store)
     await make(store, creation(run_row("r2"), task_row(state=TaskState.RUNNING)))
     (record,) = await store.runs.load(["r1"])
@@ -172,7 +172,7 @@ async def test_a_late_report_of_an_old_attempt_is_refused(store: Store) -> None:
 
 
 async def test_what_is_taken_for_its_lease_must_not_have_been_renewed(store: Store, clock: VirtualClock) -> None:
-    """W-11, I-9: one heartbeat between the look and the write refutes that nobody beats."""
+    """W-11, I-9: one heartbeat between the read and the write shows that the owner is alive."""
     await make(store, creation(None, RUNNING, lease=LEASE, attempts=[attempt_row()]))
     clock.advance_to(clock.monotonic() + LEASE)
     ((_, seen),) = await store.runs.list_lease_expired(10)
@@ -227,7 +227,7 @@ async def test_who_is_no_longer_in_office_changes_nothing(store: Store) -> None:
     await make(store, big_change(epoch + 1))
 
 
-async def test_an_office_that_nobody_has_taken_is_nobodys(store: Store) -> None:
+async def test_a_lease_without_a_holder_fences_every_change(store: Store) -> None:
     epoch = await prepare(store)
     await assert_refused(store, replace(big_change(epoch), fence=LeaderFence("other", epoch)), FENCED)
 
@@ -274,7 +274,7 @@ async def test_fires_without_slot_or_payload_are_all_different(store: Store) -> 
 
 
 async def test_a_pool_has_room_for_so_many(store: Store) -> None:
-    """Counted after the change, in the tenant, over all runs; whatever is queued or running takes a place."""
+    """Counted after the change, in the tenant, over all runs; every queued or running task run takes a slot."""
     await prepare(store)
     waiting = [task_row("a", pool="gpu", index=index) for index in range(3)]
     await make(store, creation(run_row("r2"), *waiting))
@@ -314,9 +314,9 @@ def _wrong(epoch: int, wrong: Collection[int]) -> Change:
     return replace(change, pools=[PoolLimit("public", "gpu", -1 if 3 in wrong else 1)])
 
 
-async def test_fires_are_unique_across_stores(place: Place) -> None:
+async def test_fires_are_unique_across_stores(database: ContractDatabase) -> None:
     """W-13: competing schedulers make one run of a slot."""
-    stores = [place.store() for _ in range(3)]
+    stores = [database.store() for _ in range(3)]
     await asyncio.gather(*(store.open() for store in stores))
     for slot in range(10):
         runs = [f"r{slot}-{number}" for number in range(3)]
@@ -329,9 +329,9 @@ async def test_fires_are_unique_across_stores(place: Place) -> None:
     await asyncio.gather(*(store.close() for store in stores))
 
 
-async def test_of_stores_that_change_a_task_run_at_once_one_does(place: Place) -> None:
+async def test_of_stores_that_change_a_task_run_at_once_one_does(database: ContractDatabase) -> None:
     """W-1."""
-    stores = [place.store() for _ in range(3)]
+    stores = [database.store() for _ in range(3)]
     await asyncio.gather(*(store.open() for store in stores))
     row = task_row()
     await make(stores[0], creation(None, row))
@@ -352,7 +352,7 @@ async def test_of_stores_that_change_a_task_run_at_once_one_does(place: Place) -
 
 
 async def test_no_run_of_a_paused_workflow_is_made(store: Store) -> None:
-    """cloacina.md 131: whatever it comes of; not even its slot is taken."""
+    """cloacina.md 131: whatever started it; not even its slot is recorded."""
     await store.schedules.pause("public", "flow")
     await assert_refused(store, creation(), PAUSED)
     await assert_refused(store, creation(fire=fire_row(slot=after(0), digest="d")), PAUSED)
@@ -363,14 +363,14 @@ async def test_no_run_of_a_paused_workflow_is_made(store: Store) -> None:
 
 
 async def test_a_pause_stands_against_nothing_else(store: Store) -> None:
-    """131: what is there goes on, and is changed as ever."""
+    """131: existing runs continue, and are changed as before."""
     epoch = await prepare(store)
     await store.schedules.pause("public", "flow")
     await make(store, big_change(epoch))
 
 
 async def test_which_refusal_comes_first(store: Store) -> None:
-    """A term that is over is told before the pause, and the pause before the slot, or that the run is there."""
+    """A lost lease is reported before the pause, and the pause before the slot or an existing run."""
     epoch = await prepare(store)
     await store.schedules.pause("public", "flow")
     await assert_refused(store, creation(fence=LeaderFence("leader", epoch + 1)), FENCED)
@@ -387,9 +387,9 @@ async def test_runs_that_are_made_together_are_judged_each_for_itself(store: Sto
     assert isinstance(second, Applied)
 
 
-async def test_a_pause_holds_on_every_node_at_once(place: Place) -> None:
+async def test_a_pause_holds_on_every_node_at_once(database: ContractDatabase) -> None:
     """131: as soon as it is written."""
-    here, there = place.store(), place.store()
+    here, there = database.store(), database.store()
     await here.open()
     await there.open()
     await there.schedules.pause("public", "flow")

@@ -89,15 +89,15 @@ async def test_all_that_belongs_to_a_run_goes_with_it(store: Store) -> None:
     assert len(await store.logs.read(TaskKey("r2", "a"))) == 1
 
 
-async def test_a_pruned_run_can_be_made_anew(store: Store) -> None:
-    """Nothing of it is left that would stand against it."""
+async def test_a_pruned_run_can_be_created_again(store: Store) -> None:
+    """No row of it is left that would prevent that."""
     await put_ended(store, "r1", 0)
     await store.runs.prune("public", after(1), 10)
     await make(store, creation(run_row("r1"), task_row("a")))
 
 
 async def test_fires_of_slots_stay(store: Store) -> None:
-    """W-13: for ever."""
+    """W-13: permanently."""
     await put_ended(store, "r1", 0)
     await store.runs.prune("public", after(1), 10)
     assert await store.runs.read_fired_slots("public", "flow", "daily", after(0), after(1)) == {after(0)}

@@ -1,11 +1,11 @@
-"""How far schedules were looked at, whether they are armed, and which workflows are paused."""
+"""Cursors of schedules, whether they are armed, and paused workflows."""
 
 import asyncio
 
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import Place
+from tests.contract.conftest import ContractDatabase
 from tests.contract.run_samples import after, creation, fire_row, make, run_row
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
@@ -18,7 +18,7 @@ CURSOR = ScheduleCursor(tenant="public", workflow="flow", key="daily", rule="0 5
 
 
 async def stored(store: Store, key: str = "daily") -> ScheduleCursor | None:
-    """Return how far the schedule of these tests was looked at."""
+    """Return a cursor of the schedule of these tests."""
     return await store.schedules.get_cursor("public", "flow", key)
 
 
@@ -30,7 +30,7 @@ async def test_a_cursor_moves_on(store: Store) -> None:
 
 
 async def test_a_cursor_of_the_same_rule_never_goes_back(store: Store) -> None:
-    """W-13: however late somebody says so."""
+    """W-13: however late the write comes."""
     await store.schedules.advance_cursor(CURSOR)
     await store.schedules.advance_cursor(replace(CURSOR, last=after(-60)))
     assert await stored(store) == CURSOR
@@ -80,7 +80,7 @@ async def test_a_schedule_is_inserted_as_it_is_given(store: Store) -> None:
 
 
 async def test_a_schedule_that_is_there_is_not_inserted(store: Store) -> None:
-    """P-3: a reload keeps the row, its cursor, and that it is armed; only the new ones are told."""
+    """P-3: a reload keeps the row, its cursor, and that it is armed; only the new ones are returned."""
     await store.schedules.advance_cursor(CURSOR)
     given = [disarmed("b"), disarmed(rule="other", last=after(60), dropped=9), disarmed("a")]
     assert await store.schedules.insert_missing(given) == [("public", "flow", "a"), ("public", "flow", "b")]
@@ -121,7 +121,7 @@ async def test_a_move_of_a_schedule_that_is_not_there_writes_it_as_it_is(store: 
 
 
 async def test_a_schedule_is_deleted_and_may_come_again(store: Store) -> None:
-    """P-3: what comes again begins anew; others are not touched."""
+    """P-3: a schedule that is added again starts over; others are not touched."""
     others = [disarmed("other"), disarmed(workflow="other"), disarmed(tenant="other")]
     await store.schedules.insert_missing([CURSOR, *others])
     for _ in range(2):
@@ -170,9 +170,9 @@ async def test_odd_names_are_armed_and_deleted_like_others(store: Store) -> None
     assert [key for key in keys if await store.schedules.get_cursor(*key) is not None] == keys[:1]
 
 
-async def test_of_several_nodes_each_schedule_is_inserted_by_one(place: Place) -> None:
+async def test_of_several_nodes_each_schedule_is_inserted_by_one(database: ContractDatabase) -> None:
     """All of them load the same package at the same time, and name its schedules in any order."""
-    stores = [place.store() for _ in range(4)]
+    stores = [database.store() for _ in range(4)]
     await asyncio.gather(*(store.open() for store in stores))
     cursors = [disarmed(f"s{number}") for number in range(20)]
     given = [cursors, cursors[::-1], cursors[5:] + cursors[:5], cursors]
@@ -230,7 +230,7 @@ async def test_pauses_of_workflows_and_of_reactors_are_two_things(store: Store) 
 
 
 async def test_a_resumed_workflow_goes_on_from_then(store: Store) -> None:
-    """cloacina.md 131: in one transaction its schedules are looked at until it is resumed, and no others."""
+    """cloacina.md 131: in one transaction the cursors of its schedules move to the resumption, and no others."""
     cursors = [CURSOR, disarmed("second"), replace(CURSOR, key="ahead", last=after(90))]
     others = [replace(CURSOR, workflow="other"), replace(CURSOR, tenant="other")]
     await store.schedules.insert_missing([*cursors, *others])

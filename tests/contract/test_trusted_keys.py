@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import Place
+from tests.contract.conftest import ContractDatabase
 from tests.contract.package_samples import trusted
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
@@ -38,7 +38,7 @@ async def test_a_tenant_trusts_its_own_keys_and_no_others(store: Store) -> None:
         await store.trusted_keys.add(key)
     for key in keys:
         assert await store.trusted_keys.for_tenant(key.tenant) == [key]
-    assert await store.trusted_keys.for_tenant("nobody") == []
+    assert await store.trusted_keys.for_tenant("unknown") == []
 
 
 async def test_a_key_is_trusted_until_it_is_removed(store: Store) -> None:
@@ -71,8 +71,8 @@ async def test_a_key_of_another_zone_is_of_the_same_instant(store: Store) -> Non
     assert (key.at, key.at.utcoffset(), key.text) == (NOON, NOON.utcoffset(), "naïve 名前 🌊\nsecond line")
 
 
-async def test_keys_are_there_after_the_end(place: Place) -> None:
-    store, later = place.store(), place.store()
+async def test_keys_are_there_after_the_end(database: ContractDatabase) -> None:
+    store, later = database.store(), database.store()
     await store.open()
     await store.trusted_keys.add(trusted())
     await store.close()

@@ -86,7 +86,7 @@ async def test_versions_are_found_by_tenant(store: Store) -> None:
     seen = replace(rows[0], seen_at=after(6))
     await store.versions.upsert(seen)
     assert await store.versions.for_tenant("public") == [rows[3], rows[1], seen, rows[2]]
-    assert await store.versions.for_tenant("nobody") == []
+    assert await store.versions.for_tenant("unknown") == []
 
 
 # -- owners
@@ -98,7 +98,7 @@ async def test_owners_are_listed_oldest_first_and_forgotten(store: Store) -> Non
     for owner in owners:
         await store.owners.upsert(owner)
     assert await store.owners.list_all() == owners[::-1]
-    await store.owners.delete(["n1", "n3", "nobody"])
+    await store.owners.delete(["n1", "n3", "unknown"])
     await store.owners.delete([])
     assert await store.owners.list_all() == [owners[2], owners[0]]
 
@@ -192,7 +192,7 @@ async def test_a_failed_write_changes_nothing(store: Store) -> None:
 
 
 async def test_listening_does_not_wait(store: Store) -> None:
-    """What is heard is a hint: a store that cannot tell calls never."""
+    """A notification is a hint: some stores never send one."""
     async with asyncio.timeout(10):
         await store.listen(lambda: None)
         await store.listen(lambda: None, topic="packages")

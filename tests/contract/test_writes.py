@@ -69,7 +69,7 @@ async def test_a_reader_sees_a_checkpoint_whole_or_not_at_all(store: Store) -> N
             await asyncio.sleep(0)
 
 
-async def test_a_cancelled_writer_disturbs_nobody(store: Store) -> None:
+async def test_a_cancelled_writer_disturbs_no_other(store: Store) -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(20):
             task = group.create_task(store.checkpoints.append([entry(number)]), name=f"writer {number}")
@@ -82,7 +82,7 @@ async def test_a_cancelled_writer_disturbs_nobody(store: Store) -> None:
     assert await positions(store) == [*found, 100]
 
 
-async def test_a_cancelled_reader_disturbs_nobody(store: Store) -> None:
+async def test_a_cancelled_reader_disturbs_no_other(store: Store) -> None:
     await store.checkpoints.append([entry(1)])
     async with asyncio.TaskGroup() as group:
         for number in range(10):
@@ -100,10 +100,10 @@ async def test_a_store_that_is_closed_refuses_writes(store: Store) -> None:
 
 
 async def test_an_end_leaves_no_writer_waiting(store: Store) -> None:
-    """Each hears either that it was written, or that the store was closed."""
+    """Each caller learns either that it was written, or that the store was closed."""
     async with asyncio.TaskGroup() as group:
         calls = (store.checkpoints.append([entry(number)]) for number in range(100))
-        told = group.create_task(outcomes(*calls), name="writers")
+        writers = group.create_task(outcomes(*calls), name="writers")
         await asyncio.sleep(0)
         await store.close()
-    assert set(told.result()) <= {"done", "refused"}
+    assert set(writers.result()) <= {"done", "refused"}

@@ -1,4 +1,4 @@
-"""The group committer on a database that calls back: nothing waits for a task, and groups are as big as they were."""
+"""The group committer on a database that calls back: no task per group, and groups as big as the last ones."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -79,21 +79,21 @@ async def turns(count: int = 1) -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_comes_alone_goes_after_one_turn_and_is_answered_in_the_same() -> None:
+async def test_a_lone_unit_is_sent_after_one_turn_and_its_callback_runs_at_once() -> None:
     database = Sent()
     async with committing(database) as committer:
         for _ in range(3):
-            told: list[int] = []
-            answer = committer.submit(one)
-            answer.on_done = lambda known, told=told: told.append(known.result())  # type: ignore[misc]
+            results: list[int] = []
+            future = committer.submit(one)
+            future.on_done = lambda known, results=results: results.append(known.result())  # type: ignore[misc]
             assert not database.sent
             await turns()
             database.answer()
-            assert told == [1]
-            assert await answer == 1
+            assert results == [1]
+            assert await future == 1
 
 
-async def test_where_many_came_together_the_next_waits_for_as_many_but_not_for_long() -> None:
+async def test_after_a_large_group_the_next_one_stays_open_for_as_many_but_not_for_long() -> None:
     database = Sent()
     async with committing(database) as committer:
         together = [committer.submit(one) for _ in range(3)]
@@ -136,8 +136,8 @@ async def test_every_caller_gets_an_error_of_the_database_as_it_is() -> None:
         refused = [committer.submit(one) for _ in range(2)]
         await turns()
         database.sent.pop()[1](None, StoreError("the disk is full"))
-        told = await asyncio.gather(*refused, return_exceptions=True)
-        assert [str(error) for error in told] == ["the disk is full"] * 2
+        errors = await asyncio.gather(*refused, return_exceptions=True)
+        assert [str(error) for error in errors] == ["the disk is full"] * 2
         assert database.one_by_one == 0
 
 
@@ -147,27 +147,27 @@ async def test_transactions_fail_on_purpose_before_they_are_sent() -> None:
         faults = StoreFaults()
         committer.transactor = faults.wrap(committer.transactor)
         faults.fail_next(1)
-        answer = committer.submit(one)
-        assert not answer.done()
+        future = committer.submit(one)
+        assert not future.done()
         with pytest.raises(StoreError, match="on purpose"):
-            await answer
+            await future
         assert not database.sent
 
 
-async def test_an_end_refuses_all_who_wait_and_an_answer_that_comes_later_is_nobodys() -> None:
+async def test_closing_fails_all_waiting_callers_and_ignores_a_later_result() -> None:
     database = Sent()
     async with committing(database) as committer:
         sent = committer.submit(one)
         await turns()
         late = committer.submit(one)
-    told = await asyncio.gather(sent, late, return_exceptions=True)
-    assert [str(error) for error in told] == ["the store was closed before it answered", "the store is closed"]
+    errors = await asyncio.gather(sent, late, return_exceptions=True)
+    assert [str(error) for error in errors] == ["the store was closed before it answered", "the store is closed"]
     database.answer()
     assert not database.sent
 
 
-async def test_what_follows_from_an_answer_may_fail_and_write(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither keeps the others of its group from being told."""
+async def test_a_callback_may_fail_and_write(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither keeps the others of its group from their results."""
     database, later = Sent(), list[CommitFuture[Any]]()
     async with committing(database) as committer:
         group = [committer.submit(one) for _ in range(3)]
