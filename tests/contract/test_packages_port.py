@@ -84,8 +84,8 @@ async def test_of_several_publishers_in_several_processes_one_wins(database: Con
         await store.close()
 
 
-async def test_publishers_that_look_again_all_succeed(database: ContractDatabase) -> None:
-    """P-9: each sees what is wanted before it decides, and none is lost; revisions count them."""
+async def test_publishers_that_retry_all_succeed(database: ContractDatabase) -> None:
+    """P-9: each reads the registry before it decides, and no publication is lost; revisions count them."""
     stores = [database.store() for _ in range(3)]
     await asyncio.gather(*(store.open() for store in stores))
 
@@ -142,7 +142,7 @@ async def test_archives_of_several_packages_do_not_keep_others_from_writing(stor
 
 
 async def test_packages_are_listed_by_tenant_and_name(store: Store) -> None:
-    """P-5: what one of them is has nothing to do with the others; names sort by their characters."""
+    """P-5: packages are independent; names sort by their characters."""
     packages = [
         package(name, tenant=tenant, digest=f"{tenant} {name}") for tenant in ("b", "Z", "ä") for name in ODD_NAMES
     ]
@@ -154,7 +154,7 @@ async def test_packages_are_listed_by_tenant_and_name(store: Store) -> None:
         assert await store.packages.read_archive(one.tenant, one.name, one.digest) == one.digest.encode()
 
 
-async def test_an_archive_that_is_not_wanted_any_more_is_not_there(store: Store) -> None:
+async def test_the_archive_of_a_replaced_or_withdrawn_package_is_not_returned(store: Store) -> None:
     await store.packages.publish(package(), b"archive", 0)
     await store.packages.publish(package(version="2.0.0"), b"newer", 1)
     assert await store.packages.read_archive("public", "market", "digest of 1.0.0") is None
@@ -177,7 +177,7 @@ async def test_what_is_not_ascii_comes_back(store: Store) -> None:
     assert await store.packages.read_archive("naïve", "größe 🌊", "名前") == "größe".encode()
 
 
-async def test_packages_are_there_after_the_end_and_for_onlookers(database: ContractDatabase) -> None:
+async def test_packages_are_there_after_a_restart_and_in_a_read_only_store(database: ContractDatabase) -> None:
     store, onlooker, later = database.store(), database.store(), database.store()
     await store.open()
     await store.packages.publish(package(), b"archive", 0)
@@ -205,15 +205,15 @@ async def test_a_package_is_withdrawn_once(store: Store) -> None:
     assert await store.packages.list_published() == [package(tenant="else", revision=1), package("other", revision=1)]
 
 
-async def test_what_is_recorded_outlives_a_package(store: Store) -> None:
-    """P-9: withdrawing it is no way round the versions that there were."""
+async def test_a_recorded_version_outlives_its_package(store: Store) -> None:
+    """P-9: a withdrawal does not allow a downgrade."""
     await store.packages.publish(package(version="2.0.0"), b"", 0)
     await store.packages.withdraw("public", "market")
     assert await store.packages.recorded_version("public", "market") == "2.0.0"
 
 
-async def test_a_revision_never_comes_twice(store: Store) -> None:
-    """Whoever saw the package before it was withdrawn does not take the one after for the same."""
+async def test_a_revision_is_never_used_twice(store: Store) -> None:
+    """A node that saw the package before its withdrawal does not confuse it with the one after."""
     await store.packages.publish(package(), b"", 0)
     await store.packages.withdraw("public", "market")
     assert not await store.packages.publish(package(version="3.0.0"), b"late", 1)
@@ -243,7 +243,7 @@ async def test_of_a_withdrawal_and_a_publication_at_once_none_is_half_done(datab
 # -- versions
 
 
-async def test_a_version_is_recorded_as_it_is_said(store: Store) -> None:
+async def test_a_version_is_recorded_as_given(store: Store) -> None:
     """P-9: the caller has compared versions, so an older one is an allowed downgrade."""
     assert await store.packages.recorded_version("public", "market") is None
     for version in ("1.0.0", "10.0.0", "9.0.0", "9.0.0"):
@@ -259,7 +259,7 @@ async def test_publishing_records_also_an_older_version(store: Store) -> None:
     assert await store.packages.recorded_version("public", "market") == "1.9.0"
 
 
-async def test_recording_does_not_touch_what_is_wanted(store: Store) -> None:
+async def test_recording_a_version_does_not_change_published_packages(store: Store) -> None:
     await store.packages.publish(package(), b"archive", 0)
     await store.packages.record_version("public", "market", "5.0.0")
     assert await store.packages.list_published() == [package(revision=1)]

@@ -8,7 +8,7 @@ from tidemill.storage.store import Store
 from tidemill.testing.faults.stores import fail_next
 
 
-async def test_a_pause_is_remembered_until_it_is_taken_back(store: Store) -> None:
+async def test_a_reactor_is_paused_until_it_is_resumed(store: Store) -> None:
     """G-13."""
     assert not await store.pauses.is_paused("public", "r")
     await store.pauses.set_paused("public", "r", paused=True)
@@ -17,7 +17,7 @@ async def test_a_pause_is_remembered_until_it_is_taken_back(store: Store) -> Non
     assert not await store.pauses.is_paused("public", "r")
 
 
-async def test_saying_it_twice_is_saying_it_once(store: Store) -> None:
+async def test_pausing_twice_is_pausing_once(store: Store) -> None:
     await store.pauses.set_paused("public", "r", paused=False)
     for _ in range(2):
         await store.pauses.set_paused("public", "r", paused=True)

@@ -76,8 +76,8 @@ def change(epoch: int) -> Change:
     return Change(run="r1", fence=LeaderFence("leader", epoch), history=history(event_row()))
 
 
-async def test_an_office_of_a_killed_process_is_taken_at_once(url: str) -> None:
-    """W-9: kill -9, under 2 s, and long before the lease runs out."""
+async def test_the_lease_of_a_killed_process_is_acquired_soon(url: str) -> None:
+    """W-9: kill -9, under 2 s, and long before the lease expires."""
     async with opened(url) as store, holder(url) as (process, epoch):
         await make(store, creation())
         await tell(process)
@@ -89,7 +89,7 @@ async def test_an_office_of_a_killed_process_is_taken_at_once(url: str) -> None:
         assert seconds < 2
 
 
-async def test_an_office_of_a_frozen_process_is_taken_and_its_late_write_refused(url: str) -> None:
+async def test_the_lease_of_a_frozen_process_is_acquired_and_its_late_write_refused(url: str) -> None:
     """W-8, W-9: SIGSTOP, under 5 s; after SIGCONT it changes nothing."""
     async with opened(url) as store, holder(url) as (process, epoch):
         await make(store, creation())
@@ -104,7 +104,7 @@ async def test_an_office_of_a_frozen_process_is_taken_and_its_late_write_refused
         assert await store.leases.renew("leader", new, TTL)
 
 
-async def test_an_office_of_one_that_is_cut_off_is_taken(postgres: PostgresServer, url: str) -> None:
+async def test_the_lease_of_a_disconnected_process_is_acquired(postgres: PostgresServer, url: str) -> None:
     """W-9: a connection that swallows everything, under 5 s; the holder gets no more confirmations."""
     async with (
         proxy_to(postgres.port) as (proxy, port),
@@ -124,7 +124,7 @@ async def test_an_office_of_one_that_is_cut_off_is_taken(postgres: PostgresServe
         assert not await store.leases.renew("leader", epoch, TTL)
 
 
-async def test_a_holder_whose_session_was_ended_stays_in_office(url: str) -> None:
+async def test_a_holder_whose_session_was_ended_keeps_its_lease(url: str) -> None:
     """W-9: the row decides. It connects again, and holds its lock again."""
     async with opened(url) as store, opened(url) as other, session(url) as admin:
         epoch = await store.leases.acquire("leader", "holder", TTL)
@@ -135,7 +135,7 @@ async def test_a_holder_whose_session_was_ended_stays_in_office(url: str) -> Non
         assert await store.leases.current("leader") == Lease("holder", epoch)
 
 
-async def test_a_holder_whose_session_was_ended_may_lose_its_office(url: str) -> None:
+async def test_a_holder_whose_session_was_ended_may_lose_its_lease(url: str) -> None:
     """W-8, W-9: another candidate was quicker; everything of the old epoch is refused from then on."""
     async with opened(url) as store, opened(url) as other, session(url) as admin:
         await make(store, creation())
@@ -151,7 +151,7 @@ async def test_a_holder_whose_session_was_ended_may_lose_its_office(url: str) ->
         assert await store.leases.acquire("leader", "holder", TTL) is None
 
 
-async def test_an_office_is_not_taken_while_a_write_of_its_holder_is_on_its_way(url: str) -> None:
+async def test_a_lease_is_not_acquired_while_a_write_of_its_holder_is_in_flight(url: str) -> None:
     """W-8: transactions of the old epoch are committed before the new one begins."""
     async with opened(url) as store, session(url) as writer:
         epoch = await store.leases.acquire("leader", "holder", TTL)
@@ -171,7 +171,7 @@ async def _waits(connection: object) -> bool:
     return bool(await connection.fetchval(asked))  # type: ignore[attr-defined]
 
 
-async def test_an_office_is_taken_from_one_that_froze_in_the_middle_of_a_write(url: str) -> None:
+async def test_the_lease_of_a_process_that_froze_in_a_write_is_acquired(url: str) -> None:
     """W-8, W-9: the server ends an abandoned transaction, under 5 s."""
     async with opened(url) as store:
         assert await store.leases.acquire("leader", "holder", TTL) == 1
@@ -187,7 +187,7 @@ async def test_an_office_is_taken_from_one_that_froze_in_the_middle_of_a_write(u
             await frozen.execute("COMMIT")
 
 
-async def test_a_store_that_closes_leaves_its_offices(url: str) -> None:
+async def test_a_store_that_closes_releases_its_leases(url: str) -> None:
     """W-9: a released lease is free immediately."""
     async with opened(url) as other:
         async with opened(url) as store:
@@ -197,8 +197,8 @@ async def test_a_store_that_closes_leaves_its_offices(url: str) -> None:
         assert (new, seconds < 2) == (epoch + 1, True)
 
 
-async def test_offices_of_one_process_share_a_session(url: str) -> None:
-    """Leaving one does not lose the other."""
+async def test_leases_of_one_process_share_a_session(url: str) -> None:
+    """Releasing one does not lose the other."""
     async with opened(url) as store, opened(url) as other:
         epochs = [await store.leases.acquire(name, "holder", 60) for name in ("leader", "triggers")]
         assert await other.leases.acquire("leader", "next", 60) is None
@@ -207,7 +207,7 @@ async def test_offices_of_one_process_share_a_session(url: str) -> None:
         assert await other.leases.acquire("triggers", "next", 60) is None
 
 
-async def test_a_session_in_office_that_falls_silent_is_ended(url: str) -> None:
+async def test_an_idle_session_of_a_holder_is_ended(url: str) -> None:
     """W-9: the server frees the lock of a silent holder; a longer lease allows longer pauses."""
     async with opened(url) as store, opened(url) as other, session(url) as admin:
         assert await other.leases.acquire("long", "holder", 60) is not None

@@ -69,7 +69,7 @@ QUIET: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("what", LOUD)
-async def test_what_another_store_changes_is_heard(stores: list[PostgresStore], what: str) -> None:
+async def test_a_store_is_notified_of_the_changes_of_another(stores: list[PostgresStore], what: str) -> None:
     await make(stores[0], creation())
     await stores[0].packages.publish(package("here"), b"", 0)
     subscriber, own = Subscriber(), Subscriber()
@@ -83,8 +83,8 @@ async def test_what_another_store_changes_is_heard(stores: list[PostgresStore], 
 
 
 @pytest.mark.parametrize("what", QUIET)
-async def test_what_is_no_news_is_not_heard(stores: list[PostgresStore], what: str) -> None:
-    """Beats and logs come by the thousand."""
+async def test_heartbeats_and_logs_send_no_notification(stores: list[PostgresStore], what: str) -> None:
+    """They come by the thousand."""
     await make(stores[0], creation())
     subscriber = Subscriber()
     await stores[1].listen(subscriber)
@@ -94,7 +94,7 @@ async def test_what_is_no_news_is_not_heard(stores: list[PostgresStore], what: s
     assert subscriber.count == 1
 
 
-async def test_many_changes_of_one_transaction_are_heard_once(stores: list[PostgresStore]) -> None:
+async def test_many_changes_of_one_transaction_send_one_notification(stores: list[PostgresStore]) -> None:
     await make(stores[0], creation())
     subscriber = Subscriber()
     await stores[1].listen(subscriber)
@@ -105,7 +105,7 @@ async def test_many_changes_of_one_transaction_are_heard_once(stores: list[Postg
     assert subscriber.count <= 3  # the first of a group may go alone
 
 
-async def test_several_listen(stores: list[PostgresStore]) -> None:
+async def test_several_subscribers_are_called(stores: list[PostgresStore]) -> None:
     await make(stores[0], creation())
     ears = [Subscriber(), Subscriber()]
     for subscriber in ears:
@@ -115,7 +115,7 @@ async def test_several_listen(stores: list[PostgresStore]) -> None:
         await subscriber.is_called()
 
 
-async def test_who_listens_for_one_thing_does_not_hear_the_other(stores: list[PostgresStore]) -> None:
+async def test_a_subscriber_of_one_topic_is_not_called_for_the_other(stores: list[PostgresStore]) -> None:
     """Runs change by the thousand, and packages once in a while."""
     await make(stores[0], creation())
     runs, packages, both = Subscriber(), Subscriber(), Subscriber()
@@ -143,7 +143,7 @@ async def test_a_subscriber_is_called_after_a_lost_connection_whatever_its_topic
         assert subscriber.count == 2
 
 
-async def test_what_was_heard_is_there(stores: list[PostgresStore]) -> None:
+async def test_a_notified_change_can_be_read(stores: list[PostgresStore]) -> None:
     """A notification comes after its commit: a subscriber that reads then finds the change."""
     subscriber = Subscriber()
     await stores[1].listen(subscriber, "packages")
@@ -152,8 +152,8 @@ async def test_what_was_heard_is_there(stores: list[PostgresStore]) -> None:
     assert await stores[1].packages.list_published() == [package(revision=1)]
 
 
-async def test_a_listener_that_was_cut_off_listens_again(postgres: PostgresServer) -> None:
-    """Whatever happened meanwhile may have been missed: that is said once."""
+async def test_a_listener_reconnects_after_a_lost_connection(postgres: PostgresServer) -> None:
+    """Changes may have been missed meanwhile: subscribers are called once."""
     url = await postgres.fresh_database()
     async with opened(url) as store, opened(url) as other, session(url) as admin:
         await make(store, creation())
@@ -166,7 +166,7 @@ async def test_a_listener_that_was_cut_off_listens_again(postgres: PostgresServe
         assert subscriber.count == 2
 
 
-async def test_one_that_cannot_connect_listens_as_soon_as_it_can(postgres: PostgresServer) -> None:
+async def test_a_listener_without_a_connection_listens_as_soon_as_it_has_one(postgres: PostgresServer) -> None:
     url = await postgres.fresh_database()
     async with (
         proxy_to(postgres.port) as (proxy, port),
@@ -182,7 +182,7 @@ async def test_one_that_cannot_connect_listens_as_soon_as_it_can(postgres: Postg
         await subscriber.is_called()
 
 
-async def test_nothing_is_heard_after_the_end(postgres: PostgresServer) -> None:
+async def test_no_subscriber_is_called_after_the_store_is_closed(postgres: PostgresServer) -> None:
     """Also if it is closed while the server does not answer."""
     url = await postgres.fresh_database()
     subscriber = Subscriber()

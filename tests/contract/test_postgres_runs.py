@@ -140,8 +140,8 @@ async def pages_read(connection: asyncpg.Connection, statement: str, *arguments:
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
-async def test_of_stores_that_make_the_same_run_at_once_one_does(url: str) -> None:
-    """The others find it made: that is an answer, not an error."""
+async def test_one_of_several_stores_creates_a_run(url: str) -> None:
+    """The others find that it exists: a refusal, not an error."""
     async with opened(url) as one, opened(url) as other:
         for number in range(20):
             change = creation(run_row(f"r{number}"))
@@ -149,7 +149,7 @@ async def test_of_stores_that_make_the_same_run_at_once_one_does(url: str) -> No
             assert sorted(isinstance(result, Applied) for result in results) == [False, True]
 
 
-async def test_of_stores_that_add_the_same_task_run_at_once_one_does(url: str) -> None:
+async def test_one_of_several_stores_adds_a_task_run(url: str) -> None:
     async with opened(url) as one, opened(url) as other:
         await make(one, creation())
         for index in range(20):
@@ -159,7 +159,7 @@ async def test_of_stores_that_add_the_same_task_run_at_once_one_does(url: str) -
 
 
 class Crowd:
-    """Stores that claim, end, beat, clear and prune the same runs, all at once and in no order."""
+    """Stores that claim, end, renew, clear and prune the same runs, concurrently and in any order."""
 
     def __init__(self, stores: list[Store], seed: int) -> None:
         self.done = 0
@@ -222,7 +222,7 @@ TASKS = [task_row("m", index=index, pool="gpu" if index % 2 else None) for index
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_concurrent_changes_never_deadlock(url: str, seed: int) -> None:
-    """Whoever changes many rows locks them in one order; no transaction has to be ended to free another."""
+    """Transactions lock rows in one order; none has to be ended to free another."""
     async with opened(url) as one, opened(url) as other, opened(url) as third, session(url) as admin:
         await make(one, *(creation(run_row(f"r{number}"), *TASKS) for number in range(8)))
         crowd = Crowd([one, other, third], seed)
@@ -237,7 +237,7 @@ async def test_concurrent_changes_never_deadlock(url: str, seed: int) -> None:
         assert await admin.fetchval(asked) == 0
 
 
-async def test_a_claim_whose_answer_is_lost_is_given_once(postgres: PostgresServer) -> None:
+async def test_a_claim_whose_reply_is_lost_is_made_once(postgres: PostgresServer) -> None:
     """G-24: the server committed, and its reply was lost; it is asked again."""
     async with behind_proxy(postgres) as (store, proxy):
         await make(store, creation())
@@ -248,7 +248,7 @@ async def test_a_claim_whose_answer_is_lost_is_given_once(postgres: PostgresServ
         assert await store.runs.claim(claim()) == []
 
 
-async def test_a_claim_that_did_not_reach_the_server_gives_nothing(postgres: PostgresServer) -> None:
+async def test_a_claim_that_did_not_reach_the_server_returns_nothing(postgres: PostgresServer) -> None:
     """G-24: the connection ends with the COMMIT still in it."""
     async with behind_proxy(postgres) as (store, proxy):
         await make(store, creation())
@@ -259,7 +259,7 @@ async def test_a_claim_that_did_not_reach_the_server_gives_nothing(postgres: Pos
         assert len(await store.runs.claim(claim())) == 1
 
 
-async def test_a_change_whose_answer_is_lost_is_told_once(postgres: PostgresServer) -> None:
+async def test_a_change_whose_reply_is_lost_is_applied_once(postgres: PostgresServer) -> None:
     """G-24: with its revision, as if nothing had happened."""
     async with behind_proxy(postgres) as (store, proxy):
         await make(store, creation())
@@ -268,7 +268,7 @@ async def test_a_change_whose_answer_is_lost_is_told_once(postgres: PostgresServ
         assert len(await store.runs.read_events("r1")) == 2
 
 
-async def test_what_authors_say_is_kept_as_far_as_the_server_can(url: str) -> None:
+async def test_texts_of_authors_are_stored_as_far_as_the_server_can(url: str) -> None:
     """PostgreSQL's text holds neither NUL nor half characters; an error that says such things is no reason to fail."""
     odd = "a\0b\udcffc"
     async with opened(url) as store:

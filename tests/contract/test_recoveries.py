@@ -44,7 +44,7 @@ async def test_what_is_older_than_a_moment_is_forgotten(store: Store) -> None:
 
 
 async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
-    """Nothing is stored or forgotten: each database would take it for another time."""
+    """Nothing is stored or forgotten: each database would read it as another time."""
     with pytest.raises(ValueError, match="without a zone"):
         await store.recoveries.delete_before(NOON_NOWHERE)
     old = recovery("01", at=NOON - timedelta(days=2))

@@ -76,10 +76,10 @@ class RunMachine(RuleBasedStateMachine):
         self.database = self.make_database()
         self.store = self.database.store(self.clock.now)
         self.runner.run(self.store.open())
-        self.take_office()
+        self.acquire_lease()
 
     @rule()
-    def take_office(self) -> None:
+    def acquire_lease(self) -> None:
         taken = self.runner.run(
             self.store.leases.acquire("leader", f"n{self.epoch}", 1e6, dead_holders=[f"n{self.epoch - 1}"])
         )

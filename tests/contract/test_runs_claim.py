@@ -36,7 +36,7 @@ from tidemill.workflows.states import TaskState
 
 
 def names(claimed: list[ClaimedTask]) -> list[str]:
-    """Return which tasks were given."""
+    """Return the names of the claimed tasks."""
     return [f"{one.run.id}/{one.task.task}" + ("" if one.task.index < 0 else str(one.task.index)) for one in claimed]
 
 
@@ -69,7 +69,7 @@ async def test_a_claim_queues_a_task_run_for_its_owner(store: Store, clock: Virt
     assert event == event_row(attempt=3, before="scheduled", after="queued", at=after(7), actor="node-9")
 
 
-async def test_states_of_what_is_claimed_are_states(store: Store) -> None:
+async def test_states_of_claimed_task_runs_are_enum_members(store: Store) -> None:
     await make(store, creation())
     (given,) = await store.runs.claim(claim(at=NOON_ELSEWHERE))
     assert isinstance(given.task.state, TaskState)
@@ -94,7 +94,7 @@ async def test_highest_priority_first_then_longest_waiting(store: Store) -> None
     assert names(await store.runs.claim(claim(3))) == order[6:]
 
 
-async def test_nothing_is_given_twice(store: Store) -> None:
+async def test_no_task_run_is_claimed_twice(store: Store) -> None:
     await make(store, creation(None, *(task_row("m", index=index) for index in range(5))))
     given = await asyncio.gather(*(store.runs.claim(claim(2, owner=f"n{number}")) for number in range(4)))
     assert max(len(one) for one in given) == 2
@@ -103,7 +103,7 @@ async def test_nothing_is_given_twice(store: Store) -> None:
 
 
 @pytest.mark.parametrize("state", [state for state in TaskState if state is not TaskState.SCHEDULED])
-async def test_only_what_is_scheduled_is_given(store: Store, state: TaskState) -> None:
+async def test_only_scheduled_task_runs_are_claimed(store: Store, state: TaskState) -> None:
     await make(store, creation(None, task_row(state=state)))
     assert await store.runs.claim(claim()) == []
 
@@ -116,7 +116,7 @@ async def test_each_executor_takes_as_many_as_it_can(store: Store) -> None:
     assert await store.runs.claim(claim({})) == []
 
 
-async def test_only_versions_that_are_loaded_are_given(store: Store) -> None:
+async def test_only_task_runs_of_loaded_versions_are_claimed(store: Store) -> None:
     """W-19: tenant, workflow and version, each of them."""
     for run, values in {
         "r1": {},
@@ -189,7 +189,7 @@ async def test_an_empty_claim_changes_nothing(store: Store) -> None:
     assert await everything(store, ["r1"]) == before
 
 
-async def test_a_failed_claim_gives_nothing(store: Store) -> None:
+async def test_a_failed_claim_returns_nothing(store: Store) -> None:
     await make(store, creation())
     before = await everything(store, ["r1"])
     fail_next(store, 1)
@@ -198,14 +198,14 @@ async def test_a_failed_claim_gives_nothing(store: Store) -> None:
     assert await everything(store, ["r1"]) == before
 
 
-async def test_a_claim_makes_what_was_found_before_it_stale(store: Store) -> None:
+async def test_a_claim_makes_earlier_reads_stale(store: Store) -> None:
     await make(store, creation())
     (given,) = await store.runs.claim(claim())
     assert await store.runs.apply(move("r1", task_row(), task_row(reason="late"))) == Refused("stale")
     await make(store, move("r1", given.task, running(given.task)))
 
 
-async def test_a_beat_renews_what_is_still_the_owners(store: Store, clock: VirtualClock) -> None:
+async def test_a_heartbeat_renews_the_leases_that_the_owner_still_holds(store: Store, clock: VirtualClock) -> None:
     """W-11: by the store's clock, and also if the lease has expired but was not taken over."""
     await make(store, creation(None, *(task_row("m", index=index) for index in range(4))))
     given = await store.runs.claim(claim())
@@ -224,8 +224,8 @@ async def test_a_beat_renews_what_is_still_the_owners(store: Store, clock: Virtu
     assert (await run_of(store)).revision == revision
 
 
-async def test_stores_that_claim_at_once_get_different_tasks(database: ContractDatabase) -> None:
-    """W-1: no task run is given twice, and none is forgotten."""
+async def test_concurrent_claims_of_several_stores_get_different_tasks(database: ContractDatabase) -> None:
+    """W-1: no task run is claimed twice, and none is left out."""
     stores = [database.store() for _ in range(3)]
     await asyncio.gather(*(store.open() for store in stores))
     for run in range(10):
@@ -245,7 +245,7 @@ async def test_stores_that_claim_at_once_get_different_tasks(database: ContractD
     await asyncio.gather(*(store.close() for store in stores))
 
 
-async def test_stores_that_claim_at_once_share_a_pool(database: ContractDatabase) -> None:
+async def test_concurrent_claims_of_several_stores_share_a_pool(database: ContractDatabase) -> None:
     stores = [database.store() for _ in range(3)]
     await asyncio.gather(*(store.open() for store in stores))
     await make(stores[0], creation(None, *(task_row("p", index=index, pool="gpu") for index in range(20))))

@@ -22,7 +22,7 @@ async def stored(store: Store, key: str = "daily") -> ScheduleCursor | None:
     return await store.schedules.get_cursor("public", "flow", key)
 
 
-async def test_a_cursor_moves_on(store: Store) -> None:
+async def test_a_cursor_advances(store: Store) -> None:
     assert await stored(store) is None
     for cursor in (CURSOR, replace(CURSOR, last=after(60), dropped=5)):
         await store.schedules.advance_cursor(cursor)
@@ -43,7 +43,7 @@ async def test_another_rule_begins_where_it_says(store: Store) -> None:
     assert await stored(store) == other
 
 
-async def test_schedules_do_not_know_of_one_another(store: Store) -> None:
+async def test_schedules_are_independent(store: Store) -> None:
     cursors = [replace(CURSOR, tenant=name, workflow=name, key=name, rule=name) for name in ODD_NAMES]
     cursors += [replace(CURSOR, **{field: "x"}) for field in ("tenant", "workflow", "key")]
     for cursor in cursors:
@@ -57,7 +57,7 @@ async def test_a_cursor_of_another_zone_is_the_same_instant(store: Store) -> Non
     assert await stored(store) == CURSOR
 
 
-async def test_a_failed_move_changes_nothing(store: Store) -> None:
+async def test_a_failed_advance_changes_nothing(store: Store) -> None:
     await store.schedules.advance_cursor(CURSOR)
     fail_next(store, 1)
     with pytest.raises(StoreError, match="on purpose"):

@@ -154,7 +154,7 @@ async def test_a_backfill_is_written_over(store: Store) -> None:
 
 
 async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
-    """Nothing of it is stored: each database would take it for another time."""
+    """Nothing of it is stored: each database would read it as another time."""
     naive = NOON.replace(tzinfo=None)
     cursor = ScheduleCursor(tenant="public", workflow="flow", key="daily", rule="x", last=naive)
     writes = [
