@@ -37,7 +37,7 @@ from tidemill.kernel.urls import mask_password
 from tidemill.packages.loading.reader import sort_for_loading
 from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageStatus
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS, Collector, Metrics
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow

@@ -1,4 +1,4 @@
-"""Every port on every database: `store` is an open one of each, `place` is where several can be opened."""
+"""Every port on every database: `store` is an open one of each, on `database` several can be opened."""
 
 import asyncio
 import sqlite3
@@ -13,31 +13,31 @@ import pytest
 from tests.contract.samples import NOON
 from tests.postgres import PostgresServer
 from tidemill.kernel.clock import VirtualClock
-from tidemill.storage.graph_ports import Store
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.migrations import load_migrations
 from tidemill.storage.postgres.store import PostgresStore
 from tidemill.storage.sqlite.connections import APPLICATION_ID
 from tidemill.storage.sqlite.store import SqliteStore
+from tidemill.storage.store import Store
 
 Now = Callable[[], datetime]
 
 
-class Place(Protocol):
+class ContractDatabase(Protocol):
     """A database that outlives the stores on it."""
 
     def store(self, now: Now | None = None) -> Store:
-        """Return a new store on it, which is not open yet; with a clock of its own, if one is given."""
+        """Return a new store on it, which is not open yet; with its own clock, if one is given."""
 
     async def pretend_version(self, number: int) -> None:
-        """Let its schema claim a version."""
+        """Set the version of its schema."""
 
     async def make_older(self, number: int, rows: str) -> None:
-        """Let it be as a Tidemill left it that knew so many migrations, with some rows."""
+        """Create it as an older Tidemill would, which knew so many migrations, with some rows."""
 
 
-class MemoryPlace(Place):
-    """The one store object, again and again."""
+class MemoryDatabase(ContractDatabase):
+    """One store object, returned every time."""
 
     def __init__(self, now: Now | None = None) -> None:
         self._store = MemoryStore(now)
@@ -46,7 +46,7 @@ class MemoryPlace(Place):
         return self._store
 
 
-class SqlitePlace(Place):
+class SqliteFile(ContractDatabase):
     """A file."""
 
     def __init__(self, path: Path) -> None:
@@ -73,7 +73,7 @@ class SqlitePlace(Place):
         await asyncio.to_thread(write)
 
 
-class PostgresPlace(Place):
+class PostgresDatabase(ContractDatabase):
     """A database on a server."""
 
     def __init__(self, server: PostgresServer, url: str) -> None:
@@ -100,17 +100,17 @@ class PostgresPlace(Place):
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A new, empty database that several stores can be opened on; only those who ask for a server start it."""
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> ContractDatabase:
+    """A new, empty database that several stores can be opened on; the server starts on first use."""
     if request.param == "sqlite":
-        return SqlitePlace(tmp_path / "tidemill.db")
+        return SqliteFile(tmp_path / "tidemill.db")
     server: PostgresServer = request.getfixturevalue("postgres")
-    return PostgresPlace(server, await server.fresh_database())
+    return PostgresDatabase(server, await server.fresh_database())
 
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """The clock of `store`; it stands at NOON."""
+    """The clock of `store`; it begins at NOON."""
     return VirtualClock(NOON)
 
 

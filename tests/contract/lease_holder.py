@@ -1,6 +1,6 @@
-"""A program that takes an office and stays in it: `python -m tests.contract.lease_holder URL`.
+"""A program that acquires a lease and renews it: `python -m tests.contract.lease_holder URL`.
 
-It says the epoch, and then answers every line that it is told with what became of a change under that epoch.
+It prints the epoch, and then answers every line of input with the outcome of a change under that epoch.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ RENEW_EVERY = 1.0
 
 
 async def hold(url: str) -> None:
-    """Take the office, renew it until somebody else has it, and write when told to."""
+    """Acquire the lease, renew it until another holder has it, and write a change for each line of input."""
     store = PostgresStore(url)
     await store.open()
     epoch = await store.leases.acquire("leader", "holder", TTL)
@@ -27,7 +27,7 @@ async def hold(url: str) -> None:
 
 
 async def _renew(store: PostgresStore, epoch: int) -> None:
-    while await store.leases.renew("leader", epoch, TTL):  # noqa: ASYNC110 - as those in office do
+    while await store.leases.renew("leader", epoch, TTL):  # noqa: ASYNC110 - as a leader does
         await asyncio.sleep(RENEW_EVERY)
 
 

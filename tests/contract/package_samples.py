@@ -3,12 +3,12 @@
 from typing import Any
 
 from tests.contract.samples import NOON
-from tidemill.storage.graph_ports import Store
 from tidemill.storage.package_ports import LoadedPackage, PublishedPackage, TrustedKey
+from tidemill.storage.store import Store
 
 
 def package(name: str = "market", version: str = "1.0.0", **values: Any) -> PublishedPackage:
-    """Return a package that is about to be published; its digest follows from its version unless told."""
+    """Return a package to publish; its digest is derived from its version by default."""
     given = {"tenant": "public", "digest": f"digest of {version}", "size": 7, "at": NOON}
     return PublishedPackage(name=name, version=version, **(given | values))
 
@@ -19,7 +19,7 @@ def trusted(id: str = "k1", **values: Any) -> TrustedKey:
 
 
 def loaded(name: str = "market", **values: Any) -> LoadedPackage:
-    """Return what a node has loaded."""
+    """Return a row of a loaded package."""
     given = {
         "tenant": "public",
         "owner": "node-1",
@@ -33,5 +33,5 @@ def loaded(name: str = "market", **values: Any) -> LoadedPackage:
 
 
 async def names(store: Store) -> list[str]:
-    """Return the names of all packages that are wanted."""
+    """Return the names of all published packages."""
     return [one.name for one in await store.packages.list_published()]

@@ -11,7 +11,7 @@ GOODBYE = b"X"
 
 
 class Pooler:
-    """Lets clients speak in turn over one connection; the server takes them for one client."""
+    """Lets clients take turns on one connection; the server sees one client."""
 
     def __init__(self, server_port: int, tasks: asyncio.TaskGroup) -> None:
         self._server_port = server_port
@@ -47,7 +47,7 @@ class Pooler:
         return self._server
 
     async def _answer(self, reader: asyncio.StreamReader) -> None:
-        """Carry answers to whoever spoke last."""
+        """Forward replies to the client that sent last."""
         while data := await _read(reader):
             assert self._speaker is not None
             self._speaker.write(data)

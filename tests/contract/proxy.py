@@ -12,7 +12,7 @@ COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"  # the message of the simple query
 
 
 class Proxy:
-    """Forwards everything, until it is told otherwise.
+    """Forwards everything, until a test changes that.
 
     What `at_commit` makes of the next COMMIT, once; the client always loses its connection:
 
@@ -77,7 +77,7 @@ class Proxy:
 
 @asynccontextmanager
 async def proxy_to(server_port: int) -> AsyncIterator[tuple[Proxy, int]]:
-    """Run a proxy in front of a port; it comes with its own."""
+    """Run a proxy in front of a port; it listens on its own."""
     proxy = Proxy(server_port)
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     try:

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.contract.samples import NOON
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ClaimRequest, RunFilter
 from tidemill.workflows.change import Applied, Change, TaskChange
 from tidemill.workflows.plan import UNMAPPED
@@ -37,7 +37,7 @@ def after(seconds: float) -> datetime:
 
 
 def run_row(id: str = "r1", **values: Any) -> RunRow:
-    """Return a run that runs."""
+    """Return a running run."""
     given = {
         "tenant": "public",
         "workflow": "flow",
@@ -87,18 +87,18 @@ def full_task_row(task: str = "a", index: int = UNMAPPED, zone: Any = None) -> T
 def attempt_row(
     run: str = "r1", task: str = "a", attempt: int = 1, element: int = UNMAPPED, **values: Any
 ) -> AttemptRow:
-    """Return a try."""
+    """Return an attempt."""
     given = {"number": attempt, "executor": "in_process", "worker": "node-1", "claimed_at": NOON}
     return AttemptRow(key=AttemptKey(run, task, element, attempt), **(given | values))
 
 
 def output_row(run: str = "r1", task: str = "a", element: int = UNMAPPED, value: bytes = b"value") -> OutputRow:
-    """Return what a task returned."""
+    """Return an output."""
     return OutputRow(key=TaskKey(run, task, element), value=value)
 
 
 def returned(*outputs: OutputRow, attempt: int = 1) -> dict[str, Any]:
-    """Return the parts of a change that say what tries returned."""
+    """Return the fields of a change for attempts and their outputs."""
     keys = [AttemptKey(*one.key, attempt) for one in outputs]
     rows = [attempt_row(key.run, key.task, key.attempt, key.element) for key in keys]
     return {"attempts": rows, "outputs": {key: one.value for key, one in zip(keys, outputs, strict=True)}}
@@ -111,18 +111,18 @@ def event_row(run: str = "r1", task: str | None = "a", **values: Any) -> EventRo
 
 
 def history(*rows: EventRow) -> RunEventBatch:
-    """Return what happened at one time, from how it is told later."""
+    """Return events of one time as a batch, from their rows."""
     what = [RunEvent(row.task, row.index, row.attempt, row.before, row.after, row.reason) for row in rows]
     return RunEventBatch(rows[0].at, rows[0].actor, what)
 
 
 def fire_row(run: str = "r1", **values: Any) -> FireRow:
-    """Return the decision to start a run."""
+    """Return a fire."""
     return FireRow(run=run, **({"tenant": "public", "workflow": "flow", "key": "daily", "at": NOON} | values))
 
 
 def creation(run: RunRow | None = None, *tasks: TaskRow, **values: Any) -> Change:
-    """Return the change that makes a run."""
+    """Return the change that creates a run."""
     run = run or run_row()
     begun = history(event_row(run.id, None, before="", after=run.state, at=run.created_at))
     return Change(run=run.id, new_run=run, added=tasks or [task_row()], **({"history": begun} | values))
@@ -134,17 +134,17 @@ def move(run: str, found: TaskRow, row: TaskRow, **values: Any) -> Change:
 
 
 def queued(row: TaskRow, owner: str = "node-1") -> TaskRow:
-    """Return a task run as it is when somebody has claimed it."""
+    """Return a task run after a claim."""
     return replace(row, state=TaskState.QUEUED, attempt=row.attempt + 1, tries=row.tries + 1, claimed_by=owner)
 
 
 def running(row: TaskRow) -> TaskRow:
-    """Return a claimed task run as it is when it has begun."""
+    """Return a claimed task run after its start."""
     return replace(row, state=TaskState.RUNNING, started_at=NOON)
 
 
 def succeeded(row: TaskRow) -> TaskRow:
-    """Return a task run as it is when it has succeeded."""
+    """Return a task run after its success."""
     return replace(row, state=TaskState.SUCCESS, claimed_by=None, lease_until=None, ended_at=NOON)
 
 
@@ -161,13 +161,13 @@ def ending(run: str, found: TaskRow, *, at: datetime = NOON) -> Change:
 
 
 def claim(executors: Mapping[str, int] | int = 10, owner: str = "node-1", **values: Any) -> ClaimRequest:
-    """Return a wish for work."""
+    """Return a claim request."""
     limits = {"in_process": executors} if isinstance(executors, int) else executors
     return ClaimRequest(owner=owner, executors=limits, **({"loaded": LOADED, "lease": LEASE, "at": NOON} | values))
 
 
 async def make(store: Store, *changes: Change) -> None:
-    """Write changes that nothing stands against."""
+    """Apply changes that must not be refused."""
     for change in changes:
         assert isinstance(await store.runs.apply(change), Applied)
 
@@ -186,7 +186,7 @@ async def run_of(store: Store, run: str = "r1") -> RunRow:
 
 
 async def everything(store: Store, runs: Sequence[str], tasks: Sequence[str] = ("a", "b", "m")) -> list[Any]:
-    """Return all that is known of runs, to compare what was before with what is after."""
+    """Return everything stored of runs, to compare before and after."""
     known: list[Any] = []
     for run in runs:
         for record in await store.runs.load([run]):

@@ -36,7 +36,7 @@ ODD_NAMES = [
 
 
 def key(name: str = "r", tenant: str = "public", kind: PartKind = "reactor") -> PartKey:
-    """Return whose part it is."""
+    """Return the key of a part."""
     return PartKey(tenant, kind, name)
 
 
@@ -48,7 +48,7 @@ def part(
     payload: bytes = b"payload",
     taken_at: datetime = NOON,
 ) -> SnapshotPart:
-    """Return one part; its moment is its generation unless told."""
+    """Return one part; its moment is its generation by default."""
     return SnapshotPart(
         key=of or key(),
         generation=generation,
@@ -61,7 +61,7 @@ def part(
 
 
 def journal(name: str = "a", tenant: str = "public") -> JournalKey:
-    """Return whose journal it is."""
+    """Return the key of a journal."""
     return JournalKey(tenant, name)
 
 
@@ -91,7 +91,7 @@ def recovery(id: str, *, tenant: str = "public", at: datetime = NOON, reason: st
 
 
 async def outcomes(*calls: Awaitable[object]) -> list[str]:
-    """Await calls together; return what became of each: "done", "refused" by a StoreError, or another error's name."""
+    """Await calls together; return the outcome of each: "done", "refused" by a StoreError, or another error's name."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     return [_outcome(result) for result in results]
 

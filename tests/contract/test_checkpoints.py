@@ -17,7 +17,9 @@ from tests.contract.samples import (
     part,
 )
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import HighWaterMarks, JournalTrim, Store
+from tidemill.storage.graph_ports import HighWaterMarks, JournalTrim
+from tidemill.storage.store import Store
+from tidemill.testing.faults.stores import fail_next
 
 
 async def test_an_empty_store_holds_nothing(store: Store) -> None:
@@ -43,7 +45,7 @@ async def test_times_come_back_in_utc_with_their_microseconds(store: Store) -> N
 
 
 async def test_the_hour_that_a_zone_has_twice_is_two_hours(store: Store) -> None:
-    """Python calls the two times equal, and no store may take the one for the other."""
+    """Python calls the two times equal, and no store may confuse them."""
     first, second = HALF_PAST_TWO, HALF_PAST_TWO.replace(fold=1)
     await store.checkpoints.save([part(1, taken_at=first), part(2, taken_at=second)])
     later, earlier = await store.checkpoints.read_parts([key()])
@@ -51,7 +53,7 @@ async def test_the_hour_that_a_zone_has_twice_is_two_hours(store: Store) -> None
 
 
 async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
-    """Nothing of the call is stored: each database would take it for another time."""
+    """Nothing of the call is stored: each database would read it as another time."""
     await store.checkpoints.append([entry(1)])
     with pytest.raises(ValueError, match="without a zone"):
         await store.checkpoints.save([part(), part(of=key("s"), taken_at=NOON_NOWHERE)], [JournalTrim(journal(), 1)])
@@ -109,7 +111,7 @@ async def test_an_entry_comes_back_as_it_was_appended(store: Store) -> None:
     ]
 
 
-async def test_a_checkpoint_forgets_only_what_it_covers(store: Store) -> None:
+async def test_a_checkpoint_deletes_only_the_entries_that_it_covers(store: Store) -> None:
     """G-24: the journal of the same name in another tenant stays, and so does what came after the checkpoint."""
     mine, neighbour, namesake = journal("a"), journal("b"), journal("a", tenant="other")
     for one in (mine, neighbour, namesake):
@@ -135,7 +137,7 @@ async def test_several_journals_are_covered_by_one_checkpoint(store: Store) -> N
     assert [found.position for found in await store.checkpoints.read_all_entries()] == [4]
 
 
-async def test_newest_looks_over_all_tenants(store: Store) -> None:
+async def test_high_water_marks_cover_all_tenants(store: Store) -> None:
     await store.checkpoints.save([part(3, moment=70, of=key(tenant="a")), part(4, moment=8, of=key(tenant="b"))])
     await store.checkpoints.append([entry(11, journal(tenant="a")), entry(5, journal(tenant="b"))])
     assert await store.checkpoints.read_high_water_marks() == HighWaterMarks(moment=70, position=11)
@@ -145,7 +147,7 @@ async def test_a_failed_checkpoint_leaves_everything_as_it_was(store: Store) -> 
     """G-23: neither its parts are there, nor is the journal shorter."""
     await store.checkpoints.save([part(1)])
     await store.checkpoints.append([entry(1)])
-    store.fail_next(1)
+    fail_next(store, 1)
     with pytest.raises(StoreError, match="on purpose"):
         await store.checkpoints.save([part(2), part(2, of=key("s"))], [JournalTrim(journal(), 1)])
     assert await store.checkpoints.read_all_parts() == [part(1)]
@@ -161,7 +163,7 @@ async def test_a_position_that_is_taken_is_refused_with_the_whole_call(store: St
 
 
 async def test_a_refused_call_takes_no_neighbour_with_it(store: Store) -> None:
-    """Writes of one turn share a transaction; only the faulty one is told."""
+    """Writes of one turn share a transaction; only the caller of the faulty one gets the error."""
     await store.checkpoints.append([entry(5)])
     calls = [
         store.checkpoints.append([entry(6)]),

@@ -1,4 +1,4 @@
-"""Checkpoints, whatever is done to them in whatever order, hold what a dictionary would hold."""
+"""Checkpoints hold what a dictionary would hold, after any operations in any order."""
 
 import asyncio
 import tempfile
@@ -9,10 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.contract.conftest import MemoryPlace, Place, SqlitePlace
+from tests.contract.conftest import ContractDatabase, MemoryDatabase, SqliteFile
 from tests.contract.samples import entry, journal, key, part
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import HighWaterMarks, JournalEntry, JournalKey, JournalTrim, PartKey, SnapshotPart
+from tidemill.testing.faults.stores import fail_next
 
 OWNERS = [key(name, tenant) for tenant in ("a", "b") for name in ("x", "y")]
 JOURNALS = [journal(name, tenant) for tenant in ("a", "b") for name in ("x", "y")]
@@ -24,9 +25,9 @@ covers = st.lists(st.tuples(st.sampled_from(JOURNALS), positions), max_size=2)
 
 
 class CheckpointMachine(RuleBasedStateMachine):
-    """A store and its model: what is done to the one is done to the other."""
+    """A store and its model, which get the same operations."""
 
-    place: Place
+    database: ContractDatabase
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,14 +36,14 @@ class CheckpointMachine(RuleBasedStateMachine):
         self.journal: dict[tuple[JournalKey, int], JournalEntry] = {}
         self.moment = 0
 
-    def make_place(self) -> Place:
+    def make_database(self) -> ContractDatabase:
         """Return the database under test."""
         raise NotImplementedError
 
     @initialize()
     def open_store(self) -> None:
-        self.place = self.make_place()
-        self.store = self.place.store()
+        self.database = self.make_database()
+        self.store = self.database.store()
         self.runner.run(self.store.open())
 
     @rule(
@@ -53,7 +54,7 @@ class CheckpointMachine(RuleBasedStateMachine):
     ) -> None:
         self.moment += 1
         parts = [part(generation, of=owner, moment=self.moment, payload=payload) for owner in owners]
-        self.store.fail_next(int(fails))
+        fail_next(self.store, int(fails))
         try:
             self.runner.run(self.store.checkpoints.save(parts, [JournalTrim(*one) for one in covered]))
         except StoreError:
@@ -79,7 +80,7 @@ class CheckpointMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.runner.run(self.store.close())
-        self.store = self.place.store()
+        self.store = self.database.store()
         self.runner.run(self.store.open())
 
     @invariant()
@@ -108,16 +109,16 @@ class CheckpointMachine(RuleBasedStateMachine):
 class MemoryMachine(CheckpointMachine):
     """On memory."""
 
-    def make_place(self) -> Place:
-        return MemoryPlace()
+    def make_database(self) -> ContractDatabase:
+        return MemoryDatabase()
 
 
 class SqliteMachine(CheckpointMachine):
     """On a file."""
 
-    def make_place(self) -> Place:
+    def make_database(self) -> ContractDatabase:
         self.folder = tempfile.TemporaryDirectory()
-        return SqlitePlace(Path(self.folder.name) / "tidemill.db")
+        return SqliteFile(Path(self.folder.name) / "tidemill.db")
 
     def teardown(self) -> None:
         super().teardown()

@@ -6,29 +6,30 @@ import pytest
 
 from tests.contract.samples import NOON, NOON_ELSEWHERE, NOON_NOWHERE, ODD_NAMES, letter
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
+from tidemill.testing.faults.stores import fail_next
 
 
-async def test_letters_come_back_oldest_first(store: Store) -> None:
+async def test_dead_letters_come_back_oldest_first(store: Store) -> None:
     """G-7: an id sorts by age."""
     await store.dead_letters.upsert([letter("03"), letter("01")])
     await store.dead_letters.upsert([letter("02")])
     assert await store.dead_letters.for_source("public", "reactor", "r") == [letter("01"), letter("02"), letter("03")]
 
 
-async def test_each_source_has_its_own_letters(store: Store) -> None:
+async def test_each_source_has_its_own_dead_letters(store: Store) -> None:
     """G-30: owner, source and tenant all count."""
     mine = letter("01")
     others = [letter("02", tenant="other"), letter("03", owner="accumulator"), letter("04", source="s")]
     await store.dead_letters.upsert([mine, *others])
     assert await store.dead_letters.for_source("public", "reactor", "r") == [mine]
     assert await store.dead_letters.for_source("public", "accumulator", "r") == [others[1]]
-    assert await store.dead_letters.for_source("nobody", "reactor", "r") == []
+    assert await store.dead_letters.for_source("unknown", "reactor", "r") == []
     assert await store.dead_letters.list_all() == [mine, *others]
 
 
-async def test_a_letter_put_again_takes_its_place(store: Store) -> None:
-    """G-15: a replay that failed counts the attempt in the same letter."""
+async def test_a_dead_letter_replaces_the_one_with_its_id(store: Store) -> None:
+    """G-15: a replay that failed counts the attempt in the same dead letter."""
     await store.dead_letters.upsert([letter("01"), letter("02")])
     changed = letter("01", source="s", payload=b"second attempt")
     await store.dead_letters.upsert([changed])
@@ -36,14 +37,14 @@ async def test_a_letter_put_again_takes_its_place(store: Store) -> None:
     assert await store.dead_letters.list_all() == [changed, letter("02")]
 
 
-async def test_a_removed_letter_is_gone_and_a_missing_one_is_no_error(store: Store) -> None:
+async def test_a_dead_letter_is_deleted_and_an_unknown_id_is_ignored(store: Store) -> None:
     await store.dead_letters.upsert([letter("01"), letter("02"), letter("03")])
     await store.dead_letters.delete(["01", "nothing", "03", "01"])
     await store.dead_letters.delete([])
     assert await store.dead_letters.list_all() == [letter("02")]
 
 
-async def test_a_letter_keeps_its_time_and_its_bytes(store: Store) -> None:
+async def test_a_dead_letter_keeps_its_time_and_its_bytes(store: Store) -> None:
     await store.dead_letters.upsert(
         [letter("01", at=NOON_ELSEWHERE, payload=b""), letter("02", payload=b"\x00" * 1_000_000)]
     )
@@ -53,7 +54,7 @@ async def test_a_letter_keeps_its_time_and_its_bytes(store: Store) -> None:
 
 
 async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
-    """Nothing of the call is stored: each database would take it for another time."""
+    """Nothing of the call is stored: each database would read it as another time."""
     with pytest.raises(ValueError, match="without a zone"):
         await store.dead_letters.upsert([letter("01"), letter("02", at=NOON_NOWHERE)])
     assert await store.dead_letters.list_all() == []
@@ -68,9 +69,9 @@ async def test_any_name_is_a_name(store: Store, name: str) -> None:
     assert await store.dead_letters.list_all() == []
 
 
-async def test_a_failed_write_leaves_the_letters_as_they_were(store: Store) -> None:
+async def test_a_failed_write_leaves_the_dead_letters_as_they_were(store: Store) -> None:
     await store.dead_letters.upsert([letter("01")])
-    store.fail_next(2)
+    fail_next(store, 2)
     for call in (store.dead_letters.upsert([letter("02")]), store.dead_letters.delete(["01"])):
         with pytest.raises(StoreError):
             await call

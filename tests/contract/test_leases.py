@@ -4,15 +4,16 @@ import asyncio
 
 import pytest
 
-from tests.contract.conftest import Place
+from tests.contract.conftest import ContractDatabase
 from tests.contract.samples import ODD_NAMES
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Lease
+from tidemill.testing.faults.stores import fail_next
 
 
-async def test_a_free_office_is_taken_once(store: Store) -> None:
+async def test_a_free_lease_is_acquired_once(store: Store) -> None:
     assert await store.leases.current("leader") is None
     epoch = await store.leases.acquire("leader", "a", 10)
     assert epoch is not None
@@ -21,8 +22,8 @@ async def test_a_free_office_is_taken_once(store: Store) -> None:
     assert await store.leases.current("leader") == Lease("a", epoch)
 
 
-async def test_an_office_that_has_run_out_is_free(store: Store, clock: VirtualClock) -> None:
-    """W-9: by the store's clock. Until somebody takes it, its holder is still named."""
+async def test_an_expired_lease_is_free(store: Store, clock: VirtualClock) -> None:
+    """W-9: by the store's clock. Until another holder acquires it, it still names its holder."""
     first = await store.leases.acquire("leader", "a", 10)
     assert first is not None
     clock.advance_to(9.9)
@@ -33,16 +34,16 @@ async def test_an_office_that_has_run_out_is_free(store: Store, clock: VirtualCl
     assert await store.leases.current("leader") == Lease("b", first + 1)
 
 
-async def test_an_office_of_the_dead_is_free(store: Store) -> None:
-    """W-9: at once."""
+async def test_the_lease_of_a_dead_holder_is_free(store: Store) -> None:
+    """W-9: immediately."""
     first = await store.leases.acquire("leader", "a", 10)
     assert first is not None
     assert await store.leases.acquire("leader", "b", 10, dead_holders=["c", "d"]) is None
     assert await store.leases.acquire("leader", "b", 10, dead_holders={"c", "a"}) == first + 1
 
 
-async def test_staying_in_office(store: Store, clock: VirtualClock) -> None:
-    """Also after it had run out, as long as nobody has taken over."""
+async def test_renewing_a_lease(store: Store, clock: VirtualClock) -> None:
+    """Also after it has expired, unless another holder has acquired it."""
     epoch = await store.leases.acquire("leader", "a", 10)
     assert epoch is not None
     clock.advance_to(9)
@@ -59,8 +60,8 @@ async def test_staying_in_office(store: Store, clock: VirtualClock) -> None:
     assert await store.leases.current("leader") == Lease("b", epoch + 1)
 
 
-async def test_leaving_an_office(store: Store) -> None:
-    """Epochs never repeat, also when nobody was in office in between."""
+async def test_releasing_a_lease(store: Store) -> None:
+    """Epochs never repeat, also after a time without a holder."""
     first = await store.leases.acquire("leader", "a", 10)
     assert first is not None
     await store.leases.release("leader", first)
@@ -72,37 +73,37 @@ async def test_leaving_an_office(store: Store) -> None:
     assert await store.leases.current("leader") == Lease("a", first + 1)
 
 
-async def test_offices_do_not_know_of_one_another(store: Store) -> None:
+async def test_leases_are_independent(store: Store) -> None:
     for name in ODD_NAMES:
         assert await store.leases.acquire(name, name, 10) is not None
     for name in ODD_NAMES:
-        held = await store.leases.current(name)
-        assert held is not None
-        assert held.holder == name
+        lease = await store.leases.current(name)
+        assert lease is not None
+        assert lease.holder == name
 
 
-async def test_a_failed_take_leaves_the_office_free(store: Store) -> None:
-    store.fail_next(1)
+async def test_a_failed_acquisition_leaves_the_lease_free(store: Store) -> None:
+    fail_next(store, 1)
     with pytest.raises(StoreError, match="on purpose"):
         await store.leases.acquire("leader", "a", 10)
     assert await store.leases.acquire("leader", "b", 10) is not None
 
 
-async def test_of_many_that_ask_at_once_one_gets_it(place: Place) -> None:
-    stores = [place.store() for _ in range(3)]
+async def test_one_of_many_concurrent_candidates_acquires_it(database: ContractDatabase) -> None:
+    stores = [database.store() for _ in range(3)]
     await asyncio.gather(*(store.open() for store in stores))
     epochs = set()
-    for office in range(10):
-        taken = await asyncio.gather(*(store.leases.acquire(f"o{office}", str(store), 60) for store in stores))
+    for number in range(10):
+        taken = await asyncio.gather(*(store.leases.acquire(f"o{number}", str(store), 60) for store in stores))
         assert len([epoch for epoch in taken if epoch is not None]) == 1
         epochs.update(taken)
     for _ in range(5):
-        held = await stores[0].leases.current("o1")
-        assert held is not None
+        lease = await stores[0].leases.current("o1")
+        assert lease is not None
         calls = (
-            store.leases.acquire("o1", f"n{number}", 60, dead_holders=[held.holder])
+            store.leases.acquire("o1", f"n{number}", 60, dead_holders=[lease.holder])
             for number, store in enumerate(stores)
         )
         taken = await asyncio.gather(*calls)
-        assert max(epoch or 0 for epoch in taken) > held.epoch
+        assert max(epoch or 0 for epoch in taken) > lease.epoch
     await asyncio.gather(*(store.close() for store in stores))

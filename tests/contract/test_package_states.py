@@ -5,15 +5,16 @@ import random
 
 import pytest
 
-from tests.contract.conftest import Place
+from tests.contract.conftest import ContractDatabase
 from tests.contract.package_samples import loaded
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
+from tidemill.testing.faults.stores import fail_next
 
 
-async def test_what_is_loaded_is_written_over(store: Store) -> None:
+async def test_a_loaded_package_replaces_its_row(store: Store) -> None:
     """P-3: one row for each tenant, name and owner, from the first side effect to the last."""
     assert await store.package_states.list_all() == []
     for row in (
@@ -25,7 +26,7 @@ async def test_what_is_loaded_is_written_over(store: Store) -> None:
         assert await store.package_states.list_all() == [row]
 
 
-async def test_nodes_and_tenants_do_not_know_of_one_another(store: Store) -> None:
+async def test_nodes_and_tenants_are_independent(store: Store) -> None:
     """P-11."""
     rows = [loaded(), loaded(tenant="other"), loaded("other"), loaded(owner="node-2")]
     await store.package_states.upsert(rows)
@@ -51,8 +52,8 @@ async def test_the_last_of_several_with_one_key_counts(store: Store) -> None:
     assert await store.package_states.list_all() == [loaded(state=b"last")]
 
 
-async def test_rows_are_forgotten(store: Store) -> None:
-    """P-2: nothing of a package remains; one that is not there is no error."""
+async def test_rows_are_deleted(store: Store) -> None:
+    """P-2: nothing of a package remains; an unknown row is ignored."""
     rows = [loaded(), loaded(owner="node-2"), loaded(tenant="other")]
     await store.package_states.upsert(rows)
     await store.package_states.delete([("public", "market", "node-1"), ("public", "never", "node-1")])
@@ -74,9 +75,9 @@ async def test_a_state_comes_back_byte_by_byte(store: Store) -> None:
     assert await store.package_states.list_all() == [loaded(state=state, at=NOON)]
 
 
-async def test_a_successor_finds_what_a_node_left_behind(place: Place) -> None:
+async def test_a_successor_finds_the_rows_that_a_node_left_behind(database: ContractDatabase) -> None:
     """P-3: a crash in mid-load is unwound at the next start."""
-    before, after_ = place.store(), place.store()
+    before, after_ = database.store(), database.store()
     await before.open()
     await before.package_states.upsert([loaded(phase="loading")])
     await before.close()
@@ -86,8 +87,8 @@ async def test_a_successor_finds_what_a_node_left_behind(place: Place) -> None:
     await after_.close()
 
 
-async def test_nodes_write_at_the_same_time(place: Place) -> None:
-    stores = [place.store() for _ in range(3)]
+async def test_nodes_write_at_the_same_time(database: ContractDatabase) -> None:
+    stores = [database.store() for _ in range(3)]
     await asyncio.gather(*(store.open() for store in stores))
     rows = [[loaded(f"p{name}", owner=f"node-{node}") for name in range(10)] for node in range(3)]
     await asyncio.gather(*(stores[node].package_states.upsert(rows[node]) for node in range(3)))
@@ -104,7 +105,7 @@ async def test_a_failed_write_changes_nothing(store: Store) -> None:
         lambda: store.package_states.upsert([loaded(phase="unloading"), loaded("second")]),
         lambda: store.package_states.delete([("public", "market", "node-1")]),
     ):
-        store.fail_next(1)
+        fail_next(store, 1)
         with pytest.raises(StoreError, match="on purpose"):
             await write()
     with pytest.raises(ValueError, match="without a zone"):

@@ -6,12 +6,13 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import Place
+from tests.contract.conftest import ContractDatabase
 from tests.contract.package_samples import names, package
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
+from tidemill.testing.faults.stores import fail_next
 
 MEGABYTE = 2**20
 
@@ -19,14 +20,14 @@ MEGABYTE = 2**20
 # -- publishing
 
 
-async def test_a_package_is_wanted_once_it_is_published(store: Store) -> None:
+async def test_a_published_package_is_listed(store: Store) -> None:
     assert await store.packages.list_published() == []
     assert await store.packages.publish(package(), b"archive", 0)
     assert await store.packages.list_published() == [package(revision=1)]
     assert await store.packages.read_archive("public", "market", "digest of 1.0.0") == b"archive"
 
 
-async def test_a_package_takes_the_place_of_the_one_of_its_name(store: Store) -> None:
+async def test_a_package_replaces_the_one_of_its_name(store: Store) -> None:
     await store.packages.publish(package(), b"archive", 0)
     newer = package(version="1.1.0", size=9, at=after(60))
     assert await store.packages.publish(newer, b"newer", 1)
@@ -34,7 +35,7 @@ async def test_a_package_takes_the_place_of_the_one_of_its_name(store: Store) ->
     assert await store.packages.read_archive("public", "market", newer.digest) == b"newer"
 
 
-async def test_who_found_another_revision_changes_nothing(store: Store) -> None:
+async def test_a_publisher_that_expects_another_revision_changes_nothing(store: Store) -> None:
     """The archive and what is recorded stay as well; also where there is nothing."""
     assert not await store.packages.publish(package(), b"late", 1)
     assert await store.packages.recorded_version("public", "market") is None
@@ -62,9 +63,9 @@ async def test_of_several_publishers_in_one_process_one_wins(store: Store) -> No
 
 
 @pytest.mark.parametrize("found", [0, 1])
-async def test_of_several_publishers_in_several_processes_one_wins(place: Place, found: int) -> None:
+async def test_of_several_publishers_in_several_processes_one_wins(database: ContractDatabase, found: int) -> None:
     """Whether or not there was one before: each has a connection of its own."""
-    stores = [place.store() for _ in range(4)]
+    stores = [database.store() for _ in range(4)]
     await asyncio.gather(*(store.open() for store in stores))
     if found:
         await stores[0].packages.publish(package(version="0.1.0"), b"", 0)
@@ -83,9 +84,9 @@ async def test_of_several_publishers_in_several_processes_one_wins(place: Place,
         await store.close()
 
 
-async def test_publishers_that_look_again_all_succeed(place: Place) -> None:
-    """P-9: each sees what is wanted before it decides, and none is lost; revisions count them."""
-    stores = [place.store() for _ in range(3)]
+async def test_publishers_that_retry_all_succeed(database: ContractDatabase) -> None:
+    """P-9: each reads the registry before it decides, and no publication is lost; revisions count them."""
+    stores = [database.store() for _ in range(3)]
     await asyncio.gather(*(store.open() for store in stores))
 
     async def insist(store: Store, version: str) -> None:
@@ -103,9 +104,9 @@ async def test_publishers_that_look_again_all_succeed(place: Place) -> None:
         await store.close()
 
 
-async def test_packages_that_are_published_together_are_all_there(place: Place) -> None:
-    """In whatever order two processes name them: those who wait for one another in a circle are told to try again."""
-    stores = [place.store() for _ in range(2)]
+async def test_packages_that_are_published_together_are_all_there(database: ContractDatabase) -> None:
+    """In any order that two processes name them in: no deadlock."""
+    stores = [database.store() for _ in range(2)]
     await asyncio.gather(*(store.open() for store in stores))
     order = [f"p{number}" for number in range(5)]
     calls = [stores[0].packages.publish(package(name), b"", 0) for name in order]
@@ -137,11 +138,11 @@ async def test_archives_of_several_packages_do_not_keep_others_from_writing(stor
     assert await store.pauses.is_paused("public", "r")
 
 
-# -- looking
+# -- reading
 
 
 async def test_packages_are_listed_by_tenant_and_name(store: Store) -> None:
-    """P-5: what one of them is has nothing to do with the others; names sort by their characters."""
+    """P-5: packages are independent; names sort by their characters."""
     packages = [
         package(name, tenant=tenant, digest=f"{tenant} {name}") for tenant in ("b", "Z", "ä") for name in ODD_NAMES
     ]
@@ -153,7 +154,7 @@ async def test_packages_are_listed_by_tenant_and_name(store: Store) -> None:
         assert await store.packages.read_archive(one.tenant, one.name, one.digest) == one.digest.encode()
 
 
-async def test_an_archive_that_is_not_wanted_any_more_is_not_there(store: Store) -> None:
+async def test_the_archive_of_a_replaced_or_withdrawn_package_is_not_returned(store: Store) -> None:
     await store.packages.publish(package(), b"archive", 0)
     await store.packages.publish(package(version="2.0.0"), b"newer", 1)
     assert await store.packages.read_archive("public", "market", "digest of 1.0.0") is None
@@ -176,8 +177,8 @@ async def test_what_is_not_ascii_comes_back(store: Store) -> None:
     assert await store.packages.read_archive("naïve", "größe 🌊", "名前") == "größe".encode()
 
 
-async def test_packages_are_there_after_the_end_and_for_onlookers(place: Place) -> None:
-    store, onlooker, later = place.store(), place.store(), place.store()
+async def test_packages_are_there_after_a_restart_and_in_a_read_only_store(database: ContractDatabase) -> None:
+    store, onlooker, later = database.store(), database.store(), database.store()
     await store.open()
     await store.packages.publish(package(), b"archive", 0)
     await store.close()
@@ -204,15 +205,15 @@ async def test_a_package_is_withdrawn_once(store: Store) -> None:
     assert await store.packages.list_published() == [package(tenant="else", revision=1), package("other", revision=1)]
 
 
-async def test_what_is_recorded_outlives_a_package(store: Store) -> None:
-    """P-9: withdrawing it is no way round the versions that there were."""
+async def test_a_recorded_version_outlives_its_package(store: Store) -> None:
+    """P-9: a withdrawal does not allow a downgrade."""
     await store.packages.publish(package(version="2.0.0"), b"", 0)
     await store.packages.withdraw("public", "market")
     assert await store.packages.recorded_version("public", "market") == "2.0.0"
 
 
-async def test_a_revision_never_comes_twice(store: Store) -> None:
-    """Whoever saw the package before it was withdrawn does not take the one after for the same."""
+async def test_a_revision_is_never_used_twice(store: Store) -> None:
+    """A node that saw the package before its withdrawal does not confuse it with the one after."""
     await store.packages.publish(package(), b"", 0)
     await store.packages.withdraw("public", "market")
     assert not await store.packages.publish(package(version="3.0.0"), b"late", 1)
@@ -222,9 +223,9 @@ async def test_a_revision_never_comes_twice(store: Store) -> None:
     assert await store.packages.publish(package(version="3.0.0"), b"", 2)
 
 
-async def test_of_a_withdrawal_and_a_publication_at_once_none_is_half_done(place: Place) -> None:
+async def test_of_a_withdrawal_and_a_publication_at_once_none_is_half_done(database: ContractDatabase) -> None:
     """Either the publication came first and was withdrawn, or it found that there is nothing."""
-    stores = [place.store() for _ in range(2)]
+    stores = [database.store() for _ in range(2)]
     await asyncio.gather(*(store.open() for store in stores))
     for number in range(10):
         found, name = 1, f"p{number}"
@@ -242,8 +243,8 @@ async def test_of_a_withdrawal_and_a_publication_at_once_none_is_half_done(place
 # -- versions
 
 
-async def test_a_version_is_recorded_as_it_is_said(store: Store) -> None:
-    """P-9: whoever records has compared, so an older one is one that was allowed."""
+async def test_a_version_is_recorded_as_given(store: Store) -> None:
+    """P-9: the caller has compared versions, so an older one is an allowed downgrade."""
     assert await store.packages.recorded_version("public", "market") is None
     for version in ("1.0.0", "10.0.0", "9.0.0", "9.0.0"):
         await store.packages.record_version("public", "market", version)
@@ -258,7 +259,7 @@ async def test_publishing_records_also_an_older_version(store: Store) -> None:
     assert await store.packages.recorded_version("public", "market") == "1.9.0"
 
 
-async def test_recording_does_not_touch_what_is_wanted(store: Store) -> None:
+async def test_recording_a_version_does_not_change_published_packages(store: Store) -> None:
     await store.packages.publish(package(), b"archive", 0)
     await store.packages.record_version("public", "market", "5.0.0")
     assert await store.packages.list_published() == [package(revision=1)]
@@ -278,7 +279,7 @@ async def test_a_failed_write_changes_nothing(store: Store) -> None:
         lambda: store.packages.record_version("public", "market", "2.0.0"),
     ]
     for write in writes:
-        store.fail_next(1)
+        fail_next(store, 1)
         with pytest.raises(StoreError, match="on purpose"):
             await write()
     assert await store.packages.list_published() == [package(revision=1)]

@@ -4,10 +4,11 @@ import pytest
 
 from tests.contract.samples import ODD_NAMES
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
+from tidemill.testing.faults.stores import fail_next
 
 
-async def test_a_pause_is_remembered_until_it_is_taken_back(store: Store) -> None:
+async def test_a_reactor_is_paused_until_it_is_resumed(store: Store) -> None:
     """G-13."""
     assert not await store.pauses.is_paused("public", "r")
     await store.pauses.set_paused("public", "r", paused=True)
@@ -16,7 +17,7 @@ async def test_a_pause_is_remembered_until_it_is_taken_back(store: Store) -> Non
     assert not await store.pauses.is_paused("public", "r")
 
 
-async def test_saying_it_twice_is_saying_it_once(store: Store) -> None:
+async def test_pausing_twice_is_pausing_once(store: Store) -> None:
     await store.pauses.set_paused("public", "r", paused=False)
     for _ in range(2):
         await store.pauses.set_paused("public", "r", paused=True)
@@ -47,7 +48,7 @@ async def test_paused_reactors_are_listed_in_order(store: Store) -> None:
 
 async def test_a_failed_write_leaves_the_pause_as_it_was(store: Store) -> None:
     await store.pauses.set_paused("public", "r", paused=True)
-    store.fail_next(1)
+    fail_next(store, 1)
     with pytest.raises(StoreError):
         await store.pauses.set_paused("public", "r", paused=False)
     assert await store.pauses.is_paused("public", "r")

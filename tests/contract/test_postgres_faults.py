@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from tests.contract.proxy import Fault, Proxy, proxy_to
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import JournalEntry, JournalKey, SchemaState
+from tidemill.storage.graph_ports import JournalEntry, JournalKey
+from tidemill.storage.migrations import SchemaState
 from tidemill.storage.postgres.store import PostgresStore
 from tidemill.storage.workflow_ports import ScheduleCursor, ScheduleKey
 
@@ -75,7 +76,7 @@ async def eventually(condition: Callable[[], Awaitable[object]]) -> None:
 
 
 async def accepts_writes(store: PostgresStore, positions: "count[int]") -> bool:
-    """Tell whether the store writes again; each try has a position of its own."""
+    """Return whether the store writes again; each attempt has its own position."""
     try:
         await store.checkpoints.append([entry(next(positions))])
     except StoreError:
@@ -84,7 +85,7 @@ async def accepts_writes(store: PostgresStore, positions: "count[int]") -> bool:
 
 
 class Load:
-    """Concurrent writers that note what they were told."""
+    """Concurrent writers that record the outcomes of their writes."""
 
     def __init__(self, store: PostgresStore) -> None:
         self.acknowledged: set[int] = set()
@@ -118,7 +119,7 @@ class Load:
                 await self._store.checkpoints.append([entry(position)])
             except StoreError:
                 self.refused.add(position)
-                await asyncio.sleep(0.005)  # as whoever was refused would
+                await asyncio.sleep(0.005)  # as a refused writer would
             else:
                 self.acknowledged.add(position)
 
@@ -127,7 +128,7 @@ class Load:
 async def test_what_a_stopping_server_acknowledged_is_there_and_what_it_refused_is_not(
     own_postgres: PostgresServer, blow: str
 ) -> None:
-    """G-24: through restarts and crashes of the server, and the same store goes on afterwards."""
+    """G-24: through restarts and crashes of the server, and the same store continues afterwards."""
     async with opened(await own_postgres.fresh_database()) as store:
         load = Load(store)
         async with load.running():
@@ -145,7 +146,7 @@ async def test_what_a_stopping_server_acknowledged_is_there_and_what_it_refused_
     assert not load.refused & found
 
 
-async def test_a_server_that_is_away_refuses_at_once(own_postgres: PostgresServer) -> None:
+async def test_writes_fail_immediately_while_the_server_is_down(own_postgres: PostgresServer) -> None:
     """G-26: persisting fails, rather than waits, while the server is down; reading as well."""
     async with opened(await own_postgres.fresh_database()) as store:
         await store.checkpoints.append([entry(1)])
@@ -161,7 +162,7 @@ async def test_a_server_that_is_away_refuses_at_once(own_postgres: PostgresServe
         assert {1, 3} <= await stored(store)
 
 
-async def test_a_store_closes_quietly_while_its_server_is_away(own_postgres: PostgresServer) -> None:
+async def test_a_store_closes_without_error_while_its_server_is_down(own_postgres: PostgresServer) -> None:
     """The end of a node does not depend on its database."""
     async with opened(await own_postgres.fresh_database()) as store:
         await store.checkpoints.append([entry(1)])
@@ -195,8 +196,8 @@ async def test_a_commit_that_did_not_reach_the_server_is_refused(postgres: Postg
         assert await stored(store) == {2}
 
 
-async def test_a_commit_whose_answer_is_lost_counts(postgres: PostgresServer) -> None:
-    """G-24: the server committed, and nobody heard; it is asked again."""
+async def test_a_commit_whose_reply_is_lost_counts(postgres: PostgresServer) -> None:
+    """G-24: the server committed, and its reply was lost; it is asked again."""
     async with behind_proxy(postgres) as (store, proxy):
         await store.checkpoints.append([entry(1)])
         proxy.at_commit = "cut after"
@@ -211,12 +212,12 @@ async def test_the_very_first_commit_of_a_store_may_be_the_ambiguous_one(
     """G-24: nothing has been written by this store before that could be found."""
     async with behind_proxy(postgres) as (store, proxy):
         proxy.at_commit = fault
-        told = await asyncio.gather(store.checkpoints.append([entry(1)]), return_exceptions=True)
-        assert await stored(store) == ({1} if told == [None] else set())
-        assert (told == [None]) == (fault == "cut after")
+        outcome = await asyncio.gather(store.checkpoints.append([entry(1)]), return_exceptions=True)
+        assert await stored(store) == ({1} if outcome == [None] else set())
+        assert (outcome == [None]) == (fault == "cut after")
 
 
-async def test_a_commit_on_its_way_is_waited_for(postgres: PostgresServer) -> None:
+async def test_a_commit_in_flight_is_waited_for(postgres: PostgresServer) -> None:
     """G-24: neither yes nor no is said while the server has not got the COMMIT but still may."""
     async with behind_proxy(postgres) as (store, proxy), session(postgres.url()) as other:
         proxy.at_commit = "delay"
@@ -270,7 +271,7 @@ async def test_a_network_that_swallows_everything_gives_an_error(postgres: Postg
 
 
 async def test_a_lock_of_another_session_gives_an_error(url: str) -> None:
-    """G-26: whoever locks our tables does not stop the node."""
+    """G-26: a session that locks our tables does not stop the node."""
     async with opened(url) as store:
         async with session(url) as other, other.transaction():
             await other.execute("LOCK TABLE tidemill.journal IN ACCESS EXCLUSIVE MODE")
@@ -300,8 +301,8 @@ async def test_a_serialization_failure_or_a_deadlock_is_tried_again(url: str, co
         assert await stored(store) == {1}
 
 
-async def test_who_waits_in_a_circle_is_told_so_and_tries_again(url: str) -> None:
-    """For real: the server notices a circle before we are tired of waiting."""
+async def test_a_deadlocked_transaction_is_retried(url: str) -> None:
+    """A real one: the server detects it before the lock timeout."""
     async with opened(url) as store, session(url) as other:
         first, second = (ScheduleKey("public", "flow", key) for key in ("first", "second"))
         await store.schedules.insert_missing([schedule_of(first), schedule_of(second)])
@@ -318,11 +319,11 @@ async def test_who_waits_in_a_circle_is_told_so_and_tries_again(url: str) -> Non
 
 
 def schedule_of(key: ScheduleKey) -> ScheduleCursor:
-    """Return how far a schedule was looked at."""
+    """Return the cursor of a schedule."""
     return ScheduleCursor(**key._asdict(), rule="x", last=datetime(2026, 3, 29, tzinfo=UTC), armed=False)
 
 
-async def test_tries_end(url: str) -> None:
+async def test_retries_end(url: str) -> None:
     """A transaction that always fails is refused."""
     async with opened(url) as store, session(url) as other:
         await other.execute(FAULTY_TRIGGER.format(times=1000, code="40001"))
@@ -330,12 +331,12 @@ async def test_tries_end(url: str) -> None:
         assert await other.fetchval("SELECT last_value FROM tries") == 5
 
 
-async def test_a_full_disk_is_the_servers_fault_and_said_to_all(url: str) -> None:
-    """G-26: nobody's unit is to blame, so none is tried alone."""
+async def test_every_caller_gets_the_error_of_a_full_disk(url: str) -> None:
+    """G-26: no unit is at fault, so none is tried alone."""
     async with opened(url) as store, session(url) as other:
         await other.execute(FAULTY_TRIGGER.format(times=1000, code="53100"))
-        told = await asyncio.gather(*(_refused(store, position) for position in range(1, 11)))
-        assert all("disk is full; make room" in one for one in told)
+        errors = await asyncio.gather(*(_refused(store, position) for position in range(1, 11)))
+        assert all("disk is full; free some space" in one for one in errors)
         assert await other.fetchval("SELECT last_value FROM tries") == 1
 
 
@@ -344,8 +345,8 @@ async def test_a_faulty_write_fails_alone(url: str) -> None:
     async with opened(url) as store:
         await store.checkpoints.append([entry(3)])
         appends = (store.checkpoints.append([entry(position)]) for position in range(1, 6))
-        told = await asyncio.gather(*appends, return_exceptions=True)
-        [error] = [one for one in told if one is not None]
+        outcomes = await asyncio.gather(*appends, return_exceptions=True)
+        [error] = [one for one in outcomes if one is not None]
         assert isinstance(error, StoreError)
         assert "already holds an entry" in str(error)
         assert await stored(store) == {1, 2, 3, 4, 5}
@@ -366,7 +367,7 @@ async def test_nodes_that_open_an_empty_database_together_all_get_it(url: str) -
 
 
 async def test_a_node_waits_while_another_one_migrates(url: str) -> None:
-    """The lock is held for the time of a migration, however far that is."""
+    """The lock is held for the whole migration."""
     async with session(url) as other, session(url) as witness, asyncio.TaskGroup() as tasks:
         await other.execute("SELECT pg_advisory_lock(hashtext('tidemill'), hashtext('schema'))")
         store = PostgresStore(url)
@@ -379,7 +380,7 @@ async def test_a_node_waits_while_another_one_migrates(url: str) -> None:
 
 
 async def test_a_closed_store_neither_reads_nor_writes(url: str) -> None:
-    """Nobody opens a connection that nobody would close."""
+    """No connection is opened that would never be closed."""
     async with opened(url) as store:
         pass
     assert "not open" in await _unreadable(store)
@@ -387,7 +388,7 @@ async def test_a_closed_store_neither_reads_nor_writes(url: str) -> None:
 
 
 async def test_asking_for_the_schema_changes_nothing(url: str) -> None:
-    """An operator may look before anything is migrated."""
+    """An operator may read the version before anything is migrated."""
     assert (await PostgresStore(url).read_schema_state()).found == 0
     async with session(url) as other:
         assert await other.fetchval("SELECT to_regnamespace('tidemill') IS NULL")
@@ -417,7 +418,7 @@ async def test_an_invalid_index_is_a_problem(url: str) -> None:
         assert "REINDEX INDEX tidemill.recoveries_by_tenant" in problem
 
 
-async def test_a_refused_password_is_said_and_not_repeated(own_postgres: PostgresServer) -> None:
+async def test_a_refused_password_is_reported_and_not_repeated(own_postgres: PostgresServer) -> None:
     """The message tells an operator what to correct."""
     await own_postgres.execute("CREATE ROLE miller LOGIN PASSWORD 'right'")
     rules = own_postgres.folder / "data" / "pg_hba.conf"
@@ -429,7 +430,7 @@ async def test_a_refused_password_is_said_and_not_repeated(own_postgres: Postgre
     assert "hunter2" not in f"{caught.value} {store.title} {vars(store)}"
 
 
-async def test_a_user_without_rights_is_said(own_postgres: PostgresServer) -> None:
+async def test_a_user_without_rights_is_reported(own_postgres: PostgresServer) -> None:
     """The message names the right that is missing."""
     await own_postgres.execute("CREATE ROLE guest LOGIN")
     with pytest.raises(StoreError, match="GRANT CREATE ON DATABASE"):

@@ -17,8 +17,7 @@ from tests.contract.run_samples import creation, event_row, history, make
 from tests.contract.test_postgres_faults import eventually, opened, session
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.postgres.connection import PostgresUrl
-from tidemill.storage.postgres.database import connect
+from tidemill.storage.postgres.connection import PostgresUrl, connect
 from tidemill.storage.postgres.store import PostgresStore
 from tidemill.storage.workflow_ports import Lease
 from tidemill.workflows.change import Applied, Change, LeaderFence, Refused
@@ -37,7 +36,7 @@ async def url(postgres: PostgresServer) -> str:
 
 @asynccontextmanager
 async def holder(url: str) -> AsyncIterator[tuple[Process, int]]:
-    """Run a process that is in office, under an epoch."""
+    """Run a process that holds the lease, under an epoch."""
     program = [sys.executable, "-m", "tests.contract.lease_holder", url]
     process = await asyncio.create_subprocess_exec(*program, stdin=PIPE, stdout=PIPE)
     try:
@@ -61,7 +60,7 @@ async def tell(process: Process) -> None:
 
 
 async def succession(store: PostgresStore, name: str = "leader", holder: str = "next") -> tuple[int, float]:
-    """Ask for an office until it is ours; return the epoch, and how many seconds that took."""
+    """Try to acquire a lease until it is ours; return the epoch, and the seconds that took."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with asyncio.timeout(20):
@@ -73,12 +72,12 @@ async def succession(store: PostgresStore, name: str = "leader", holder: str = "
 
 
 def change(epoch: int) -> Change:
-    """Return a change that whoever is in office under an epoch may make."""
+    """Return a change that the holder of an epoch may apply."""
     return Change(run="r1", fence=LeaderFence("leader", epoch), history=history(event_row()))
 
 
-async def test_an_office_of_a_killed_process_is_taken_at_once(url: str) -> None:
-    """W-9: kill -9, under 2 s, and long before the lease runs out."""
+async def test_the_lease_of_a_killed_process_is_acquired_soon(url: str) -> None:
+    """W-9: kill -9, under 2 s, and long before the lease expires."""
     async with opened(url) as store, holder(url) as (process, epoch):
         await make(store, creation())
         await tell(process)
@@ -90,7 +89,7 @@ async def test_an_office_of_a_killed_process_is_taken_at_once(url: str) -> None:
         assert seconds < 2
 
 
-async def test_an_office_of_a_frozen_process_is_taken_and_its_late_write_refused(url: str) -> None:
+async def test_the_lease_of_a_frozen_process_is_acquired_and_its_late_write_refused(url: str) -> None:
     """W-8, W-9: SIGSTOP, under 5 s; after SIGCONT it changes nothing."""
     async with opened(url) as store, holder(url) as (process, epoch):
         await make(store, creation())
@@ -105,8 +104,8 @@ async def test_an_office_of_a_frozen_process_is_taken_and_its_late_write_refused
         assert await store.leases.renew("leader", new, TTL)
 
 
-async def test_an_office_of_one_that_is_cut_off_is_taken(postgres: PostgresServer, url: str) -> None:
-    """W-9: a connection that swallows everything, under 5 s; the holder hears no yes any more."""
+async def test_the_lease_of_a_disconnected_process_is_acquired(postgres: PostgresServer, url: str) -> None:
+    """W-9: a connection that swallows everything, under 5 s; the holder gets no more confirmations."""
     async with (
         proxy_to(postgres.port) as (proxy, port),
         opened(url) as other,
@@ -125,7 +124,7 @@ async def test_an_office_of_one_that_is_cut_off_is_taken(postgres: PostgresServe
         assert not await store.leases.renew("leader", epoch, TTL)
 
 
-async def test_a_holder_whose_session_was_ended_stays_in_office(url: str) -> None:
+async def test_a_holder_whose_session_was_ended_keeps_its_lease(url: str) -> None:
     """W-9: the row decides. It connects again, and holds its lock again."""
     async with opened(url) as store, opened(url) as other, session(url) as admin:
         epoch = await store.leases.acquire("leader", "holder", TTL)
@@ -136,8 +135,8 @@ async def test_a_holder_whose_session_was_ended_stays_in_office(url: str) -> Non
         assert await store.leases.current("leader") == Lease("holder", epoch)
 
 
-async def test_a_holder_whose_session_was_ended_may_lose_its_office(url: str) -> None:
-    """W-8, W-9: somebody was quicker; everything of the old epoch is refused from then on."""
+async def test_a_holder_whose_session_was_ended_may_lose_its_lease(url: str) -> None:
+    """W-8, W-9: another candidate was quicker; everything of the old epoch is refused from then on."""
     async with opened(url) as store, opened(url) as other, session(url) as admin:
         await make(store, creation())
         epoch = await store.leases.acquire("leader", "holder", TTL)
@@ -152,8 +151,8 @@ async def test_a_holder_whose_session_was_ended_may_lose_its_office(url: str) ->
         assert await store.leases.acquire("leader", "holder", TTL) is None
 
 
-async def test_an_office_is_not_taken_while_a_write_of_its_holder_is_on_its_way(url: str) -> None:
-    """W-8: whatever the old epoch has begun is committed before the new one begins."""
+async def test_a_lease_is_not_acquired_while_a_write_of_its_holder_is_in_flight(url: str) -> None:
+    """W-8: transactions of the old epoch are committed before the new one begins."""
     async with opened(url) as store, session(url) as writer:
         epoch = await store.leases.acquire("leader", "holder", TTL)
         transaction = writer.transaction()
@@ -172,8 +171,8 @@ async def _waits(connection: object) -> bool:
     return bool(await connection.fetchval(asked))  # type: ignore[attr-defined]
 
 
-async def test_an_office_is_taken_from_one_that_froze_in_the_middle_of_a_write(url: str) -> None:
-    """W-8, W-9: the server ends a transaction that nobody goes on with, under 5 s."""
+async def test_the_lease_of_a_process_that_froze_in_a_write_is_acquired(url: str) -> None:
+    """W-8, W-9: the server ends an abandoned transaction, under 5 s."""
     async with opened(url) as store:
         assert await store.leases.acquire("leader", "holder", TTL) == 1
         frozen = await connect(PostgresUrl.parse(url))
@@ -188,8 +187,8 @@ async def test_an_office_is_taken_from_one_that_froze_in_the_middle_of_a_write(u
             await frozen.execute("COMMIT")
 
 
-async def test_a_store_that_closes_leaves_its_offices(url: str) -> None:
-    """W-9: nobody waits for what has ended in good order."""
+async def test_a_store_that_closes_releases_its_leases(url: str) -> None:
+    """W-9: a released lease is free immediately."""
     async with opened(url) as other:
         async with opened(url) as store:
             epoch = await store.leases.acquire("leader", "holder", 60)
@@ -198,8 +197,8 @@ async def test_a_store_that_closes_leaves_its_offices(url: str) -> None:
         assert (new, seconds < 2) == (epoch + 1, True)
 
 
-async def test_offices_of_one_process_share_a_session(url: str) -> None:
-    """Leaving one does not lose the other."""
+async def test_leases_of_one_process_share_a_session(url: str) -> None:
+    """Releasing one does not lose the other."""
     async with opened(url) as store, opened(url) as other:
         epochs = [await store.leases.acquire(name, "holder", 60) for name in ("leader", "triggers")]
         assert await other.leases.acquire("leader", "next", 60) is None
@@ -208,8 +207,8 @@ async def test_offices_of_one_process_share_a_session(url: str) -> None:
         assert await other.leases.acquire("triggers", "next", 60) is None
 
 
-async def test_a_session_in_office_that_falls_silent_is_ended(url: str) -> None:
-    """W-9: the server frees the lock of a holder that it does not hear from; a longer lease has longer pauses."""
+async def test_an_idle_session_of_a_holder_is_ended(url: str) -> None:
+    """W-9: the server frees the lock of a silent holder; a longer lease allows longer pauses."""
     async with opened(url) as store, opened(url) as other, session(url) as admin:
         assert await other.leases.acquire("long", "holder", 60) is not None
         assert await store.leases.acquire("short", "holder", TTL) is not None
@@ -228,6 +227,6 @@ async def test_a_pooler_that_shares_sessions_is_refused(postgres: PostgresServer
     """W-9: locks of a session mean nothing behind it."""
     async with pooler_to(postgres.port) as port, opened(url.replace(f":{postgres.port}/", f":{port}/")) as store:
         for _ in range(2):
-            with pytest.raises(StoreError, match="a pooler stands in between"):
+            with pytest.raises(StoreError, match="a pooler in between"):
                 await store.leases.acquire("leader", "holder", TTL)
         assert await store.leases.current("leader") is None

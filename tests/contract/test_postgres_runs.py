@@ -1,4 +1,4 @@
-"""Runs on PostgreSQL: what they cost, and that those who change them at once never wait for one another in a circle."""
+"""Runs on PostgreSQL: their cost, and that concurrent changes never deadlock."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
-from tests.contract.conftest import Place, PostgresPlace
+from tests.contract.conftest import ContractDatabase, PostgresDatabase
 from tests.contract.run_samples import (
     LEASE,
     after,
@@ -33,9 +33,9 @@ from tests.contract.test_postgres_faults import behind_proxy, opened, session
 from tests.contract.test_runs_against_a_model import RunMachine
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
 from tidemill.storage.postgres.apply_changes import ChangeApplier
-from tidemill.storage.queries import Queries
+from tidemill.storage.postgres.store import QUERIES
+from tidemill.storage.store import Store
 from tidemill.workflows.change import Applied, Change, LeaderFence, PoolLimit, TaskChange
 from tidemill.workflows.records import AttemptKey, TaskError
 from tidemill.workflows.states import RunState, TaskState
@@ -88,7 +88,7 @@ async def test_a_group_of_changes_costs_as_many_statements_as_one(url: str) -> N
         assert epoch is not None
         rows = [running(task_row("a", pool="gpu")), running(task_row("b", pool="gpu")), task_row("m")]
         await make(store, *(creation(run_row(f"r{number}"), *rows) for number in range(41)))
-        applying = ChangeApplier(Queries.from_package("tidemill.storage.postgres"), "test", lambda: None)
+        applying = ChangeApplier(QUERIES, "test", lambda: None)
         costs = []
         for runs in (["r0"], [f"r{number}" for number in range(1, 41)]):
             counting = Counting(connection)
@@ -101,8 +101,7 @@ async def test_a_group_of_changes_costs_as_many_statements_as_one(url: str) -> N
 
 @pytest.mark.parametrize("known", ["nothing", "everything", "how it was when many were active"])
 async def test_a_payload_that_was_fired_often_costs_no_more(url: str, known: str) -> None:
-    """Its active runs are looked at, whatever the server knows of the tables; what is pruned is found by its run."""
-    queries = Queries.from_package("tidemill.storage.postgres")
+    """The query reads active runs, whatever the statistics of the server; pruned rows are found by their run."""
     payload = (["public"], ["flow"], ["daily"], ["d"])
     async with opened(url) as store, session(url) as connection:
         await connection.execute(
@@ -117,9 +116,9 @@ async def test_a_payload_that_was_fired_often_costs_no_more(url: str, known: str
             await connection.execute("ANALYZE tidemill.fires, tidemill.runs")
         await connection.execute("UPDATE tidemill.runs SET state = 'success' WHERE origin = 'many'")
         await connection.execute("VACUUM tidemill.runs")
-        assert [row["run"] for row in await connection.fetch(queries.fires_of_digests, *payload, ["r2"])] == ["r1"]
-        assert await pages_read(connection, queries.fires_of_digests, *payload, ["r2"]) < 50
-        assert await pages_read(connection, queries.delete_runs, ["r2", "old7"]) < 100
+        assert [row["run"] for row in await connection.fetch(QUERIES.fired_digests_of, *payload, ["r2"])] == ["r1"]
+        assert await pages_read(connection, QUERIES.fired_digests_of, *payload, ["r2"]) < 50
+        assert await pages_read(connection, QUERIES.delete_runs, ["r2", "old7"]) < 100
         assert await pages_read(connection, "SELECT * FROM tidemill.fires WHERE at < $1", after(0)) > 500  # a scan
 
 
@@ -135,14 +134,14 @@ async def make_active(connection: asyncpg.Connection, count: int) -> None:
 
 
 async def pages_read(connection: asyncpg.Connection, statement: str, *arguments: Any) -> int:
-    """Run a statement; return how many pages of tables and indexes the server looked at."""
-    told = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", *arguments)
-    plan = json.loads(told)[0]["Plan"]
+    """Run a statement; return how many pages of tables and indexes the server read."""
+    explained = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", *arguments)
+    plan = json.loads(explained)[0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
-async def test_of_stores_that_make_the_same_run_at_once_one_does(url: str) -> None:
-    """The others find it made: that is an answer, not an error."""
+async def test_one_of_several_stores_creates_a_run(url: str) -> None:
+    """The others find that it exists: a refusal, not an error."""
     async with opened(url) as one, opened(url) as other:
         for number in range(20):
             change = creation(run_row(f"r{number}"))
@@ -150,7 +149,7 @@ async def test_of_stores_that_make_the_same_run_at_once_one_does(url: str) -> No
             assert sorted(isinstance(result, Applied) for result in results) == [False, True]
 
 
-async def test_of_stores_that_add_the_same_task_run_at_once_one_does(url: str) -> None:
+async def test_one_of_several_stores_adds_a_task_run(url: str) -> None:
     async with opened(url) as one, opened(url) as other:
         await make(one, creation())
         for index in range(20):
@@ -160,7 +159,7 @@ async def test_of_stores_that_add_the_same_task_run_at_once_one_does(url: str) -
 
 
 class Crowd:
-    """Stores that claim, end, beat, clear and prune the same runs, all at once and in no order."""
+    """Stores that claim, end, renew, clear and prune the same runs, concurrently and in any order."""
 
     def __init__(self, stores: list[Store], seed: int) -> None:
         self.done = 0
@@ -210,8 +209,8 @@ class Crowd:
         await asyncio.gather(*(store.runs.apply(change) for change in changes))
 
     async def _beat(self, store: Store, owner: str) -> None:
-        held = await store.runs.list_claimed_by(["n0", "n1", "n2"])
-        keys = [AttemptKey(*key, row.attempt) for key, row in held]
+        claimed = await store.runs.list_claimed_by(["n0", "n1", "n2"])
+        keys = [AttemptKey(*key, row.attempt) for key, row in claimed]
         await store.runs.renew_leases(owner, keys, LEASE)
 
     async def _prune(self, store: Store, owner: str) -> None:
@@ -222,8 +221,8 @@ TASKS = [task_row("m", index=index, pool="gpu" if index % 2 else None) for index
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_nobody_waits_in_a_circle(url: str, seed: int) -> None:
-    """Whoever changes many rows locks them in one order; no transaction has to be ended to free another."""
+async def test_concurrent_changes_never_deadlock(url: str, seed: int) -> None:
+    """Transactions lock rows in one order; none has to be ended to free another."""
     async with opened(url) as one, opened(url) as other, opened(url) as third, session(url) as admin:
         await make(one, *(creation(run_row(f"r{number}"), *TASKS) for number in range(8)))
         crowd = Crowd([one, other, third], seed)
@@ -238,8 +237,8 @@ async def test_nobody_waits_in_a_circle(url: str, seed: int) -> None:
         assert await admin.fetchval(asked) == 0
 
 
-async def test_a_claim_whose_answer_is_lost_is_given_once(postgres: PostgresServer) -> None:
-    """G-24: the server committed, and nobody heard; it is asked again."""
+async def test_a_claim_whose_reply_is_lost_is_made_once(postgres: PostgresServer) -> None:
+    """G-24: the server committed, and its reply was lost; it is asked again."""
     async with behind_proxy(postgres) as (store, proxy):
         await make(store, creation())
         proxy.at_commit = "cut after"
@@ -249,7 +248,7 @@ async def test_a_claim_whose_answer_is_lost_is_given_once(postgres: PostgresServ
         assert await store.runs.claim(claim()) == []
 
 
-async def test_a_claim_that_did_not_reach_the_server_gives_nothing(postgres: PostgresServer) -> None:
+async def test_a_claim_that_did_not_reach_the_server_returns_nothing(postgres: PostgresServer) -> None:
     """G-24: the connection ends with the COMMIT still in it."""
     async with behind_proxy(postgres) as (store, proxy):
         await make(store, creation())
@@ -260,7 +259,7 @@ async def test_a_claim_that_did_not_reach_the_server_gives_nothing(postgres: Pos
         assert len(await store.runs.claim(claim())) == 1
 
 
-async def test_a_change_whose_answer_is_lost_is_told_once(postgres: PostgresServer) -> None:
+async def test_a_change_whose_reply_is_lost_is_applied_once(postgres: PostgresServer) -> None:
     """G-24: with its revision, as if nothing had happened."""
     async with behind_proxy(postgres) as (store, proxy):
         await make(store, creation())
@@ -269,7 +268,7 @@ async def test_a_change_whose_answer_is_lost_is_told_once(postgres: PostgresServ
         assert len(await store.runs.read_events("r1")) == 2
 
 
-async def test_what_authors_say_is_kept_as_far_as_the_server_can(url: str) -> None:
+async def test_texts_of_authors_are_stored_as_far_as_the_server_can(url: str) -> None:
     """PostgreSQL's text holds neither NUL nor half characters; an error that says such things is no reason to fail."""
     odd = "a\0b\udcffc"
     async with opened(url) as store:
@@ -286,13 +285,13 @@ async def test_what_authors_say_is_kept_as_far_as_the_server_can(url: str) -> No
 
 
 def test_runs_hold_what_a_model_holds(postgres: PostgresServer) -> None:
-    """W-1, W-8, W-13: nothing half written, nothing given twice, whatever was refused in between."""
+    """W-1, W-8, W-13: nothing half written, nothing claimed twice, whatever was refused in between."""
 
     class PostgresMachine(RunMachine):
         """On a server."""
 
-        def make_place(self) -> Place:
-            return PostgresPlace(postgres, self.runner.run(postgres.fresh_database()))
+        def make_database(self) -> ContractDatabase:
+            return PostgresDatabase(postgres, self.runner.run(postgres.fresh_database()))
 
     run_state_machine_as_test(
         PostgresMachine, settings=settings(max_examples=10, stateful_step_count=30, deadline=None)

@@ -5,7 +5,7 @@ from datetime import UTC, timedelta
 import pytest
 
 from tests.contract.samples import NOON, NOON_ELSEWHERE, NOON_NOWHERE, ODD_NAMES, recovery
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 
 
 async def test_the_newest_recoveries_come_oldest_first(store: Store) -> None:
@@ -44,7 +44,7 @@ async def test_what_is_older_than_a_moment_is_forgotten(store: Store) -> None:
 
 
 async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
-    """Nothing is stored or forgotten: each database would take it for another time."""
+    """Nothing is stored or forgotten: each database would read it as another time."""
     with pytest.raises(ValueError, match="without a zone"):
         await store.recoveries.delete_before(NOON_NOWHERE)
     old = recovery("01", at=NOON - timedelta(days=2))

@@ -1,4 +1,4 @@
-"""Runs, whatever is done to them in whatever order, hold what a simple model holds."""
+"""Runs hold what a simple model holds, after any operations in any order."""
 
 import asyncio
 import tempfile
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
-from tests.contract.conftest import MemoryPlace, Place, SqlitePlace
+from tests.contract.conftest import ContractDatabase, MemoryDatabase, SqliteFile
 from tests.contract.run_samples import (
     LEASE,
     claim,
@@ -27,6 +27,7 @@ from tests.contract.run_samples import (
 )
 from tests.contract.samples import NOON
 from tidemill.kernel.clock import VirtualClock
+from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.change import Applied, Change, LeaderFence, PoolLimit, Refused, TaskChange
 from tidemill.workflows.records import AttemptKey, TaskRow
 from tidemill.workflows.states import RunState, TaskState
@@ -39,7 +40,7 @@ runs, tasks, owners = st.sampled_from(RUNS), st.sampled_from(TASKS), st.sampled_
 states = st.sampled_from([TaskState.SCHEDULED, TaskState.QUEUED, TaskState.RUNNING, TaskState.SUCCESS])
 
 
-class Held(NamedTuple):
+class ModelRun(NamedTuple):
     """What the model knows of a run."""
 
     revision: int
@@ -55,30 +56,30 @@ class Held(NamedTuple):
 class RunMachine(RuleBasedStateMachine):
     """A store and its model: what is done to the one is done to the other."""
 
-    place: Place
+    database: ContractDatabase
 
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
         self.clock = VirtualClock(NOON)
-        self.held: dict[str, Held] = {}
+        self.model: dict[str, ModelRun] = {}
         self.slots: set[int] = set()
         self.epoch = 0
         self.is_paused = False
 
-    def make_place(self) -> Place:
+    def make_database(self) -> ContractDatabase:
         """Return the database under test."""
         raise NotImplementedError
 
     @initialize()
     def open_store(self) -> None:
-        self.place = self.make_place()
-        self.store = self.place.store(self.clock.now)
+        self.database = self.make_database()
+        self.store = self.database.store(self.clock.now)
         self.runner.run(self.store.open())
-        self.take_office()
+        self.acquire_lease()
 
     @rule()
-    def take_office(self) -> None:
+    def acquire_lease(self) -> None:
         taken = self.runner.run(
             self.store.leases.acquire("leader", f"n{self.epoch}", 1e6, dead_holders=[f"n{self.epoch - 1}"])
         )
@@ -113,12 +114,12 @@ class RunMachine(RuleBasedStateMachine):
         if self.is_paused:
             assert result == Refused("paused")
             return
-        if run in self.held or slot in self.slots:
-            assert result == Refused("stale" if run in self.held else "fired")
+        if run in self.model or slot in self.slots:
+            assert result == Refused("stale" if run in self.model else "fired")
             return
         assert isinstance(result, Applied)
         self.slots.add(slot)
-        self.held[run] = Held(result.revision, 0, RunState.RUNNING, rows, {}, 1)
+        self.model[run] = ModelRun(result.revision, 0, RunState.RUNNING, rows, {}, 1)
 
     @rule(
         run=runs,
@@ -133,16 +134,16 @@ class RunMachine(RuleBasedStateMachine):
         self, run: str, task: str, state: TaskState, owner: str, twist: str, options: set[str], value: bytes
     ) -> None:
         intervenes, limits = "intervenes" in options, "limits" in options
-        revision = self.held[run].revision if run in self.held and "knows the revision" in options else 0
-        held = self.held.get(run)
-        stored = held.tasks[task] if held else task_row(task)
+        revision = self.model[run].revision if run in self.model and "knows the revision" in options else 0
+        known = self.model.get(run)
+        stored = known.tasks[task] if known else task_row(task)
         found = _twisted(stored, twist)
         row = replace(stored, state=state, claimed_by=owner if state.is_claimed else None, lease_until=None)
-        attempt = ENDED + (held.revision if held else 0)
+        attempt = ENDED + (known.revision if known else 0)
         change = Change(
             run=run,
             fence=LeaderFence("leader", self.epoch - (twist == "fence")),
-            expected_run=run_row(run, clears=(held.clears if held else 0) + (twist == "clears"), revision=revision),
+            expected_run=run_row(run, clears=(known.clears if known else 0) + (twist == "clears"), revision=revision),
             tasks=[TaskChange(found, row)],
             **returned(output_row(run, task, value=value), attempt=attempt),
             history=history(event_row(run, task)),
@@ -151,29 +152,29 @@ class RunMachine(RuleBasedStateMachine):
             lease=LEASE,
         )
         result = self.apply(change)
-        expected = self.judge(held, twist, task, row, limits=limits)
+        expected = self.judge(known, twist, task, row, limits=limits)
         if expected is not None:
             assert result == expected
             return
-        assert held is not None
-        assert result == Applied(held.revision + 1)
-        rows = held.tasks | {task: replace(row, lease_until=self.lease() if state.is_claimed else None)}
-        outputs = held.outputs | {task: value}
-        clears = held.clears + intervenes
-        ended = (*held.ended, (task, attempt))
-        self.held[run] = Held(held.revision + 1, clears, held.state, rows, outputs, held.events + 1, ended)
+        assert known is not None
+        assert result == Applied(known.revision + 1)
+        rows = known.tasks | {task: replace(row, lease_until=self.lease() if state.is_claimed else None)}
+        outputs = known.outputs | {task: value}
+        clears = known.clears + intervenes
+        ended = (*known.ended, (task, attempt))
+        self.model[run] = ModelRun(known.revision + 1, clears, known.state, rows, outputs, known.events + 1, ended)
 
-    def judge(self, held: Held | None, twist: str, task: str, row: TaskRow, *, limits: bool) -> Refused | None:
+    def judge(self, known: ModelRun | None, twist: str, task: str, row: TaskRow, *, limits: bool) -> Refused | None:
         """Return how the change should be refused, if it should."""
         if twist == "fence":
             return Refused("fenced")
-        if held is None or twist:
+        if known is None or twist:
             return Refused("stale")
         others = sum(
             one.pool == "gpu" and one.state.is_claimed
-            for other in self.held.values()
+            for other in self.model.values()
             for one in other.tasks.values()
-            if not (other is held and one.task == task)
+            if not (other is known and one.task == task)
         )
         is_one_more = row.pool == "gpu" and row.state.is_claimed
         return Refused("full") if limits and others + is_one_more > SLOTS["gpu"] else None
@@ -187,7 +188,7 @@ class RunMachine(RuleBasedStateMachine):
         now, pools = self.clock.now(), SLOTS if names_pool else {}
         expected = self.choose(room, pools)
         if fails:
-            self.store.fail_next(1)
+            fail_next(self.store, 1)
         try:
             given = self.runner.run(self.store.runs.claim(claim(room, owner, at=now, pools=pools)))
         except Exception:
@@ -195,8 +196,8 @@ class RunMachine(RuleBasedStateMachine):
             return
         assert [(one.run.id, one.task.task) for one in given] == expected
         for run, task in expected:
-            row = self.held[run].tasks[task]
-            self.held[run].tasks[task] = replace(
+            row = self.model[run].tasks[task]
+            self.model[run].tasks[task] = replace(
                 row,
                 state=TaskState.QUEUED,
                 attempt=row.attempt + 1,
@@ -207,14 +208,14 @@ class RunMachine(RuleBasedStateMachine):
                 since=now,
             )
         for run in {run for run, _ in expected}:
-            held, number = self.held[run], sum(one == run for one, _ in expected)
-            self.held[run] = held._replace(revision=held.revision + 1, events=held.events + number)
+            known, number = self.model[run], sum(one == run for one, _ in expected)
+            self.model[run] = known._replace(revision=known.revision + 1, events=known.events + number)
 
     def choose(self, room: int, pools: dict[str, int]) -> list[tuple[str, str]]:
         """Return what a claim should give, in order."""
         if self.is_paused:
             return []
-        rows = [(run, row) for run, held in self.held.items() for row in held.tasks.values()]
+        rows = [(run, row) for run, known in self.model.items() for row in known.tasks.values()]
         left = pools.get("gpu", 0) - sum(row.pool == "gpu" and row.state.is_claimed for _, row in rows)
         waiting = [(run, row) for run, row in rows if row.state is TaskState.SCHEDULED]
         chosen: list[tuple[str, str]] = []
@@ -229,26 +230,26 @@ class RunMachine(RuleBasedStateMachine):
         keys = [AttemptKey(run, task, -1, attempt) for run in RUNS for task in TASKS]
         alive = set()
         for key in keys:
-            row = self.held[key.run].tasks[key.task] if key.run in self.held else None
+            row = self.model[key.run].tasks[key.task] if key.run in self.model else None
             if row and row.state.is_claimed and (row.attempt, row.claimed_by) == (attempt, owner):
-                self.held[key.run].tasks[key.task] = replace(row, lease_until=self.lease())
+                self.model[key.run].tasks[key.task] = replace(row, lease_until=self.lease())
                 alive.add(key)
         assert self.runner.run(self.store.runs.renew_leases(owner, keys, LEASE)) == alive
 
     @rule(run=runs)
     def end(self, run: str) -> None:
         """End a run, and let retention take it."""
-        if run not in self.held:
+        if run not in self.model:
             return
         row = run_row(run, state=RunState.SUCCESS, ended_at=NOON)
         assert isinstance(self.apply(Change(run=run, updated_run=row)), Applied)
         assert self.runner.run(self.store.runs.prune("public", NOON + timedelta(seconds=1), 10)) == 1
-        del self.held[run]
+        del self.model[run]
 
     @rule()
     def reopen(self) -> None:
         self.runner.run(self.store.close())
-        self.store = self.place.store(self.clock.now)
+        self.store = self.database.store(self.clock.now)
         self.runner.run(self.store.open())
 
     @invariant()
@@ -256,19 +257,19 @@ class RunMachine(RuleBasedStateMachine):
         async def read() -> None:
             stored = self.store.runs
             records = {record.run.id: record for record in await stored.load(RUNS)}
-            assert records.keys() == self.held.keys()
-            for run, held in self.held.items():
+            assert records.keys() == self.model.keys()
+            for run, known in self.model.items():
                 record = records[run]
-                assert (record.run.revision, record.run.clears) == (held.revision, held.clears)
-                assert {row.task: row for row in record.tasks} == held.tasks
+                assert (record.run.revision, record.run.clears) == (known.revision, known.clears)
+                assert {row.task: row for row in record.tasks} == known.tasks
                 outputs = {one.key.task: one.value for one in await stored.read_outputs(run, TASKS)}
-                assert outputs == held.outputs
-                assert len(await stored.read_events(run)) == held.events
-                begun = [(row.task, row.attempt) for row in held.tasks.values() if row.state.is_claimed]
+                assert outputs == known.outputs
+                assert len(await stored.read_events(run)) == known.events
+                begun = [(row.task, row.attempt) for row in known.tasks.values() if row.state.is_claimed]
                 assert [(one.key.task, one.key.attempt) for one in await stored.read_attempts(run)] == sorted(
-                    [*begun, *held.ended]
+                    [*begun, *known.ended]
                 )
-            claimed = [row for held in self.held.values() for row in held.tasks.values() if row.state.is_claimed]
+            claimed = [row for known in self.model.values() for row in known.tasks.values() if row.state.is_claimed]
             assert await stored.list_claim_owners() == {row.claimed_by for row in claimed}
             late = sum(row.lease_until is not None and row.lease_until <= self.clock.now() for row in claimed)
             assert len(await stored.list_lease_expired(100)) == late
@@ -289,7 +290,7 @@ def _twisted(row: TaskRow, twist: str) -> TaskRow:
         case "attempt":
             return replace(row, attempt=row.attempt + 1)
         case "owner":
-            return replace(row, claimed_by="somebody else")
+            return replace(row, claimed_by="another owner")
         case _:
             return row
 
@@ -297,16 +298,16 @@ def _twisted(row: TaskRow, twist: str) -> TaskRow:
 class MemoryMachine(RunMachine):
     """On memory."""
 
-    def make_place(self) -> Place:
-        return MemoryPlace(self.clock.now)
+    def make_database(self) -> ContractDatabase:
+        return MemoryDatabase(self.clock.now)
 
 
 class SqliteMachine(RunMachine):
     """On a file."""
 
-    def make_place(self) -> Place:
+    def make_database(self) -> ContractDatabase:
         self.folder = tempfile.TemporaryDirectory()
-        return SqlitePlace(Path(self.folder.name) / "tidemill.db")
+        return SqliteFile(Path(self.folder.name) / "tidemill.db")
 
     def teardown(self) -> None:
         super().teardown()
@@ -316,5 +317,5 @@ class SqliteMachine(RunMachine):
 
 @pytest.mark.parametrize("machine", [MemoryMachine, SqliteMachine])
 def test_runs_hold_what_a_model_holds(machine: type[RunMachine]) -> None:
-    """W-1, W-8, W-13: nothing half written, nothing given twice, whatever was refused in between."""
+    """W-1, W-8, W-13: nothing half written, nothing claimed twice, whatever was refused in between."""
     run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=30))

@@ -35,8 +35,9 @@ from tests.contract.run_samples import (
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import RunFilter
+from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.change import Applied, Change, Refused, TaskChange
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.states import RunState, TaskState
@@ -102,14 +103,14 @@ async def test_attempts_end_once(store: Store) -> None:
     """W-16: nothing is written over the end of a try."""
     ended = attempt_row(started_at=after(1), ended_at=after(2), outcome="failed", exit=-9, error=ERROR)
     await make(store, creation(attempts=[ended, attempt_row(attempt=2, task="b")]))
-    told = replace(ended, worker="another", ended_at=after(9), outcome="lost", error=None)
-    await make(store, Change(run="r1", attempts=[told, attempt_row(attempt=2), attempt_row("r1", "a", 1, 0)]))
+    repeated = replace(ended, worker="another", ended_at=after(9), outcome="lost", error=None)
+    await make(store, Change(run="r1", attempts=[repeated, attempt_row(attempt=2), attempt_row("r1", "a", 1, 0)]))
     found = await store.runs.read_attempts("r1")
     assert found == [ended, attempt_row(attempt=2), attempt_row("r1", "a", 1, 0), attempt_row(attempt=2, task="b")]
 
 
 async def test_what_is_claimed_is_an_attempt_that_has_not_ended(store: Store) -> None:
-    """W-16: whoever looks sees it, beside those that ended before."""
+    """W-16: readers see it, beside those that ended before."""
     claimed = {"attempt": 2, "tries": 2, "claimed_by": "node-7", "claimed_at": after(3)}
     rows = [
         task_row("a", TaskState.RUNNING, started_at=after(4), **claimed),
@@ -133,7 +134,7 @@ async def test_outputs_are_replaced_and_forgotten(store: Store) -> None:
     assert await store.runs.read_outputs("r1", ["m", "a"]) == [output_row(value=b"new")]
 
 
-async def test_what_is_forgotten_makes_room_for_what_is_written_with_it(store: Store) -> None:
+async def test_outputs_are_cleared_before_new_ones_are_written(store: Store) -> None:
     """A task that is cleared and ends in one change has the new value."""
     await make(store, creation(**returned(output_row(), output_row(element=3))))
     await make(store, Change(run="r1", cleared_outputs=["a"], **returned(output_row(value=b"new"), attempt=2)))
@@ -168,14 +169,14 @@ async def test_a_revision_counts_changes(store: Store) -> None:
     assert (await run_of(store, "r2")).revision == before
 
 
-async def test_the_revision_of_a_new_run_is_told(store: Store) -> None:
+async def test_the_revision_of_a_new_run_is_returned(store: Store) -> None:
     applied = await store.runs.apply(creation(run_row(revision=77, clears=77)))
     assert isinstance(applied, Applied)
     found = await run_of(store)
     assert (found.revision, found.clears) == (applied.revision, 0)
 
 
-async def test_interventions_are_counted(store: Store) -> None:
+async def test_operator_actions_are_counted(store: Store) -> None:
     await make(store, creation())
     await make(
         store, Change(run="r1", is_operator_action=True), Change(run="r1"), Change(run="r1", is_operator_action=True)
@@ -184,7 +185,7 @@ async def test_interventions_are_counted(store: Store) -> None:
 
 
 async def test_a_run_is_pinned_to_another_version(store: Store) -> None:
-    """W-19: with whatever else is changed of it; who plans by the old one is refused."""
+    """W-19: together with the rest of the change; a plan of the old version is refused."""
     await make(store, creation(run_row(state=RunState.FAILED)), creation(run_row("r2")))
     found = await run_of(store)
     again = replace(found, version="v2", state=RunState.QUEUED)
@@ -207,7 +208,7 @@ async def test_a_run_is_changed_in_state_times_and_reason(store: Store) -> None:
     assert await run_of(store) == replace(ended, revision=found.revision + 1, clears=0)
 
 
-async def test_elements_take_the_place_of_a_mapped_task(store: Store) -> None:
+async def test_elements_replace_a_mapped_task(store: Store) -> None:
     whole = task_row("m", TaskState.NONE)
     await make(store, creation(None, whole))
     elements = [task_row("m", index=index) for index in range(3)]
@@ -237,7 +238,7 @@ async def test_only_what_is_queued_or_running_has_a_lease(store: Store, clock: V
     assert (await task_of(store, task="c")).lease_until == (after(7) if is_claimed else None)
 
 
-async def test_a_life_of_a_task(store: Store) -> None:
+async def test_a_task_from_scheduled_to_success(store: Store) -> None:
     """Scheduled, queued, running, done: each change finds what the one before has left."""
     await make(store, creation())
     row = task_row()
@@ -247,7 +248,7 @@ async def test_a_life_of_a_task(store: Store) -> None:
     assert await task_of(store) == row
 
 
-async def test_an_end_is_one_change(store: Store) -> None:
+async def test_the_end_of_a_task_is_one_change(store: Store) -> None:
     """W-3: the task, its attempt, its value, its event, the next task, and the run."""
     row = running(queued(task_row()))
     await make(store, creation(None, row, task_row("b", TaskState.NONE)))
@@ -263,7 +264,7 @@ async def test_an_end_is_one_change(store: Store) -> None:
     assert [one.outcome for one in await store.runs.read_attempts("r1")] == ["success"]
 
 
-async def test_changes_of_one_turn_stand_or_fall_each_for_itself(store: Store) -> None:
+async def test_changes_of_one_turn_are_refused_one_by_one(store: Store) -> None:
     """They share a transaction; one that is refused leaves its neighbours unharmed."""
     changes = [creation(run_row(f"r{number % 7}", reason=str(number))) for number in range(20)]
     results = await asyncio.gather(*(store.runs.apply(change) for change in changes))
@@ -285,7 +286,7 @@ async def test_changes_of_one_run_in_one_turn_see_one_another(store: Store) -> N
 
 
 async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
-    """Whatever it belongs to, and also if it is only asked for: each database would take it for another one."""
+    """In every row, and in queries: each database would read it as another time."""
     naive, runs = NOON.replace(tzinfo=None), store.runs
     await make(store, creation())
     wrong: list[Callable[[], Awaitable[object]]] = [
@@ -311,7 +312,7 @@ async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> Non
 
 async def test_a_failed_transaction_has_written_nothing(store: Store) -> None:
     await make(store, creation())
-    store.fail_next(1)
+    fail_next(store, 1)
     with pytest.raises(StoreError, match="on purpose"):
         await store.runs.apply(move("r1", task_row(), queued(task_row())))
     assert await task_of(store) == task_row()

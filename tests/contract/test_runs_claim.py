@@ -1,4 +1,4 @@
-"""Claims: scheduled task runs are given away, each to one, in order, and within limits."""
+"""Claims: each scheduled task run goes to one owner, in order, and within limits."""
 
 import asyncio
 from collections import Counter
@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import Place
+from tests.contract.conftest import ContractDatabase
 from tests.contract.run_samples import (
     LEASE,
     after,
@@ -27,19 +27,20 @@ from tests.contract.run_samples import (
 from tests.contract.samples import NOON, NOON_ELSEWHERE
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ClaimedTask
+from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.change import Refused
 from tidemill.workflows.records import AttemptKey, VersionKey
 from tidemill.workflows.states import TaskState
 
 
 def names(claimed: list[ClaimedTask]) -> list[str]:
-    """Return which tasks were given."""
+    """Return the names of the claimed tasks."""
     return [f"{one.run.id}/{one.task.task}" + ("" if one.task.index < 0 else str(one.task.index)) for one in claimed]
 
 
-async def test_a_claim_makes_a_task_run_queued_for_whoever_asked(store: Store, clock: VirtualClock) -> None:
+async def test_a_claim_queues_a_task_run_for_its_owner(store: Store, clock: VirtualClock) -> None:
     """W-1: one write sets owner, lease and attempt."""
     row = task_row(attempt=2, tries=1, failures=1, started_at=NOON, ended_at=NOON, reason="again", priority=3)
     await make(store, creation(None, row))
@@ -68,7 +69,7 @@ async def test_a_claim_makes_a_task_run_queued_for_whoever_asked(store: Store, c
     assert event == event_row(attempt=3, before="scheduled", after="queued", at=after(7), actor="node-9")
 
 
-async def test_states_of_what_is_claimed_are_states(store: Store) -> None:
+async def test_states_of_claimed_task_runs_are_enum_members(store: Store) -> None:
     await make(store, creation())
     (given,) = await store.runs.claim(claim(at=NOON_ELSEWHERE))
     assert isinstance(given.task.state, TaskState)
@@ -93,16 +94,16 @@ async def test_highest_priority_first_then_longest_waiting(store: Store) -> None
     assert names(await store.runs.claim(claim(3))) == order[6:]
 
 
-async def test_nothing_is_given_twice(store: Store) -> None:
+async def test_no_task_run_is_claimed_twice(store: Store) -> None:
     await make(store, creation(None, *(task_row("m", index=index) for index in range(5))))
     given = await asyncio.gather(*(store.runs.claim(claim(2, owner=f"n{number}")) for number in range(4)))
     assert max(len(one) for one in given) == 2
-    given.append(await store.runs.claim(claim()))  # whatever was passed over while others asked
+    given.append(await store.runs.claim(claim()))  # task runs that concurrent claims passed over
     assert Counter(name for one in given for name in names(one)) == Counter(f"r1/m{index}" for index in range(5))
 
 
 @pytest.mark.parametrize("state", [state for state in TaskState if state is not TaskState.SCHEDULED])
-async def test_only_what_is_scheduled_is_given(store: Store, state: TaskState) -> None:
+async def test_only_scheduled_task_runs_are_claimed(store: Store, state: TaskState) -> None:
     await make(store, creation(None, task_row(state=state)))
     assert await store.runs.claim(claim()) == []
 
@@ -115,7 +116,7 @@ async def test_each_executor_takes_as_many_as_it_can(store: Store) -> None:
     assert await store.runs.claim(claim({})) == []
 
 
-async def test_only_versions_that_are_loaded_are_given(store: Store) -> None:
+async def test_only_task_runs_of_loaded_versions_are_claimed(store: Store) -> None:
     """W-19: tenant, workflow and version, each of them."""
     for run, values in {
         "r1": {},
@@ -147,7 +148,7 @@ async def test_tasks_of_paused_workflows_wait(store: Store) -> None:
 
 
 async def test_pools_are_respected_within_one_claim_and_over_several(store: Store) -> None:
-    """What has no room is passed over; those behind it are not held up."""
+    """Task runs without a free slot are passed over; those behind them are not delayed."""
     pooled = [task_row("p", index=index, pool="gpu", priority=9) for index in range(4)]
     await make(store, creation(None, *pooled, task_row("free")))
     assert names(await store.runs.claim(claim(pools={"gpu": 2}))) == ["r1/p0", "r1/p1", "r1/free"]
@@ -177,7 +178,7 @@ async def test_each_tenant_has_its_own_pool_of_a_name(store: Store) -> None:
 async def test_concurrent_claims_share_a_pool(store: Store) -> None:
     await make(store, creation(None, *(task_row("p", index=index, pool="gpu") for index in range(20))))
     given = await asyncio.gather(*(store.runs.claim(claim(3, pools={"gpu": 7})) for _ in range(5)))
-    given.append(await store.runs.claim(claim(pools={"gpu": 7})))  # whatever was passed over while others asked
+    given.append(await store.runs.claim(claim(pools={"gpu": 7})))  # task runs that concurrent claims passed over
     assert sum(len(one) for one in given) == 7
 
 
@@ -188,24 +189,24 @@ async def test_an_empty_claim_changes_nothing(store: Store) -> None:
     assert await everything(store, ["r1"]) == before
 
 
-async def test_a_failed_claim_gives_nothing(store: Store) -> None:
+async def test_a_failed_claim_returns_nothing(store: Store) -> None:
     await make(store, creation())
     before = await everything(store, ["r1"])
-    store.fail_next(1)
+    fail_next(store, 1)
     with pytest.raises(StoreError, match="on purpose"):
         await store.runs.claim(claim())
     assert await everything(store, ["r1"]) == before
 
 
-async def test_a_claim_makes_what_was_found_before_it_stale(store: Store) -> None:
+async def test_a_claim_makes_earlier_reads_stale(store: Store) -> None:
     await make(store, creation())
     (given,) = await store.runs.claim(claim())
     assert await store.runs.apply(move("r1", task_row(), task_row(reason="late"))) == Refused("stale")
     await make(store, move("r1", given.task, running(given.task)))
 
 
-async def test_a_beat_renews_what_is_still_the_owners(store: Store, clock: VirtualClock) -> None:
-    """W-11: by the store's clock, and also if the lease had run out but nobody has acted on it."""
+async def test_a_heartbeat_renews_the_leases_that_the_owner_still_holds(store: Store, clock: VirtualClock) -> None:
+    """W-11: by the store's clock, and also if the lease has expired but was not taken over."""
     await make(store, creation(None, *(task_row("m", index=index) for index in range(4))))
     given = await store.runs.claim(claim())
     await make(store, move("r1", given[1].task, running(given[1].task)))
@@ -223,9 +224,9 @@ async def test_a_beat_renews_what_is_still_the_owners(store: Store, clock: Virtu
     assert (await run_of(store)).revision == revision
 
 
-async def test_stores_that_claim_at_once_get_different_tasks(place: Place) -> None:
-    """W-1: no task run is given twice, and none is forgotten."""
-    stores = [place.store() for _ in range(3)]
+async def test_concurrent_claims_of_several_stores_get_different_tasks(database: ContractDatabase) -> None:
+    """W-1: no task run is claimed twice, and none is left out."""
+    stores = [database.store() for _ in range(3)]
     await asyncio.gather(*(store.open() for store in stores))
     for run in range(10):
         await make(stores[0], creation(run_row(f"r{run}"), *(task_row("m", index=index) for index in range(12))))
@@ -244,11 +245,11 @@ async def test_stores_that_claim_at_once_get_different_tasks(place: Place) -> No
     await asyncio.gather(*(store.close() for store in stores))
 
 
-async def test_stores_that_claim_at_once_share_a_pool(place: Place) -> None:
-    stores = [place.store() for _ in range(3)]
+async def test_concurrent_claims_of_several_stores_share_a_pool(database: ContractDatabase) -> None:
+    stores = [database.store() for _ in range(3)]
     await asyncio.gather(*(store.open() for store in stores))
     await make(stores[0], creation(None, *(task_row("p", index=index, pool="gpu") for index in range(20))))
     given = await asyncio.gather(*(store.runs.claim(claim(4, pools={"gpu": 6})) for store in stores))
-    given.append(await stores[0].runs.claim(claim(pools={"gpu": 6})))  # whatever was passed over while others asked
+    given.append(await stores[0].runs.claim(claim(pools={"gpu": 6})))  # task runs that concurrent claims passed over
     assert sum(len(one) for one in given) == 6
     await asyncio.gather(*(store.close() for store in stores))

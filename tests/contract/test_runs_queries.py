@@ -1,4 +1,4 @@
-"""Questions about runs: who is active, who is overdue, what is nobody's any more."""
+"""Queries about runs: active ones, expired leases, orphans."""
 
 import pytest
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from tests.contract.run_samples import (
 )
 from tests.contract.samples import NOON_ELSEWHERE
 from tidemill.kernel.clock import VirtualClock
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import RunFilter, RunRevision
 from tidemill.workflows.change import Change
 from tidemill.workflows.records import TaskKey
@@ -60,7 +60,7 @@ async def test_active_runs_are_those_that_have_not_ended(store: Store) -> None:
     assert revisions[1].revision == revisions[0].revision + 1
 
 
-async def test_a_run_that_ends_or_is_cleared_changes_sides(store: Store) -> None:
+async def test_a_run_that_ends_is_not_active_and_a_cleared_one_is(store: Store) -> None:
     await make(store, creation())
     row = await run_of(store)
     await make(store, Change(run="r1", updated_run=replace(row, state=RunState.SUCCESS, ended_at=after(1))))
@@ -89,7 +89,7 @@ async def test_many_runs_are_loaded_at_once(store: Store) -> None:
     assert sorted(record.run.id for record in await store.runs.load(ids)) == [ids[0], ids[-1]]
 
 
-async def test_runs_are_found_by_what_they_are(store: Store) -> None:
+async def test_runs_are_found_by_filter(store: Store) -> None:
     samples = {
         "r1": {"workflow": "w1", "state": RunState.QUEUED},
         "r2": {"workflow": "w1", "state": RunState.SUCCESS, "backfill": "b"},
@@ -105,7 +105,7 @@ async def test_runs_are_found_by_what_they_are(store: Store) -> None:
 
     assert await found() == "4321"
     assert await found(tenant="other") == "5"
-    assert await found(tenant="nobody") == ""
+    assert await found(tenant="unknown") == ""
     assert await found(workflow="w1") == "21"
     assert await found(states=[RunState.SUCCESS]) == "32"
     assert await found(states={RunState.QUEUED, RunState.RUNNING}) == "41"
@@ -121,12 +121,12 @@ async def test_runs_are_found_by_what_they_are(store: Store) -> None:
     assert await found(limit=1, backfill="b") == "2"
 
 
-async def test_what_is_found_is_whole(store: Store) -> None:
+async def test_found_runs_have_all_fields(store: Store) -> None:
     await make(store, creation(run_row(slot=after(1), backfill="b", reason="x")))
     assert await store.runs.find(RunFilter(tenant="public")) == [await run_of(store)]
 
 
-async def test_a_lease_that_runs_out_is_overdue(store: Store, clock: VirtualClock) -> None:
+async def test_expired_leases_are_listed(store: Store, clock: VirtualClock) -> None:
     """W-11: queued and running alike, longest first."""
     await make(store, creation(None, *(task_row("m", index=index) for index in range(4))))
     for seconds in range(3):
@@ -145,7 +145,7 @@ async def test_a_lease_that_runs_out_is_overdue(store: Store, clock: VirtualCloc
     assert await store.runs.list_lease_expired(1) == found[:1]
 
 
-async def test_what_an_owner_has_is_queued_or_running(store: Store) -> None:
+async def test_claimed_task_runs_of_owners_are_queued_or_running(store: Store) -> None:
     """W-12."""
     await make(store, creation(None, *(task_row("m", index=index) for index in range(6))))
     for owner in ("x", "y", "z"):
@@ -153,7 +153,7 @@ async def test_what_an_owner_has_is_queued_or_running(store: Store) -> None:
     (_, first), (_, second) = await store.runs.list_claimed_by(["x"])
     await make(store, ending("r1", first), move("r1", second, running(second)))
     assert await store.runs.list_claim_owners() == {"x", "y", "z"}
-    found = await store.runs.list_claimed_by({"x", "z", "nobody"})
+    found = await store.runs.list_claimed_by({"x", "z", "unknown"})
     assert sorted(key for key, _ in found) == [TaskKey("r1", "m", index) for index in (1, 4, 5)]
     for key, row in found:
         assert row == await task_of(store, task="m", index=key.element)
@@ -174,7 +174,7 @@ async def test_only_a_running_run_can_be_an_orphan(store: Store, state: RunState
     assert await store.runs.list_orphans(after(60), 9) == []
 
 
-async def test_orphans_have_been_quiet_for_a_while(store: Store) -> None:
+async def test_orphans_have_no_recent_event(store: Store) -> None:
     """W-10: oldest first, at most so many."""
     done = task_row(state=TaskState.SUCCESS)
     for number in range(4):
@@ -188,7 +188,7 @@ async def test_orphans_have_been_quiet_for_a_while(store: Store) -> None:
 
 
 @pytest.mark.parametrize("late", ["nothing", "run", "event"])
-async def test_an_orphan_may_have_been_quiet_since_that_very_moment(store: Store, late: str) -> None:
+async def test_an_orphan_may_have_its_last_event_at_the_threshold(store: Store, late: str) -> None:
     """W-10, contract 42: the threshold itself is long enough; what came a moment later is not."""
     moments = {one: after(1e-6) if one == late else after(0) for one in ("run", "event")}
     run, event = run_row(created_at=moments["run"]), event_row(at=moments["event"])

@@ -7,7 +7,7 @@ from itertools import combinations, product
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import Place
+from tests.contract.conftest import ContractDatabase
 from tests.contract.run_samples import (
     LEASE,
     after,
@@ -31,7 +31,7 @@ from tests.contract.run_samples import (
     task_row,
 )
 from tidemill.kernel.clock import VirtualClock
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.workflows.change import Applied, Change, LeaderFence, PoolLimit, Refused, TaskChange
 from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import RunState, TaskState
@@ -42,7 +42,7 @@ RUNNING = running(queued(task_row("a", pool="gpu")))
 
 
 async def prepare(store: Store) -> int:
-    """Make a run with something of everything, and return the epoch of whoever is in office."""
+    """Create a run with a row in every table, and return the epoch of the leader."""
     epoch = await store.leases.acquire("leader", "node-1", 60)
     assert epoch is not None
     tasks = [RUNNING, task_row("b", TaskState.NONE), task_row("m", TaskState.NONE)]
@@ -52,7 +52,7 @@ async def prepare(store: Store) -> int:
 
 
 def big_change(epoch: int, **values: object) -> Change:
-    """Return a change that writes to every table, and against which nothing stands."""
+    """Return a change that writes to every table, and is not refused."""
     change = ending("r1", RUNNING)
     return replace(
         change,
@@ -74,7 +74,7 @@ async def assert_refused(store: Store, change: Change, why: Refused) -> None:
     assert await everything(store, ["r1", "r2"]) == before
 
 
-async def test_nothing_stands_against_the_big_change(store: Store) -> None:
+async def test_the_big_change_is_applied(store: Store) -> None:
     """Otherwise the tests below would prove nothing."""
     epoch = await prepare(store)
     before = await everything(store, ["r1", "r2"])
@@ -114,7 +114,7 @@ async def test_a_task_run_must_be_as_it_was_found(store: Store, where: str) -> N
 
 @pytest.mark.parametrize("twist", ["changed", "removed", "added", "fenced", "revision"])
 async def test_a_change_of_a_run_that_seems_untouched_is_judged_like_any_other(store: Store, twist: str) -> None:
-    """W-1, W-8: that the revision is as it was found spares nobody the guards; neighbours are written all the same."""
+    """W-1, W-8: an unchanged revision does not bypass the guards; neighbours are written all the same."""
     epoch = await prepare(store)
     await make(store, creation(run_row("r2"), task_row(state=TaskState.RUNNING)))
     (record,) = await store.runs.load(["r1"])
@@ -141,8 +141,8 @@ async def test_a_change_of_a_run_that_seems_untouched_is_judged_like_any_other(s
     assert [event.after for event in await store.runs.read_events("r1")][-1] == "success"
 
 
-async def test_what_is_not_guarded_may_differ(store: Store) -> None:
-    """The reason, the lease, the times: they change without anybody's decision."""
+async def test_fields_that_are_not_guarded_may_differ(store: Store) -> None:
+    """The reason, the lease, the times: they change without a decision."""
     await prepare(store)
     found = replace(RUNNING, reason="other", lease_until=after(1), since=None, tries=9)
     await make(store, move("r1", found, succeeded(found)))
@@ -171,8 +171,10 @@ async def test_a_late_report_of_an_old_attempt_is_refused(store: Store) -> None:
     await make(store, ending("r1", second))
 
 
-async def test_what_is_taken_for_its_lease_must_not_have_been_renewed(store: Store, clock: VirtualClock) -> None:
-    """W-11, I-9: one heartbeat between the look and the write refutes that nobody beats."""
+async def test_an_expired_task_run_is_taken_over_only_if_its_lease_was_not_renewed(
+    store: Store, clock: VirtualClock
+) -> None:
+    """W-11, I-9: one heartbeat between the read and the write shows that the owner is alive."""
     await make(store, creation(None, RUNNING, lease=LEASE, attempts=[attempt_row()]))
     clock.advance_to(clock.monotonic() + LEASE)
     ((_, seen),) = await store.runs.list_lease_expired(10)
@@ -195,20 +197,20 @@ async def test_a_run_must_be_as_it_was_found(store: Store) -> None:
     await make(store, big_change(epoch, expected_run=found, updated_run=row))
 
 
-async def test_an_intervention_makes_decisions_stale(store: Store) -> None:
+async def test_an_operator_action_makes_earlier_decisions_stale(store: Store) -> None:
     await prepare(store)
     found = await run_of(store)
     await make(store, Change(run="r1", is_operator_action=True))
     await assert_refused(store, Change(run="r1", expected_run=found, updated_run=found), STALE)
 
 
-async def test_a_run_that_is_gone_is_stale(store: Store) -> None:
+async def test_a_change_of_a_deleted_run_is_stale(store: Store) -> None:
     await prepare(store)
     await assert_refused(store, Change(run="r2", history=history(event_row("r2"))), STALE)
     await assert_refused(store, Change(run="r2", added=[task_row()], **returned(output_row("r2"))), STALE)
 
 
-async def test_a_run_is_made_once(store: Store) -> None:
+async def test_a_run_is_created_once(store: Store) -> None:
     await prepare(store)
     await assert_refused(store, creation(run_row(reason="again"), task_row("new")), STALE)
 
@@ -218,7 +220,7 @@ async def test_a_task_run_is_added_once(store: Store) -> None:
     await assert_refused(store, replace(big_change(epoch), added=[task_row("new"), task_row("b")]), STALE)
 
 
-async def test_who_is_no_longer_in_office_changes_nothing(store: Store) -> None:
+async def test_a_former_leader_changes_nothing(store: Store) -> None:
     """W-8."""
     epoch = await prepare(store)
     assert await store.leases.acquire("leader", "node-2", 60, dead_holders=["node-1"]) == epoch + 1
@@ -227,12 +229,12 @@ async def test_who_is_no_longer_in_office_changes_nothing(store: Store) -> None:
     await make(store, big_change(epoch + 1))
 
 
-async def test_an_office_that_nobody_has_taken_is_nobodys(store: Store) -> None:
+async def test_a_lease_without_a_holder_fences_every_change(store: Store) -> None:
     epoch = await prepare(store)
     await assert_refused(store, replace(big_change(epoch), fence=LeaderFence("other", epoch)), FENCED)
 
 
-async def test_a_slot_has_one_run_for_ever(store: Store) -> None:
+async def test_a_slot_has_one_run_permanently(store: Store) -> None:
     """W-13: also after its run has ended."""
     await prepare(store)
     again = creation(run_row("r2"), fire=fire_row("r2", slot=after(0)))
@@ -273,8 +275,8 @@ async def test_fires_without_slot_or_payload_are_all_different(store: Store) -> 
         await make(store, creation(run_row(f"r{number}"), fire=fire_row(f"r{number}")))
 
 
-async def test_a_pool_has_room_for_so_many(store: Store) -> None:
-    """Counted after the change, in the tenant, over all runs; whatever is queued or running takes a place."""
+async def test_a_pool_has_a_limited_number_of_slots(store: Store) -> None:
+    """Counted after the change, in the tenant, over all runs; every queued or running task run takes a slot."""
     await prepare(store)
     waiting = [task_row("a", pool="gpu", index=index) for index in range(3)]
     await make(store, creation(run_row("r2"), *waiting))
@@ -297,7 +299,7 @@ async def test_pools_of_other_tenants_and_names_do_not_count(store: Store) -> No
 REASONS = [FENCED, STALE, FIRED, FULL]
 
 
-async def test_the_weightiest_reason_is_told(store: Store) -> None:
+async def test_the_weightiest_reason_is_returned(store: Store) -> None:
     """Fenced before stale before fired before full."""
     epoch = await prepare(store)
     for size in range(1, 5):
@@ -314,9 +316,9 @@ def _wrong(epoch: int, wrong: Collection[int]) -> Change:
     return replace(change, pools=[PoolLimit("public", "gpu", -1 if 3 in wrong else 1)])
 
 
-async def test_fires_are_unique_across_stores(place: Place) -> None:
+async def test_fires_are_unique_across_stores(database: ContractDatabase) -> None:
     """W-13: competing schedulers make one run of a slot."""
-    stores = [place.store() for _ in range(3)]
+    stores = [database.store() for _ in range(3)]
     await asyncio.gather(*(store.open() for store in stores))
     for slot in range(10):
         runs = [f"r{slot}-{number}" for number in range(3)]
@@ -329,9 +331,9 @@ async def test_fires_are_unique_across_stores(place: Place) -> None:
     await asyncio.gather(*(store.close() for store in stores))
 
 
-async def test_of_stores_that_change_a_task_run_at_once_one_does(place: Place) -> None:
+async def test_one_of_several_stores_changes_a_task_run(database: ContractDatabase) -> None:
     """W-1."""
-    stores = [place.store() for _ in range(3)]
+    stores = [database.store() for _ in range(3)]
     await asyncio.gather(*(store.open() for store in stores))
     row = task_row()
     await make(stores[0], creation(None, row))
@@ -351,8 +353,8 @@ async def test_of_stores_that_change_a_task_run_at_once_one_does(place: Place) -
 # -- pauses
 
 
-async def test_no_run_of_a_paused_workflow_is_made(store: Store) -> None:
-    """cloacina.md 131: whatever it comes of; not even its slot is taken."""
+async def test_no_run_of_a_paused_workflow_is_created(store: Store) -> None:
+    """cloacina.md 131: whatever started it; not even its slot is recorded."""
     await store.schedules.pause("public", "flow")
     await assert_refused(store, creation(), PAUSED)
     await assert_refused(store, creation(fire=fire_row(slot=after(0), digest="d")), PAUSED)
@@ -362,15 +364,15 @@ async def test_no_run_of_a_paused_workflow_is_made(store: Store) -> None:
     await make(store, creation(fire=fire_row(slot=after(0), digest="d")))
 
 
-async def test_a_pause_stands_against_nothing_else(store: Store) -> None:
-    """131: what is there goes on, and is changed as ever."""
+async def test_a_pause_prevents_nothing_else(store: Store) -> None:
+    """131: existing runs continue, and are changed as before."""
     epoch = await prepare(store)
     await store.schedules.pause("public", "flow")
     await make(store, big_change(epoch))
 
 
 async def test_which_refusal_comes_first(store: Store) -> None:
-    """A term that is over is told before the pause, and the pause before the slot, or that the run is there."""
+    """A lost lease is reported before the pause, and the pause before the slot or an existing run."""
     epoch = await prepare(store)
     await store.schedules.pause("public", "flow")
     await assert_refused(store, creation(fence=LeaderFence("leader", epoch + 1)), FENCED)
@@ -378,7 +380,7 @@ async def test_which_refusal_comes_first(store: Store) -> None:
     await assert_refused(store, creation(run_row("r2"), fire=fire_row(run="r2", slot=after(0))), PAUSED)
 
 
-async def test_runs_that_are_made_together_are_judged_each_for_itself(store: Store) -> None:
+async def test_runs_that_are_created_together_are_judged_one_by_one(store: Store) -> None:
     """131: a pause of one workflow is none of another."""
     await store.schedules.pause("public", "flow")
     changes = [creation(run_row("r1")), creation(run_row("r2", workflow="other")), creation(run_row("r3"))]
@@ -387,9 +389,9 @@ async def test_runs_that_are_made_together_are_judged_each_for_itself(store: Sto
     assert isinstance(second, Applied)
 
 
-async def test_a_pause_holds_on_every_node_at_once(place: Place) -> None:
+async def test_a_pause_holds_on_every_node_at_once(database: ContractDatabase) -> None:
     """131: as soon as it is written."""
-    here, there = place.store(), place.store()
+    here, there = database.store(), database.store()
     await here.open()
     await there.open()
     await there.schedules.pause("public", "flow")

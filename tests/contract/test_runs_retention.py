@@ -18,7 +18,7 @@ from tests.contract.run_samples import (
     task_row,
 )
 from tests.contract.samples import NOON, NOON_ELSEWHERE
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import LogChunk, RunFilter, RunNote
 from tidemill.workflows.change import Change, Refused
 from tidemill.workflows.records import AttemptKey, TaskKey
@@ -26,7 +26,7 @@ from tidemill.workflows.states import RunState, TaskState
 
 
 async def put_ended(store: Store, run: str, at: float, **values: Any) -> None:
-    """Make a run that ended so long after NOON, with something of everything."""
+    """Create a run that ended some time after NOON, with a row in every table."""
     await make(
         store,
         creation(
@@ -60,7 +60,7 @@ async def test_each_tenant_is_pruned_by_itself(store: Store) -> None:
     assert [one.id for one in await store.runs.find(RunFilter(tenant="beta"))] == ["r0", "r2"]
 
 
-async def test_what_ended_before_a_moment_goes_oldest_first(store: Store) -> None:
+async def test_runs_that_ended_before_a_time_are_pruned_oldest_first(store: Store) -> None:
     """W-18: in small batches."""
     for number in (2, 0, 3, 1):
         await put_ended(store, f"r{number}", number)
@@ -73,7 +73,7 @@ async def test_what_ended_before_a_moment_goes_oldest_first(store: Store) -> Non
     assert await store.runs.prune("public", NOON_ELSEWHERE, 2) == 0
 
 
-async def test_all_that_belongs_to_a_run_goes_with_it(store: Store) -> None:
+async def test_a_run_is_pruned_with_everything_of_its_own(store: Store) -> None:
     await put_ended(store, "r1", 0)
     await put_ended(store, "r2", 5)
     kept = await everything(store, ["r2"])
@@ -89,15 +89,15 @@ async def test_all_that_belongs_to_a_run_goes_with_it(store: Store) -> None:
     assert len(await store.logs.read(TaskKey("r2", "a"))) == 1
 
 
-async def test_a_pruned_run_can_be_made_anew(store: Store) -> None:
-    """Nothing of it is left that would stand against it."""
+async def test_a_pruned_run_can_be_created_again(store: Store) -> None:
+    """No row of it is left that would prevent that."""
     await put_ended(store, "r1", 0)
     await store.runs.prune("public", after(1), 10)
     await make(store, creation(run_row("r1"), task_row("a")))
 
 
 async def test_fires_of_slots_stay(store: Store) -> None:
-    """W-13: for ever."""
+    """W-13: permanently."""
     await put_ended(store, "r1", 0)
     await store.runs.prune("public", after(1), 10)
     assert await store.runs.read_fired_slots("public", "flow", "daily", after(0), after(1)) == {after(0)}
@@ -106,7 +106,7 @@ async def test_fires_of_slots_stay(store: Store) -> None:
     await make(store, creation(run_row("r3"), fire=fire_row("r3", digest="r1")))
 
 
-async def test_fires_without_a_slot_go_with_their_runs(store: Store) -> None:
+async def test_fires_without_a_slot_are_pruned_with_their_runs(store: Store) -> None:
     """A run that takes the id of a pruned one does not inherit its payload: nothing of that is left."""
     ended = {"state": RunState.SUCCESS, "ended_at": after(0)}
     await make(store, creation(run_row("r1", **ended), fire=fire_row("r1", digest="d")))
@@ -129,7 +129,7 @@ async def test_active_runs_stay(store: Store, state: RunState) -> None:
     assert await left(store) == ["r1", "r2"]
 
 
-async def test_every_end_is_an_end(store: Store) -> None:
+async def test_runs_of_every_terminal_state_are_pruned(store: Store) -> None:
     for run, state in (("r1", RunState.SUCCESS), ("r2", RunState.FAILED), ("r3", RunState.CANCELLED)):
         await put_ended(store, run, int(run[1]), state=state)
     assert await store.runs.prune("public", after(10), 10) == 3

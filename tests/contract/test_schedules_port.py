@@ -1,27 +1,28 @@
-"""How far schedules were looked at, whether they are armed, and which workflows are paused."""
+"""Cursors of schedules, whether they are armed, and paused workflows."""
 
 import asyncio
 
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import Place
+from tests.contract.conftest import ContractDatabase
 from tests.contract.run_samples import after, creation, fire_row, make, run_row
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ScheduleCursor, ScheduleKey
+from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.change import Refused
 
 CURSOR = ScheduleCursor(tenant="public", workflow="flow", key="daily", rule="0 5 * * *", last=NOON, dropped=2)
 
 
 async def stored(store: Store, key: str = "daily") -> ScheduleCursor | None:
-    """Return how far the schedule of these tests was looked at."""
+    """Return a cursor of the schedule of these tests."""
     return await store.schedules.get_cursor("public", "flow", key)
 
 
-async def test_a_cursor_moves_on(store: Store) -> None:
+async def test_a_cursor_advances(store: Store) -> None:
     assert await stored(store) is None
     for cursor in (CURSOR, replace(CURSOR, last=after(60), dropped=5)):
         await store.schedules.advance_cursor(cursor)
@@ -29,7 +30,7 @@ async def test_a_cursor_moves_on(store: Store) -> None:
 
 
 async def test_a_cursor_of_the_same_rule_never_goes_back(store: Store) -> None:
-    """W-13: however late somebody says so."""
+    """W-13: however late the write comes."""
     await store.schedules.advance_cursor(CURSOR)
     await store.schedules.advance_cursor(replace(CURSOR, last=after(-60)))
     assert await stored(store) == CURSOR
@@ -42,7 +43,7 @@ async def test_another_rule_begins_where_it_says(store: Store) -> None:
     assert await stored(store) == other
 
 
-async def test_schedules_do_not_know_of_one_another(store: Store) -> None:
+async def test_schedules_are_independent(store: Store) -> None:
     cursors = [replace(CURSOR, tenant=name, workflow=name, key=name, rule=name) for name in ODD_NAMES]
     cursors += [replace(CURSOR, **{field: "x"}) for field in ("tenant", "workflow", "key")]
     for cursor in cursors:
@@ -56,9 +57,9 @@ async def test_a_cursor_of_another_zone_is_the_same_instant(store: Store) -> Non
     assert await stored(store) == CURSOR
 
 
-async def test_a_failed_move_changes_nothing(store: Store) -> None:
+async def test_a_failed_advance_changes_nothing(store: Store) -> None:
     await store.schedules.advance_cursor(CURSOR)
-    store.fail_next(1)
+    fail_next(store, 1)
     with pytest.raises(StoreError, match="on purpose"):
         await store.schedules.advance_cursor(replace(CURSOR, last=after(60)))
     assert await stored(store) == CURSOR
@@ -79,7 +80,7 @@ async def test_a_schedule_is_inserted_as_it_is_given(store: Store) -> None:
 
 
 async def test_a_schedule_that_is_there_is_not_inserted(store: Store) -> None:
-    """P-3: a reload keeps the row, its cursor, and that it is armed; only the new ones are told."""
+    """P-3: a reload keeps the row, its cursor, and that it is armed; only the new ones are returned."""
     await store.schedules.advance_cursor(CURSOR)
     given = [disarmed("b"), disarmed(rule="other", last=after(60), dropped=9), disarmed("a")]
     assert await store.schedules.insert_missing(given) == [("public", "flow", "a"), ("public", "flow", "b")]
@@ -120,7 +121,7 @@ async def test_a_move_of_a_schedule_that_is_not_there_writes_it_as_it_is(store: 
 
 
 async def test_a_schedule_is_deleted_and_may_come_again(store: Store) -> None:
-    """P-3: what comes again begins anew; others are not touched."""
+    """P-3: a schedule that is added again starts over; others are not touched."""
     others = [disarmed("other"), disarmed(workflow="other"), disarmed(tenant="other")]
     await store.schedules.insert_missing([CURSOR, *others])
     for _ in range(2):
@@ -169,9 +170,9 @@ async def test_odd_names_are_armed_and_deleted_like_others(store: Store) -> None
     assert [key for key in keys if await store.schedules.get_cursor(*key) is not None] == keys[:1]
 
 
-async def test_of_several_nodes_each_schedule_is_inserted_by_one(place: Place) -> None:
+async def test_of_several_nodes_each_schedule_is_inserted_by_one(database: ContractDatabase) -> None:
     """All of them load the same package at the same time, and name its schedules in any order."""
-    stores = [place.store() for _ in range(4)]
+    stores = [database.store() for _ in range(4)]
     await asyncio.gather(*(store.open() for store in stores))
     cursors = [disarmed(f"s{number}") for number in range(20)]
     given = [cursors, cursors[::-1], cursors[5:] + cursors[:5], cursors]
@@ -198,7 +199,7 @@ async def test_a_failed_insert_arm_or_delete_changes_nothing(store: Store) -> No
         lambda: store.schedules.delete([CURSOR.schedule]),
     ]
     for write in writes:
-        store.fail_next(1)
+        fail_next(store, 1)
         with pytest.raises(StoreError, match="on purpose"):
             await write()
     with pytest.raises(ValueError, match="without a zone"):
@@ -229,7 +230,7 @@ async def test_pauses_of_workflows_and_of_reactors_are_two_things(store: Store) 
 
 
 async def test_a_resumed_workflow_goes_on_from_then(store: Store) -> None:
-    """cloacina.md 131: in one transaction its schedules are looked at until it is resumed, and no others."""
+    """cloacina.md 131: in one transaction the cursors of its schedules move to the resumption, and no others."""
     cursors = [CURSOR, disarmed("second"), replace(CURSOR, key="ahead", last=after(90))]
     others = [replace(CURSOR, workflow="other"), replace(CURSOR, tenant="other")]
     await store.schedules.insert_missing([*cursors, *others])
@@ -254,7 +255,7 @@ async def test_what_was_not_paused_is_not_resumed(store: Store) -> None:
 async def test_a_failed_resume_changes_nothing(store: Store) -> None:
     await store.schedules.advance_cursor(CURSOR)
     await store.schedules.pause("public", "flow")
-    store.fail_next(1)
+    fail_next(store, 1)
     with pytest.raises(StoreError, match="on purpose"):
         await store.schedules.resume("public", "flow", after(60))
     with pytest.raises(ValueError, match="without a zone"):

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from tests.contract.conftest import MemoryPlace, Place, SqlitePlace
+from tests.contract.conftest import ContractDatabase, MemoryDatabase, SqliteFile
 from tests.contract.package_samples import loaded, package, trusted
 from tests.contract.run_samples import creation, everything, fire_row, make, output_row, returned
 from tests.contract.samples import NOON, entry, journal, key, letter, part, recovery
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
-from tidemill.storage.sqlite.times import to_micros
+from tidemill.storage.sqlite.run_rows import to_micros
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Lease, ScheduleCursor
 
 
@@ -20,44 +20,44 @@ async def test_an_open_store_is_up_to_date_and_undamaged(store: Store) -> None:
     assert await store.check_integrity() == []
 
 
-async def test_looking_at_the_schema_changes_nothing(place: Place) -> None:
+async def test_looking_at_the_schema_changes_nothing(database: ContractDatabase) -> None:
     """An empty database stays one until it is opened."""
     for _ in range(2):
-        found, known = await place.store().read_schema_state()
+        found, known = await database.store().read_schema_state()
         assert found == 0 < known
 
 
-async def test_the_schema_can_be_read_after_the_end(place: Place) -> None:
-    store = place.store()
+async def test_the_schema_can_be_read_after_the_end(database: ContractDatabase) -> None:
+    store = database.store()
     await store.open()
     await store.close()
-    found, known = await place.store().read_schema_state()
+    found, known = await database.store().read_schema_state()
     assert found == known
 
 
-async def test_a_newer_schema_is_refused(place: Place) -> None:
+async def test_a_newer_schema_is_refused(database: ContractDatabase) -> None:
     """An older Tidemill does not touch what it does not understand."""
-    store = place.store()
+    store = database.store()
     await store.open()
     await store.close()
-    await place.pretend_version(99)
-    late = place.store()
+    await database.pretend_version(99)
+    late = database.store()
     with pytest.raises(StoreError, match=r"version 99, and this Tidemill knows versions up to \d+; run the newer"):
         await late.open()
-    assert (await place.store().read_schema_state()).found == 99
+    assert (await database.store().read_schema_state()).found == 99
 
 
-async def test_this_is_version_3(place: Place) -> None:
-    """One more for each migration: whoever adds one looks at what is there already, as below."""
-    assert (await place.store().read_schema_state()).known == 3
+async def test_this_is_version_3(database: ContractDatabase) -> None:
+    """One more for each migration: a new one also tests existing rows, as below."""
+    assert (await database.store().read_schema_state()).known == 3
 
 
-async def test_schedules_of_version_2_are_armed(place: Place) -> None:
+async def test_schedules_of_version_2_are_armed(database: ContractDatabase) -> None:
     """P-3: they had their runs before there were packages; where they stand is kept."""
-    table, last = ("schedules", to_micros(NOON)) if isinstance(place, SqlitePlace) else ("tidemill.schedules", NOON)
+    table, last = ("schedules", to_micros(NOON)) if isinstance(database, SqliteFile) else ("tidemill.schedules", NOON)
     columns = "(tenant, workflow, key, rule, last, dropped)"
-    await place.make_older(2, f"INSERT INTO {table} {columns} VALUES ('public', 'flow', 'daily', 'x', '{last}', 7);")
-    store = place.store()
+    await database.make_older(2, f"INSERT INTO {table} {columns} VALUES ('public', 'flow', 'daily', 'x', '{last}', 7);")
+    store = database.store()
     assert await store.read_schema_state() == (2, 3)
     with pytest.raises(StoreError, match="version 2, and this Tidemill needs version 3; run `tidemill db upgrade`"):
         await store.open_read_only()
@@ -71,9 +71,9 @@ async def test_schedules_of_version_2_are_armed(place: Place) -> None:
     await store.close()
 
 
-async def test_stores_that_open_at_once_find_one_schema(place: Place) -> None:
+async def test_stores_that_open_at_once_find_one_schema(database: ContractDatabase) -> None:
     """One migrates, the others wait and find it done; all of them work."""
-    stores = [place.store() for _ in range(4)]
+    stores = [database.store() for _ in range(4)]
     await asyncio.gather(*(store.open() for store in stores))
     await asyncio.gather(*(store.checkpoints.append([entry(number)]) for number, store in enumerate(stores)))
     for store in stores:
@@ -81,19 +81,19 @@ async def test_stores_that_open_at_once_find_one_schema(place: Place) -> None:
         await store.close()
 
 
-async def test_what_was_written_is_there_after_the_end(place: Place) -> None:
+async def test_what_was_written_is_there_after_the_end(database: ContractDatabase) -> None:
     """G-24."""
-    await check_that_content_outlives(place)
+    await check_that_content_outlives(database)
 
 
 async def test_memory_keeps_its_content_from_one_opening_to_the_next() -> None:
     """G-24: a test node that crashed hands its store to its successor."""
-    await check_that_content_outlives(MemoryPlace())
+    await check_that_content_outlives(MemoryDatabase())
 
 
 def test_memory_may_be_opened_on_another_loop() -> None:
     """Each run of a program under test has a loop of its own."""
-    store = MemoryPlace().store()
+    store = MemoryDatabase().store()
 
     async def run() -> list[tuple[str, str]]:
         await store.open()
@@ -104,9 +104,9 @@ def test_memory_may_be_opened_on_another_loop() -> None:
     assert [asyncio.run(run()) for _ in range(2)] == [[("public", "r")]] * 2
 
 
-async def check_that_content_outlives(place: Place) -> None:
+async def check_that_content_outlives(database: ContractDatabase) -> None:
     """Write through every port, close, and read from a second store."""
-    before = place.store()
+    before = database.store()
     await before.open()
     await before.checkpoints.save([part()])
     await before.checkpoints.append([entry(1)])
@@ -121,7 +121,7 @@ async def check_that_content_outlives(place: Place) -> None:
     await before.trusted_keys.add(trusted())
     kept = await everything(before, ["r1"])
     await before.close()
-    after = place.store()
+    after = database.store()
     await after.open()
     assert await after.checkpoints.read_parts([key()]) == [part()]
     assert await after.checkpoints.read_entries([journal()]) == [entry(1)]

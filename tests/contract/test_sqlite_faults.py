@@ -1,4 +1,4 @@
-"""SQLite when things go wrong: every fault is told in a sentence, leaves nothing half done, and passes."""
+"""Faults of SQLite: each raises an error that explains it, leaves nothing half written, and is recovered from."""
 
 import asyncio
 import shutil
@@ -13,10 +13,10 @@ import pytest
 from tests.contract.disks import files_limited_to, small_disk, without_root
 from tests.contract.samples import entry, journal, outcomes, part
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
 from tidemill.storage.sqlite.connections import BUSY_TIMEOUT
 from tidemill.storage.sqlite.database import Database
 from tidemill.storage.sqlite.store import SqliteStore
+from tidemill.storage.store import Store
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ async def refusal(store: Store, position: int, size: int = 10) -> str:
     return str(caught.value)
 
 
-async def test_a_busy_file_is_told_in_time_and_works_again(path: Path) -> None:
-    """Reads go on meanwhile."""
+async def test_a_busy_file_is_reported_in_time_and_works_again(path: Path) -> None:
+    """Reads continue meanwhile."""
     async with opened(path) as store:
         await store.checkpoints.append([entry(1)])
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -87,7 +87,7 @@ async def test_a_path_may_have_any_name(tmp_path: Path) -> None:
     assert [one.name for one in folder.iterdir()] == ["tide mill?mode=memory.db"]
 
 
-async def test_a_full_disk_is_told_and_recovers_when_there_is_room(tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_and_recovers_when_there_is_space(tmp_path: Path) -> None:
     """G-26. A page limit stands in for the disk where the system does not let us mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -147,31 +147,31 @@ async def test_a_disk_full_for_a_while_refuses_and_forgets_nothing(tmp_path: Pat
 
 
 async def test_a_log_that_filled_the_disk_is_cleared_away(tmp_path: Path) -> None:
-    """A checkpoint over itself needs no more room in the file, only in the log; nobody has to come and help."""
+    """A checkpoint over itself needs no more room in the file, only in the log; no operator is needed."""
     folder = tmp_path / "disk"
     folder.mkdir()
     with small_disk(folder) as disk:
         async with opened(folder / "tidemill.db") as store:
             assert [await outcome(store, generation) for generation in range(1, 5)] == ["done"] * 4
         async with opened(folder / "tidemill.db") as store:
-            told = [await outcome(store, generation) for generation in range(5, 45)]
-            assert ("refused" in told) == (disk is not None)
-            assert told.count("done") > 30
+            results = [await outcome(store, generation) for generation in range(5, 45)]
+            assert ("refused" in results) == (disk is not None)
+            assert results.count("done") > 30
             assert await store.check_integrity() == []
 
 
 async def outcome(store: Store, generation: int) -> str:
     """Save a checkpoint of many pages; return what became of it."""
-    (told,) = await outcomes(store.checkpoints.save([part(generation, payload=bytes([generation]) * 100_000)]))
-    return told
+    (result,) = await outcomes(store.checkpoints.save([part(generation, payload=bytes([generation]) * 100_000)]))
+    return result
 
 
 async def test_a_disk_that_refuses_to_write_is_told_and_recovers(path: Path) -> None:
-    """G-26: the connection is made anew after an error of the disk."""
+    """G-26: the store reconnects after an error of the disk."""
     async with opened(path) as store:
         await store.checkpoints.append([entry(1)])
         with files_limited_to(64 * 1024):
-            assert "the disk reports an error; look at the disk" in await refusal(store, 2, size=1_000_000)
+            assert "the disk reports an error; check the disk" in await refusal(store, 2, size=1_000_000)
             assert await positions(store) == [1]
         await store.checkpoints.append([entry(3, payload=bytes(1_000_000))])
         assert await positions(store) == [1, 3]
@@ -193,7 +193,7 @@ async def test_a_file_that_may_not_be_written_to_is_told_at_once() -> None:
 
 
 async def test_a_file_that_was_deleted_is_not_written_to(path: Path) -> None:
-    """What is acknowledged can be found again: SQLite alone would write to a file that nobody sees."""
+    """What is acknowledged can be found again: SQLite alone would write to a file without a name."""
     async with opened(path) as store:
         await store.checkpoints.append([entry(1)])
         away = path.with_name("away.db")
@@ -233,7 +233,7 @@ async def test_a_relative_path_in_a_folder_that_is_gone_is_told(path: Path, monk
     (path.parent / "gone").mkdir()
     monkeypatch.chdir(path.parent / "gone")
     (path.parent / "gone").rmdir()
-    with pytest.raises(StoreError, match=r"tidemill.db: the folder in which this process works is gone; name"):
+    with pytest.raises(StoreError, match=r"tidemill.db: the working directory of this process is gone; name"):
         SqliteStore(path.name)
     assert SqliteStore(str(path)).title.endswith(str(path))
 
@@ -257,7 +257,7 @@ async def test_a_restored_backup_is_taken_up_once_the_old_log_is_gone(path: Path
 
 
 async def test_an_empty_file_put_in_place_becomes_a_database(path: Path) -> None:
-    """Starting anew without a restart, for whoever asks for it."""
+    """An operator can start over without a restart."""
     async with opened(path) as store:
         await store.checkpoints.append([entry(1)])
         for one in path.parent.iterdir():
@@ -303,14 +303,14 @@ def a_folder(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("place", "sentence"), [(missing_folder, "missing does not exist; create it"), (a_folder, "this is a folder")]
+    ("make_path", "sentence"), [(missing_folder, "missing does not exist; create it"), (a_folder, "this is a folder")]
 )
 async def test_a_path_that_cannot_hold_a_file_is_refused(
-    tmp_path: Path, place: Callable[[Path], Path], sentence: str
+    tmp_path: Path, make_path: Callable[[Path], Path], sentence: str
 ) -> None:
     """Nothing is created on the way."""
     with pytest.raises(StoreError, match=sentence):
-        await SqliteStore(str(place(tmp_path))).open()
+        await SqliteStore(str(make_path(tmp_path))).open()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -356,17 +356,20 @@ async def test_a_read_neither_waits_for_a_write_nor_sees_it_early(path: Path) ->
         loop.call_soon_threadsafe(written.set)
         may_end.wait(30)
 
+    def pauses(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+        return connection.execute("SELECT * FROM pauses").fetchall()
+
     async with asyncio.TaskGroup() as group:
-        group.create_task(database.write(slow), name="slow write")
+        group.create_task(database.transact([slow]), name="slow write")
         await written.wait()
-        assert await database.fetch_all("SELECT * FROM pauses") == []
+        assert await database.read(pauses) == []
         may_end.set()
-    assert await database.fetch_all("SELECT * FROM pauses") == [("public", "r")]
+    assert await database.read(pauses) == [("public", "r")]
     await database.close()
 
 
 async def test_a_file_of_another_application_is_refused_and_left_alone(tmp_path: Path) -> None:
-    """F15: ours must not come among somebody else's tables, nor be taken for them, whatever their version says."""
+    """F15: our tables never mix with those of another application, whatever their version says."""
     path = tmp_path / "theirs.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE customers (name TEXT)")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.contract.samples import journal
 from tidemill.storage.sqlite.store import SqliteStore
 
-# Waits for a line; then opens the file, and appends to its journal until told how many. Says what was acknowledged.
+# Waits for a line; then opens the file, and appends so many entries to its journal. Prints what was acknowledged.
 WRITER = """
 import asyncio, sys
 from tidemill.storage.graph_ports import JournalEntry, JournalKey

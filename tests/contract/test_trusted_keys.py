@@ -5,12 +5,13 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import Place
+from tests.contract.conftest import ContractDatabase
 from tests.contract.package_samples import trusted
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
+from tidemill.testing.faults.stores import fail_next
 
 
 async def test_keys_are_listed_oldest_first(store: Store) -> None:
@@ -37,7 +38,7 @@ async def test_a_tenant_trusts_its_own_keys_and_no_others(store: Store) -> None:
         await store.trusted_keys.add(key)
     for key in keys:
         assert await store.trusted_keys.for_tenant(key.tenant) == [key]
-    assert await store.trusted_keys.for_tenant("nobody") == []
+    assert await store.trusted_keys.for_tenant("unknown") == []
 
 
 async def test_a_key_is_trusted_until_it_is_removed(store: Store) -> None:
@@ -70,8 +71,8 @@ async def test_a_key_of_another_zone_is_of_the_same_instant(store: Store) -> Non
     assert (key.at, key.at.utcoffset(), key.text) == (NOON, NOON.utcoffset(), "naïve 名前 🌊\nsecond line")
 
 
-async def test_keys_are_there_after_the_end(place: Place) -> None:
-    store, later = place.store(), place.store()
+async def test_keys_are_there_after_the_end(database: ContractDatabase) -> None:
+    store, later = database.store(), database.store()
     await store.open()
     await store.trusted_keys.add(trusted())
     await store.close()
@@ -83,7 +84,7 @@ async def test_keys_are_there_after_the_end(place: Place) -> None:
 async def test_a_failed_write_changes_nothing(store: Store) -> None:
     await store.trusted_keys.add(trusted())
     for write in (lambda: store.trusted_keys.add(trusted("k2")), lambda: store.trusted_keys.delete("public", "k1")):
-        store.fail_next(1)
+        fail_next(store, 1)
         with pytest.raises(StoreError, match="on purpose"):
             await write()
     with pytest.raises(ValueError, match="without a zone"):

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Backfill, LogChunk, Owner, RunNote, ScheduleCursor, WorkflowVersion
+from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 
 OWNER = Owner(id="n1", host="h", boot="b", pid=2**31, started="12345", at=NOON)
@@ -85,7 +86,7 @@ async def test_versions_are_found_by_tenant(store: Store) -> None:
     seen = replace(rows[0], seen_at=after(6))
     await store.versions.upsert(seen)
     assert await store.versions.for_tenant("public") == [rows[3], rows[1], seen, rows[2]]
-    assert await store.versions.for_tenant("nobody") == []
+    assert await store.versions.for_tenant("unknown") == []
 
 
 # -- owners
@@ -97,7 +98,7 @@ async def test_owners_are_listed_oldest_first_and_forgotten(store: Store) -> Non
     for owner in owners:
         await store.owners.upsert(owner)
     assert await store.owners.list_all() == owners[::-1]
-    await store.owners.delete(["n1", "n3", "nobody"])
+    await store.owners.delete(["n1", "n3", "unknown"])
     await store.owners.delete([])
     assert await store.owners.list_all() == [owners[2], owners[0]]
 
@@ -153,7 +154,7 @@ async def test_a_backfill_is_written_over(store: Store) -> None:
 
 
 async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> None:
-    """Nothing of it is stored: each database would take it for another time."""
+    """Nothing of it is stored: each database would read it as another time."""
     naive = NOON.replace(tzinfo=None)
     cursor = ScheduleCursor(tenant="public", workflow="flow", key="daily", rule="x", last=naive)
     writes = [
@@ -182,7 +183,7 @@ async def test_a_failed_write_changes_nothing(store: Store) -> None:
         lambda: store.schedules.pause("public", "flow"),
     ]
     for write in writes:
-        store.fail_next(1)
+        fail_next(store, 1)
         with pytest.raises(StoreError, match="on purpose"):
             await write()
     assert (await store.notes.for_run("r1"), await store.versions.get(VERSION.key)) == ([], None)
@@ -191,7 +192,7 @@ async def test_a_failed_write_changes_nothing(store: Store) -> None:
 
 
 async def test_listening_does_not_wait(store: Store) -> None:
-    """What is heard is a hint: a store that cannot tell calls never."""
+    """A notification is a hint: some stores never send one."""
     async with asyncio.timeout(10):
         await store.listen(lambda: None)
         await store.listen(lambda: None, topic="packages")

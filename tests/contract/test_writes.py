@@ -6,7 +6,8 @@ import pytest
 
 from tests.contract.samples import entry, journal, letter, outcomes, part
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
+from tidemill.testing.faults.stores import fail_next
 
 
 async def positions(store: Store) -> list[int]:
@@ -16,7 +17,7 @@ async def positions(store: Store) -> list[int]:
 
 async def test_writes_of_one_turn_share_one_transaction(store: Store) -> None:
     """A single failure reaches all of them, whatever port they came through."""
-    store.fail_next(1)
+    fail_next(store, 1)
     calls = [
         *(store.checkpoints.append([entry(number)]) for number in range(50)),
         store.dead_letters.upsert([letter("01")]),
@@ -31,7 +32,7 @@ async def test_writes_of_one_turn_share_one_transaction(store: Store) -> None:
 @pytest.mark.parametrize("times", [1, 3])
 async def test_exactly_as_many_transactions_fail_as_were_asked_to(store: Store, times: int) -> None:
     """G-26: what failed has left nothing behind, and may be tried again with the same positions."""
-    store.fail_next(times)
+    fail_next(store, times)
     for _ in range(times):
         with pytest.raises(StoreError, match="on purpose"):
             await store.checkpoints.append([entry(1)])
@@ -68,7 +69,7 @@ async def test_a_reader_sees_a_checkpoint_whole_or_not_at_all(store: Store) -> N
             await asyncio.sleep(0)
 
 
-async def test_a_cancelled_writer_disturbs_nobody(store: Store) -> None:
+async def test_a_cancelled_writer_disturbs_no_other(store: Store) -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(20):
             task = group.create_task(store.checkpoints.append([entry(number)]), name=f"writer {number}")
@@ -81,7 +82,7 @@ async def test_a_cancelled_writer_disturbs_nobody(store: Store) -> None:
     assert await positions(store) == [*found, 100]
 
 
-async def test_a_cancelled_reader_disturbs_nobody(store: Store) -> None:
+async def test_a_cancelled_reader_disturbs_no_other(store: Store) -> None:
     await store.checkpoints.append([entry(1)])
     async with asyncio.TaskGroup() as group:
         for number in range(10):
@@ -99,10 +100,10 @@ async def test_a_store_that_is_closed_refuses_writes(store: Store) -> None:
 
 
 async def test_an_end_leaves_no_writer_waiting(store: Store) -> None:
-    """Each hears either that it was written, or that the store was closed."""
+    """Each caller learns either that it was written, or that the store was closed."""
     async with asyncio.TaskGroup() as group:
         calls = (store.checkpoints.append([entry(number)]) for number in range(100))
-        told = group.create_task(outcomes(*calls), name="writers")
+        writers = group.create_task(outcomes(*calls), name="writers")
         await asyncio.sleep(0)
         await store.close()
-    assert set(told.result()) <= {"done", "refused"}
+    assert set(writers.result()) <= {"done", "refused"}

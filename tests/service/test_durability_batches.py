@@ -196,7 +196,7 @@ async def test_a_batch_that_died_is_lost_at_no_moment(after: int) -> None:
         await node.push("held", 2)
         await node.settle()
         world.bad = True
-        transactor: Any = node._store._committer._transactor  # type: ignore[union-attr]
+        transactor: Any = node._store._committer.transactor  # type: ignore[union-attr]
         transact, left = transactor.transact, [after]
 
         async def dying(units: Any) -> Any:

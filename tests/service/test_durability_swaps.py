@@ -26,7 +26,7 @@ class Gate:
     """Holds the transactions of a node's memory store back, then lets them through or fails them."""
 
     def __init__(self, node: tm.testing.TestNode) -> None:
-        self._transactor = node._store._committer._transactor  # type: ignore[union-attr]
+        self._transactor = node._store._committer.transactor  # type: ignore[union-attr]
         self._transact = self._transactor.transact
         self._opened = asyncio.Event()
         self._fails = False

@@ -73,7 +73,7 @@ class Killer:
     """Lets transactions of a memory store through until one of them is the last, before or after it took effect."""
 
     def __init__(self, node: tm.testing.TestNode, survive: int, *, takes_effect: bool) -> None:
-        self._transactor: Any = node._store._committer._transactor  # type: ignore[union-attr]
+        self._transactor: Any = node._store._committer.transactor  # type: ignore[union-attr]
         self._original = self._transactor.transact
         self._left = survive
         self._takes_effect = takes_effect

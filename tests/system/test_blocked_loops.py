@@ -21,7 +21,7 @@ from tests.system.workflow_nodes import (
     specs,
     until,
 )
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.telemetry.events import LEADERSHIP_LOST, LOOP_BLOCKED
 
 TIMEOUT = timedelta(seconds=2)

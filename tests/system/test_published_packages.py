@@ -18,7 +18,7 @@ from tidemill.packages.format.signature import TrustPolicy
 from tidemill.packages.format.zip_format import build_zip
 from tidemill.packages.publishing import Publisher
 from tidemill.packages.status import PackageStatus
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ScheduleKey
 
 PATIENCE = 30.0  # seconds for anything at all

@@ -20,6 +20,7 @@ from tidemill.engine.graphs.sources.reader import SourceListener
 from tidemill.graphs.definition import Durability
 from tidemill.kernel.clock import SystemClock
 from tidemill.telemetry import events
+from tidemill.testing.faults.stores import fail_next
 
 
 class Fill(tm.Boundary):
@@ -287,7 +288,7 @@ async def test_many_messages_share_a_commit_and_none_is_lost_when_the_store_refu
         store = f"sqlite:///{tmp_path / 'node.db'}"
         async with tm.Node(store=store, load=book_of(source, "boundary")) as node:
             assert node._store is not None
-            node._store.fail_next(3)
+            fail_next(node._store, 3)
             assert await reached(node, 300) == Exposure(total=sum(sizes), fills=300)
             newest = node.reactor("book").firings(200)
             assert [firing.inputs["exposure"].fills for firing in newest] == list(range(300, 100, -1))

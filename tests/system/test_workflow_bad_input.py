@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.workflow_nodes import Fleet, all_ended, all_runs, check_everything, fleet_on, opened, until
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.workflows.records import AttemptRow, TaskRow
 
 ALL = ["load", "patient", "gushing", "exiting", "dying", "stubborn"]

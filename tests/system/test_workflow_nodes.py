@@ -24,7 +24,7 @@ from tests.system.workflow_nodes import (
     opened,
     until,
 )
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.telemetry.events import LEADERSHIP_LOST
 
 DEATH = 2.0  # seconds until another one plans, after the process of the leader has died

@@ -13,7 +13,8 @@ from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
 from tidemill.node import make_store
-from tidemill.storage.graph_ports import SchemaState, Store
+from tidemill.storage.migrations import SchemaState
+from tidemill.storage.store import Store
 
 StoreOption = Annotated[
     str | None,

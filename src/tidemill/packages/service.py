@@ -42,7 +42,7 @@ from tidemill.packages.reconcile.folder import FolderSource
 from tidemill.packages.reconcile.reconciler import Reconciler
 from tidemill.packages.reconcile.registry import RegistrySource
 from tidemill.packages.status import PackageStatus, StatusListener, merge_statuses
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
 from tidemill.telemetry.metrics import Sample
 

@@ -1,7 +1,7 @@
-"""What the engine asks of a database, and what it gets back: rows whose content only the engine understands.
+"""Ports of the graph engine: checkpoints, journals, dead letters, recoveries and pauses.
 
-A port is one noun. Every write is a transaction of its own in meaning, and shares one with its neighbours in fact: see
-`committer`. A write that raises StoreError has changed nothing.
+A port is one noun. Its rows hold payloads that only the engine understands. A write that raises StoreError has changed
+nothing.
 """
 
 from collections.abc import Sequence
@@ -10,14 +10,11 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from tidemill.storage.package_ports import Packages, PackageStates, TrustedKeys
-from tidemill.storage.workflow_ports import WorkflowStore
-
 PartKind = Literal["reactor", "accumulator"]
 
 
 class PartKey(NamedTuple):
-    """Whose part of a checkpoint it is."""
+    """Identifies the reactor or accumulator that a part of a checkpoint belongs to."""
 
     tenant: str
     kind: PartKind
@@ -41,16 +38,16 @@ class SnapshotPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalKey(NamedTuple):
-    """Whose journal it is."""
+    """Identifies the accumulator that a journal belongs to."""
 
     tenant: str
     accumulator: str
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened to an accumulator, appended before it was acknowledged.
+    """One event of an accumulator, appended before it is acknowledged.
 
-    Positions grow over all journals of a node, so that they order what several accumulators hand to one reactor.
+    Positions grow over all journals of a node, so that they order what several accumulators emit to one reactor.
     """
 
     key: JournalKey
@@ -60,33 +57,33 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalTrim(NamedTuple):
-    """A journal, and the position up to which checkpoints make it dispensable."""
+    """A journal, and the last position that checkpoints cover: entries up to it are no longer needed."""
 
     key: JournalKey
     position: int
 
 
 class HighWaterMarks(NamedTuple):
-    """The highest numbers in use; 0 where there are none."""
+    """The highest numbers in use; 0 if there are none."""
 
     moment: int
     position: int
 
 
 class Checkpoints(Protocol):
-    """Snapshots of reactors and accumulators, and the journal of what came after them."""
+    """Snapshots of reactors and accumulators, and the journal of the events after them."""
 
     async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
-        """Write parts of one moment, each over its slot, and forget journal entries that they cover."""
+        """Write parts of one moment, each into its slot, and delete the journal entries that they cover."""
 
     async def append(self, entries: Sequence[JournalEntry]) -> None:
-        """Append to journals."""
+        """Append entries to journals; StoreError if a position is taken."""
 
     async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
         """Return every stored generation of these parts, newest moment first."""
 
     async def read_entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
-        """Return all entries of these journals in the order of their positions."""
+        """Return all entries of these journals, by position."""
 
     async def read_high_water_marks(self) -> HighWaterMarks:
         """Return the highest moment and position in use, over all tenants."""
@@ -110,23 +107,23 @@ class StoredDeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetters(Protocol):
-    """Events and firings that could not be dealt with."""
+    """Events and firings that could not be processed."""
 
     async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Keep letters, each in place of one with its id."""
+        """Write dead letters, each in place of the one with its id."""
 
     async def delete(self, ids: Sequence[str]) -> None:
-        """Forget letters; one that is not there is no error."""
+        """Delete dead letters; unknown ids are ignored."""
 
     async def for_source(self, tenant: str, owner: PartKind, source: str) -> list[StoredDeadLetter]:
-        """Return the letters of one reactor or accumulator, oldest first."""
+        """Return the dead letters of one reactor or accumulator, oldest first."""
 
     async def list_all(self) -> list[StoredDeadLetter]:
-        """Return every letter of every tenant, oldest first; for audits."""
+        """Return every dead letter of every tenant, oldest first; for audits."""
 
 
 class StoredRecovery(msgspec.Struct, frozen=True, kw_only=True):
-    """Something the supervisor did, as stored. Its id sorts by age."""
+    """An action of the supervisor, as stored. Its id sorts by age."""
 
     id: str
     tenant: str
@@ -139,70 +136,26 @@ class StoredRecovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recoveries(Protocol):
-    """What was restarted, restored or given up, and why."""
+    """Restarts, restores and abandoned components, and why."""
 
     async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
-        """Record what happened; the same id again changes nothing."""
+        """Add recoveries; an id that exists is ignored."""
 
     async def list_newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
         """Return a tenant's newest recoveries, oldest first."""
 
     async def delete_before(self, before: datetime) -> None:
-        """Forget what happened before a moment, over all tenants."""
+        """Delete the recoveries before a time, of all tenants."""
 
 
 class Pauses(Protocol):
     """Reactors that an operator has paused."""
 
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
-        """Remember, or forget, that a reactor is paused."""
+        """Record whether a reactor is paused."""
 
     async def is_paused(self, tenant: str, reactor: str) -> bool:
         """Return whether a reactor is paused."""
 
     async def list_paused(self) -> list[tuple[str, str]]:
         """Return (tenant, reactor) of every paused reactor, sorted."""
-
-
-class SchemaState(NamedTuple):
-    """How far a database's schema is, and how far this version of the code would bring it; 0 before the first."""
-
-    found: int
-    known: int
-
-
-class Store(WorkflowStore, Protocol):
-    """A database behind its ports."""
-
-    checkpoints: Checkpoints
-    dead_letters: DeadLetters
-    recoveries: Recoveries
-    pauses: Pauses
-    packages: Packages
-    package_states: PackageStates
-    trusted_keys: TrustedKeys
-
-    @property
-    def title(self) -> str:
-        """What and where it is, for messages; never a password."""
-
-    async def open(self) -> None:
-        """Connect, and bring the schema up to date under a lock; StoreError says what stands against it."""
-
-    async def open_read_only(self) -> None:
-        """Connect to read only, as of this one moment; creates nothing, changes nothing, and takes no writes.
-
-        StoreError if the schema is not the one that this code knows.
-        """
-
-    async def close(self) -> None:
-        """Let go of the database. Writes that were not answered yet may or may not happen."""
-
-    async def read_schema_state(self) -> SchemaState:
-        """Return how far the schema is, without changing anything; works on a store that is not open."""
-
-    async def check_integrity(self) -> list[str]:
-        """Return what the database itself finds damaged, one sentence each; works while open."""
-
-    def fail_next(self, times: int) -> None:
-        """Let the next `times` transactions fail before they begin; for tests."""

@@ -1,4 +1,4 @@
-"""What packages ask of a database: which are wanted, who may sign them, and what each node has loaded of them."""
+"""Ports of the packages: published packages, trusted keys, and the packages that each node has loaded."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,7 +8,7 @@ import msgspec
 
 
 class PublishedPackage(msgspec.Struct, frozen=True, kw_only=True):
-    """A package that every node of the store is to load; its archive is read apart."""
+    """A package that every node of the store is to load; its archive is read separately."""
 
     tenant: str
     name: str
@@ -18,35 +18,35 @@ class PublishedPackage(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     at: datetime
     revision: int = 0
-    """Rises whenever one of this name is published, also after it was withdrawn; 0 for one that is not stored yet."""
+    """Grows with each publication under this name, also after a withdrawal; 0 for a package that is not stored yet."""
 
 
 class Packages(Protocol):
-    """The registry of packages that are wanted, one version of each, and the versions that were recorded.
+    """The registry of published packages, one version of each, and the versions recorded for each name.
 
-    Who publishes or withdraws is heard by other processes, see `WorkflowStore.listen`.
+    Other processes are notified of publications and withdrawals, see `WorkflowStore.listen`.
     """
 
     async def publish(self, package: PublishedPackage, archive: bytes, expected_revision: int) -> bool:
-        """Want a package in place of the one of its name, whose revision was `found` (0: there was none).
+        """Publish a package if the stored revision is still `expected_revision` (0: none), and record its version.
 
-        Returns False, with nothing changed, if that is no longer so. Records the version, see `record`.
+        Returns False, with nothing changed, if it is not.
         """
 
     async def withdraw(self, tenant: str, name: str) -> bool:
-        """Want a package no more; return whether it was wanted. What is recorded of its versions stays."""
+        """Withdraw a package; return whether it was published. Its recorded version stays."""
 
     async def list_published(self) -> list[PublishedPackage]:
-        """Return every package that is wanted, by tenant and name."""
+        """Return every published package, by tenant and name."""
 
     async def read_archive(self, tenant: str, name: str, digest: str) -> bytes | None:
-        """Return an archive; None if another one is wanted by now, or none."""
+        """Return an archive; None if another one, or none, is published by now."""
 
     async def recorded_version(self, tenant: str, name: str) -> str | None:
-        """Return the version that was recorded last for a name; None for a name that was never seen."""
+        """Return the last recorded version of a name; None for an unknown name."""
 
     async def record_version(self, tenant: str, name: str, version: str) -> None:
-        """Record a version: whoever calls has seen that it is newer, or that an older one is allowed."""
+        """Record a version. The caller has checked that it is newer, or that a downgrade is allowed."""
 
 
 class TrustedKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +60,13 @@ class TrustedKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrustedKeys(Protocol):
-    """Who may sign packages, by tenant."""
+    """Keys that may sign packages, by tenant."""
 
     async def add(self, key: TrustedKey) -> None:
-        """Trust a key; one that is trusted already stays as it is."""
+        """Trust a key; an existing one stays as it is."""
 
     async def delete(self, tenant: str, id: str) -> bool:
-        """Trust a key no more; return whether it was trusted."""
+        """Stop trusting a key; return whether it was trusted."""
 
     async def for_tenant(self, tenant: str) -> list[TrustedKey]:
         """Return the keys that a tenant trusts, oldest first."""
@@ -76,28 +76,28 @@ LoadPhase = Literal["loading", "loaded", "unloading"]
 
 
 class LoadedPackage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node has loaded of a package, or what must be taken away if it was cut off meanwhile."""
+    """A package that a node has loaded, is loading or is unloading: what to remove if the node was interrupted."""
 
     tenant: str
     name: str
     owner: str
-    """The process whose package it is."""
+    """The process that has loaded it."""
     phase: LoadPhase
     version: str
     digest: str
     state: bytes
-    """The side effects, which only the engine understands; while versions change, the rows of both."""
+    """The side effects, encoded by the engine; those of both versions while they change."""
     at: datetime
 
 
 class PackageStates(Protocol):
-    """What the nodes of a store have loaded."""
+    """Packages that the nodes of a store have loaded."""
 
     async def upsert(self, rows: Sequence[LoadedPackage]) -> None:
-        """Write what is loaded, each in place of the row of its tenant, name and owner."""
+        """Write rows, each in place of the one of its tenant, name and owner."""
 
     async def delete(self, rows: Sequence[tuple[str, str, str]]) -> None:
-        """Forget rows by (tenant, name, owner); one that is not there is no error."""
+        """Delete rows by (tenant, name, owner); unknown ones are ignored."""
 
     async def list_all(self) -> list[LoadedPackage]:
         """Return every row, by tenant and name, oldest first."""

@@ -1,8 +1,8 @@
-"""What the workflow engine asks of a database: runs, leases, owners, schedules, logs.
+"""Ports of the workflow engine: runs, leases, owners, schedules, logs.
 
 Everything that changes a run goes through `Runs.apply`, one change at a time, all or nothing (see
-`workflows.change`). The rest are questions, and small tables of their own. Where a lease is concerned the store's own
-clock counts: PostgreSQL's, or the one it was given.
+`workflows.change`). The rest are queries and small tables. Leases expire by the store's own clock: PostgreSQL's, or the
+one the store was given.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,36 +28,36 @@ from tidemill.workflows.states import RunState
 
 
 class RunRevision(NamedTuple):
-    """A run, and how often it was changed."""
+    """A run, and the number of its changes."""
 
     run: str
     revision: int
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody's wish for work."""
+    """A request of an owner for task runs."""
 
     owner: str
     executors: Mapping[str, int]
-    """How many task runs it could take now, by executor."""
+    """The free slots of the owner, by executor."""
     loaded: Collection[VersionKey]
     queues: Collection[str] | None = None
-    """The queues that it serves; None for all."""
+    """The queues that the owner serves; None for all."""
     pools: Mapping[str, int] = {}
-    """The size of each pool, the same in every tenant; a task run of a pool that is not named is left alone."""
+    """The size of each pool, the same in every tenant; task runs of other pools are not claimed."""
     lease: float
     at: datetime
 
 
 class ClaimedTask(NamedTuple):
-    """A task run that is now queued for whoever asked, and its run."""
+    """A task run that is now queued for the owner, and its run."""
 
     run: RunRow
     task: TaskRow
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs are asked for."""
+    """Selects runs."""
 
     tenant: str
     workflow: str | None = None
@@ -65,11 +65,11 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Empty for all."""
     backfill: str | None = None
     limit: int = 1000
-    """At most so many, the newest."""
+    """The maximum number of runs, newest first."""
 
     @property
     def is_active_only(self) -> bool:
-        """Whether only runs that have not ended are asked for: these are few, however many there are."""
+        """Whether only active runs are selected: these are few, however many runs there are."""
         return bool(self.states) and not any(state.is_terminal for state in self.states)
 
 
@@ -77,32 +77,32 @@ class Runs(Protocol):
     """Runs with everything that belongs to them."""
 
     def apply(self, change: Change) -> CommitFuture[Applied | Refused]:
-        """Write a change of one run, or nothing at all; the answer comes when that is committed.
+        """Write a change of one run, or nothing at all; the future has the result when it is committed.
 
-        As a future, so that whoever has many on their way needs no task for each.
+        A future, so that a caller with many changes in flight needs no task for each.
         """
 
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
-        """Give scheduled task runs to somebody: highest priority first, then those that have waited longest.
+        """Claim scheduled task runs for an owner: highest priority first, then longest waiting.
 
-        Each becomes queued, with the next attempt and an event, while pools have room and their workflows are not
-        paused; several that ask at once get different ones.
+        Each becomes queued, with the next attempt and an event, while its pool has a free slot and its workflow is not
+        paused. Concurrent claims get different task runs.
         """
 
     async def renew_leases(self, owner: str, attempts: Collection[AttemptKey], ttl: float) -> set[AttemptKey]:
-        """Renew the leases of attempts that live; return those that are still their owner's, queued or running."""
+        """Renew the leases of running attempts; return those that are still queued or running for their owner."""
 
     async def list_active(self) -> list[RunRevision]:
-        """Return all runs that have not ended, of all tenants, oldest first."""
+        """Return all active runs of all tenants, oldest first."""
 
     async def load(self, ids: Collection[str]) -> list[RunRecord]:
-        """Return runs with their task runs; one that is not there is left out."""
+        """Return runs with their task runs; unknown ids are left out."""
 
     async def find(self, run_filter: RunFilter) -> list[RunRow]:
         """Return runs without their tasks, oldest first."""
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
-        """Return queued and running task runs whose lease has run out, longest first."""
+        """Return queued and running task runs whose lease has expired, longest first."""
 
     async def list_claimed_by(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
         """Return the queued and running task runs of some owners."""
@@ -111,37 +111,37 @@ class Runs(Protocol):
         """Return the owners of all queued and running task runs."""
 
     async def list_orphans(self, before: datetime, limit: int) -> list[str]:
-        """Return running runs in which nothing is active, and nothing has happened after a moment; oldest first.
+        """Return running runs without an active task run and without an event after a time; oldest first.
 
-        Nothing is active when every task run is terminal or none.
+        No task run is active when each is terminal or in state "none".
         """
 
     async def read_outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:
-        """Return what tasks of a run returned, by task and index."""
+        """Return the outputs of tasks of a run, by task and index."""
 
     async def read_attempts(self, run: str) -> list[AttemptRow]:
-        """Return all tries of a run's tasks, by key; also those that have not ended."""
+        """Return all attempts of a run's tasks, by key; including those that have not ended."""
 
     async def read_events(self, run: str) -> list[EventRow]:
-        """Return everything that happened in a run, in order."""
+        """Return the history of a run, in order."""
 
     async def read_fired_slots(
         self, tenant: str, workflow: str, key: str, start: datetime, end: datetime
     ) -> set[datetime]:
-        """Return the slots in [start, end] that have had their fire."""
+        """Return the slots in [start, end] that have been fired."""
 
     async def list_tenants(self) -> list[str]:
         """Return the tenants that have runs, in order."""
 
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
-        """Delete the oldest runs of a tenant that ended before a moment, at most `limit`, with all that is theirs.
+        """Delete the oldest runs of a tenant that ended before a time, at most `limit`, with everything of theirs.
 
-        Only fires of slots stay, for ever: no slot has a second run. Return how many runs they were.
+        Only fires of slots stay, permanently: no slot gets a second run. Return the number of deleted runs.
         """
 
 
 class RunNote(msgspec.Struct, frozen=True):
-    """What somebody wrote about a run, or (`task`) about one of its tasks."""
+    """A text about a run, or (`task`) about one of its tasks."""
 
     run: str
     task: str | None
@@ -153,7 +153,7 @@ class Notes(Protocol):
     """Notes on runs and tasks, one each."""
 
     async def upsert(self, note: RunNote) -> None:
-        """Write a note in place of the one before; an empty text removes it."""
+        """Write a note in place of the previous one; an empty text deletes it."""
 
     async def for_run(self, run: str) -> list[RunNote]:
         """Return the notes of a run, its own first, then by task."""
@@ -165,24 +165,24 @@ class WorkflowVersion(msgspec.Struct, frozen=True, kw_only=True):
     key: VersionKey
     spec: bytes
     seen_at: datetime
-    """When somebody last loaded it."""
+    """When a node last loaded it."""
 
 
 class Versions(Protocol):
     """Every version of a workflow that a run may be pinned to."""
 
     async def upsert(self, version: WorkflowVersion) -> None:
-        """Keep a version; of one that is there already only `seen_at` moves, and never back."""
+        """Write a version; of an existing one only `seen_at` changes, and never goes back."""
 
     async def get(self, key: VersionKey) -> WorkflowVersion | None:
         """Return a version."""
 
     async def for_tenant(self, tenant: str) -> list[WorkflowVersion]:
-        """Return every version of a tenant's workflows, by workflow, the one that was loaded last at the end."""
+        """Return every version of a tenant's workflows, by workflow, last loaded last."""
 
 
 class ScheduleKey(NamedTuple):
-    """Which schedule: of a workflow that may have several."""
+    """Identifies a schedule: a workflow may have several."""
 
     tenant: str
     workflow: str
@@ -190,96 +190,96 @@ class ScheduleKey(NamedTuple):
 
 
 class ScheduleCursor(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a schedule was looked at."""
+    """How far the slots of a schedule have been evaluated."""
 
     tenant: str
     workflow: str
     key: str
     rule: str
-    """The schedule's rule when it was last looked at."""
+    """The rule of the schedule at the last evaluation."""
     last: datetime
     dropped: int = 0
-    """How many slots got no run on purpose, since ever."""
+    """How many slots were dropped on purpose, in total."""
     armed: bool = True
-    """Whether slots get runs: not before everything that they need is loaded."""
+    """Whether slots get runs: not before everything that the runs need is loaded."""
 
     @property
     def schedule(self) -> ScheduleKey:
-        """Which schedule was looked at."""
+        """The schedule that this cursor belongs to."""
         return ScheduleKey(self.tenant, self.workflow, self.key)
 
 
 class Schedules(Protocol):
-    """How far schedules were looked at, and which workflows are paused."""
+    """Cursors of schedules, and paused workflows."""
 
     async def insert_missing(self, cursors: Sequence[ScheduleCursor]) -> list[ScheduleKey]:
-        """Write cursors of schedules that have none, as they are given; return which these are, sorted.
+        """Insert cursors of schedules that have none; return the keys of the inserted ones, sorted.
 
-        Others stay as they are.
+        Existing cursors stay as they are.
         """
 
     async def arm(self, keys: Sequence[ScheduleKey]) -> None:
-        """Let slots have runs from now on; a schedule that is not there is no error."""
+        """Let slots have runs from now on; unknown schedules are ignored."""
 
     async def delete(self, keys: Sequence[ScheduleKey]) -> None:
-        """Forget schedules, but neither the fires of their slots nor that their workflows are paused.
+        """Delete schedules, but neither the fires of their slots nor the pauses of their workflows.
 
-        One that is not there is no error.
+        Unknown schedules are ignored.
         """
 
     async def get_cursor(self, tenant: str, workflow: str, key: str) -> ScheduleCursor | None:
-        """Return how far a schedule was looked at; None if never."""
+        """Return the cursor of a schedule; None if it has none."""
 
     async def advance_cursor(self, cursor: ScheduleCursor) -> None:
-        """Remember how far a schedule was looked at; `last` of the same rule never goes back.
+        """Move a cursor forward; while the rule is the same, `last` never goes back.
 
-        One that is there stays armed or disarmed as it is; one that is not is written as given.
+        An existing cursor keeps its `armed`; a missing one is inserted as given.
         """
 
     async def pause(self, tenant: str, workflow: str) -> None:
-        """Remember that a workflow is paused."""
+        """Pause a workflow."""
 
     async def resume(self, tenant: str, workflow: str, at: datetime) -> None:
-        """Forget that a workflow is paused, and take its schedules for looked at until then, if it was."""
+        """Resume a workflow; if it was paused, its schedules continue from `at`."""
 
     async def list_paused_workflows(self) -> set[tuple[str, str]]:
         """Return (tenant, workflow) of every paused workflow."""
 
 
 class Lease(NamedTuple):
-    """Who is in office, under which epoch."""
+    """The holder of a lease, and its epoch."""
 
     holder: str
     epoch: int
 
 
 class Leases(Protocol):
-    """Offices that one holder has at a time. Each change of holder has an epoch of its own."""
+    """Leases with one holder at a time. Each change of holder has a new epoch."""
 
     async def acquire(self, name: str, holder: str, ttl: float, dead_holders: Collection[str] = ()) -> int | None:
-        """Take an office that is free, has run out, or belongs to one of the dead; return the new epoch, or None."""
+        """Acquire a lease that is free, expired, or held by a dead holder; return the new epoch, or None."""
 
     async def renew(self, name: str, epoch: int, ttl: float) -> bool:
-        """Stay in office for another while, even if it had run out; False if somebody else has taken over."""
+        """Extend a lease, even an expired one; return False if another holder has acquired it."""
 
     async def release(self, name: str, epoch: int) -> None:
-        """Leave an office, unless somebody else has it already."""
+        """Release a lease, unless another holder has acquired it."""
 
     async def current(self, name: str) -> Lease | None:
-        """Return who is in office, whether or not the time has run out; None if nobody is."""
+        """Return the holder of a lease, even of an expired one; None if it has none."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that claims work, and what tells whether it still lives."""
+    """A process that claims work, with what identifies it on its host."""
 
     id: str
     host: str
-    """Where the process is counted: a host, and a container on it."""
+    """The namespace of the pid: a host, and a container on it."""
     boot: str
-    """Which boot of the host."""
+    """The boot of the host."""
     pid: int
     started: str
-    """When the process began, by the host: another with the same pid has another."""
+    """The start time of the process, by the host: it tells apart processes with the same pid."""
     at: datetime
 
 
@@ -287,17 +287,17 @@ class Owners(Protocol):
     """Processes that claim work."""
 
     async def upsert(self, owner: Owner) -> None:
-        """Remember an owner."""
+        """Write an owner, in place of the one with its id."""
 
     async def list_all(self) -> list[Owner]:
         """Return all owners, oldest first."""
 
     async def delete(self, ids: Collection[str]) -> None:
-        """Forget owners."""
+        """Delete owners."""
 
 
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Some records of an attempt's log, encoded; `number` orders the chunks of an attempt."""
+    """Encoded records of an attempt's log; `number` orders the chunks of an attempt."""
 
     key: AttemptKey
     number: int
@@ -305,23 +305,23 @@ class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Logs(Protocol):
-    """What tasks wrote."""
+    """Logs of tasks."""
 
     async def append(self, chunks: Sequence[LogChunk]) -> None:
-        """Append chunks; the same number again changes nothing."""
+        """Append chunks; a number that exists is ignored."""
 
     async def read(self, key: TaskKey, after: tuple[int, int] = (0, -1), limit: int = 100) -> list[LogChunk]:
         """Return chunks of a task run after (attempt, number), in order."""
 
 
 class Backfill(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs for slots of the past, made together."""
+    """Runs for slots of the past, created together."""
 
     id: str
     tenant: str
     workflow: str
     limit: int
-    """How many of its runs may run at a time."""
+    """The maximum number of its runs that run at a time."""
     created_at: datetime
     cancelled_at: datetime | None = None
 
@@ -330,18 +330,18 @@ class Backfills(Protocol):
     """Backfills."""
 
     async def upsert(self, backfill: Backfill) -> None:
-        """Write a backfill, in place of what is stored under its id."""
+        """Write a backfill, in place of the one with its id."""
 
     async def get(self, id: str) -> Backfill | None:
         """Return a backfill."""
 
 
 ChangeTopic = Literal["runs", "packages"]
-"""What another process may have changed."""
+"""The kind of data that another process has changed."""
 
 
 class WorkflowStore(Protocol):
-    """The part of a store that workflows live in."""
+    """The ports of a store that the workflow engine uses."""
 
     runs: Runs
     notes: Notes
@@ -353,8 +353,8 @@ class WorkflowStore(Protocol):
     backfills: Backfills
 
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
-        """Call back when another process changed a run or which packages are wanted; or only `about` one of the two.
+        """Call `on_change` when another process changes a run or a published package, or only those of `topic`.
 
-        Several may listen, as long as the store is open. It is a hint, never a promise: a store that cannot tell calls
-        never.
+        There may be several listeners, until the store is closed. A call is a hint, never guaranteed: some stores never
+        call.
         """

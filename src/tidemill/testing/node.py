@@ -14,10 +14,11 @@ from tidemill.kernel.clock import Clock, VirtualClock
 from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.settings import Settings
 from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
-from tidemill.storage.graph_ports import Store
 from tidemill.storage.memory.store import MemoryStore
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
 from tidemill.testing.faults.executors import FaultyExecutor
+from tidemill.testing.faults.stores import fail_next, install_faults
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
 from tidemill.workflows.records import AttemptKey
 
@@ -75,14 +76,16 @@ class TestNode(Node):
 
     def _make_store(self, address: str | None) -> Store | None:
         """Keep "memory://" in this process: as long as the node and its successors after crashes."""
+        if address is None:
+            return None
         if address != "memory://":
-            return None if address is None else make_store(address, self.clock.now)
-        return MemoryStore(self.clock.now) if self._predecessor is None else self._predecessor._store
+            return _with_faults(make_store(address, self.clock.now))
+        return _with_faults(MemoryStore(self.clock.now)) if self._predecessor is None else self._predecessor._store
 
     def _make_memory_store(self) -> Store:
         if self._predecessor is not None and self._predecessor._store is None:
             return self._predecessor._run_store  # a crash ends a process, not what stands for a database in a test
-        return super()._make_memory_store()
+        return _with_faults(super()._make_memory_store())
 
     @property
     def _is_single_node(self) -> bool:
@@ -208,10 +211,10 @@ class TestNode(Node):
         await self._run_until_idle()
 
     def fail_store(self, times: int) -> None:
-        """Let the next `times` transactions of the store fail."""
+        """Fail the next `times` transactions of the store; 0 lets them succeed again."""
         if type(times) is not int or times < 0:
             raise ValueError(f"times is a number of transactions, not {times!r}")
-        self._run_store.fail_next(times)
+        fail_next(self._run_store, times)
 
     async def kill_worker(self) -> None:
         """Kill every executor: everything that runs ends without a report."""
@@ -243,11 +246,16 @@ class TestNode(Node):
         self._scheduler.abandon()
         await self._graph_runtime.tasks.close(self.settings.unload_timeout)  # first: no firing gets another turn
         await self._workflows.abandon(self.settings.unload_timeout)
-        self._run_store.fail_next(0)
+        fail_next(self._run_store, 0)
         await self._run_store.close()
         self._successor = TestNode(clock=self.clock, predecessor=self, **self._arguments)
         await self._successor.__aenter__()
         return self._successor
+
+
+def _with_faults(store: Store) -> Store:
+    install_faults(store)
+    return store
 
 
 class _CrashedNodes(HostLiveness):

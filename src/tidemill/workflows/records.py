@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from tidemill.workflows.plan import UNMAPPED, TaskRun
-from tidemill.workflows.states import RunState
+from tidemill.workflows.states import RunState, TaskState
 
 FailureOutcome = Literal["failed", "timeout", "dispatch_failed"]
 """How a try may fail: its code raised or its process ended, it took too long, or its executor did not take it."""
@@ -90,6 +90,15 @@ class TaskRow(TaskRun, frozen=True, kw_only=True, gc=False):
     queue: str = "default"
     executor: str = ""
 
+    @property
+    def guard(self) -> tuple[TaskState, int, str | None]:
+        """The fields that must be unchanged in the store for a change of this task run to be written."""
+        return self.state, self.attempt, self.claimed_by
+
+
+MUTABLE_RUN_FIELDS = ("version", "state", "started_at", "ended_at", "reason")
+"""The fields of a run that a change may replace. The others are set at creation, or counted by the store."""
+
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A run with everything that is kept of it, but its tasks."""
@@ -121,6 +130,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def version_key(self) -> VersionKey:
         """The version of its workflow that it is pinned to."""
         return VersionKey(self.tenant, self.workflow, self.version)
+
+    def with_update(self, row: "RunRow") -> "RunRow":
+        """Return this run with the mutable fields of another row."""
+        return msgspec.structs.replace(self, **{name: getattr(row, name) for name in MUTABLE_RUN_FIELDS})
 
 
 class RunRecord(NamedTuple):

@@ -16,7 +16,7 @@ from tidemill.engine.workflows.worker.heartbeats import THREAD_NAME, HeartbeatTh
 from tidemill.kernel.errors import StoreError
 from tidemill.kernel.settings import Settings
 from tidemill.node import make_store
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.telemetry.events import HEARTBEAT_FAILED, LOOP_BLOCKED
 
 SETTINGS = {"heartbeat_interval": "400ms", "heartbeat_timeout": "90s"}

@@ -1,4 +1,4 @@
-"""The group committer: folds, blames the right one, and leaves no commit unknown."""
+"""The group committer: folds writes, finds the faulty unit, and resolves every ambiguous commit."""
 
 import asyncio
 import logging
@@ -11,6 +11,7 @@ import pytest
 from tidemill.kernel.errors import IllegalTransitionError, StoreError
 from tidemill.storage.committer import GROUP_UNIT_LIMIT, Ambiguous, Committed, GroupCommitter, Transactor
 from tidemill.telemetry import events
+from tidemill.testing.faults.stores import StoreFaults
 
 Unit = Callable[[], Any]
 
@@ -35,7 +36,7 @@ class Scripted(Transactor[Unit]):
         if self.faults:
             raise self.faults.pop()
         results = [unit() for unit in units]
-        return Ambiguous("token", results, "the line went dead") if self.is_ambiguous else Committed(results)
+        return Ambiguous("token", results, "the connection was lost") if self.is_ambiguous else Committed(results)
 
     async def was_committed(self, token: Any) -> bool:
         assert token == "token"
@@ -103,8 +104,8 @@ async def test_a_faulty_unit_is_told_alone() -> None:
     database = Scripted()
     async with committing(database) as committer:
         calls = [committer.commit(unit) for unit in (give(1), fail(ValueError("mine")), give(3))]
-        told = await asyncio.gather(*calls, return_exceptions=True)
-    assert (told[0], repr(told[1]), told[2]) == (1, "ValueError('mine')", 3)
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert (outcomes[0], repr(outcomes[1]), outcomes[2]) == (1, "ValueError('mine')", 3)
     assert database.sizes == [3, 1, 1, 1]
 
 
@@ -123,10 +124,10 @@ async def test_a_fault_of_the_database_is_told_to_all_and_tried_once() -> None:
     fault.__cause__ = OSError("no space")
     database.faults = [fault]
     async with committing(database) as committer:
-        told = await asyncio.gather(*(committer.commit(give(1)) for _ in range(3)), return_exceptions=True)
-    assert [str(one) for one in told] == ["the disk is full"] * 3
-    assert len({id(one) for one in told}) == 3
-    assert all(isinstance(one, StoreError) and one.__cause__ is fault.__cause__ for one in told)
+        outcomes = await asyncio.gather(*(committer.commit(give(1)) for _ in range(3)), return_exceptions=True)
+    assert [str(one) for one in outcomes] == ["the disk is full"] * 3
+    assert len({id(one) for one in outcomes}) == 3
+    assert all(isinstance(one, StoreError) and one.__cause__ is fault.__cause__ for one in outcomes)
     assert database.sizes == [3]
 
 
@@ -134,15 +135,17 @@ async def test_a_fault_of_the_database_is_told_to_all_and_tried_once() -> None:
 async def test_an_ambiguous_commit_is_asked_about_until_it_is_known(
     was_committed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """G-24: callers wait; nobody is told "unknown"."""
+    """G-24: callers wait; none gets "unknown"."""
     database = Scripted()
     database.is_ambiguous = True
-    database.answers = [StoreError("nobody answers"), StoreError("starting up"), was_committed]
+    database.answers = [StoreError("no reply"), StoreError("starting up"), was_committed]
     async with committing(database) as committer:
         with caplog.at_level(logging.WARNING):
-            told = await asyncio.gather(committer.commit(give(1)), committer.commit(give(2)), return_exceptions=True)
-    expected = ["1", "2"] if was_committed else ["not committed: the line went dead"] * 2
-    assert [str(one) for one in told] == expected
+            outcomes = await asyncio.gather(
+                committer.commit(give(1)), committer.commit(give(2)), return_exceptions=True
+            )
+    expected = ["1", "2"] if was_committed else ["not committed: the connection was lost"] * 2
+    assert [str(one) for one in outcomes] == expected
     assert (database.sizes, database.answers) == ([2], [])
     assert [record.message for record in caplog.records] == [events.COMMIT_AMBIGUOUS, events.COMMIT_RESOLVED]
 
@@ -150,7 +153,7 @@ async def test_an_ambiguous_commit_is_asked_about_until_it_is_known(
 async def test_nothing_else_is_written_while_a_commit_is_unknown() -> None:
     database = Scripted()
     database.is_ambiguous = True
-    database.answers = [StoreError("nobody answers"), True, True]
+    database.answers = [StoreError("no reply"), True, True]
     async with committing(database) as committer, asyncio.TaskGroup() as group:
         first = group.create_task(committer.commit(give(1)), name="first")
         await database.has_begun.wait()
@@ -162,7 +165,9 @@ async def test_nothing_else_is_written_while_a_commit_is_unknown() -> None:
 async def test_transactions_fail_on_purpose_before_they_begin() -> None:
     database = Scripted()
     async with committing(database) as committer:
-        committer.fail_next(2)
+        faults = StoreFaults()
+        committer.transactor = faults.wrap(committer.transactor)
+        faults.fail_next(2)
         for _ in range(2):
             with pytest.raises(StoreError, match="on purpose"):
                 await committer.commit(give(1))
@@ -174,13 +179,13 @@ async def test_a_cancelled_caller_leaves_its_neighbours_alone() -> None:
     database = Scripted()
     database.may_go.clear()
     async with committing(database) as committer, asyncio.TaskGroup() as group:
-        gone = group.create_task(committer.commit(give(1)), name="gone")
+        cancelled = group.create_task(committer.commit(give(1)), name="cancelled")
         stays = group.create_task(committer.commit(give(2)), name="stays")
         await database.has_begun.wait()
-        gone.cancel()
+        cancelled.cancel()
         await asyncio.sleep(0)
         database.may_go.set()
-    assert gone.cancelled()
+    assert cancelled.cancelled()
     assert stays.result() == 2
 
 
@@ -191,12 +196,12 @@ async def test_an_end_refuses_all_who_wait() -> None:
     committer = GroupCommitter(database)
     await committer.open()
     async with asyncio.TaskGroup() as group:
-        told = group.create_task(_refusals(committer, 3), name="callers")
+        callers = group.create_task(_refusals(committer, 3), name="callers")
         await database.has_begun.wait()
         late = group.create_task(_refusal(committer), name="late caller")
         await asyncio.sleep(0)
         await committer.close()
-    assert told.result() == ["the store was closed before it answered"] * 3
+    assert callers.result() == ["the store was closed before it answered"] * 3
     assert late.result() == "the store is closed"
 
 
@@ -220,26 +225,12 @@ async def _refusal(committer: GroupCommitter[Unit]) -> str:
     return str(caught.value)
 
 
-async def test_a_unit_that_nobody_awaits_is_written_all_the_same() -> None:
-    """Who submits one may look at the answer when it is there."""
+async def test_a_unit_without_a_waiting_caller_is_written_all_the_same() -> None:
+    """A caller may read the result from the future later."""
     database = Scripted()
     async with committing(database) as committer:
-        answer = committer.submit(give(1))
-        assert not answer.done()
+        future = committer.submit(give(1))
+        assert not future.done()
         assert await committer.commit(give(2)) == 2
-        assert answer.result() == 1
+        assert future.result() == 1
     assert database.sizes == [2]
-
-
-async def test_a_units_own_error_is_explained_to_whom_it_belongs() -> None:
-    """That of the database is told as it is: it explains itself."""
-    database = Scripted()
-    committer = GroupCommitter(database, lambda error: StoreError(f"explained: {error}"))
-    await committer.open()
-    told = await asyncio.gather(
-        *(committer.commit(unit) for unit in (give(1), fail(ValueError("mine")))), return_exceptions=True
-    )
-    assert (told[0], str(told[1])) == (1, "explained: mine")
-    database.faults = [StoreError("the disk is full")]
-    assert await _refusal(committer) == "the disk is full"
-    await committer.close()

@@ -1,10 +1,17 @@
 """SQL with names, and the migrations beside it."""
 
+import importlib
+
 import pytest
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import SchemaState
-from tidemill.storage.migrations import Migration, check_schema_not_newer, load_migrations, pending_migrations
+from tidemill.storage.migrations import (
+    Migration,
+    SchemaState,
+    check_schema_not_newer,
+    load_migrations,
+    pending_migrations,
+)
 from tidemill.storage.queries import Queries
 
 TEXT = """
@@ -36,10 +43,21 @@ def test_a_name_is_given_once() -> None:
         Queries("-- name: one\nSELECT 1;\n-- name: one\nSELECT 2;\n")
 
 
+def test_fragments_are_replaced_when_statements_are_loaded() -> None:
+    queries = Queries("-- name: one\nSELECT {columns} FROM somewhere;\n", fragments={"columns": "a, b"})
+    assert queries.one == "SELECT a, b FROM somewhere"
+
+
+def test_an_unknown_fragment_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"statement 'one' names unknown fragments: \['columns'\]"):
+        Queries("-- name: one\nSELECT {columns};\n")
+
+
 @pytest.mark.parametrize("package", ["tidemill.storage.sqlite", "tidemill.storage.postgres"])
 def test_each_database_has_its_statements_and_migrations(package: str) -> None:
     """They are part of the package, and so of every wheel."""
-    assert Queries.from_package(package).newest_recoveries
+    queries: Queries = importlib.import_module(f"{package}.store").QUERIES
+    assert queries.newest_recoveries
     migrations = load_migrations(package)
     assert [one.number for one in migrations] == list(range(1, len(migrations) + 1))
     assert all(one.statements for one in migrations)

@@ -7,7 +7,8 @@ import typer
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.output import Format, Output, print_text, show_json
 from tidemill.cli.stores import StoreOption, describe_schema, resolve_store
-from tidemill.storage.graph_ports import SchemaState, Store
+from tidemill.storage.migrations import SchemaState
+from tidemill.storage.store import Store
 
 app = typer.Typer(help="Look at the schema of a store, and bring it up to date.", no_args_is_help=True)
 

@@ -17,7 +17,8 @@ from tidemill.engine.workflows.audit import audit_runs
 from tidemill.engine.workflows.process_identity import HostLiveness
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import DamagedStoreError
-from tidemill.storage.graph_ports import SchemaState, Store
+from tidemill.storage.migrations import SchemaState
+from tidemill.storage.store import Store
 
 EMPTY_REPORT = StoreReport(
     reactors=0, accumulators=0, journal_entries=0, dead_letters=0, last_written=None, findings=[]

@@ -22,8 +22,8 @@ from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.format.archive import read_folder_or_archive
-from tidemill.storage.graph_ports import Store
 from tidemill.storage.package_ports import PublishedPackage, TrustedKey
+from tidemill.storage.store import Store
 
 if TYPE_CHECKING:
     from tidemill.packages.format.signature import PublicKey

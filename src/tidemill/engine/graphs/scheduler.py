@@ -33,7 +33,7 @@ from tidemill.engine.registry import Key, Registry
 from tidemill.graphs.definition import Reactor
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.telemetry import events
 from tidemill.telemetry.metrics import Metrics
 

@@ -37,7 +37,7 @@ from tidemill.kernel.errors import DefinitionError, OperationError, Problem, Req
 from tidemill.kernel.limits import is_storable
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import RunFilter, WorkflowStore
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import HandedBack

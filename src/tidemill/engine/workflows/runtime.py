@@ -11,7 +11,7 @@ from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner, WorkflowStore
 from tidemill.workflows.spec import TaskSpec
 

@@ -17,8 +17,8 @@ from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.kernel.clock import Clock
 from tidemill.packages.deploy.change import PackageChange
 from tidemill.packages.format.versions import check_not_downgrade
-from tidemill.storage.graph_ports import Store
 from tidemill.storage.package_ports import LoadedPackage, LoadPhase
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner, ScheduleKey
 
 _DOWNGRADE_HINT = "allow_downgrade=True, as an argument or as a setting,"

@@ -1,1 +1,1 @@
-"""The store in memory: for tests, and for nodes that may forget."""
+"""The store in memory: for tests, and for nodes without a database."""

@@ -1,4 +1,4 @@
-"""Changes of runs in memory: checked and written step by step, and taken back as soon as one step is refused."""
+"""Changes of runs in memory: checked and written step by step, and rolled back when a step is refused."""
 
 from datetime import datetime, timedelta
 
@@ -12,20 +12,20 @@ from tidemill.workflows.states import TaskState
 
 def apply_change(tables: Tables, change: Change, now: datetime) -> Applied | Refused:
     """Write a change, or nothing at all."""
-    mark = tables.savepoint()
+    savepoint = tables.savepoint()
     refused = _write_change(tables, change, now)
     if refused is not None:
-        tables.roll_back_to(mark)
+        tables.roll_back_to(savepoint)
         return refused
     return Applied(tables.runs[change.run].revision)
 
 
 def _write_change(tables: Tables, change: Change, now: datetime) -> Refused | None:
-    term = None if change.fence is None else tables.leases.get(change.fence.name)
-    if change.fence is not None and (term is None or term.epoch != change.fence.epoch):
+    lease = None if change.fence is None else tables.leases.get(change.fence.name)
+    if change.fence is not None and (lease is None or lease.epoch != change.fence.epoch):
         return Refused("fenced")
-    created = change.new_run
-    if created is not None and (created.tenant, created.workflow) in tables.paused_workflows:
+    new_run = change.new_run
+    if new_run is not None and (new_run.tenant, new_run.workflow) in tables.paused_workflows:
         return Refused("paused")
     if not (_write_run(tables, change) and _write_tasks(tables, change, now)):
         return Refused("stale")
@@ -38,29 +38,26 @@ def _write_change(tables: Tables, change: Change, now: datetime) -> Refused | No
 
 
 def _write_run(tables: Tables, change: Change) -> bool:
-    stored, found = tables.runs.get(change.run), change.expected_run
+    stored, expected = tables.runs.get(change.run), change.expected_run
     if change.new_run is not None:
         if stored is not None:
             return False
         stored = replace(times_to_utc(change.new_run), revision=0, clears=0)
-    if stored is None or (found is not None and (stored.state, stored.clears) != (found.state, found.clears)):
+    if stored is None:
         return False
-    row = stored if change.updated_run is None else _updated_run(stored, times_to_utc(change.updated_run))
+    if expected is not None and (stored.state, stored.clears) != (expected.state, expected.clears):
+        return False
+    row = stored if change.updated_run is None else stored.with_update(times_to_utc(change.updated_run))
     put_run(tables, replace(row, revision=stored.revision + 1, clears=stored.clears + change.is_operator_action))
     return True
 
 
-def _updated_run(stored: RunRow, row: RunRow) -> RunRow:
-    times = {"started_at": row.started_at, "ended_at": row.ended_at}
-    return replace(stored, version=row.version, state=row.state, reason=row.reason, **times)
-
-
 def _write_tasks(tables: Tables, change: Change, now: datetime) -> bool:
     lease_until = now + timedelta(seconds=change.lease)
-    for found in change.removed:
-        if not _is_unchanged(tables, change.run, found):
+    for row in change.removed:
+        if not _is_unchanged(tables, change.run, row):
             return False
-        _delete_task(tables, TaskKey(change.run, found.task, found.index))
+        _delete_task(tables, TaskKey(change.run, row.task, row.index))
     for one in change.tasks:
         if not _is_unchanged(tables, change.run, one.expected, one.expired_lease):
             return False
@@ -72,12 +69,11 @@ def _write_tasks(tables: Tables, change: Change, now: datetime) -> bool:
     return True
 
 
-def _is_unchanged(tables: Tables, run: str, found: TaskRow, unrenewed: datetime | None = None) -> bool:
-    stored = tables.tasks.get(run, {}).get(TaskKey(run, found.task, found.index))
-    guard = (found.state, found.attempt, found.claimed_by)
-    if stored is None or (stored.state, stored.attempt, stored.claimed_by) != guard:
+def _is_unchanged(tables: Tables, run: str, expected: TaskRow, expired_lease: datetime | None = None) -> bool:
+    stored = tables.tasks.get(run, {}).get(TaskKey(run, expected.task, expected.index))
+    if stored is None or stored.guard != expected.guard:
         return False
-    return unrenewed is None or stored.lease_until == unrenewed
+    return expired_lease is None or stored.lease_until == expired_lease
 
 
 def _with_lease(row: TaskRow, lease_until: datetime) -> TaskRow:
@@ -113,7 +109,7 @@ def _write_rest(tables: Tables, change: Change) -> None:
 
 
 def put_run(tables: Tables, row: RunRow) -> None:
-    """Write a run, and whether it is active."""
+    """Write a run, and update the index of active runs."""
     tables.put(tables.runs, row.id, row)
     if row.state.is_terminal:
         tables.delete(tables.active_runs, row.id)
@@ -122,7 +118,7 @@ def put_run(tables: Tables, row: RunRow) -> None:
 
 
 def put_task(tables: Tables, run: str, row: TaskRow) -> None:
-    """Write a task run, and whether it waits to be claimed or is."""
+    """Write a task run, and update the indexes of scheduled and claimed ones."""
     key = TaskKey(run, row.task, row.index)
     _delete_task(tables, key)
     tables.put(tables.tasks.setdefault(run, {}), key, times_to_utc(row))
@@ -139,10 +135,10 @@ def _delete_task(tables: Tables, key: TaskKey) -> None:
 
 
 def add_history(tables: Tables, run: str, history: RunEventBatch) -> None:
-    """Append to the history of a run."""
-    told = tables.events.setdefault(run, {})
+    """Append events to the history of a run."""
+    events = tables.events.setdefault(run, {})
     for event in history.to_rows(run):
-        tables.put(told, len(told), times_to_utc(event))
+        tables.put(events, len(events), times_to_utc(event))
 
 
 def count_pool_claims(tables: Tables, tenant: str, pool: str) -> int:

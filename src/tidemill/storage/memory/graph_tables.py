@@ -1,4 +1,4 @@
-"""Checkpoints and journals in memory."""
+"""Tables of the graph engine in memory: checkpoints, journals, dead letters, recoveries, pauses."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -6,7 +6,6 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.graph_ports import (
     Checkpoints,
     DeadLetters,
@@ -22,16 +21,12 @@ from tidemill.storage.graph_ports import (
     StoredDeadLetter,
     StoredRecovery,
 )
-from tidemill.storage.memory.tables import Tables, Unit, to_utc
+from tidemill.storage.memory.tables import MemoryTable, Tables, to_utc
 from tidemill.storage.queries import check_timezone
 
 
-class MemoryCheckpoints(Checkpoints):
+class MemoryCheckpoints(MemoryTable, Checkpoints):
     """Snapshots by key and slot, journals by position."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
         rows = [replace(part, taken_at=to_utc(part.taken_at)) for part in parts]
@@ -60,16 +55,15 @@ class MemoryCheckpoints(Checkpoints):
             raise StoreError(f"memory: {error}; nothing was written") from error
 
     async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
-        wanted = set(keys)
-        return sorted(self._stored_parts(wanted), key=lambda part: (-part.moment, part.key))
+        return sorted(self._stored_parts(set(keys)), key=lambda part: (-part.moment, part.key))
 
-    def _stored_parts(self, wanted: set[PartKey]) -> Iterable[SnapshotPart]:
-        slots = ((key, slot) for key in wanted for slot in (0, 1))
+    def _stored_parts(self, keys: set[PartKey]) -> Iterable[SnapshotPart]:
+        slots = ((key, slot) for key in keys for slot in (0, 1))
         return (self._tables.parts[one] for one in slots if one in self._tables.parts)
 
     async def read_entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
-        found = [entry for key in set(journals) for entry in self._tables.journals.get(key, {}).values()]
-        return sorted(found, key=lambda entry: entry.position)
+        entries = [entry for key in set(journals) for entry in self._tables.journals.get(key, {}).values()]
+        return sorted(entries, key=lambda entry: entry.position)
 
     async def read_high_water_marks(self) -> HighWaterMarks:
         moments = (part.moment for part in self._tables.parts.values())
@@ -80,30 +74,26 @@ class MemoryCheckpoints(Checkpoints):
         return sorted(self._tables.parts.values(), key=lambda part: (part.key, -part.moment))
 
     async def read_all_entries(self) -> list[JournalEntry]:
-        found = [entry for journal in self._tables.journals.values() for entry in journal.values()]
-        return sorted(found, key=lambda entry: (entry.key, entry.position))
+        entries = [entry for journal in self._tables.journals.values() for entry in journal.values()]
+        return sorted(entries, key=lambda entry: (entry.key, entry.position))
 
 
 class _PositionTakenError(Exception):
-    """A unit's own error: its entry's position is in use."""
+    """A unit's own error: the position of an entry is taken."""
 
     def __init__(self, entry: JournalEntry) -> None:
         super().__init__(f"the journal of '{entry.key.accumulator}' already has an entry at {entry.position}")
 
 
-class MemoryDeadLetters(DeadLetters):
-    """Letters by id."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
+class MemoryDeadLetters(MemoryTable, DeadLetters):
+    """Dead letters by id."""
 
     async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
         rows = [replace(letter, at=to_utc(letter.at)) for letter in letters]
 
         def write(tables: Tables) -> None:
-            for letter in rows:
-                tables.put(tables.dead_letters, letter.id, letter)
+            for row in rows:
+                tables.put(tables.dead_letters, row.id, row)
 
         await self._committer.commit(write)
 
@@ -115,19 +105,15 @@ class MemoryDeadLetters(DeadLetters):
         await self._committer.commit(write)
 
     async def for_source(self, tenant: str, owner: PartKind, source: str) -> list[StoredDeadLetter]:
-        wanted = (tenant, owner, source)
-        return [one for one in await self.list_all() if (one.tenant, one.owner, one.source) == wanted]
+        key = (tenant, owner, source)
+        return [row for row in await self.list_all() if (row.tenant, row.owner, row.source) == key]
 
     async def list_all(self) -> list[StoredDeadLetter]:
         return sorted(self._tables.dead_letters.values(), key=lambda letter: letter.id)
 
 
-class MemoryPauses(Pauses):
+class MemoryPauses(MemoryTable, Pauses):
     """A set of (tenant, reactor)."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         def write(tables: Tables) -> None:
@@ -145,12 +131,8 @@ class MemoryPauses(Pauses):
         return sorted(self._tables.pauses)
 
 
-class MemoryRecoveries(Recoveries):
+class MemoryRecoveries(MemoryTable, Recoveries):
     """Recoveries by id."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
         rows = [replace(recovery, at=to_utc(recovery.at)) for recovery in recoveries]
@@ -163,8 +145,8 @@ class MemoryRecoveries(Recoveries):
         await self._committer.commit(write)
 
     async def list_newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
-        found = (one for one in self._tables.recoveries.values() if one.tenant == tenant)
-        newest_first = sorted(found, key=lambda recovery: recovery.id, reverse=True)
+        rows = (row for row in self._tables.recoveries.values() if row.tenant == tenant)
+        newest_first = sorted(rows, key=lambda recovery: recovery.id, reverse=True)
         return newest_first[:limit][::-1]
 
     async def delete_before(self, before: datetime) -> None:

@@ -1,11 +1,10 @@
-"""Packages that are wanted, in memory."""
+"""Tables of the packages in memory: published packages, trusted keys, loaded packages."""
 
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.memory.tables import RecordedVersion, Tables, Unit, times_to_utc
+from tidemill.storage.memory.tables import MemoryTable, RecordedVersion, Tables, times_to_utc
 from tidemill.storage.package_ports import (
     LoadedPackage,
     Packages,
@@ -16,12 +15,8 @@ from tidemill.storage.package_ports import (
 )
 
 
-class MemoryPackages(Packages):
-    """Packages, their archives and what is recorded of them, by tenant and name."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
+class MemoryPackages(MemoryTable, Packages):
+    """Packages, their archives and recorded versions, by tenant and name."""
 
     async def publish(self, package: PublishedPackage, archive: bytes, expected_revision: int) -> bool:
         row, key = times_to_utc(package), (package.tenant, package.name)
@@ -44,13 +39,13 @@ class MemoryPackages(Packages):
         key = (tenant, name)
 
         def write(tables: Tables) -> bool:
-            was_wanted = key in tables.packages
+            was_published = key in tables.packages
             tables.delete(tables.packages, key)
             tables.delete(tables.archives, key)
-            return was_wanted
+            return was_published
 
-        was_wanted: bool = await self._committer.commit(write)
-        return was_wanted
+        was_published: bool = await self._committer.commit(write)
+        return was_published
 
     async def list_published(self) -> list[PublishedPackage]:
         return [self._tables.packages[key] for key in sorted(self._tables.packages)]
@@ -75,18 +70,14 @@ class MemoryPackages(Packages):
         await self._committer.commit(write)
 
 
-class MemoryPackageStates(PackageStates):
-    """What is loaded by tenant, name and owner."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
+class MemoryPackageStates(MemoryTable, PackageStates):
+    """Loaded packages by tenant, name and owner."""
 
     async def upsert(self, rows: Sequence[LoadedPackage]) -> None:
-        loaded = [times_to_utc(row) for row in rows]
+        utc_rows = [times_to_utc(row) for row in rows]
 
         def write(tables: Tables) -> None:
-            for row in loaded:
+            for row in utc_rows:
                 tables.put(tables.package_states, (row.tenant, row.name, row.owner), row)
 
         await self._committer.commit(write)
@@ -102,12 +93,8 @@ class MemoryPackageStates(PackageStates):
         return sorted(self._tables.package_states.values(), key=lambda row: (row.tenant, row.name, row.at, row.owner))
 
 
-class MemoryTrustedKeys(TrustedKeys):
+class MemoryTrustedKeys(MemoryTable, TrustedKeys):
     """Keys by tenant and id."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def add(self, key: TrustedKey) -> None:
         row = times_to_utc(key)
@@ -128,5 +115,5 @@ class MemoryTrustedKeys(TrustedKeys):
         return was_trusted
 
     async def for_tenant(self, tenant: str) -> list[TrustedKey]:
-        found = [key for key in self._tables.trusted_keys.values() if key.tenant == tenant]
-        return sorted(found, key=lambda key: (key.at, key.id))
+        keys = [key for key in self._tables.trusted_keys.values() if key.tenant == tenant]
+        return sorted(keys, key=lambda key: (key.at, key.id))

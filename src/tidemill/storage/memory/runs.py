@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.memory.apply_changes import apply_change
-from tidemill.storage.memory.claims import claim_tasks
-from tidemill.storage.memory.tables import Tables, Unit, times_to_utc, to_utc
+from tidemill.storage.memory.claim_tasks import claim_tasks
+from tidemill.storage.memory.tables import MemoryTable, MemoryUnit, Tables, times_to_utc, to_utc
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
@@ -25,31 +25,32 @@ from tidemill.workflows.records import (
 from tidemill.workflows.states import RunState
 
 
-class MemoryRuns(Runs):
-    """Runs by id, and what belongs to them by run."""
+class MemoryRuns(MemoryTable, Runs):
+    """Runs by id, and everything of theirs by run."""
 
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit], now: Callable[[], datetime]) -> None:
-        self._tables = tables
-        self._committer = committer
+    def __init__(self, tables: Tables, committer: GroupCommitter[MemoryUnit], now: Callable[[], datetime]) -> None:
+        super().__init__(tables, committer)
         self._now = now
 
     def apply(self, change: Change) -> CommitFuture[Applied | Refused]:
         return self._committer.submit(lambda tables: apply_change(tables, change, self._now()))
 
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
-        asked = times_to_utc(claim)
-        given: list[ClaimedTask] = await self._committer.commit(lambda tables: claim_tasks(tables, asked, self._now()))
-        return given
+        request = times_to_utc(claim)
+        claimed: list[ClaimedTask] = await self._committer.commit(
+            lambda tables: claim_tasks(tables, request, self._now())
+        )
+        return claimed
 
     async def renew_leases(self, owner: str, attempts: Collection[AttemptKey], ttl: float) -> set[AttemptKey]:
         def write(tables: Tables) -> set[AttemptKey]:
-            until, alive = self._now() + timedelta(seconds=ttl), set()
+            until, renewed = self._now() + timedelta(seconds=ttl), set()
             for key in attempts:
                 row = tables.tasks.get(key.run, {}).get(key.task_key)
                 if row and row.state.is_claimed and (row.attempt, row.claimed_by) == (key.attempt, owner):
                     tables.put(tables.tasks[key.run], key.task_key, replace(row, lease_until=until))
-                    alive.add(key)
-            return alive
+                    renewed.add(key)
+            return renewed
 
         renewed: set[AttemptKey] = await self._committer.commit(write)
         return renewed
@@ -70,16 +71,16 @@ class MemoryRuns(Runs):
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
         now = self._now()
-        late = [
+        expired = [
             (row.lease_until, key)
             for key, row in self._claimed_tasks()
             if row.lease_until is not None and row.lease_until <= now
         ]
-        return [(key, self._tables.tasks[key.run][key]) for _, key in sorted(late)[:limit]]
+        return [(key, self._tables.tasks[key.run][key]) for _, key in sorted(expired)[:limit]]
 
     async def list_claimed_by(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
         return sorted(
-            ((key, row) for key, row in self._claimed_tasks() if row.claimed_by in owners), key=lambda found: found[0]
+            ((key, row) for key, row in self._claimed_tasks() if row.claimed_by in owners), key=lambda item: item[0]
         )
 
     async def list_claim_owners(self) -> set[str]:
@@ -89,9 +90,9 @@ class MemoryRuns(Runs):
         return [(key, self._tables.tasks[key.run][key]) for key in self._tables.claimed_tasks]
 
     async def list_orphans(self, before: datetime, limit: int) -> list[str]:
-        moment = to_utc(before)
+        cutoff = to_utc(before)
         rows = sorted((self._tables.runs[run] for run in self._tables.active_runs), key=_age_key)
-        return [row.id for row in rows if self._is_orphan(row, moment)][:limit]
+        return [row.id for row in rows if self._is_orphan(row, cutoff)][:limit]
 
     def _is_orphan(self, row: RunRow, before: datetime) -> bool:
         tables = self._tables
@@ -103,14 +104,14 @@ class MemoryRuns(Runs):
         )
 
     async def read_outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:
-        found = (one for one in self._tables.outputs.get(run, {}).values() if one.key.task in tasks)
-        return sorted(found, key=lambda output: output.key)
+        outputs = (output for output in self._tables.outputs.get(run, {}).values() if output.key.task in tasks)
+        return sorted(outputs, key=lambda output: output.key)
 
     async def read_attempts(self, run: str) -> list[AttemptRow]:
         tables = self._tables
         claimed = [row for row in tables.tasks.get(run, {}).values() if row.state.is_claimed]
-        found = [*tables.attempts.get(run, {}).values(), *(current_attempt_row(run, row) for row in claimed)]
-        return sorted(found, key=lambda attempt: attempt.key)
+        attempts = [*tables.attempts.get(run, {}).values(), *(current_attempt_row(run, row) for row in claimed)]
+        return sorted(attempts, key=lambda attempt: attempt.key)
 
     async def read_events(self, run: str) -> list[EventRow]:
         history = self._tables.events.get(run, {})
@@ -126,13 +127,13 @@ class MemoryRuns(Runs):
         return sorted({row.tenant for row in self._tables.runs.values()})
 
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
-        moment = to_utc(before)
+        cutoff = to_utc(before)
 
         def write(tables: Tables) -> int:
             ended = [
                 (row.ended_at, row.id)
                 for row in tables.runs.values()
-                if row.tenant == tenant and row.id not in tables.active_runs and row.ended_at and row.ended_at < moment
+                if row.tenant == tenant and row.id not in tables.active_runs and row.ended_at and row.ended_at < cutoff
             ]
             for _, run in sorted(ended)[:limit]:
                 _delete_run(tables, run)
@@ -160,7 +161,7 @@ def _matches_filter(row: RunRow, run_filter: RunFilter) -> bool:
 
 
 def _delete_run(tables: Tables, run: str) -> None:
-    """Delete a run with all that belongs to it but the slots that were fired."""
+    """Delete a run with everything of its own; fired slots stay."""
     for key in tables.tasks.get(run, {}):
         tables.delete(tables.scheduled_tasks, key)
         tables.delete(tables.claimed_tasks, key)

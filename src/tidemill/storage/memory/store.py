@@ -5,12 +5,11 @@ from datetime import datetime
 
 from tidemill.kernel.clock import SystemClock
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.graph_ports import SchemaState, Store
 from tidemill.storage.memory.graph_tables import MemoryCheckpoints, MemoryDeadLetters, MemoryPauses, MemoryRecoveries
 from tidemill.storage.memory.leases import MemoryLeases
 from tidemill.storage.memory.package_tables import MemoryPackages, MemoryPackageStates, MemoryTrustedKeys
 from tidemill.storage.memory.runs import MemoryRuns
-from tidemill.storage.memory.tables import Tables, Unit
+from tidemill.storage.memory.tables import MemoryUnit, Tables
 from tidemill.storage.memory.workflow_tables import (
     MemoryBackfills,
     MemoryLogs,
@@ -19,15 +18,17 @@ from tidemill.storage.memory.workflow_tables import (
     MemorySchedules,
     MemoryVersions,
 )
+from tidemill.storage.migrations import SchemaState
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ChangeTopic
 
 
 class MemoryStore(Store):
-    """A store that lasts as long as the object does: what it holds outlives `close`, and is there after `open`."""
+    """A store that lasts as long as the object: its rows outlive `close`, and are there after `open`."""
 
     def __init__(self, now: Callable[[], datetime] | None = None) -> None:
         tables, now = Tables(), now or SystemClock().now
-        self._committer: GroupCommitter[Unit] = GroupCommitter(tables)
+        self._committer: GroupCommitter[MemoryUnit] = GroupCommitter(tables)
         self.checkpoints = MemoryCheckpoints(tables, self._committer)
         self.dead_letters = MemoryDeadLetters(tables, self._committer)
         self.recoveries = MemoryRecoveries(tables, self._committer)
@@ -52,7 +53,7 @@ class MemoryStore(Store):
         await self._committer.open()
 
     async def open_read_only(self) -> None:
-        """Do nothing: what is in memory can always be read."""
+        """Do nothing: memory can always be read."""
 
     async def close(self) -> None:
         await self._committer.close()
@@ -65,6 +66,3 @@ class MemoryStore(Store):
 
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
         """Do nothing: no other process sees this memory."""
-
-    def fail_next(self, times: int) -> None:
-        self._committer.fail_next(times)

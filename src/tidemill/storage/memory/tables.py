@@ -1,4 +1,4 @@
-"""What the memory store holds, and how a transaction on it is taken back."""
+"""The tables of the memory store, and transactions on them that can be rolled back."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.storage.committer import Committed, Transactor
+from tidemill.storage.committer import Committed, GroupCommitter, Transactor
 from tidemill.storage.graph_ports import (
     JournalEntry,
     JournalKey,
@@ -39,7 +39,7 @@ _ABSENT: Any = object()
 
 
 class LeaseRow(NamedTuple):
-    """Who has an office, if anybody, under which epoch, and until when."""
+    """The holder of a lease, if it has one, its epoch and its end."""
 
     holder: str | None
     epoch: int
@@ -47,23 +47,23 @@ class LeaseRow(NamedTuple):
 
 
 class RecordedVersion(NamedTuple):
-    """The version of a package that was recorded last, and the revision of what was published last."""
+    """The last recorded version of a package, and the revision of its last publication."""
 
     version: str
     revision: int
 
 
-class Tables(Transactor["Unit"]):
-    """Every row of the store. Units of work change them by `put` and `drop` only, so that both can be undone."""
+class Tables(Transactor["MemoryUnit"]):
+    """Every row of the store. Units of work change rows by `put` and `delete` only, which record how to undo them."""
 
     def __init__(self) -> None:
         self.parts: dict[tuple[PartKey, int], SnapshotPart] = {}  # by key and slot
         self.journals: dict[JournalKey, dict[int, JournalEntry]] = {}  # by position
         self.dead_letters: dict[str, StoredDeadLetter] = {}
         self.recoveries: dict[str, StoredRecovery] = {}
-        self.pauses: dict[tuple[str, str], None] = {}  # a dictionary as a set: it can be changed by `put` and `drop`
+        self.pauses: dict[tuple[str, str], None] = {}  # a dictionary as a set, for `put` and `delete`
         self.runs: dict[str, RunRow] = {}
-        self.active_runs: dict[str, None] = {}  # runs that have not ended
+        self.active_runs: dict[str, None] = {}  # a set as well
         self.tasks: dict[str, dict[TaskKey, TaskRow]] = {}  # by run, as are attempts, outputs, events and notes
         self.scheduled_tasks: dict[TaskKey, None] = {}
         self.claimed_tasks: dict[TaskKey, None] = {}  # queued or running
@@ -72,17 +72,15 @@ class Tables(Transactor["Unit"]):
         self.events: dict[str, dict[int, EventRow]] = {}
         self.notes: dict[str, dict[str | None, RunNote]] = {}
         self.logs: dict[str, dict[tuple[AttemptKey, int], LogChunk]] = {}
-        self.fired_slots: dict[tuple[str, str, str, datetime], str] = {}  # the run of each slot that was fired
-        self.fire_digests: dict[str, tuple[FireDigestKey, ...]] = {}  # what was fired, by run
+        self.fired_slots: dict[tuple[str, str, str, datetime], str] = {}  # the run of each fired slot
+        self.fire_digests: dict[str, tuple[FireDigestKey, ...]] = {}  # by run
         self.versions: dict[VersionKey, WorkflowVersion] = {}
         self.cursors: dict[ScheduleKey, ScheduleCursor] = {}
         self.paused_workflows: dict[tuple[str, str], None] = {}
         self.leases: dict[str, LeaseRow] = {}
         self.owners: dict[str, Owner] = {}
         self.backfills: dict[str, Backfill] = {}
-        self.packages: dict[
-            tuple[str, str], PublishedPackage
-        ] = {}  # by tenant and name, as are archives and what is recorded
+        self.packages: dict[tuple[str, str], PublishedPackage] = {}  # by tenant and name, as are the next two
         self.archives: dict[tuple[str, str], bytes] = {}
         self.recorded_versions: dict[tuple[str, str], RecordedVersion] = {}
         self.trusted_keys: dict[tuple[str, str], TrustedKey] = {}
@@ -95,14 +93,14 @@ class Tables(Transactor["Unit"]):
         table[key] = row
 
     def delete(self, table: dict[Key, Row], key: Key) -> None:
-        """Delete a row; one that is not there is no error."""
+        """Delete a row; an unknown key is ignored."""
         self._undo_log.append((table, key, table.pop(key, _ABSENT)))
 
     def savepoint(self) -> int:
-        """Return where the transaction stands, for `take_back`."""
+        """Return the current position of the transaction, for `roll_back_to`."""
         return len(self._undo_log)
 
-    async def transact(self, units: Sequence["Unit"]) -> Committed:
+    async def transact(self, units: Sequence["MemoryUnit"]) -> Committed:
         try:
             results = [unit(self) for unit in units]
         except BaseException:
@@ -112,7 +110,7 @@ class Tables(Transactor["Unit"]):
         return Committed(results)
 
     def roll_back_to(self, savepoint: int = 0) -> None:
-        """Undo what was done since a mark."""
+        """Undo everything since a savepoint; by default, the whole transaction."""
         while len(self._undo_log) > savepoint:
             table, key, before = self._undo_log.pop()
             table.pop(key, None)
@@ -123,14 +121,23 @@ class Tables(Transactor["Unit"]):
         raise AssertionError(f"a transaction in memory is never ambiguous: {token}")
 
 
-Unit = Callable[[Tables], Any]
+MemoryUnit = Callable[[Tables], Any]
+"""A unit of work: what the group committer runs as part of a transaction."""
+
+
+class MemoryTable:
+    """What every port of this store is built on: reads go to the tables, writes through the committer."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[MemoryUnit]) -> None:
+        self._tables = tables
+        self._committer = committer
 
 
 TimedRow = TypeVar("TimedRow", bound=msgspec.Struct)
 
 
 def to_utc(time: datetime) -> datetime:
-    """Return the same time in UTC; a naive one is no point in time."""
+    """Return the same time in UTC; ValueError for a naive time."""
     check_timezone(time)
     return time.astimezone(UTC)
 

@@ -1,4 +1,4 @@
-"""Backfills in memory."""
+"""Tables of the workflow engine in memory: backfills, logs, notes, owners, schedules, versions."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -6,8 +6,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.memory.tables import Tables, Unit, times_to_utc, to_utc
+from tidemill.storage.memory.tables import MemoryTable, Tables, times_to_utc, to_utc
 from tidemill.storage.workflow_ports import (
     Backfill,
     Backfills,
@@ -26,12 +25,8 @@ from tidemill.storage.workflow_ports import (
 from tidemill.workflows.records import TaskKey, VersionKey
 
 
-class MemoryBackfills(Backfills):
+class MemoryBackfills(MemoryTable, Backfills):
     """Backfills by id."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def upsert(self, backfill: Backfill) -> None:
         row = times_to_utc(backfill)
@@ -41,12 +36,8 @@ class MemoryBackfills(Backfills):
         return self._tables.backfills.get(id)
 
 
-class MemoryLogs(Logs):
+class MemoryLogs(MemoryTable, Logs):
     """Chunks by run, attempt and number."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def append(self, chunks: Sequence[LogChunk]) -> None:
         def write(tables: Tables) -> None:
@@ -59,16 +50,16 @@ class MemoryLogs(Logs):
 
     async def read(self, key: TaskKey, after: tuple[int, int] = (0, -1), limit: int = 100) -> list[LogChunk]:
         log = self._tables.logs.get(key.run, {})
-        places = sorted(place for place in log if place[0].task_key == key and (place[0].attempt, place[1]) > after)
-        return [log[place] for place in islice(places, limit)]
+        chunks = sorted(
+            (attempt, number)
+            for attempt, number in log
+            if attempt.task_key == key and (attempt.attempt, number) > after
+        )
+        return [log[chunk] for chunk in islice(chunks, limit)]
 
 
-class MemoryNotes(Notes):
+class MemoryNotes(MemoryTable, Notes):
     """Notes by run and task."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def upsert(self, note: RunNote) -> None:
         row = times_to_utc(note)
@@ -83,16 +74,12 @@ class MemoryNotes(Notes):
         await self._committer.commit(write)
 
     async def for_run(self, run: str) -> list[RunNote]:
-        found = self._tables.notes.get(run, {}).values()
-        return sorted(found, key=lambda note: (note.task is not None, note.task or ""))
+        notes = self._tables.notes.get(run, {}).values()
+        return sorted(notes, key=lambda note: (note.task is not None, note.task or ""))
 
 
-class MemoryOwners(Owners):
+class MemoryOwners(MemoryTable, Owners):
     """Owners by id."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def upsert(self, owner: Owner) -> None:
         row = times_to_utc(owner)
@@ -109,12 +96,8 @@ class MemoryOwners(Owners):
         await self._committer.commit(write)
 
 
-class MemorySchedules(Schedules):
+class MemorySchedules(MemoryTable, Schedules):
     """Cursors by schedule, and a set of paused workflows."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def insert_missing(self, cursors: Sequence[ScheduleCursor]) -> list[ScheduleKey]:
         rows = sorted(map(times_to_utc, cursors), key=lambda row: row.schedule)
@@ -161,7 +144,7 @@ class MemorySchedules(Schedules):
         await self._committer.commit(lambda tables: tables.put(tables.paused_workflows, (tenant, workflow), None))
 
     async def resume(self, tenant: str, workflow: str, at: datetime) -> None:
-        moment = to_utc(at)
+        resumed_at = to_utc(at)
 
         def write(tables: Tables) -> None:
             if (tenant, workflow) not in tables.paused_workflows:
@@ -169,7 +152,7 @@ class MemorySchedules(Schedules):
             tables.delete(tables.paused_workflows, (tenant, workflow))
             for key, cursor in list(tables.cursors.items()):
                 if key[:2] == (tenant, workflow):
-                    tables.put(tables.cursors, key, replace(cursor, last=max(cursor.last, moment)))
+                    tables.put(tables.cursors, key, replace(cursor, last=max(cursor.last, resumed_at)))
 
         await self._committer.commit(write)
 
@@ -178,17 +161,13 @@ class MemorySchedules(Schedules):
 
 
 def _advanced_cursor(before: ScheduleCursor, row: ScheduleCursor) -> ScheduleCursor:
-    """Return a cursor as it is after a move: what has happened stays so, and so does whether it is armed."""
+    """Return a cursor after an advance: neither `last` nor `dropped` goes back, and `armed` stays."""
     last = max(row.last, before.last) if before.rule == row.rule else row.last
     return replace(row, last=last, dropped=max(row.dropped, before.dropped), armed=before.armed)
 
 
-class MemoryVersions(Versions):
+class MemoryVersions(MemoryTable, Versions):
     """Versions by key."""
-
-    def __init__(self, tables: Tables, committer: GroupCommitter[Unit]) -> None:
-        self._tables = tables
-        self._committer = committer
 
     async def upsert(self, version: WorkflowVersion) -> None:
         row = times_to_utc(version)
@@ -203,5 +182,5 @@ class MemoryVersions(Versions):
         return self._tables.versions.get(key)
 
     async def for_tenant(self, tenant: str) -> list[WorkflowVersion]:
-        found = [row for row in self._tables.versions.values() if row.key.tenant == tenant]
-        return sorted(found, key=lambda row: (row.key.workflow, row.seen_at, row.key.version))
+        rows = [row for row in self._tables.versions.values() if row.key.tenant == tenant]
+        return sorted(rows, key=lambda row: (row.key.workflow, row.seen_at, row.key.version))

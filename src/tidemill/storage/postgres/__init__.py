@@ -1,1 +1,1 @@
-"""PostgreSQL behind the storage ports. The only folder that imports the driver: it needs the extra `postgres`."""
+"""The store in PostgreSQL. The only folder that imports the driver: it needs the extra `postgres`."""

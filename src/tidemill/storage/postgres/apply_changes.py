@@ -1,19 +1,25 @@
-"""Changes of runs, written together: all their rows are locked, then judged, then written, a table at a time."""
+"""Changes of runs, written together: their rows are locked, then judged, then written, one table at a time."""
 
-import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tidemill.storage.postgres.locked_rows import LockedRows, LockedRun, LockedTask
+from tidemill.storage.postgres.locked_rows import (
+    DigestKey,
+    LeaseClock,
+    LockedRows,
+    LockedRun,
+    LockedTask,
+    PoolKey,
+    SlotKey,
+    advisory_lock_id,
+    pool_lock_id,
+)
 from tidemill.storage.postgres.writes import to_columns
 from tidemill.storage.queries import Queries
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import TaskKey
 from tidemill.workflows.states import TaskState
-
-LeaseClock = Callable[[], datetime | None]
-"""What leases go by; None for the server's clock."""
 
 
 class ChangeApplier:
@@ -25,88 +31,100 @@ class ChangeApplier:
         self._now = now
 
     async def __call__(self, connection: Any, changes: Sequence[Change]) -> list[Applied | Refused]:
-        """Apply changes one after the other; return what became of each."""
-        accounts = await self._lock_rows(connection, changes)
-        await self._read_guarded_facts(connection, accounts, changes)
-        results = [accounts.apply_change(change) for change in changes]
-        await self._write_rows(connection, accounts)
+        """Apply changes one after the other; return the outcome of each."""
+        locked = await self._lock_rows(connection, changes)
+        results = [locked.apply_change(change) for change in changes]
+        await self._write_rows(connection, locked)
         return results
 
     async def _lock_rows(self, connection: Any, changes: Sequence[Change]) -> LockedRows:
-        """Lock everything that changes are judged by, in the order that everybody keeps to."""
+        """Lock everything that changes are judged by, in the order that every transaction keeps to."""
         epochs: dict[str, int] = {}
         if names := {change.fence.name for change in changes if change.fence is not None}:
             epochs = dict(await connection.fetch(self._queries.lock_leases, sorted(names)))
-        if keys := {key for change in changes for key in _advisory_lock_ids(change)}:
-            await connection.execute(self._queries.lock_keys, sorted(keys))
+        if lock_ids := {lock_id for change in changes for lock_id in _advisory_lock_ids(change)}:
+            await connection.execute(self._queries.lock_keys, sorted(lock_ids))
         tasks = await self._read_tasks(connection, self._queries.lock_task_runs, map(_existing_task_keys, changes))
         rows = await connection.fetch(self._queries.lock_runs, sorted({change.run for change in changes}))
         runs = {run: LockedRun(*values) for run, *values in rows}
-        added = await self._read_tasks(connection, self._queries.known_task_runs, map(_added_task_keys, changes))
-        return LockedRows(epochs, runs, added | tasks)
+        added = await self._read_tasks(connection, self._queries.existing_task_runs, map(_added_task_keys, changes))
+        # What the advisory locks guard is read last: a statement does not see the changes that its locks waited for.
+        return LockedRows(
+            epochs,
+            runs,
+            added | tasks,
+            paused=await self._read_pauses(connection, changes),
+            slots=await self._read_fired_slots(connection, changes),
+            digests=await self._read_fired_digests(connection, changes, runs),
+            used_slots=await self._read_used_slots(connection, changes),
+        )
 
     async def _read_tasks(
         self, connection: Any, statement: str, keys: Iterable[Iterable[TaskKey]]
     ) -> dict[TaskKey, LockedTask]:
-        wanted = sorted({key for some in keys for key in some})
-        rows = await connection.fetch(statement, *to_columns(wanted)) if wanted else []
+        sorted_keys = sorted({key for some in keys for key in some})
+        rows = await connection.fetch(statement, *to_columns(sorted_keys)) if sorted_keys else []
         return {TaskKey(*row[:3]): LockedTask(TaskState(row[3]), *row[4:]) for row in rows}
 
-    async def _read_guarded_facts(self, connection: Any, locked: LockedRows, changes: Sequence[Change]) -> None:
-        """Read what is guarded by keys, and pauses; this must not be in the statement that locked the keys."""
-        created = {(run.tenant, run.workflow) for change in changes if (run := change.new_run) is not None}
-        if created:
-            rows = await connection.fetch(self._queries.pauses_of_workflows, *to_columns(list(created)))
-            locked.paused = {tuple(row) for row in rows}
+    async def _read_pauses(self, connection: Any, changes: Sequence[Change]) -> set[tuple[str, str]]:
+        """Return the paused ones of the workflows that changes create runs of."""
+        workflows = {(run.tenant, run.workflow) for change in changes if (run := change.new_run) is not None}
+        return await self._read_set(connection, self._queries.pauses_of_workflows, workflows)
+
+    async def _read_fired_slots(self, connection: Any, changes: Sequence[Change]) -> set[SlotKey]:
         fires = [change.fire for change in changes if change.fire is not None]
-        slots = {(one.tenant, one.workflow, one.key, one.slot) for one in fires if one.slot is not None}
-        digests = {(one.tenant, one.workflow, one.key, one.digest) for one in fires if one.digest is not None}
-        pools = {limit[:2] for change in changes for limit in change.pools}
-        if slots:
-            rows = await connection.fetch(self._queries.fires_of_slots, *to_columns(list(slots)))
-            locked.slots = {tuple(row) for row in rows}
+        slots = {(fire.tenant, fire.workflow, fire.key, fire.slot) for fire in fires if fire.slot is not None}
+        return await self._read_set(connection, self._queries.fired_slots_of, slots)
+
+    async def _read_set(self, connection: Any, statement: str, keys: set[Any]) -> set[Any]:
+        rows = await connection.fetch(statement, *to_columns(list(keys))) if keys else []
+        return {tuple(row) for row in rows}
+
+    async def _read_fired_digests(
+        self, connection: Any, changes: Sequence[Change], runs: Iterable[str]
+    ) -> defaultdict[DigestKey, set[str]]:
+        """Return the runs of the payloads that changes fire: those that are active, or locked here."""
+        found: defaultdict[DigestKey, set[str]] = defaultdict(set)
+        fires = [change.fire for change in changes if change.fire is not None]
+        digests = {(fire.tenant, fire.workflow, fire.key, fire.digest) for fire in fires if fire.digest is not None}
         if digests:
-            asked = (*to_columns(list(digests)), list(locked.runs))
-            for tenant, workflow, key, digest, run in await connection.fetch(self._queries.fires_of_digests, *asked):
-                locked.digests[tenant, workflow, key, digest].add(run)
+            arguments = (*to_columns(list(digests)), list(runs))
+            for *key, run in await connection.fetch(self._queries.fired_digests_of, *arguments):
+                tenant, workflow, name, digest = key
+                found[tenant, workflow, name, digest].add(run)
+        return found
+
+    async def _read_used_slots(self, connection: Any, changes: Sequence[Change]) -> defaultdict[PoolKey, int]:
+        used: defaultdict[PoolKey, int] = defaultdict(int)
+        pools = {limit[:2] for change in changes for limit in change.pools}
         if pools:
-            for tenant, pool, used in await connection.fetch(self._queries.used_slots, *to_columns(list(pools))):
-                locked.used_slots[tenant, pool] = used
+            for tenant, pool, count in await connection.fetch(self._queries.used_slots, *to_columns(list(pools))):
+                used[tenant, pool] = count
+        return used
 
     async def _write_rows(self, connection: Any, locked: LockedRows) -> None:
         queries, time = self._queries, self._now()
         outputs = [(*key, value) for key, value in locked.outputs.items()]
-        for statement, rows, more in (
+        for statement, rows, arguments in (
             (queries.insert_runs, locked.new_runs(), [self._sender_id]),
             (queries.update_runs, locked.changed_runs(), [self._sender_id]),
             (queries.delete_task_runs, locked.deleted_tasks(), []),
             (queries.update_task_runs, locked.changed_tasks(), [time]),
             (queries.insert_task_runs, locked.new_tasks(), [time]),
             (queries.add_attempts, list(locked.attempts.values()), []),
-            (queries.forget_outputs, list(locked.cleared_outputs), []),
-            (queries.put_outputs, outputs, []),
+            (queries.delete_outputs, list(locked.cleared_outputs), []),
+            (queries.upsert_outputs, outputs, []),
             (queries.add_events, locked.events, []),
             (queries.add_fires, locked.fires, []),
         ):
             if rows:
-                await connection.execute(statement, *to_columns(rows), *more)
-
-
-def advisory_lock_id(*words: str) -> int:
-    """Return the number of a lock; two that happen to have the same only wait for one another."""
-    digest = hashlib.blake2b("\0".join(words).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-def pool_lock_id(tenant: str, pool: str) -> int:
-    """Return the number of the lock under which a pool is counted and filled."""
-    return advisory_lock_id("pool", tenant, pool)
+                await connection.execute(statement, *to_columns(rows), *arguments)
 
 
 def _advisory_lock_ids(change: Change) -> Iterable[int]:
     if change.fire is not None:
         yield advisory_lock_id("fire", change.fire.tenant, change.fire.workflow, change.fire.key)
-    if change.new_run is not None:  # so that of two with the same id the second is stale, not an error
+    if change.new_run is not None:  # so that of two runs with the same id the second is stale, not an error
         yield advisory_lock_id("run", change.run)
     for limit in change.pools:
         yield pool_lock_id(limit.tenant, limit.pool)

@@ -1,7 +1,7 @@
-"""Claims: scheduled task runs are given away, without waiting for those that others are about to give away.
+"""Claims in PostgreSQL: which scheduled task runs an owner gets, without waiting for other claims.
 
-Claims have a transaction of their own. They lock task runs out of order, skipping what is locked, and then wait for
-runs; a transaction that has locked runs already must not do that.
+Claims have a transaction of their own. They lock task runs out of order, skipping locked ones, and then wait for runs;
+a transaction that has locked runs already must not do that.
 """
 
 from collections import Counter, defaultdict
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tidemill.storage.postgres.apply_changes import LeaseClock, pool_lock_id
+from tidemill.storage.postgres.locked_rows import LeaseClock, pool_lock_id
 from tidemill.storage.postgres.run_rows import decode_keyed_task, decode_run, encode_history
 from tidemill.storage.postgres.writes import to_columns
 from tidemill.storage.queries import Queries
@@ -19,29 +19,29 @@ from tidemill.workflows.change import task_event
 from tidemill.workflows.records import RunEventBatch, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
 
-PICK_PAGE_SIZE = 500  # task runs that are looked at in one go
+PICK_PAGE_SIZE = 500  # task runs that one query picks at most
 
 ClaimedRows = list[tuple[TaskKey, TaskRow]]
 
 
 class ClaimCapacity(msgspec.Struct):
-    """How many more may be given: by executor, and by pool of a tenant."""
+    """The free slots: by executor, and by pool of a tenant."""
 
     executors: Counter[str]
     pools: dict[tuple[str, str], int]
 
     @property
     def free_executors(self) -> list[str]:
-        """Executors that can take some."""
-        return [executor for executor, room in self.executors.items() if room > 0]
+        """Executors with a free slot."""
+        return [executor for executor, free in self.executors.items() if free > 0]
 
     @property
     def free_pools(self) -> list[tuple[str, str]]:
-        """Pools that have a place."""
-        return [pool for pool, room in self.pools.items() if room > 0]
+        """Pools with a free slot."""
+        return [pool for pool, free in self.pools.items() if free > 0]
 
     def reserve(self, tenant: str, pool: str | None, executor: str) -> bool:
-        """Take a place for one, if there is one."""
+        """Reserve the slots of a task run; return whether they were free."""
         if self.executors[executor] <= 0 or (pool is not None and self.pools[tenant, pool] <= 0):
             return False
         self.executors[executor] -= 1
@@ -59,40 +59,40 @@ class TaskClaimer:
         self._now = now
 
     async def __call__(self, connection: Any, claims: Sequence[ClaimRequest]) -> list[list[ClaimedTask]]:
-        """Serve claims one after the other; return what each of them gets."""
+        """Run claims one after the other; return the claimed task runs of each."""
         used = await self._lock_pools(connection, claims)
-        given = [await self._claim_tasks(connection, claim, used) for claim in claims]
-        runs = await self._record_events(connection, claims, given)
-        return [[ClaimedTask(runs[key.run], row) for key, row in some] for some in given]
+        claimed = [await self._claim_tasks(connection, claim, used) for claim in claims]
+        runs = await self._record_events(connection, claims, claimed)
+        return [[ClaimedTask(runs[key.run], row) for key, row in rows] for rows in claimed]
 
     async def _lock_pools(self, connection: Any, claims: Sequence[ClaimRequest]) -> dict[tuple[str, str], int]:
-        """Lock the pools that something waits for; return how many places of them are taken."""
+        """Lock the pools that scheduled task runs wait for; return the number of used slots of each."""
         names = sorted({pool for claim in claims for pool in claim.pools})
-        wanted = await connection.fetch(self._queries.wanted_pools, names) if names else []
-        if not wanted:
+        requested = await connection.fetch(self._queries.requested_pools, names) if names else []
+        if not requested:
             return {}
-        pools = [(tenant, pool) for tenant, pool in wanted]
+        pools = [(tenant, pool) for tenant, pool in requested]
         await connection.execute(self._queries.lock_keys, sorted({pool_lock_id(*pool) for pool in pools}))
         used = dict.fromkeys(pools, 0)
-        for tenant, pool, taken in await connection.fetch(self._queries.used_slots, *to_columns(pools)):
-            used[tenant, pool] = taken
+        for tenant, pool, count in await connection.fetch(self._queries.used_slots, *to_columns(pools)):
+            used[tenant, pool] = count
         return used
 
     async def _claim_tasks(self, connection: Any, claim: ClaimRequest, used: dict[tuple[str, str], int]) -> ClaimedRows:
-        """Pick in order; where an executor or a pool is full in the middle of it, look again without that."""
-        sizes = {pool: claim.pools[pool[1]] - taken for pool, taken in used.items() if pool[1] in claim.pools}
-        rooms, given = ClaimCapacity(Counter(claim.executors), sizes), ClaimedRows()
-        while claim.loaded and rooms.free_executors:
-            limit = min(PICK_PAGE_SIZE, sum(rooms.executors[executor] for executor in rooms.free_executors))
-            rows = await self._pick_tasks(connection, claim, rooms, limit)
-            picked = [row[:3] for row in rows if rooms.reserve(*row[3:])]
+        """Claim task runs in order; when an executor or a pool becomes full on the way, query again without it."""
+        free = {pool: claim.pools[pool[1]] - count for pool, count in used.items() if pool[1] in claim.pools}
+        capacity, claimed = ClaimCapacity(Counter(claim.executors), free), ClaimedRows()
+        while claim.loaded and capacity.free_executors:
+            limit = min(PICK_PAGE_SIZE, sum(capacity.executors[executor] for executor in capacity.free_executors))
+            rows = await self._pick_tasks(connection, claim, capacity, limit)
+            picked = [row[:3] for row in rows if capacity.reserve(*row[3:])]
             if picked:
-                given += await self._mark_queued(connection, claim, picked)
+                claimed += await self._mark_queued(connection, claim, picked)
             if len(rows) < limit:
                 break
-        for pool, size in sizes.items():  # what this claim took is taken for the next one of the transaction
-            used[pool] = claim.pools[pool[1]] - size
-        return given
+        for pool, left in free.items():  # the next claim of the transaction finds these slots used
+            used[pool] = claim.pools[pool[1]] - left
+        return claimed
 
     async def _pick_tasks(
         self, connection: Any, claim: ClaimRequest, capacity: ClaimCapacity, limit: int
@@ -112,26 +112,26 @@ class TaskClaimer:
     async def _mark_queued(
         self, connection: Any, claim: ClaimRequest, picked: Sequence[tuple[Any, ...]]
     ) -> ClaimedRows:
-        what = (claim.owner, claim.lease, claim.at, self._now())
-        rows = await connection.fetch(self._queries.claim_task_runs, *to_columns(picked), *what)
+        values = (claim.owner, claim.lease, claim.at, self._now())
+        rows = await connection.fetch(self._queries.claim_task_runs, *to_columns(picked), *values)
         queued = dict(map(decode_keyed_task, rows))
         return [(TaskKey(*key), queued[TaskKey(*key)]) for key in picked]
 
     async def _record_events(
         self, connection: Any, claims: Sequence[ClaimRequest], claimed: Sequence[ClaimedRows]
     ) -> dict[str, RunRow]:
-        """Write events of all that is given, and count it in its runs."""
-        new = [(key, row, claim) for claim, some in zip(claims, claimed, strict=True) for key, row in some]
+        """Write one event for each claimed task run, and count the claims in the revisions of their runs."""
+        new = [(key, row, claim) for claim, rows in zip(claims, claimed, strict=True) for key, row in rows]
         if not new:
             return {}
         changes: defaultdict[str, int] = defaultdict(int)
-        for claim_runs in ({key.run for key, _ in some} for some in claimed):
+        for claim_runs in ({key.run for key, _ in rows} for rows in claimed):
             for run in claim_runs:
                 changes[run] += 1
-        rows = await connection.fetch(self._queries.touch_runs, *to_columns(list(changes.items())), self._sender_id)
+        runs = await connection.fetch(self._queries.touch_runs, *to_columns(list(changes.items())), self._sender_id)
         events = [columns for key, row, claim in new for columns in encode_history(key.run, _claim_history(row, claim))]
         await connection.execute(self._queries.add_events, *to_columns(events))
-        return {row["id"]: decode_run(row) for row in rows}
+        return {row["id"]: decode_run(row) for row in runs}
 
 
 def _claim_history(row: TaskRow, claim: ClaimRequest) -> RunEventBatch:

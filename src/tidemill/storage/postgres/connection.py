@@ -1,43 +1,170 @@
-"""Where a PostgreSQL database is: its URL, and how to speak of it without telling its password."""
+"""Connections to PostgreSQL: the URL, session settings, reconnecting, and the schema `tidemill`."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+import asyncpg
 import msgspec
 
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.migrations import SchemaState, load_migrations, pending_migrations
+from tidemill.storage.postgres.errors import DRIVER_ERRORS, translating_errors
+from tidemill.storage.queries import Queries
 
 DEFAULT_PORT = 5432
+CONNECT_TIMEOUT = 1.0  # seconds
+STATEMENT_TIMEOUT = 5.0  # seconds for any statement; the server gives up a little earlier, and then says why
+MIGRATION_TIMEOUT = 90.0  # seconds for a migration, or for another node to finish its own
+
+_PACKAGE = "tidemill.storage.postgres"
+_SESSION_SETTINGS = {
+    "application_name": "tidemill",
+    "statement_timeout": "4s",
+    "lock_timeout": "1200ms",  # a little longer than the server's deadlock_timeout: a deadlock is detected first
+    "idle_in_transaction_session_timeout": "3s",  # ends a transaction of a vanished node; its successor waits for that
+    "tcp_user_timeout": "3s",
+    "tcp_keepalives_idle": "2",
+    "tcp_keepalives_interval": "1",
+    "tcp_keepalives_count": "3",
+    "jit": "off",  # costs more than any statement here
+}
 
 
 class PostgresUrl(msgspec.Struct, frozen=True):
-    """A database's URL, for the driver only, and its title, for everybody."""
+    """A database's URL, for the driver only, and its title, for messages: without the password."""
 
     url: str
     title: str
 
     def __repr__(self) -> str:
-        return f"Address({self.title!r})"
+        return f"PostgresUrl({self.title!r})"
 
     @classmethod
     def parse(cls, url: str) -> "PostgresUrl":
-        """Read a URL; StoreError if it cannot be told from its password."""
+        """Parse a URL; StoreError if it is not clear where the password ends."""
         parts = urlsplit(url)
         query = parse_qs(parts.query)
-        place = _host_and_port(parts, query)
+        server = _host_and_port(parts, query)
         name = query.get("dbname", query.get("database", [""]))[0] or unquote(parts.path.strip("/")) or parts.username
-        return cls(url, f"PostgreSQL database {name or 'of the default name'} at {place}")
+        return cls(url, f"PostgreSQL database {name or 'of the default name'} at {server}")
 
 
 def _host_and_port(parts: SplitResult, query: dict[str, list[str]]) -> str:
-    """Return host and port. What looks like a piece of a password is never repeated."""
-    _, at, place = parts.netloc.rpartition("@")
-    place = place or query.get("host", ["localhost"])[0]
-    _, colon, port = place.rpartition(":")
-    torn = "@" in parts.path + parts.fragment or (not at and "@" in parts.query)
-    if torn or (colon and not place.endswith("]") and not port.isdigit()):
+    """Return host and port. Text that may be a piece of a password is never repeated."""
+    _, at, server = parts.netloc.rpartition("@")
+    server = server or query.get("host", ["localhost"])[0]
+    _, colon, port = server.rpartition(":")
+    is_torn = "@" in parts.path + parts.fragment or (not at and "@" in parts.query)
+    if is_torn or (colon and not server.endswith("]") and not port.isdigit()):
         raise StoreError(
             "the database URL cannot be read: write postgresql://USER:PASSWORD@HOST:PORT/NAME, "
             "and percent-encode special characters of the password, such as %40 for @ and %2F for /"
         )
-    is_bare = not colon or place.endswith("]")
-    return f"{place}:{DEFAULT_PORT}" if is_bare and not place.startswith("/") else place
+    has_no_port = not colon or server.endswith("]")
+    return f"{server}:{DEFAULT_PORT}" if has_no_port and not server.startswith("/") else server
+
+
+async def connect(
+    address: PostgresUrl, settings: Mapping[str, str] = MappingProxyType({}), timeout: float = STATEMENT_TIMEOUT
+) -> Any:
+    """Open a connection, with additional session settings; StoreError says why it cannot."""
+    with translating_errors(address.title):
+        try:
+            return await asyncpg.connect(
+                address.url,
+                timeout=CONNECT_TIMEOUT,
+                command_timeout=timeout,
+                server_settings={**_SESSION_SETTINGS, **settings},
+            )
+        except ValueError as error:  # from the URL's options; its message might repeat a password
+            raise StoreError(f"{address.title}: the options in its URL cannot be read; correct the URL") from error
+
+
+async def close_connection(connection: Any) -> None:
+    """Close a connection gracefully; terminate it if that takes long."""
+    try:
+        await connection.close(timeout=CONNECT_TIMEOUT)
+    except DRIVER_ERRORS:
+        connection.terminate()
+
+
+class ReconnectingConnection:
+    """One connection that is opened when it is needed, and again after it was lost, until `close`."""
+
+    def __init__(self, address: PostgresUrl) -> None:
+        self._address = address
+        self._connection: Any = None
+        self._is_open = False
+
+    def open(self) -> None:
+        """Allow connections from now on."""
+        self._is_open = True
+
+    async def ensure_connected(self) -> Any:
+        """Return a connection that seems to work; StoreError if there is none."""
+        if self._connection is None or self._connection.is_closed():
+            self._check_open()
+            self._connection = await connect(self._address)
+            if not self._is_open:  # closed meanwhile
+                self.terminate()
+        self._check_open()
+        return self._connection
+
+    def terminate(self) -> None:
+        """Drop the connection in any state; the server rolls back the open transaction."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def close(self) -> None:
+        """Close the connection gracefully, and open no other."""
+        self._is_open = False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await close_connection(connection)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StoreError("the store is not open")
+
+
+# -- the schema
+
+
+async def read_schema_state(address: PostgresUrl, queries: Queries) -> SchemaState:
+    """Return the version of the schema; changes nothing."""
+    connection = await connect(address)
+    try:
+        with translating_errors(address.title):
+            return SchemaState(await _read_version(connection, queries), len(load_migrations(_PACKAGE)))
+    finally:
+        await close_connection(connection)
+
+
+async def migrate(address: PostgresUrl, queries: Queries) -> None:
+    """Bring the schema up to date. Of several nodes one does it, and the others wait for it."""
+    connection = await connect(address)
+    try:
+        with translating_errors(address.title):
+            if pending_migrations(load_migrations(_PACKAGE), await _read_version(connection, queries), address.title):
+                await _apply_migrations(connection, queries, address.title)
+            await connection.execute(queries.delete_old_writers)
+    finally:
+        await close_connection(connection)
+
+
+async def _apply_migrations(connection: Any, queries: Queries, title: str) -> None:
+    """Apply the missing migrations in one transaction, under a lock; a node that waited for the lock finds none."""
+    await connection.execute(queries.begin_migration, timeout=MIGRATION_TIMEOUT)
+    for migration in pending_migrations(load_migrations(_PACKAGE), await _read_version(connection, queries), title):
+        await connection.execute(migration.sql, timeout=MIGRATION_TIMEOUT)
+        await connection.execute(queries.record_migration, migration.number, migration.name)
+    await connection.execute("COMMIT")
+
+
+async def _read_version(connection: Any, queries: Queries) -> int:
+    if not await connection.fetchval(queries.has_schema):
+        return 0
+    return int(await connection.fetchval(queries.schema_version))

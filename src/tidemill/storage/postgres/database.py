@@ -1,26 +1,25 @@
-"""Connections to PostgreSQL, and transactions whose end is always known.
+"""Transactions on PostgreSQL whose outcome is always known.
 
-One connection writes and one reads. Both are opened when they are needed, and again after they were lost, so nothing
+One connection writes and one reads. Both are opened when they are needed, and again after they were lost, so no node
 has to be restarted when the server was. Everything has a deadline, on the server and here: a connection that swallows
 what it is sent becomes an error, never a wait.
 
-When a connection goes during a COMMIT, only the server knows whether that happened. Its transaction numbers do not tell
-for sure: after a crash the server gives the number of a lost transaction to another one. So each transaction also
-writes its turn into the row of its writer, together with BEGIN. Whoever finds the turn there knows that it was
-committed, and asking for it waits for a transaction that is still open.
+When a connection is lost during a COMMIT, only the server knows whether that happened. Its transaction numbers do not
+tell for sure: after a crash the server gives the number of a lost transaction to another one. So each transaction also
+writes its turn into the row of its writer, together with BEGIN. A committer that finds the turn there knows that the
+transaction was committed, and reading it waits for a transaction that is still open.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import asyncpg
 
 from tidemill.kernel.errors import StoreError
 from tidemill.kernel.ids import new_instance_id
-from tidemill.storage.committer import Ambiguous, Committed, Transactor
-from tidemill.storage.postgres.connection import PostgresUrl
+from tidemill.storage.committer import Ambiguous, CommitFuture, Committed, GroupCommitter, Transactor
+from tidemill.storage.postgres.connection import PostgresUrl, ReconnectingConnection
 from tidemill.storage.postgres.errors import (
     DRIVER_ERRORS,
     RETRYABLE_ERRORS,
@@ -28,92 +27,14 @@ from tidemill.storage.postgres.errors import (
     translating_errors,
     was_rolled_back,
 )
-from tidemill.storage.postgres.writes import Unit, run_units
+from tidemill.storage.postgres.writes import FoldableWrite, PostgresUnit, StatementRows, run_units
 from tidemill.storage.queries import Queries
 
-CONNECT_TIMEOUT = 1.0  # seconds
-STATEMENT_TIMEOUT = 5.0  # seconds for any statement; the server gives up a little earlier, and then says why
-TRANSACTION_ATTEMPT_LIMIT = 5  # at a transaction that ran into another one
+TRANSACTION_ATTEMPT_LIMIT = 5  # of a transaction that conflicts with another one
 READ_PAGE_SIZE = 5000  # rows that a read fetches at a time
 
-_SESSION_SETTINGS = {
-    "application_name": "tidemill",
-    "statement_timeout": "4s",
-    "lock_timeout": "1200ms",  # a little longer than the server's deadlock_timeout: a circle is noticed first
-    "idle_in_transaction_session_timeout": "3s",  # what a vanished node left open; its successor waits for that
-    "tcp_user_timeout": "3s",
-    "tcp_keepalives_idle": "2",
-    "tcp_keepalives_interval": "1",
-    "tcp_keepalives_count": "3",
-    "jit": "off",  # costs more than any statement here
-}
 
-
-async def connect(
-    address: PostgresUrl, settings: Mapping[str, str] = MappingProxyType({}), timeout: float = STATEMENT_TIMEOUT
-) -> Any:
-    """Open a connection, with settings of its own if need be; StoreError says what stands against it."""
-    with translating_errors(address.title):
-        try:
-            return await asyncpg.connect(
-                address.url,
-                timeout=CONNECT_TIMEOUT,
-                command_timeout=timeout,
-                server_settings={**_SESSION_SETTINGS, **settings},
-            )
-        except ValueError as error:  # of the URL's options; what it says might repeat a password
-            raise StoreError(f"{address.title}: the options in its URL cannot be read; correct the URL") from error
-
-
-async def close_connection(connection: Any) -> None:
-    """Close a connection in good order, or at once if that takes long."""
-    try:
-        await connection.close(timeout=CONNECT_TIMEOUT)
-    except DRIVER_ERRORS:
-        connection.terminate()
-
-
-class ReconnectingConnection:
-    """One connection that is opened when it is needed, and again after it was lost, until the link is closed."""
-
-    def __init__(self, address: PostgresUrl) -> None:
-        self._address = address
-        self._connection: Any = None
-        self._is_open = False
-
-    def open(self) -> None:
-        """Let connections be made from now on."""
-        self._is_open = True
-
-    async def ensure_connected(self) -> Any:
-        """Return a connection that seems to work; StoreError if there is none to be had."""
-        if self._connection is None or self._connection.is_closed():
-            self._check_open()
-            self._connection = await connect(self._address)
-            if not self._is_open:  # closed meanwhile
-                self.terminate()
-        self._check_open()
-        return self._connection
-
-    def terminate(self) -> None:
-        """Give the connection up, in whatever state it is; the server rolls back what was open."""
-        if self._connection is not None:
-            self._connection.terminate()
-            self._connection = None
-
-    async def close(self) -> None:
-        """Close the connection in good order, and make no other."""
-        self._is_open = False
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await close_connection(connection)
-
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise StoreError("the store is not open")
-
-
-class Database(Transactor[Unit]):
+class Database(Transactor[PostgresUnit]):
     """A PostgreSQL database: the transactor of the group committer, and a way to read."""
 
     def __init__(self, address: PostgresUrl, queries: Queries) -> None:
@@ -124,14 +45,15 @@ class Database(Transactor[Unit]):
         self._read_lock = asyncio.Lock()
         self._writer_id = new_instance_id()
         self._transaction_number = 0
+        self._begin = queries.begin.replace(":writer", self._writer_id)
 
     def open(self) -> None:
-        """Let connections be made from now on."""
+        """Allow connections from now on."""
         self._write_connection.open()
         self._read_connection.open()
 
     async def open_read_only(self) -> None:
-        """Connect to read as of this moment: every read from now on is part of one transaction."""
+        """Connect to read as of this moment: all reads from now on share one transaction."""
         self._read_connection.open()
         with translating_errors(self._title):
             connection = await self._read_connection.ensure_connected()
@@ -152,14 +74,14 @@ class Database(Transactor[Unit]):
         return await self._read("repeatable_read", statements)
 
     async def _read(self, isolation: str | None, statements: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-        """Return the rows of queries. They come in pages, so that the deadline holds for any number of them."""
+        """Return the rows of queries, fetched in pages: so the deadline holds for any number of rows."""
         async with self._read_lock:
             with translating_errors(self._title):
                 connection = await self._read_connection.ensure_connected()
                 try:
                     transaction = connection.transaction(isolation=isolation, readonly=True)
                     await transaction.start()
-                    answers = [
+                    results = [
                         [row async for row in connection.cursor(statement, *arguments, prefetch=READ_PAGE_SIZE)]
                         for statement, *arguments in statements
                     ]
@@ -167,10 +89,10 @@ class Database(Transactor[Unit]):
                 except BaseException:
                     self._read_connection.terminate()
                     raise
-                return answers
+                return results
 
-    async def transact(self, units: Sequence[Unit]) -> Committed | Ambiguous:
-        """Run units in one transaction; again if it ran into another one."""
+    async def transact(self, units: Sequence[PostgresUnit]) -> Committed | Ambiguous:
+        """Run units in one transaction; retry if it conflicts with another one."""
         with translating_errors(self._title, len(units)):
             for _ in range(TRANSACTION_ATTEMPT_LIMIT - 1):
                 try:
@@ -180,7 +102,7 @@ class Database(Transactor[Unit]):
             return await self._transact(units)
 
     async def was_committed(self, token: int) -> bool:
-        """Tell whether the transaction of a turn was committed; StoreError while it is open or nobody answers."""
+        """Return whether the transaction of a turn was committed; StoreError while it is open, or nothing answers."""
         with translating_errors(self._title):
             connection = await self._write_connection.ensure_connected()
             try:
@@ -189,12 +111,12 @@ class Database(Transactor[Unit]):
                 self._write_connection.terminate()
                 raise
 
-    async def _transact(self, units: Sequence[Unit]) -> Committed | Ambiguous:
+    async def _transact(self, units: Sequence[PostgresUnit]) -> Committed | Ambiguous:
         self._transaction_number += 1
         connection = await self._write_connection.ensure_connected()
         try:
-            # In the text, not as arguments: these would cost a round trip of their own.
-            await connection.execute(self._queries.begin.format(writer=self._writer_id, turn=self._transaction_number))
+            # In the text, not as arguments: these would cost another round trip.
+            await connection.execute(self._begin.replace(":turn", str(self._transaction_number)))
             results = await run_units(units, connection)
         except asyncpg.PostgresError:
             await self._roll_back(connection)
@@ -224,3 +146,20 @@ class Database(Transactor[Unit]):
             await connection.execute("ROLLBACK")
         except DRIVER_ERRORS:
             self._write_connection.terminate()
+
+
+class PostgresTable:
+    """What every port of this store is built on: reads go to the database, writes through the committer."""
+
+    def __init__(self, database: Database, committer: GroupCommitter[PostgresUnit], queries: Queries) -> None:
+        self._database = database
+        self._committer = committer
+        self._queries = queries
+
+    def _read(self, statement: str, *arguments: Any) -> Awaitable[list[Any]]:
+        """Return the rows of a query."""
+        return self._database.read(statement, *arguments)
+
+    def _write(self, *steps: StatementRows) -> CommitFuture[None]:
+        """Write rows in the next transaction, folded with the same writes of others."""
+        return self._committer.submit(FoldableWrite(steps))

@@ -1,11 +1,10 @@
-"""Checkpoints in PostgreSQL: parts, two generations each, and the journal."""
+"""Tables of the graph engine in PostgreSQL: checkpoints, journals, dead letters, recoveries, pauses."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from tidemill.kernel.limits import make_storable
-from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.graph_ports import (
     Checkpoints,
     DeadLetters,
@@ -21,49 +20,42 @@ from tidemill.storage.graph_ports import (
     StoredDeadLetter,
     StoredRecovery,
 )
-from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.database import PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
-from tidemill.storage.postgres.writes import FoldableWrite, StatementRows, Unit
-from tidemill.storage.queries import Queries, build_entry, build_part, check_timezone
+from tidemill.storage.postgres.writes import StatementRows
+from tidemill.storage.queries import build_entry, build_part, check_timezone
 
 
-class PostgresCheckpoints(Checkpoints):
-    """Snapshots and journals in tables."""
-
-    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
-        self._database = database
-        self._committer = committer
-        self._queries = queries
+class PostgresCheckpoints(PostgresTable, Checkpoints):
+    """The tables `parts` and `journal`."""
 
     async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
         check_timezones(*parts)
         saved = StatementRows(self._queries.save_parts, [_encode_part(part) for part in parts])
-        forgotten = StatementRows(self._queries.forget_entries, [(*one.key, one.position) for one in trims])
-        await self._committer.commit(FoldableWrite((saved, forgotten)))
+        trimmed = StatementRows(self._queries.trim_journal, [(*one.key, one.position) for one in trims])
+        await self._write(saved, trimmed)
 
     async def append(self, entries: Sequence[JournalEntry]) -> None:
         rows = [(*entry.key, entry.position, entry.checksum, entry.payload) for entry in entries]
-        await self._committer.commit(
-            FoldableWrite((StatementRows(self._queries.append_entries, rows, as_arrays=True),))
-        )
+        await self._write(StatementRows(self._queries.append_entries, rows, as_arrays=True))
 
     async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
         columns = [[key[index] for key in keys] for index in range(len(PartKey._fields))]
-        return [build_part(*row) for row in await self._database.read(self._queries.parts, *columns)]
+        return [build_part(*row) for row in await self._read(self._queries.parts, *columns)]
 
     async def read_entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
         columns = [[key[index] for key in journals] for index in range(len(JournalKey._fields))]
-        return [build_entry(*row) for row in await self._database.read(self._queries.entries, *columns)]
+        return [build_entry(*row) for row in await self._read(self._queries.entries, *columns)]
 
     async def read_high_water_marks(self) -> HighWaterMarks:
-        [row] = await self._database.read(self._queries.newest)
+        [row] = await self._read(self._queries.high_water_marks)
         return HighWaterMarks(row["moment"], row["position"])
 
     async def read_all_parts(self) -> list[SnapshotPart]:
-        return [build_part(*row) for row in await self._database.read(self._queries.all_parts)]
+        return [build_part(*row) for row in await self._read(self._queries.all_parts)]
 
     async def read_all_entries(self) -> list[JournalEntry]:
-        return [build_entry(*row) for row in await self._database.read(self._queries.all_entries)]
+        return [build_entry(*row) for row in await self._read(self._queries.all_entries)]
 
 
 def _encode_part(part: SnapshotPart) -> tuple[Any, ...]:
@@ -71,59 +63,42 @@ def _encode_part(part: SnapshotPart) -> tuple[Any, ...]:
     return *part.key, slot, part.generation, part.moment, part.taken_at, part.digest, part.checksum, part.payload
 
 
-class PostgresDeadLetters(DeadLetters):
-    """Events and firings that could not be dealt with, in a table."""
-
-    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
-        self._database = database
-        self._committer = committer
-        self._queries = queries
+class PostgresDeadLetters(PostgresTable, DeadLetters):
+    """The table `dead_letters`."""
 
     async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
         check_timezones(*letters)
         rows = [(one.id, one.tenant, one.owner, one.source, one.at, one.payload) for one in letters]
-        await self._committer.commit(FoldableWrite((StatementRows(self._queries.put_letters, rows),)))
+        await self._write(StatementRows(self._queries.upsert_dead_letters, rows))
 
     async def delete(self, ids: Sequence[str]) -> None:
         rows = [(letter,) for letter in ids]
-        await self._committer.commit(
-            FoldableWrite((StatementRows(self._queries.remove_letters, rows, as_arrays=True),))
-        )
+        await self._write(StatementRows(self._queries.delete_dead_letters, rows, as_arrays=True))
 
     async def for_source(self, tenant: str, owner: PartKind, source: str) -> list[StoredDeadLetter]:
-        rows = await self._database.read(self._queries.letters, tenant, owner, source)
+        rows = await self._read(self._queries.dead_letters_of, tenant, owner, source)
         return [StoredDeadLetter(**row) for row in rows]
 
     async def list_all(self) -> list[StoredDeadLetter]:
-        return [StoredDeadLetter(**row) for row in await self._database.read(self._queries.all_letters)]
+        return [StoredDeadLetter(**row) for row in await self._read(self._queries.all_dead_letters)]
 
 
-class PostgresPauses(Pauses):
-    """Reactors that an operator has paused, in a table."""
-
-    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
-        self._database = database
-        self._committer = committer
-        self._queries = queries
+class PostgresPauses(PostgresTable, Pauses):
+    """The table `pauses`."""
 
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         statement = self._queries.pause if paused else self._queries.resume
-        await self._committer.commit(FoldableWrite((StatementRows(statement, [(tenant, reactor)]),)))
+        await self._write(StatementRows(statement, [(tenant, reactor)]))
 
     async def is_paused(self, tenant: str, reactor: str) -> bool:
-        return bool(await self._database.read(self._queries.is_paused, tenant, reactor))
+        return bool(await self._read(self._queries.is_paused, tenant, reactor))
 
     async def list_paused(self) -> list[tuple[str, str]]:
-        return [(tenant, reactor) for tenant, reactor in await self._database.read(self._queries.all_paused)]
+        return [(tenant, reactor) for tenant, reactor in await self._read(self._queries.all_paused)]
 
 
-class PostgresRecoveries(Recoveries):
-    """What was restarted, restored or given up, in a table."""
-
-    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
-        self._database = database
-        self._committer = committer
-        self._queries = queries
+class PostgresRecoveries(PostgresTable, Recoveries):
+    """The table `recoveries`."""
 
     async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
         check_timezones(*recoveries)
@@ -131,14 +106,12 @@ class PostgresRecoveries(Recoveries):
             (one.id, one.tenant, one.component, one.name, one.at, one.action, make_storable(one.reason), one.failures)
             for one in recoveries
         ]
-        await self._committer.commit(
-            FoldableWrite((StatementRows(self._queries.add_recoveries, rows, as_arrays=True),))
-        )
+        await self._write(StatementRows(self._queries.add_recoveries, rows, as_arrays=True))
 
     async def list_newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
-        rows = await self._database.read(self._queries.newest_recoveries, tenant, limit)
+        rows = await self._read(self._queries.newest_recoveries, tenant, limit)
         return [StoredRecovery(**row) for row in rows]
 
     async def delete_before(self, before: datetime) -> None:
         check_timezone(before)
-        await self._committer.commit(FoldableWrite((StatementRows(self._queries.forget_recoveries, [(before,)]),)))
+        await self._write(StatementRows(self._queries.delete_recoveries, [(before,)]))

@@ -1,53 +1,67 @@
-"""Changes judged one after the other against rows that are locked: what is refused, and what is left to write.
+"""Changes judged one after the other against locked rows: which are refused, and which rows remain to be written.
 
-Nobody else can change these rows meanwhile. So changes of the same run, which share a transaction, find what the ones
-before them have left, and only the end of it all is written.
+No other transaction can change these rows meanwhile. So each change of a transaction finds the rows as the changes
+before it have left them, and only the final rows are written.
 """
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
-from tidemill.kernel.limits import make_storable
 from tidemill.storage.postgres.run_rows import (
     encode_attempt,
     encode_fire,
     encode_history,
     encode_run,
+    encode_run_update,
     encode_task,
 )
 from tidemill.workflows.change import Applied, Change, RefusalReason, Refused, TaskChange
 from tidemill.workflows.records import AttemptKey, FireRow, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import RunState, TaskState
 
+LeaseClock = Callable[[], datetime | None]
+"""Returns the time that leases go by; None for the server's clock."""
 RowBatch = list[tuple[Any, ...]]
 SlotKey = tuple[str, str, str, datetime]
 DigestKey = tuple[str, str, str, str]
 PoolKey = tuple[str, str]
-"""Of a tenant, by name."""
+"""Tenant and name of a pool."""
+
+
+def advisory_lock_id(*words: str) -> int:
+    """Return the number of a lock; two locks that happen to share a number only wait for one another."""
+    digest = hashlib.blake2b("\0".join(words).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def pool_lock_id(tenant: str, pool: str) -> int:
+    """Return the number of the lock under which the slots of a pool are counted and taken."""
+    return advisory_lock_id("pool", tenant, pool)
 
 
 class LockedTask(NamedTuple):
-    """What a task run is guarded by, and the pool that it takes a place of."""
+    """The guard of a task run, and the pool whose slot it uses."""
 
     state: TaskState
     attempt: int
     claimed_by: str | None
     pool: str | None
     lease_until: datetime | None = None
-    """None for one that is moved in this transaction: by that it is renewed."""
+    """None for a task run that this transaction has changed: the change renews its lease."""
 
     @property
     def claimed_pool(self) -> str | None:
-        """The pool that it has a place of now."""
+        """The pool whose slot the task run uses now."""
         return self.pool if self.state.is_claimed else None
 
 
 class LockedRun(msgspec.Struct):
-    """A run as it stands."""
+    """A run as the changes so far have left it."""
 
     tenant: str
     state: str
@@ -55,22 +69,22 @@ class LockedRun(msgspec.Struct):
     revision: int
     is_new: bool = False
     new_row: RunRow | None = None
-    """What it shall be, if that was said."""
+    """The new row, if a change has replaced it."""
 
 
 class LockedRows(msgspec.Struct):
-    """Everything that changes are judged by, as it is locked; and what is to be written."""
+    """The locked rows that changes are judged by, and the rows to be written."""
 
     epochs: dict[str, int]
     runs: dict[str, LockedRun]
     tasks: dict[TaskKey, LockedTask]
     paused: set[tuple[str, str]] = msgspec.field(default_factory=set)
-    """Tenant and name of those workflows that are paused."""
+    """Tenant and name of paused workflows."""
     slots: set[SlotKey] = msgspec.field(default_factory=set)
     digests: defaultdict[DigestKey, set[str]] = msgspec.field(default_factory=lambda: defaultdict(set))
-    """The runs of payloads; those that are not in `runs` are active."""
+    """The runs of fired payloads; those that are not in `runs` are active."""
     used_slots: defaultdict[PoolKey, int] = msgspec.field(default_factory=lambda: defaultdict(int))
-    """How many places of pools are taken, where somebody asks for a limit."""
+    """The used slots of the pools that changes limit."""
 
     stored_task_keys: frozenset[TaskKey] = frozenset()
     changed_run_ids: set[str] = msgspec.field(default_factory=set)
@@ -85,10 +99,10 @@ class LockedRows(msgspec.Struct):
         self.stored_task_keys = frozenset(self.tasks)
 
     def apply_change(self, change: Change) -> Applied | Refused:
-        """Judge a change, and take it in if nothing stands against it."""
-        why = self._refusal_reason(change)
-        if why is not None:
-            return Refused(why)
+        """Judge a change; apply it to the rows if it is not refused."""
+        reason = self._refusal_reason(change)
+        if reason is not None:
+            return Refused(reason)
         run = self._apply_run(change)
         for key, before, row in _task_transitions(change):
             self._apply_task(key, before, row, run.tenant, change.lease)
@@ -101,10 +115,10 @@ class LockedRows(msgspec.Struct):
             self.events += encode_history(change.run, change.history)
         return Applied(run.revision)
 
-    # -- what is to be written, column by column
+    # -- the rows to be written, as columns
 
     def new_runs(self) -> RowBatch:
-        """Return the runs that are to be made."""
+        """Return the runs to be inserted."""
         return [
             encode_run(msgspec.structs.replace(run.new_row, revision=run.revision, clears=run.clears))
             for run in map(self.runs.__getitem__, self.changed_run_ids)
@@ -112,15 +126,12 @@ class LockedRows(msgspec.Struct):
         ]
 
     def changed_runs(self) -> RowBatch:
-        """Return the runs that are to be changed: counters, whether it moves, and then where."""
-        found = [(name, self.runs[name]) for name in sorted(self.changed_run_ids) if not self.runs[name].is_new]
-        return [
-            (name, run.revision, run.clears, run.new_row is not None, *_encode_run_update(run.new_row))
-            for name, run in found
-        ]
+        """Return the runs to be updated: counters, whether the mutable columns are replaced, and their values."""
+        changed = [(name, self.runs[name]) for name in sorted(self.changed_run_ids) if not self.runs[name].is_new]
+        return [(name, run.revision, run.clears, *encode_run_update(run.new_row)) for name, run in changed]
 
     def new_tasks(self) -> RowBatch:
-        """Return the task runs that are to be made."""
+        """Return the task runs to be inserted."""
         return [
             columns
             for key, columns in self.task_writes.items()
@@ -128,24 +139,24 @@ class LockedRows(msgspec.Struct):
         ]
 
     def changed_tasks(self) -> RowBatch:
-        """Return the task runs that are to be changed."""
+        """Return the task runs to be updated."""
         return [
             columns for key, columns in self.task_writes.items() if columns is not None and key in self.stored_task_keys
         ]
 
     def deleted_tasks(self) -> RowBatch:
-        """Return the keys of the task runs that are to be deleted."""
+        """Return the keys of the task runs to be deleted."""
         return [
             tuple(key) for key, columns in self.task_writes.items() if columns is None and key in self.stored_task_keys
         ]
 
-    # -- what may stand against a change
+    # -- reasons to refuse a change
 
     def _refusal_reason(self, change: Change) -> RefusalReason | None:
         if change.fence is not None and self.epochs.get(change.fence.name) != change.fence.epoch:
             return "fenced"
-        created = change.new_run
-        if created is not None and (created.tenant, created.workflow) in self.paused:
+        new_run = change.new_run
+        if new_run is not None and (new_run.tenant, new_run.workflow) in self.paused:
             return "paused"
         if self._is_stale(change):
             return "stale"
@@ -157,22 +168,22 @@ class LockedRows(msgspec.Struct):
         run = self.runs.get(change.run)
         if (run is None) != (change.new_run is not None):
             return True
-        found = change.expected_run
-        if run is not None and found is not None and (found.state, found.clears) != (run.state, run.clears):
+        expected = change.expected_run
+        if run is not None and expected is not None and (expected.state, expected.clears) != (run.state, run.clears):
             return True
         if any(self._has_renewed_lease(change.run, one) for one in change.tasks):
             return True
-        gone: set[TaskKey] = set()
+        removed: set[TaskKey] = set()
         for key, before, row in _task_transitions(change):
-            guard = self.tasks.get(key) if key not in gone else None
+            guard = self.tasks.get(key) if key not in removed else None
             if before is None:
                 if guard is not None:
                     return True
                 continue
-            if guard is None or guard[:3] != (before.state, before.attempt, before.claimed_by):
+            if guard is None or guard[:3] != before.guard:
                 return True
             if row is None:
-                gone.add(key)
+                removed.add(key)
         return False
 
     def _has_renewed_lease(self, run: str, one: TaskChange) -> bool:
@@ -180,48 +191,49 @@ class LockedRows(msgspec.Struct):
         return one.expired_lease is not None and (guard is None or guard.lease_until != one.expired_lease)
 
     def _has_fired(self, fire: FireRow) -> bool:
-        which = (fire.tenant, fire.workflow, fire.key)
-        if fire.slot is not None and (*which, fire.slot) in self.slots:
+        source = (fire.tenant, fire.workflow, fire.key)
+        if fire.slot is not None and (*source, fire.slot) in self.slots:
             return True
         if fire.digest is None:
             return False
-        runs = self.digests[(*which, fire.digest)]
+        runs = self.digests[(*source, fire.digest)]
         return any(run not in self.runs or not RunState(self.runs[run].state).is_terminal for run in runs)
 
     def _is_full(self, change: Change) -> bool:
         tenant = change.new_run.tenant if change.new_run is not None else self.runs[change.run].tenant
-        taken: defaultdict[PoolKey, int] = defaultdict(int)
+        difference: defaultdict[PoolKey, int] = defaultdict(int)
         for key, before, row in _task_transitions(change):
             if before is not None and (pool := self.tasks[key].claimed_pool) is not None:
-                taken[tenant, pool] -= 1
+                difference[tenant, pool] -= 1
             if row is not None and (pool := _locked_task(row).claimed_pool) is not None:
-                taken[tenant, pool] += 1
-        return any(self.used_slots[limit[:2]] + taken[limit[:2]] > limit.slots for limit in change.pools)
+                difference[tenant, pool] += 1
+        return any(self.used_slots[limit[:2]] + difference[limit[:2]] > limit.slots for limit in change.pools)
 
-    # -- taking it in
+    # -- applying a change
 
     def _apply_run(self, change: Change) -> LockedRun:
         if change.new_run is not None:
-            created = change.new_run
-            self.runs[change.run] = LockedRun(created.tenant, created.state, 0, 0, is_new=True, new_row=created)
+            row = change.new_run
+            self.runs[change.run] = LockedRun(row.tenant, row.state, 0, 0, is_new=True, new_row=row)
         run = self.runs[change.run]
         self.changed_run_ids.add(change.run)
         run.revision += 1
         run.clears += change.is_operator_action
         if change.updated_run is not None:
             run.state = change.updated_run.state
-            run.new_row = _merge_run_update(run.new_row, change.updated_run)
+            known, update = run.new_row, change.updated_run
+            run.new_row = update if known is None else known.with_update(update)
         if change.fire is not None:
             self._apply_fire(change.fire)
         return run
 
     def _apply_fire(self, fire: FireRow) -> None:
-        which = (fire.tenant, fire.workflow, fire.key)
+        source = (fire.tenant, fire.workflow, fire.key)
         self.fires.append(encode_fire(fire))
         if fire.slot is not None:
-            self.slots.add((*which, fire.slot))
+            self.slots.add((*source, fire.slot))
         if fire.digest is not None:
-            self.digests[(*which, fire.digest)].add(fire.run)
+            self.digests[(*source, fire.digest)].add(fire.run)
 
     def _apply_task(self, key: TaskKey, before: TaskRow | None, row: TaskRow | None, tenant: str, lease: float) -> None:
         if before is not None and (pool := self.tasks.pop(key).claimed_pool) is not None:
@@ -236,7 +248,7 @@ class LockedRows(msgspec.Struct):
 
 
 def _task_transitions(change: Change) -> Iterator[tuple[TaskKey, TaskRow | None, TaskRow | None]]:
-    """Yield every task run that a change touches, as it was found and as it shall be: removals make room first."""
+    """Yield every task run that a change touches, before and after it; removals first, since they free keys."""
     for row in change.removed:
         yield TaskKey(change.run, row.task, row.index), row, None
     for one in change.tasks:
@@ -247,17 +259,3 @@ def _task_transitions(change: Change) -> Iterator[tuple[TaskKey, TaskRow | None,
 
 def _locked_task(row: TaskRow) -> LockedTask:
     return LockedTask(row.state, row.attempt, row.claimed_by, row.pool)
-
-
-def _merge_run_update(known: RunRow | None, row: RunRow) -> RunRow:
-    """Return a run that was made or moved already with another move: state, times, reason and version are moved."""
-    if known is None:
-        return row
-    times = {"started_at": row.started_at, "ended_at": row.ended_at}
-    return msgspec.structs.replace(known, version=row.version, state=row.state, reason=row.reason, **times)
-
-
-def _encode_run_update(row: RunRow | None) -> tuple[Any, ...]:
-    if row is None:
-        return "", "", None, None, ""
-    return row.version, row.state, row.started_at, row.ended_at, make_storable(row.reason)

@@ -1,4 +1,4 @@
-"""Packages that are wanted, in PostgreSQL."""
+"""Tables of the packages in PostgreSQL: published packages, trusted keys, loaded packages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,19 +12,19 @@ from tidemill.storage.package_ports import (
     TrustedKey,
     TrustedKeys,
 )
-from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.database import Database, PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
-from tidemill.storage.postgres.writes import FoldableWrite, StatementRows, Unit
+from tidemill.storage.postgres.writes import PostgresUnit, StatementRows
 from tidemill.storage.queries import Queries
 
 
-class PostgresPackages(Packages):
-    """The registry of packages that are wanted, in tables. Who changes it is heard by the other stores."""
+class PostgresPackages(PostgresTable, Packages):
+    """The tables `packages` and `package_versions`. Other stores are notified of their changes."""
 
-    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries, sender_id: str) -> None:
-        self._database = database
-        self._committer = committer
-        self._queries = queries
+    def __init__(
+        self, database: Database, committer: GroupCommitter[PostgresUnit], queries: Queries, sender_id: str
+    ) -> None:
+        super().__init__(database, committer, queries)
         self._sender_id = sender_id
 
     async def publish(self, package: PublishedPackage, archive: bytes, expected_revision: int) -> bool:
@@ -37,7 +37,7 @@ class PostgresPackages(Packages):
             if expected_revision != (await connection.fetchval(queries.package_revision, *key) or 0):
                 return False
             revision = await connection.fetchval(queries.record_package, *key, package.version, 1)
-            await connection.execute(queries.put_package, *columns, revision, archive, self._sender_id)
+            await connection.execute(queries.upsert_package, *columns, revision, archive, self._sender_id)
             return True
 
         is_published: bool = await self._committer.commit(write)
@@ -48,18 +48,18 @@ class PostgresPackages(Packages):
             await connection.execute(self._queries.lock_packages)
             return bool(await connection.fetch(self._queries.withdraw_package, tenant, name, self._sender_id))
 
-        was_wanted: bool = await self._committer.commit(write)
-        return was_wanted
+        was_published: bool = await self._committer.commit(write)
+        return was_published
 
     async def list_published(self) -> list[PublishedPackage]:
-        return [PublishedPackage(**row) for row in await self._database.read(self._queries.all_packages)]
+        return [PublishedPackage(**row) for row in await self._read(self._queries.all_packages)]
 
     async def read_archive(self, tenant: str, name: str, digest: str) -> bytes | None:
-        rows = await self._database.read(self._queries.archive, tenant, name, digest)
+        rows = await self._read(self._queries.archive, tenant, name, digest)
         return bytes(rows[0]["archive"]) if rows else None
 
     async def recorded_version(self, tenant: str, name: str) -> str | None:
-        rows = await self._database.read(self._queries.recorded_version, tenant, name)
+        rows = await self._read(self._queries.recorded_version, tenant, name)
         return str(rows[0]["version"]) if rows else None
 
     async def record_version(self, tenant: str, name: str, version: str) -> None:
@@ -70,49 +70,39 @@ class PostgresPackages(Packages):
         await self._committer.commit(write)
 
 
-class PostgresPackageStates(PackageStates):
-    """What the nodes of a store have loaded, in a table."""
-
-    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
-        self._database = database
-        self._committer = committer
-        self._queries = queries
+class PostgresPackageStates(PostgresTable, PackageStates):
+    """The table `package_states`."""
 
     async def upsert(self, rows: Sequence[LoadedPackage]) -> None:
         check_timezones(*rows)
-        written = [_encode_package_state(one) for one in rows]
-        await self._committer.commit(FoldableWrite((StatementRows(self._queries.put_package_state, written),)))
+        encoded = [_encode_package_state(row) for row in rows]
+        await self._write(StatementRows(self._queries.upsert_package_state, encoded))
 
     async def delete(self, rows: Sequence[tuple[str, str, str]]) -> None:
-        await self._committer.commit(FoldableWrite((StatementRows(self._queries.remove_package_state, rows),)))
+        await self._write(StatementRows(self._queries.delete_package_state, rows))
 
     async def list_all(self) -> list[LoadedPackage]:
-        return [LoadedPackage(**row) for row in await self._database.read(self._queries.all_package_states)]
+        return [LoadedPackage(**row) for row in await self._read(self._queries.all_package_states)]
 
 
 def _encode_package_state(one: LoadedPackage) -> tuple[Any, ...]:
     return (one.tenant, one.name, one.owner, one.phase, one.version, one.digest, one.at, one.state)
 
 
-class PostgresTrustedKeys(TrustedKeys):
-    """Who may sign packages, in a table."""
-
-    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
-        self._database = database
-        self._committer = committer
-        self._queries = queries
+class PostgresTrustedKeys(PostgresTable, TrustedKeys):
+    """The table `trusted_keys`."""
 
     async def add(self, key: TrustedKey) -> None:
         check_timezones(key)
         row = (key.tenant, key.id, key.text, key.at)
-        await self._committer.commit(FoldableWrite((StatementRows(self._queries.trust_key, [row]),)))
+        await self._write(StatementRows(self._queries.add_trusted_key, [row]))
 
     async def delete(self, tenant: str, id: str) -> bool:
         async def delete(connection: Any) -> bool:
-            return bool(await connection.fetch(self._queries.distrust_key, tenant, id))
+            return bool(await connection.fetch(self._queries.delete_trusted_key, tenant, id))
 
         was_trusted: bool = await self._committer.commit(delete)
         return was_trusted
 
     async def for_tenant(self, tenant: str) -> list[TrustedKey]:
-        return [TrustedKey(**row) for row in await self._database.read(self._queries.trusted_keys, tenant)]
+        return [TrustedKey(**row) for row in await self._read(self._queries.trusted_keys, tenant)]

@@ -1,7 +1,7 @@
--- Statements about packages. Whoever writes to the registry has locked it.
+-- Statements about packages. A transaction that writes to the registry locks it first.
 
 -- name: lock_packages
--- One lock for all of them, so that those who publish several never wait for one another in a circle.
+-- One lock for all packages, so that publishers of several never deadlock.
 SELECT pg_advisory_xact_lock(hashtext('tidemill'), hashtext('packages'));
 
 -- name: package_revision
@@ -13,8 +13,8 @@ INSERT INTO tidemill.package_versions AS known (tenant, name, version, revision)
 ON CONFLICT (tenant, name) DO UPDATE SET version = excluded.version, revision = known.revision + excluded.revision
 RETURNING revision;
 
--- name: put_package
--- $9 says who writes, here and below.
+-- name: upsert_package
+-- The last parameter names the sender, here and below.
 INSERT INTO tidemill.packages (tenant, name, version, digest, size, at, revision, archive)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (tenant, name) DO UPDATE SET
@@ -38,16 +38,16 @@ SELECT archive FROM tidemill.packages WHERE tenant = $1 AND name = $2 AND digest
 -- name: recorded_version
 SELECT version FROM tidemill.package_versions WHERE tenant = $1 AND name = $2;
 
--- name: trust_key
+-- name: add_trusted_key
 INSERT INTO tidemill.trusted_keys (tenant, id, text, at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
 
--- name: distrust_key
+-- name: delete_trusted_key
 DELETE FROM tidemill.trusted_keys WHERE tenant = $1 AND id = $2 RETURNING id;
 
 -- name: trusted_keys
 SELECT tenant, id, text, at FROM tidemill.trusted_keys WHERE tenant = $1 ORDER BY at, id;
 
--- name: put_package_state
+-- name: upsert_package_state
 INSERT INTO tidemill.package_states (tenant, name, owner, phase, version, digest, at, state)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (tenant, name, owner) DO UPDATE SET
@@ -57,7 +57,7 @@ ON CONFLICT (tenant, name, owner) DO UPDATE SET
     at = excluded.at,
     state = excluded.state;
 
--- name: remove_package_state
+-- name: delete_package_state
 DELETE FROM tidemill.package_states WHERE tenant = $1 AND name = $2 AND owner = $3;
 
 -- name: all_package_states

@@ -1,8 +1,9 @@
--- Statements of the PostgreSQL store. Those that take arrays write all rows at once: one array per column.
+-- Statements about graphs, transactions and the schema. Those that take arrays write all rows at once: one array per
+-- column.
 
 -- name: begin
 BEGIN;
-INSERT INTO tidemill.writers (writer, turn) VALUES ('{writer}', {turn})
+INSERT INTO tidemill.writers (writer, turn) VALUES (':writer', :turn)
 ON CONFLICT (writer) DO UPDATE SET turn = excluded.turn, seen_at = now();
 
 -- name: last_turn
@@ -10,11 +11,11 @@ INSERT INTO tidemill.writers AS known (writer, turn) VALUES ($1, 0)
 ON CONFLICT (writer) DO UPDATE SET turn = known.turn
 RETURNING turn;
 
--- name: forget_old_writers
+-- name: delete_old_writers
 DELETE FROM tidemill.writers WHERE seen_at < now() - interval '7 days';
 
 -- name: has_schema
--- Not to_regclass(): its cache would not see what another node created while this one waited for the lock.
+-- Not to_regclass(): its cache would not see a table that another node created while this one waited for the lock.
 SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = 'tidemill' AND tablename = 'schema_versions');
 
 -- name: schema_version
@@ -41,7 +42,7 @@ ON CONFLICT (tenant, kind, name, slot) DO UPDATE SET
     checksum = excluded.checksum,
     payload = excluded.payload;
 
--- name: forget_entries
+-- name: trim_journal
 DELETE FROM tidemill.journal WHERE tenant = $1 AND accumulator = $2 AND position <= $3;
 
 -- name: append_entries
@@ -60,7 +61,7 @@ FROM tidemill.journal
 WHERE (tenant, accumulator) IN (SELECT * FROM unnest($1::text[], $2::text[]))
 ORDER BY position, tenant, accumulator;
 
--- name: newest
+-- name: high_water_marks
 SELECT
     (SELECT coalesce(max(moment), 0) FROM tidemill.parts) AS moment,
     (SELECT coalesce(max(position), 0) FROM tidemill.journal) AS position;
@@ -75,7 +76,7 @@ SELECT tenant, accumulator, position, checksum, payload
 FROM tidemill.journal
 ORDER BY tenant, accumulator, position;
 
--- name: put_letters
+-- name: upsert_dead_letters
 INSERT INTO tidemill.dead_letters (id, tenant, owner, source, at, payload)
 VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (id) DO UPDATE SET
@@ -85,16 +86,16 @@ ON CONFLICT (id) DO UPDATE SET
     at = excluded.at,
     payload = excluded.payload;
 
--- name: remove_letters
+-- name: delete_dead_letters
 DELETE FROM tidemill.dead_letters WHERE id = ANY($1::text[]);
 
--- name: letters
+-- name: dead_letters_of
 SELECT id, tenant, owner, source, at, payload
 FROM tidemill.dead_letters
 WHERE tenant = $1 AND owner = $2 AND source = $3
 ORDER BY id;
 
--- name: all_letters
+-- name: all_dead_letters
 SELECT id, tenant, owner, source, at, payload FROM tidemill.dead_letters ORDER BY id;
 
 -- name: add_recoveries
@@ -109,7 +110,7 @@ SELECT id, tenant, component, name, at, action, reason, failures
 FROM (SELECT * FROM tidemill.recoveries WHERE tenant = $1 ORDER BY id DESC LIMIT $2) AS newest
 ORDER BY id;
 
--- name: forget_recoveries
+-- name: delete_recoveries
 DELETE FROM tidemill.recoveries WHERE at < $1;
 
 -- name: pause

@@ -1,6 +1,10 @@
-"""Runs and what belongs to them, as columns and back."""
+"""Runs, task runs and attempts as PostgreSQL stores them: columns, and the conversion of rows.
 
-from collections.abc import Iterator
+The columns of a table are listed once, with their types. Statements name them as fragments, `{run_columns}`: they write
+all rows at once, one array per column.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -8,6 +12,7 @@ import msgspec
 from tidemill.kernel.limits import make_storable
 from tidemill.workflows.change import Change
 from tidemill.workflows.records import (
+    MUTABLE_RUN_FIELDS,
     AttemptKey,
     AttemptRow,
     EventRow,
@@ -21,62 +26,173 @@ from tidemill.workflows.records import (
 )
 from tidemill.workflows.states import RunState, TaskState
 
-_RUN_FIELDS = RunRow.__struct_fields__
+RUN_COLUMNS = {
+    "id": "text",
+    "tenant": "text",
+    "workflow": "text",
+    "version": "text",
+    "state": "text",
+    "params": "bytea",
+    "origin": "text",
+    "created_at": "timestamptz",
+    "slot": "timestamptz",
+    "started_at": "timestamptz",
+    "ended_at": "timestamptz",
+    "reason": "text",
+    "max_active": "integer",
+    "backfill": "text",
+    "revision": "bigint",
+    "clears": "bigint",
+}
+"""The columns of a run: the fields of RunRow."""
+
+TASK_COLUMNS = {
+    "run": "text",
+    "task": "text",
+    "element": "integer",
+    "tenant": "text",
+    "state": "text",
+    "variant": "text",
+    "size": "bigint",
+    "wake_at": "timestamptz",
+    "since": "timestamptz",
+    "attempt": "integer",
+    "tries": "integer",
+    "failures": "integer",
+    "recoveries": "integer",
+    "deferrals": "integer",
+    "claimed_by": "text",
+    "claimed_at": "timestamptz",
+    "lease_until": "timestamptz",
+    "started_at": "timestamptz",
+    "ended_at": "timestamptz",
+    "reason": "text",
+    "pool": "text",
+    "priority": "integer",
+    "queue": "text",
+    "executor": "text",
+}
+"""The columns of a task run: its key, the run's tenant, and the fields of TaskRow (`element` is its `index`)."""
+
+ATTEMPT_COLUMNS = {
+    "run": "text",
+    "task": "text",
+    "element": "integer",
+    "attempt": "integer",
+    "number": "integer",
+    "executor": "text",
+    "worker": "text",
+    "claimed_at": "timestamptz",
+    "started_at": "timestamptz",
+    "ended_at": "timestamptz",
+    "outcome": "text",
+    "exit": "integer",
+    "error": "bytea",
+}
+"""The columns of an attempt: its key, and the fields of AttemptRow."""
+
+_RUN_UPDATE_COLUMNS = {
+    "id": "text",
+    "revision": "bigint",
+    "clears": "bigint",
+    "moves": "boolean",  # whether the mutable columns are replaced
+    **{name: RUN_COLUMNS[name] for name in MUTABLE_RUN_FIELDS},
+}
+_WRITTEN_TASK_COLUMNS = TASK_COLUMNS | {"lease_until": "double precision"}  # the seconds of the lease, from now
+_LEASE_UNTIL = (
+    f"coalesce(${len(TASK_COLUMNS) + 1}::timestamptz, clock_timestamp()) + n.lease_until * interval '1 second'"
+)
+
+
+def _arrays(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(columns.values(), start=1))
+
+
+def _lines(items: Iterable[str]) -> str:
+    return ",\n    ".join(items)
+
+
+def _task_updates(names: Collection[str]) -> str:
+    changed = [name for name in names if name not in (*TaskKey._fields, "tenant")]
+    return _lines(f"{name} = {_LEASE_UNTIL if name == 'lease_until' else f'n.{name}'}" for name in changed)
+
+
+COLUMN_FRAGMENTS = {
+    "run_columns": ", ".join(RUN_COLUMNS),
+    "run_arrays": _arrays(RUN_COLUMNS),
+    "run_sender": f"${len(RUN_COLUMNS) + 1}",
+    "run_update_columns": ", ".join(_RUN_UPDATE_COLUMNS),
+    "run_update_arrays": _arrays(_RUN_UPDATE_COLUMNS),
+    "run_update_sender": f"${len(_RUN_UPDATE_COLUMNS) + 1}",
+    "run_updates": _lines(f"{name} = CASE WHEN n.moves THEN n.{name} ELSE r.{name} END" for name in MUTABLE_RUN_FIELDS),
+    "task_columns": ", ".join(TASK_COLUMNS),
+    "task_arrays": _arrays(_WRITTEN_TASK_COLUMNS),
+    "task_values": ", ".join(_LEASE_UNTIL if name == "lease_until" else f"n.{name}" for name in TASK_COLUMNS),
+    "task_updates": _task_updates(TASK_COLUMNS),
+    "attempt_columns": ", ".join(ATTEMPT_COLUMNS),
+    "attempt_arrays": _arrays(ATTEMPT_COLUMNS),
+}
+"""What statements may name in braces."""
+
 _TASK_FIELDS = tuple(field for field in TaskRow.__struct_fields__ if field not in ("index", "state"))
+_ATTEMPT_FIELDS = tuple(field for field in AttemptRow.__struct_fields__ if field not in ("key", "error"))
 _error_decoder = msgspec.json.Decoder(TaskError)
 
 
 def decode_run(row: Any) -> RunRow:
-    """Return a run from its columns."""
-    return RunRow(**{field: row[field] for field in _RUN_FIELDS if field != "state"}, state=RunState(row["state"]))
+    """Build a run from its columns."""
+    return RunRow(**{name: row[name] for name in RUN_COLUMNS if name != "state"}, state=RunState(row["state"]))
 
 
 def decode_task(row: Any) -> TaskRow:
-    """Return a task run from its columns."""
+    """Build a task run from its columns."""
     values = {field: row[field] for field in _TASK_FIELDS}
     return TaskRow(**values, index=row["element"], state=TaskState(row["state"]))
 
 
 def decode_keyed_task(row: Any) -> tuple[TaskKey, TaskRow]:
-    """Return a task run with its key."""
+    """Build a task run and its key from its columns."""
     return TaskKey(row["run"], row["task"], row["element"]), decode_task(row)
 
 
 def decode_attempt(row: Any) -> AttemptRow:
-    """Return a try from its columns."""
+    """Build an attempt from its columns."""
     run, task, element, attempt, *values, error = row
-    names = ("number", "executor", "worker", "claimed_at", "started_at", "ended_at", "outcome", "exit")
     return AttemptRow(
         key=AttemptKey(run, task, element, attempt),
         error=None if error is None else _error_decoder.decode(error),
-        **dict(zip(names, values, strict=True)),
+        **dict(zip(_ATTEMPT_FIELDS, values, strict=True)),
     )
 
 
 def decode_output(row: Any) -> OutputRow:
-    """Return a value from its columns."""
+    """Build an output from its columns."""
     return OutputRow(key=TaskKey(row["run"], row["task"], row["element"]), value=row["value"])
 
 
 def decode_event(row: Any) -> EventRow:
-    """Return an event from its columns."""
+    """Build an event from its columns."""
     values = dict(row)
     return EventRow(index=values.pop("element"), **values)
 
 
 def encode_run(row: RunRow) -> tuple[Any, ...]:
-    """Return a run column by column."""
+    """Return the columns of a run."""
     values = msgspec.structs.asdict(row)
     values["reason"] = make_storable(row.reason)
-    order = (
-        *("id", "tenant", "workflow", "version", "state", "params", "origin", "created_at", "slot", "started_at"),
-        *("ended_at", "reason", "max_active", "backfill", "revision", "clears"),
-    )
-    return tuple(values[name] for name in order)
+    return tuple(values[name] for name in RUN_COLUMNS)
+
+
+def encode_run_update(row: RunRow | None) -> tuple[Any, ...]:
+    """Return whether the mutable columns of a run are replaced, and their values: placeholders if they are not."""
+    if row is None:
+        return False, *("" if RUN_COLUMNS[name] == "text" else None for name in MUTABLE_RUN_FIELDS)
+    values = (getattr(row, name) for name in MUTABLE_RUN_FIELDS)
+    return True, *(make_storable(value) if type(value) is str else value for value in values)
 
 
 def encode_task(key: TaskKey, tenant: str, row: TaskRow, lease: float) -> tuple[Any, ...]:
-    """Return a task run column by column; in place of the end of its lease, the seconds until then."""
+    """Return the columns of a task run; with the seconds of its lease in place of its end."""
     return (
         *key,
         tenant,
@@ -104,7 +220,7 @@ def encode_task(key: TaskKey, tenant: str, row: TaskRow, lease: float) -> tuple[
 
 
 def encode_attempt(row: AttemptRow) -> tuple[Any, ...]:
-    """Return a try column by column."""
+    """Return the columns of an attempt."""
     return (
         *row.key,
         row.number,
@@ -120,19 +236,19 @@ def encode_attempt(row: AttemptRow) -> tuple[Any, ...]:
 
 
 def encode_history(run: str, history: RunEventBatch) -> Iterator[tuple[Any, ...]]:
-    """Yield what happened column by column."""
-    for one in history.events:
-        what = (run, one.task, one.index, one.attempt, one.before, one.after)
-        yield *what, history.at, history.actor, make_storable(one.reason)
+    """Yield the columns of each event."""
+    for event in history.events:
+        transition = (run, event.task, event.index, event.attempt, event.before, event.after)
+        yield *transition, history.at, history.actor, make_storable(event.reason)
 
 
 def encode_fire(row: FireRow) -> tuple[Any, ...]:
-    """Return a fire column by column."""
+    """Return the columns of a fire."""
     return row.tenant, row.workflow, row.key, row.slot, row.digest, row.run, row.at
 
 
 def written_rows(change: Change) -> Iterator[Any]:
-    """Yield everything that a change would write."""
+    """Yield every row that a change would write."""
     yield from (row for row in (change.new_run, change.updated_run, change.fire, change.history) if row is not None)
     yield from (one.updated for one in change.tasks)
     yield from change.added

@@ -5,10 +5,11 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.storage.committer import CommitFuture, GroupCommitter
-from tidemill.storage.postgres.apply_changes import ChangeApplier, LeaseClock
+from tidemill.storage.postgres.apply_changes import ChangeApplier
 from tidemill.storage.postgres.claim_tasks import TaskClaimer
-from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.database import Database, PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
+from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.postgres.run_rows import (
     decode_attempt,
     decode_event,
@@ -18,29 +19,27 @@ from tidemill.storage.postgres.run_rows import (
     decode_task,
     written_rows,
 )
-from tidemill.storage.postgres.writes import SharedWork, Unit, to_columns
+from tidemill.storage.postgres.writes import PostgresUnit, SharedWork, to_columns
 from tidemill.storage.queries import Queries, check_timezone
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRecord, RunRow, TaskKey, TaskRow
 
 
-class PostgresRuns(Runs):
-    """Runs with everything that belongs to them, in tables."""
+class PostgresRuns(PostgresTable, Runs):
+    """The table `runs`, and the tables of what belongs to a run."""
 
     def __init__(
         self,
         database: Database,
-        committer: GroupCommitter[Unit],
-        claim_committer: GroupCommitter[Unit],
+        committer: GroupCommitter[PostgresUnit],
+        claim_committer: GroupCommitter[PostgresUnit],
         queries: Queries,
         sender_id: str,
         now: LeaseClock,
     ) -> None:
-        self._database = database
-        self._committer = committer
+        super().__init__(database, committer, queries)
         self._claim_committer = claim_committer
-        self._queries = queries
         self._now = now
         self._applier = ChangeApplier(queries, sender_id, now)
         self._claimer = TaskClaimer(queries, sender_id, now)
@@ -51,7 +50,6 @@ class PostgresRuns(Runs):
 
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
         check_timezones(claim)
-        self._committer.fail_if_told()
         claimed: list[ClaimedTask] = await self._claim_committer.commit(SharedWork(self._claimer, claim))
         return claimed
 
@@ -61,19 +59,19 @@ class PostgresRuns(Runs):
         keys = to_columns([tuple(key) for key in sorted(attempts)])
 
         async def renew(connection: Any) -> set[AttemptKey]:
-            rows = await connection.fetch(self._queries.beat, owner, *keys, ttl, self._now())
+            rows = await connection.fetch(self._queries.renew_leases, owner, *keys, ttl, self._now())
             return {AttemptKey(*row) for row in rows}
 
-        living: set[AttemptKey] = await self._committer.commit(renew)
-        return living
+        renewed: set[AttemptKey] = await self._committer.commit(renew)
+        return renewed
 
     async def list_active(self) -> list[RunRevision]:
-        return [RunRevision(*row) for row in await self._database.read(self._queries.active_runs)]
+        return [RunRevision(*row) for row in await self._read(self._queries.active_runs)]
 
     async def load(self, ids: Collection[str]) -> list[RunRecord]:
-        wanted = list(ids)
+        run_ids = list(ids)
         runs, rows = await self._database.read_in_snapshot(
-            (self._queries.runs, wanted), (self._queries.task_runs, wanted)
+            (self._queries.runs, run_ids), (self._queries.task_runs, run_ids)
         )
         tasks: dict[str, list[TaskRow]] = {row["id"]: [] for row in runs}
         for row in rows:
@@ -81,49 +79,49 @@ class PostgresRuns(Runs):
         return [RunRecord(decode_run(row), tasks[row["id"]]) for row in runs]
 
     async def find(self, run_filter: RunFilter) -> list[RunRow]:
-        statement, more = self._select_query(run_filter)
-        rows = await self._database.read(statement, run_filter.tenant, list(run_filter.states), run_filter.limit, *more)
+        statement, arguments = self._select_query(run_filter)
+        rows = await self._read(statement, run_filter.tenant, list(run_filter.states), run_filter.limit, *arguments)
         return [decode_run(row) for row in reversed(rows)]
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
-        return await self._read_tasks(self._queries.overdue_task_runs, self._now(), limit)
+        return await self._read_tasks(self._queries.expired_task_runs, self._now(), limit)
 
     async def list_claimed_by(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
         return await self._read_tasks(self._queries.claimed_task_runs, list(owners))
 
     async def list_claim_owners(self) -> set[str]:
-        return {owner for (owner,) in await self._database.read(self._queries.claimants)}
+        return {owner for (owner,) in await self._read(self._queries.claim_owners)}
 
     async def list_orphans(self, before: datetime, limit: int) -> list[str]:
         check_timezone(before)
-        return [run for (run,) in await self._database.read(self._queries.orphans, before, limit)]
+        return [run for (run,) in await self._read(self._queries.orphans, before, limit)]
 
     async def read_outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:
-        return [decode_output(row) for row in await self._database.read(self._queries.outputs, run, list(tasks))]
+        return [decode_output(row) for row in await self._read(self._queries.outputs, run, list(tasks))]
 
     async def read_attempts(self, run: str) -> list[AttemptRow]:
-        return [decode_attempt(row) for row in await self._database.read(self._queries.attempts, run)]
+        return [decode_attempt(row) for row in await self._read(self._queries.attempts, run)]
 
     async def read_events(self, run: str) -> list[EventRow]:
-        return [decode_event(row) for row in await self._database.read(self._queries.events, run)]
+        return [decode_event(row) for row in await self._read(self._queries.events, run)]
 
     async def read_fired_slots(
         self, tenant: str, workflow: str, key: str, start: datetime, end: datetime
     ) -> set[datetime]:
         check_timezone(start)
         check_timezone(end)
-        rows = await self._database.read(self._queries.fired_slots, tenant, workflow, key, start, end)
+        rows = await self._read(self._queries.fired_slots, tenant, workflow, key, start, end)
         return {slot for (slot,) in rows}
 
     async def list_tenants(self) -> list[str]:
-        return [tenant for (tenant,) in await self._database.read(self._queries.tenants)]
+        return [tenant for (tenant,) in await self._read(self._queries.tenants)]
 
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
         check_timezone(before)
 
         async def delete(connection: Any) -> int:
             picked = {run for (run,) in await connection.fetch(self._queries.pick_ended_runs, tenant, before, limit)}
-            picked -= {run for (run,) in await connection.fetch(self._queries.busy_runs, list(picked))}
+            picked -= {run for (run,) in await connection.fetch(self._queries.locked_runs, list(picked))}
             await connection.execute(self._queries.delete_runs, list(picked))
             return len(picked)
 
@@ -141,4 +139,4 @@ class PostgresRuns(Runs):
         return self._queries.find_runs, ()
 
     async def _read_tasks(self, statement: str, *arguments: Any) -> list[tuple[TaskKey, TaskRow]]:
-        return [decode_keyed_task(row) for row in await self._database.read(statement, *arguments)]
+        return [decode_keyed_task(row) for row in await self._read(statement, *arguments)]

@@ -5,11 +5,8 @@ from datetime import datetime
 
 from tidemill.kernel.ids import new_instance_id
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.graph_ports import SchemaState, Store
-from tidemill.storage.migrations import check_schema_current
-from tidemill.storage.postgres import schema
-from tidemill.storage.postgres.apply_changes import LeaseClock
-from tidemill.storage.postgres.connection import PostgresUrl
+from tidemill.storage.migrations import SchemaState, check_schema_current
+from tidemill.storage.postgres.connection import PostgresUrl, migrate, read_schema_state
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.graph_tables import (
     PostgresCheckpoints,
@@ -18,8 +15,10 @@ from tidemill.storage.postgres.graph_tables import (
     PostgresRecoveries,
 )
 from tidemill.storage.postgres.leases import PostgresLeases
+from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.postgres.notifications import NotificationListener
 from tidemill.storage.postgres.package_tables import PostgresPackages, PostgresPackageStates, PostgresTrustedKeys
+from tidemill.storage.postgres.run_rows import COLUMN_FRAGMENTS
 from tidemill.storage.postgres.runs import PostgresRuns
 from tidemill.storage.postgres.workflow_tables import (
     PostgresBackfills,
@@ -29,34 +28,37 @@ from tidemill.storage.postgres.workflow_tables import (
     PostgresSchedules,
     PostgresVersions,
 )
-from tidemill.storage.postgres.writes import Unit
+from tidemill.storage.postgres.writes import PostgresUnit
 from tidemill.storage.queries import Queries
+from tidemill.storage.state_sets import STATE_FRAGMENTS
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ChangeTopic
+
+QUERIES = Queries.from_package(__package__, STATE_FRAGMENTS | COLUMN_FRAGMENTS)
 
 
 class PostgresStore(Store):
-    """A PostgreSQL database behind the ports; its tables are in a schema of their own, `tidemill`.
+    """A PostgreSQL database behind the ports; its tables are in the schema `tidemill`.
 
-    `now` is a clock for tests, which leases then go by; without it they go by the server's.
+    Leases expire by `now`, the server's clock by default.
     """
 
     def __init__(self, url: str, now: Callable[[], datetime] | None = None) -> None:
         self._address = address = PostgresUrl.parse(url)
-        self._queries = queries = Queries.from_package("tidemill.storage.postgres")
-        self._database = Database(address, queries)
-        self._claim_database = Database(address, queries)
-        self._committer: GroupCommitter[Unit] = GroupCommitter(self._database)
-        self._claim_committer: GroupCommitter[Unit] = GroupCommitter(self._claim_database)
+        self._database = Database(address, QUERIES)
+        self._claim_database = Database(address, QUERIES)
+        self._committer: GroupCommitter[PostgresUnit] = GroupCommitter(self._database)
+        self._claim_committer: GroupCommitter[PostgresUnit] = GroupCommitter(self._claim_database)
         sender = new_instance_id()
-        time: LeaseClock = now or (lambda: None)
+        lease_clock: LeaseClock = now or (lambda: None)
         self._listener = NotificationListener(address, sender)
-        self._leases = PostgresLeases(address, self._database, queries, time, self._committer.fail_if_told)
-        parts = (self._database, self._committer, queries)
+        self._leases = PostgresLeases(address, self._database, QUERIES, lease_clock)
+        parts = (self._database, self._committer, QUERIES)
         self.checkpoints = PostgresCheckpoints(*parts)
         self.dead_letters = PostgresDeadLetters(*parts)
         self.recoveries = PostgresRecoveries(*parts)
         self.pauses = PostgresPauses(*parts)
-        self.runs = PostgresRuns(self._database, self._committer, self._claim_committer, queries, sender, time)
+        self.runs = PostgresRuns(self._database, self._committer, self._claim_committer, QUERIES, sender, lease_clock)
         self.notes = PostgresNotes(*parts)
         self.versions = PostgresVersions(*parts)
         self.schedules = PostgresSchedules(*parts)
@@ -73,7 +75,7 @@ class PostgresStore(Store):
         return self._address.title
 
     async def open(self) -> None:
-        await schema.migrate(self._address, self._queries)
+        await migrate(self._address, QUERIES)
         self._database.open()
         self._claim_database.open()
         self._leases.open()
@@ -94,19 +96,16 @@ class PostgresStore(Store):
         await self._database.close()
 
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
-        """Call back when another process says that it has changed something."""
+        """Call `on_change` when another process notifies of a change."""
         await self._listener.listen(on_change, topic)
 
     async def read_schema_state(self) -> SchemaState:
-        return await schema.read_schema_state(self._address, self._queries)
+        return await read_schema_state(self._address, QUERIES)
 
     async def check_integrity(self) -> list[str]:
-        broken = await self._database.read(self._queries.invalid_indexes)
-        [(failures,)] = await self._database.read(self._queries.checksum_failures)
-        found = [f"index {name} is not valid; run REINDEX INDEX {name}" for (name,) in broken]
+        invalid = await self._database.read(QUERIES.invalid_indexes)
+        [(failures,)] = await self._database.read(QUERIES.checksum_failures)
+        damage = [f"index {name} is not valid; run REINDEX INDEX {name}" for (name,) in invalid]
         if failures:
-            found.append(f"{failures} pages of {self.title} failed their checksums; restore it from a backup")
-        return found
-
-    def fail_next(self, times: int) -> None:
-        self._committer.fail_next(times)
+            damage.append(f"{failures} pages of {self.title} failed their checksums; restore it from a backup")
+        return damage

@@ -1,15 +1,14 @@
-"""Backfills in PostgreSQL."""
+"""Tables of the workflow engine in PostgreSQL: backfills, logs, notes, owners, schedules, versions."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
 from tidemill.kernel.limits import make_storable
-from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.database import PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
-from tidemill.storage.postgres.writes import FoldableWrite, StatementRows, Unit, to_columns
-from tidemill.storage.queries import Queries, check_timezone
+from tidemill.storage.postgres.writes import StatementRows, to_columns
+from tidemill.storage.queries import check_timezone
 from tidemill.storage.workflow_ports import (
     Backfill,
     Backfills,
@@ -28,97 +27,72 @@ from tidemill.storage.workflow_ports import (
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 
 
-class PostgresBackfills(Backfills):
-    """Backfills, in a table."""
-
-    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
-        self._database = database
-        self._committer = committer
-        self._queries = queries
+class PostgresBackfills(PostgresTable, Backfills):
+    """The table `backfills`."""
 
     async def upsert(self, backfill: Backfill) -> None:
         check_timezones(backfill)
-        one = backfill
-        row = (one.id, one.tenant, one.workflow, one.limit, one.created_at, one.cancelled_at)
-        await self._committer.commit(FoldableWrite((StatementRows(self._queries.put_backfill, [row]),)))
+        times = (backfill.created_at, backfill.cancelled_at)
+        row = (backfill.id, backfill.tenant, backfill.workflow, backfill.limit, *times)
+        await self._write(StatementRows(self._queries.upsert_backfill, [row]))
 
     async def get(self, id: str) -> Backfill | None:
-        rows = await self._database.read(self._queries.backfill, id)
+        rows = await self._read(self._queries.backfill, id)
         return Backfill(**rows[0]) if rows else None
 
 
-class PostgresLogs(Logs):
-    """What tasks wrote, in a table."""
-
-    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
-        self._database = database
-        self._committer = committer
-        self._queries = queries
+class PostgresLogs(PostgresTable, Logs):
+    """The table `logs`."""
 
     async def append(self, chunks: Sequence[LogChunk]) -> None:
         rows = [(*chunk.key, chunk.number, chunk.payload) for chunk in chunks]
-        await self._committer.commit(FoldableWrite((StatementRows(self._queries.append_logs, rows, as_arrays=True),)))
+        await self._write(StatementRows(self._queries.append_logs, rows, as_arrays=True))
 
     async def read(self, key: TaskKey, after: tuple[int, int] = (0, -1), limit: int = 100) -> list[LogChunk]:
-        rows = await self._database.read(self._queries.logs, *key, *after, limit)
+        rows = await self._read(self._queries.logs, *key, *after, limit)
         return [
             LogChunk(key=AttemptKey(run, task, element, attempt), number=number, payload=payload)
             for run, task, element, attempt, number, payload in rows
         ]
 
 
-class PostgresNotes(Notes):
-    """Notes on runs and tasks, in a table."""
-
-    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
-        self._database = database
-        self._committer = committer
-        self._queries = queries
+class PostgresNotes(PostgresTable, Notes):
+    """The table `notes`."""
 
     async def upsert(self, note: RunNote) -> None:
         check_timezones(note)
         key = (note.run, note.task is not None, note.task or "")
         if note.text:
-            written = StatementRows(self._queries.put_note, [(*key, make_storable(note.text), note.at)])
+            written = StatementRows(self._queries.upsert_note, [(*key, make_storable(note.text), note.at)])
         else:
-            written = StatementRows(self._queries.remove_note, [key])
-        await self._committer.commit(FoldableWrite((written,)))
+            written = StatementRows(self._queries.delete_note, [key])
+        await self._write(written)
 
     async def for_run(self, run: str) -> list[RunNote]:
-        rows = await self._database.read(self._queries.notes, run)
+        rows = await self._read(self._queries.notes, run)
         return [RunNote(run, task if is_of_task else None, text, at) for _, is_of_task, task, text, at in rows]
 
 
-class PostgresOwners(Owners):
-    """Processes that claim work, in a table."""
-
-    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
-        self._database = database
-        self._committer = committer
-        self._queries = queries
+class PostgresOwners(PostgresTable, Owners):
+    """The table `owners`."""
 
     async def upsert(self, owner: Owner) -> None:
         check_timezones(owner)
         row = (owner.id, owner.host, owner.boot, owner.pid, owner.started, owner.at)
-        await self._committer.commit(FoldableWrite((StatementRows(self._queries.put_owner, [row]),)))
+        await self._write(StatementRows(self._queries.upsert_owner, [row]))
 
     async def list_all(self) -> list[Owner]:
-        return [Owner(**row) for row in await self._database.read(self._queries.owners)]
+        return [Owner(**row) for row in await self._read(self._queries.owners)]
 
     async def delete(self, ids: Collection[str]) -> None:
-        await self._committer.commit(FoldableWrite((StatementRows(self._queries.forget_owners, [(list(ids),)]),)))
+        await self._write(StatementRows(self._queries.delete_owners, [(list(ids),)]))
 
 
-class PostgresSchedules(Schedules):
-    """How far schedules were looked at, and which workflows are paused, in tables.
+class PostgresSchedules(PostgresTable, Schedules):
+    """The tables `schedules` and `workflow_pauses`.
 
     Nodes that load the same package write the same rows at the same time: always in the order of their keys.
     """
-
-    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
-        self._database = database
-        self._committer = committer
-        self._queries = queries
 
     async def insert_missing(self, cursors: Sequence[ScheduleCursor]) -> list[ScheduleKey]:
         check_timezones(*cursors)
@@ -132,25 +106,21 @@ class PostgresSchedules(Schedules):
         return inserted
 
     async def arm(self, keys: Sequence[ScheduleKey]) -> None:
-        await self._committer.commit(FoldableWrite((StatementRows(self._queries.arm_schedule, sorted(keys)),)))
+        await self._write(StatementRows(self._queries.arm_schedule, sorted(keys)))
 
     async def delete(self, keys: Sequence[ScheduleKey]) -> None:
-        await self._committer.commit(FoldableWrite((StatementRows(self._queries.delete_schedule, sorted(keys)),)))
+        await self._write(StatementRows(self._queries.delete_schedule, sorted(keys)))
 
     async def get_cursor(self, tenant: str, workflow: str, key: str) -> ScheduleCursor | None:
-        rows = await self._database.read(self._queries.schedule, tenant, workflow, key)
+        rows = await self._read(self._queries.cursor, tenant, workflow, key)
         return ScheduleCursor(**rows[0]) if rows else None
 
     async def advance_cursor(self, cursor: ScheduleCursor) -> None:
         check_timezones(cursor)
-        await self._committer.commit(
-            FoldableWrite((StatementRows(self._queries.move_schedule, [_encode_cursor(cursor)]),))
-        )
+        await self._write(StatementRows(self._queries.advance_cursor, [_encode_cursor(cursor)]))
 
     async def pause(self, tenant: str, workflow: str) -> None:
-        await self._committer.commit(
-            FoldableWrite((StatementRows(self._queries.pause_workflow, [(tenant, workflow)]),))
-        )
+        await self._write(StatementRows(self._queries.pause_workflow, [(tenant, workflow)]))
 
     async def resume(self, tenant: str, workflow: str, at: datetime) -> None:
         check_timezone(at)
@@ -162,32 +132,27 @@ class PostgresSchedules(Schedules):
         await self._committer.commit(write)
 
     async def list_paused_workflows(self) -> set[tuple[str, str]]:
-        return {(tenant, workflow) for tenant, workflow in await self._database.read(self._queries.paused_workflows)}
+        return {(tenant, workflow) for tenant, workflow in await self._read(self._queries.paused_workflows)}
 
 
-def _encode_cursor(one: ScheduleCursor) -> tuple[Any, ...]:
-    return (*one.schedule, one.rule, one.last, one.dropped, one.armed)
+def _encode_cursor(cursor: ScheduleCursor) -> tuple[Any, ...]:
+    return (*cursor.schedule, cursor.rule, cursor.last, cursor.dropped, cursor.armed)
 
 
-class PostgresVersions(Versions):
-    """Every version of a workflow that a run may be pinned to, in a table."""
-
-    def __init__(self, database: Database, committer: GroupCommitter[Unit], queries: Queries) -> None:
-        self._database = database
-        self._committer = committer
-        self._queries = queries
+class PostgresVersions(PostgresTable, Versions):
+    """The table `workflow_versions`."""
 
     async def upsert(self, version: WorkflowVersion) -> None:
         check_timezones(version)
         row = (*version.key, version.spec, version.seen_at)
-        await self._committer.commit(FoldableWrite((StatementRows(self._queries.put_version, [row]),)))
+        await self._write(StatementRows(self._queries.upsert_version, [row]))
 
     async def get(self, key: VersionKey) -> WorkflowVersion | None:
-        rows = await self._database.read(self._queries.version, *key)
+        rows = await self._read(self._queries.version, *key)
         return WorkflowVersion(key=key, **rows[0]) if rows else None
 
     async def for_tenant(self, tenant: str) -> list[WorkflowVersion]:
-        rows = await self._database.read(self._queries.versions, tenant)
+        rows = await self._read(self._queries.versions, tenant)
         return [
             WorkflowVersion(
                 key=VersionKey(tenant, row["workflow"], row["version"]), spec=row["spec"], seen_at=row["seen_at"]

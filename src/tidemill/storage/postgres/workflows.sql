@@ -1,11 +1,12 @@
 -- Statements about workflows. Locks are always taken in this order: leases, keys (pools and fires), task runs by key,
--- runs by id. Whoever cannot keep to it skips what is locked.
+-- runs by id. A statement that cannot keep to it skips locked rows.
+-- Names in braces are replaced when the statements are loaded: states by `storage.state_sets`, columns by `run_rows`.
 
 -- name: lock_leases
 SELECT name, epoch FROM tidemill.leases WHERE name = ANY($1::text[]) AND holder IS NOT NULL ORDER BY name FOR SHARE;
 
 -- name: lock_keys
--- They come sorted. Whatever they guard is read by a later statement: this one does not see what it has waited for.
+-- The keys are sorted. What they guard is read by a later statement: this one does not see the changes it waited for.
 SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key;
 
 -- name: lock_task_runs
@@ -18,8 +19,8 @@ FOR UPDATE OF t;
 -- name: lock_runs
 SELECT id, tenant, state, clears, revision FROM tidemill.runs WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE;
 
--- name: known_task_runs
--- Without a lock, since nobody adds any while their run is locked.
+-- name: existing_task_runs
+-- Without a lock: no task run is added while its run is locked.
 SELECT t.run, t.task, t.element, t.state, t.attempt, t.claimed_by, t.pool, t.lease_until
 FROM tidemill.task_runs AS t
 JOIN unnest($1::text[], $2::text[], $3::integer[]) AS asked (run, task, element) USING (run, task, element);
@@ -28,18 +29,18 @@ JOIN unnest($1::text[], $2::text[], $3::integer[]) AS asked (run, task, element)
 SELECT tenant, workflow FROM tidemill.workflow_pauses
 JOIN unnest($1::text[], $2::text[]) AS asked (tenant, workflow) USING (tenant, workflow);
 
--- name: fires_of_slots
+-- name: fired_slots_of
 SELECT DISTINCT tenant, workflow, key, slot
 FROM tidemill.fires
 JOIN unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) AS asked (tenant, workflow, key, slot)
     USING (tenant, workflow, key, slot);
 
--- name: fires_of_digests
--- From the runs that have not ended, or may be about to begin again ($5), since these are few: a payload may have been
--- fired any number of times. OFFSET 0 keeps the planner from turning that round.
+-- name: fired_digests_of
+-- Searches from the runs that are active, or may be restarted in this transaction ($5), since these are few: a payload
+-- may have been fired any number of times. OFFSET 0 keeps the planner from reversing that.
 SELECT DISTINCT f.tenant, f.workflow, f.key, f.digest, f.run
 FROM (
-    SELECT id FROM tidemill.runs WHERE state IN ('queued', 'running')
+    SELECT id FROM tidemill.runs WHERE state IN {active_runs}
     UNION ALL
     SELECT unnest($5::text[])
 ) AS r
@@ -52,111 +53,50 @@ JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS asked (tenant, wo
 -- name: used_slots
 SELECT tenant, pool, count(*) AS used
 FROM tidemill.task_runs
-WHERE state IN ('queued', 'running') AND pool IS NOT NULL
+WHERE state IN {claimed_tasks} AND pool IS NOT NULL
     AND (tenant, pool) IN (SELECT * FROM unnest($1::text[], $2::text[]))
 GROUP BY tenant, pool;
 
 -- name: insert_runs
--- $17 says who writes: one notice for the transaction, however many rows it is said for.
-INSERT INTO tidemill.runs (
-    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
-    backfill, revision, clears
-)
-SELECT * FROM unnest(
-    $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::timestamptz[],
-    $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::text[], $13::integer[], $14::text[],
-    $15::bigint[], $16::bigint[]
-)
-RETURNING pg_notify('tidemill_runs', $17);
+-- The last parameter names the sender. PostgreSQL sends one notification per transaction, however many rows there are.
+INSERT INTO tidemill.runs ({run_columns})
+SELECT * FROM unnest({run_arrays})
+RETURNING pg_notify('tidemill_runs', {run_sender});
 
 -- name: update_runs
 UPDATE tidemill.runs AS r SET
     revision = n.revision,
     clears = n.clears,
-    version = CASE WHEN n.moves THEN n.version ELSE r.version END,
-    state = CASE WHEN n.moves THEN n.state ELSE r.state END,
-    started_at = CASE WHEN n.moves THEN n.started_at ELSE r.started_at END,
-    ended_at = CASE WHEN n.moves THEN n.ended_at ELSE r.ended_at END,
-    reason = CASE WHEN n.moves THEN n.reason ELSE r.reason END
-FROM unnest(
-    $1::text[], $2::bigint[], $3::bigint[], $4::boolean[], $5::text[], $6::text[], $7::timestamptz[],
-    $8::timestamptz[], $9::text[]
-) AS n (id, revision, clears, moves, version, state, started_at, ended_at, reason)
+    {run_updates}
+FROM unnest({run_update_arrays}) AS n ({run_update_columns})
 WHERE r.id = n.id
-RETURNING pg_notify('tidemill_runs', $10);
+RETURNING pg_notify('tidemill_runs', {run_update_sender});
 
 -- name: delete_task_runs
 DELETE FROM tidemill.task_runs AS t
-USING unnest($1::text[], $2::text[], $3::integer[]) AS gone (run, task, element)
-WHERE t.run = gone.run AND t.task = gone.task AND t.element = gone.element;
+USING unnest($1::text[], $2::text[], $3::integer[]) AS removed (run, task, element)
+WHERE t.run = removed.run AND t.task = removed.task AND t.element = removed.element;
 
 -- name: insert_task_runs
--- $25 is the store's time, if somebody gave it one; `lease` the seconds from then, if it is to be leased anew.
-INSERT INTO tidemill.task_runs (
-    run, task, element, tenant, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, claimed_at, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
-)
-SELECT
-    run, task, element, tenant, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, claimed_at, coalesce($25::timestamptz, clock_timestamp()) + lease * interval '1 second', started_at,
-    ended_at, reason, pool, priority, queue, executor
-FROM unnest(
-    $1::text[], $2::text[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::timestamptz[],
-    $9::timestamptz[], $10::integer[], $11::integer[], $12::integer[], $13::integer[], $14::integer[], $15::text[],
-    $16::timestamptz[], $17::double precision[], $18::timestamptz[], $19::timestamptz[], $20::text[], $21::text[],
-    $22::integer[], $23::text[], $24::text[]
-) AS n (
-    run, task, element, tenant, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, claimed_at, lease, started_at, ended_at, reason, pool, priority, queue, executor
-);
+-- The column `lease_until` of the rows holds the seconds of the lease. The parameter after the rows is the time it starts at.
+INSERT INTO tidemill.task_runs ({task_columns})
+SELECT {task_values} FROM unnest({task_arrays}) AS n ({task_columns});
 
 -- name: update_task_runs
 UPDATE tidemill.task_runs AS t SET
-    state = n.state,
-    variant = n.variant,
-    size = n.size,
-    wake_at = n.wake_at,
-    since = n.since,
-    attempt = n.attempt,
-    tries = n.tries,
-    failures = n.failures,
-    recoveries = n.recoveries,
-    deferrals = n.deferrals,
-    claimed_by = n.claimed_by,
-    claimed_at = n.claimed_at,
-    lease_until = coalesce($25::timestamptz, clock_timestamp()) + n.lease * interval '1 second',
-    started_at = n.started_at,
-    ended_at = n.ended_at,
-    reason = n.reason,
-    pool = n.pool,
-    priority = n.priority,
-    queue = n.queue,
-    executor = n.executor
-FROM unnest(
-    $1::text[], $2::text[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::timestamptz[],
-    $9::timestamptz[], $10::integer[], $11::integer[], $12::integer[], $13::integer[], $14::integer[], $15::text[],
-    $16::timestamptz[], $17::double precision[], $18::timestamptz[], $19::timestamptz[], $20::text[], $21::text[],
-    $22::integer[], $23::text[], $24::text[]
-) AS n (
-    run, task, element, tenant, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, claimed_at, lease, started_at, ended_at, reason, pool, priority, queue, executor
-)
+    {task_updates}
+FROM unnest({task_arrays}) AS n ({task_columns})
 WHERE t.run = n.run AND t.task = n.task AND t.element = n.element;
 
 -- name: add_attempts
-INSERT INTO tidemill.attempts (
-    run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error
-)
-SELECT * FROM unnest(
-    $1::text[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::text[], $7::text[], $8::timestamptz[],
-    $9::timestamptz[], $10::timestamptz[], $11::text[], $12::integer[], $13::bytea[]
-)
+INSERT INTO tidemill.attempts ({attempt_columns})
+SELECT * FROM unnest({attempt_arrays})
 ON CONFLICT DO NOTHING;
 
--- name: forget_outputs
+-- name: delete_outputs
 DELETE FROM tidemill.outputs WHERE (run, task) IN (SELECT * FROM unnest($1::text[], $2::text[]));
 
--- name: put_outputs
+-- name: upsert_outputs
 INSERT INTO tidemill.outputs (run, task, element, value)
 SELECT * FROM unnest($1::text[], $2::text[], $3::integer[], $4::bytea[])
 ON CONFLICT (run, task, element) DO UPDATE SET value = excluded.value;
@@ -174,15 +114,15 @@ SELECT * FROM unnest(
     $1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::timestamptz[]
 );
 
--- name: wanted_pools
-SELECT DISTINCT tenant, pool FROM tidemill.task_runs WHERE state = 'scheduled' AND pool = ANY($1::text[]);
+-- name: requested_pools
+SELECT DISTINCT tenant, pool FROM tidemill.task_runs WHERE state = {task_scheduled} AND pool = ANY($1::text[]);
 
 -- name: pick_task_runs
--- The order is that of the index, so that only what is picked is looked at.
+-- In the order of the index, so that only the picked rows are read.
 SELECT t.run, t.task, t.element, t.tenant, t.pool, t.executor
 FROM tidemill.task_runs AS t
 JOIN tidemill.runs AS r ON r.id = t.run
-WHERE t.state = 'scheduled'
+WHERE t.state = {task_scheduled}
     AND t.executor = ANY($1::text[])
     AND ($2::text[] IS NULL OR t.queue = ANY($2::text[]))
     AND (t.pool IS NULL OR (t.tenant, t.pool) IN (SELECT * FROM unnest($3::text[], $4::text[])))
@@ -196,7 +136,7 @@ FOR UPDATE OF t SKIP LOCKED;
 
 -- name: claim_task_runs
 UPDATE tidemill.task_runs AS t SET
-    state = 'queued',
+    state = {task_queued},
     attempt = t.attempt + 1,
     tries = t.tries + 1,
     claimed_by = $4,
@@ -211,31 +151,32 @@ WHERE t.run = picked.run AND t.task = picked.task AND t.element = picked.element
 RETURNING t.*;
 
 -- name: touch_runs
-WITH held AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
     SELECT r.id, n.times
     FROM tidemill.runs AS r
     JOIN unnest($1::text[], $2::bigint[]) AS n (id, times) ON n.id = r.id
     ORDER BY r.id
     FOR UPDATE OF r
 )
-UPDATE tidemill.runs AS r SET revision = r.revision + held.times
-FROM held
-WHERE r.id = held.id
+UPDATE tidemill.runs AS r SET revision = r.revision + locked.times
+FROM locked
+WHERE r.id = locked.id
 RETURNING r.*, pg_notify('tidemill_runs', $3);
 
--- name: beat
--- What is locked is being changed at this moment, perhaps by somebody who waits for us: it is renewed next time.
+-- name: renew_leases
+-- A locked row is being changed at this moment, perhaps by a transaction that waits for this one: its lease is renewed
+-- next time.
 WITH living AS MATERIALIZED (
     SELECT t.run, t.task, t.element, t.attempt
     FROM tidemill.task_runs AS t
     JOIN unnest($2::text[], $3::text[], $4::integer[], $5::integer[]) AS asked (run, task, element, attempt)
         USING (run, task, element, attempt)
-    WHERE t.state IN ('queued', 'running') AND t.claimed_by = $1
+    WHERE t.state IN {claimed_tasks} AND t.claimed_by = $1
 ), free AS MATERIALIZED (
     SELECT t.run, t.task, t.element
     FROM tidemill.task_runs AS t
     JOIN living USING (run, task, element, attempt)
-    WHERE t.state IN ('queued', 'running') AND t.claimed_by = $1
+    WHERE t.state IN {claimed_tasks} AND t.claimed_by = $1
     FOR UPDATE OF t SKIP LOCKED
 ), renewed AS (
     UPDATE tidemill.task_runs AS t
@@ -246,7 +187,7 @@ WITH living AS MATERIALIZED (
 SELECT run, task, element, attempt FROM living;
 
 -- name: active_runs
-SELECT id, revision FROM tidemill.runs WHERE state IN ('queued', 'running') ORDER BY created_at, id;
+SELECT id, revision FROM tidemill.runs WHERE state IN {active_runs} ORDER BY created_at, id;
 
 -- name: runs
 SELECT * FROM tidemill.runs WHERE id = ANY($1::text[]) ORDER BY created_at, id;
@@ -275,33 +216,33 @@ LIMIT $3;
 
 -- name: find_active_runs
 SELECT * FROM tidemill.runs
-WHERE state IN ('queued', 'running')
+WHERE state IN {active_runs}
     AND tenant = $1 AND state = ANY($2::text[]) AND ($4::text IS NULL OR workflow = $4)
 ORDER BY created_at DESC, id DESC
 LIMIT $3;
 
--- name: overdue_task_runs
+-- name: expired_task_runs
 SELECT * FROM tidemill.task_runs
-WHERE state IN ('queued', 'running') AND lease_until <= coalesce($1::timestamptz, clock_timestamp())
+WHERE state IN {claimed_tasks} AND lease_until <= coalesce($1::timestamptz, clock_timestamp())
 ORDER BY lease_until, run, task, element
 LIMIT $2;
 
 -- name: claimed_task_runs
 SELECT * FROM tidemill.task_runs
-WHERE state IN ('queued', 'running') AND claimed_by = ANY($1::text[])
+WHERE state IN {claimed_tasks} AND claimed_by = ANY($1::text[])
 ORDER BY run, task, element;
 
--- name: claimants
-SELECT DISTINCT claimed_by FROM tidemill.task_runs WHERE state IN ('queued', 'running') AND claimed_by IS NOT NULL;
+-- name: claim_owners
+SELECT DISTINCT claimed_by FROM tidemill.task_runs WHERE state IN {claimed_tasks} AND claimed_by IS NOT NULL;
 
 -- name: orphans
 SELECT r.id
 FROM tidemill.runs AS r
-WHERE r.state = 'running'
+WHERE r.state = {run_running}
     AND r.created_at <= $1
     AND NOT EXISTS (
         SELECT FROM tidemill.task_runs AS t
-        WHERE t.run = r.id AND t.state IN ('scheduled', 'queued', 'running', 'up_for_retry', 'deferred')
+        WHERE t.run = r.id AND t.state IN {active_tasks}
     )
     AND NOT EXISTS (SELECT FROM tidemill.run_events AS e WHERE e.run = r.id AND e.at > $1)
 ORDER BY r.created_at, r.id
@@ -313,13 +254,13 @@ WHERE run = $1 AND task = ANY($2::text[])
 ORDER BY task, element;
 
 -- name: attempts
-SELECT run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error
+SELECT {attempt_columns}
 FROM tidemill.attempts WHERE run = $1
 UNION ALL
 SELECT
     run, task, element, attempt, tries, executor, coalesce(claimed_by, ''), coalesce(claimed_at, since), started_at,
     NULL, '', NULL, NULL
-FROM tidemill.task_runs WHERE run = $1 AND state IN ('queued', 'running')
+FROM tidemill.task_runs WHERE run = $1 AND state IN {claimed_tasks}
 ORDER BY task, element, attempt;
 
 -- name: events
@@ -330,7 +271,7 @@ SELECT slot FROM tidemill.fires
 WHERE tenant = $1 AND workflow = $2 AND key = $3 AND slot BETWEEN $4 AND $5;
 
 -- name: tenants
--- From one to the next, however many runs each of them has.
+-- Skips from one tenant to the next, however many runs each has.
 WITH RECURSIVE found (tenant) AS (
     SELECT min(tenant) FROM tidemill.runs
     UNION ALL
@@ -341,13 +282,13 @@ SELECT tenant FROM found WHERE tenant IS NOT NULL;
 
 -- name: pick_ended_runs
 SELECT id FROM tidemill.runs
-WHERE tenant = $1 AND state IN ('success', 'failed', 'cancelled') AND ended_at < $2
+WHERE tenant = $1 AND state IN {ended_runs} AND ended_at < $2
 ORDER BY ended_at, id
 LIMIT $3
 FOR UPDATE SKIP LOCKED;
 
--- name: busy_runs
--- Of these runs, those that somebody is about to change.
+-- name: locked_runs
+-- Those of the runs that another transaction is about to change.
 WITH free AS MATERIALIZED (
     SELECT run, task, element FROM tidemill.task_runs WHERE run = ANY($1::text[]) FOR UPDATE SKIP LOCKED
 )
@@ -364,17 +305,17 @@ WITH a AS (DELETE FROM tidemill.task_runs WHERE run = ANY($1::text[])),
     g AS (DELETE FROM tidemill.fires WHERE run = ANY($1::text[]) AND slot IS NULL)
 DELETE FROM tidemill.runs WHERE id = ANY($1::text[]);
 
--- name: put_note
+-- name: upsert_note
 INSERT INTO tidemill.notes (run, is_of_task, task, text, at) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (run, is_of_task, task) DO UPDATE SET text = excluded.text, at = excluded.at;
 
--- name: remove_note
+-- name: delete_note
 DELETE FROM tidemill.notes WHERE run = $1 AND is_of_task = $2 AND task = $3;
 
 -- name: notes
 SELECT run, is_of_task, task, text, at FROM tidemill.notes WHERE run = $1 ORDER BY is_of_task, task;
 
--- name: put_version
+-- name: upsert_version
 INSERT INTO tidemill.workflow_versions AS known (tenant, workflow, version, spec, seen_at)
 VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (tenant, workflow, version) DO UPDATE SET seen_at = greatest(known.seen_at, excluded.seen_at);
@@ -386,7 +327,7 @@ SELECT spec, seen_at FROM tidemill.workflow_versions WHERE tenant = $1 AND workf
 SELECT workflow, version, spec, seen_at FROM tidemill.workflow_versions WHERE tenant = $1
 ORDER BY workflow, seen_at, version;
 
--- name: schedule
+-- name: cursor
 SELECT tenant, workflow, key, rule, last, dropped, armed FROM tidemill.schedules
 WHERE tenant = $1 AND workflow = $2 AND key = $3;
 
@@ -404,7 +345,7 @@ UPDATE tidemill.schedules SET armed = true WHERE tenant = $1 AND workflow = $2 A
 -- name: delete_schedule
 DELETE FROM tidemill.schedules WHERE tenant = $1 AND workflow = $2 AND key = $3;
 
--- name: move_schedule
+-- name: advance_cursor
 INSERT INTO tidemill.schedules AS known (tenant, workflow, key, rule, last, dropped, armed)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (tenant, workflow, key) DO UPDATE SET
@@ -416,7 +357,7 @@ ON CONFLICT (tenant, workflow, key) DO UPDATE SET
 INSERT INTO tidemill.workflow_pauses (tenant, workflow) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 
 -- name: skip_pause
--- What fell due in a pause gets no run: the schedules of a workflow that is resumed go on from then.
+-- Slots of the pause get no run: the schedules of a resumed workflow continue from its resumption.
 UPDATE tidemill.schedules AS s SET last = greatest(s.last, $3)
 FROM (
     SELECT tenant, workflow, key FROM tidemill.schedules
@@ -424,8 +365,8 @@ FROM (
         AND EXISTS (SELECT FROM tidemill.workflow_pauses WHERE tenant = $1 AND workflow = $2)
     ORDER BY key
     FOR UPDATE
-) AS held
-WHERE s.tenant = held.tenant AND s.workflow = held.workflow AND s.key = held.key;
+) AS locked
+WHERE s.tenant = locked.tenant AND s.workflow = locked.workflow AND s.key = locked.key;
 
 -- name: resume_workflow
 DELETE FROM tidemill.workflow_pauses WHERE tenant = $1 AND workflow = $2;
@@ -433,7 +374,7 @@ DELETE FROM tidemill.workflow_pauses WHERE tenant = $1 AND workflow = $2;
 -- name: paused_workflows
 SELECT tenant, workflow FROM tidemill.workflow_pauses;
 
--- name: put_owner
+-- name: upsert_owner
 INSERT INTO tidemill.owners (id, host, boot, pid, started, at) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (id) DO UPDATE SET
     host = excluded.host, boot = excluded.boot, pid = excluded.pid, started = excluded.started, at = excluded.at;
@@ -441,7 +382,7 @@ ON CONFLICT (id) DO UPDATE SET
 -- name: owners
 SELECT id, host, boot, pid, started, at FROM tidemill.owners ORDER BY at, id;
 
--- name: forget_owners
+-- name: delete_owners
 DELETE FROM tidemill.owners WHERE id = ANY($1::text[]);
 
 -- name: append_logs
@@ -455,7 +396,7 @@ WHERE run = $1 AND task = $2 AND element = $3 AND (attempt, number) > ($4, $5)
 ORDER BY attempt, number
 LIMIT $6;
 
--- name: put_backfill
+-- name: upsert_backfill
 INSERT INTO tidemill.backfills (id, tenant, workflow, run_limit, created_at, cancelled_at)
 VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (id) DO UPDATE SET
@@ -472,12 +413,12 @@ SELECT id, tenant, workflow, run_limit AS "limit", created_at, cancelled_at FROM
 SELECT holder, epoch FROM tidemill.leases WHERE name = $1 AND holder IS NOT NULL;
 
 -- name: lease
-SELECT epoch, holder, expires_at <= coalesce($2::timestamptz, clock_timestamp()) AS has_run_out,
+SELECT epoch, holder, expires_at <= coalesce($2::timestamptz, clock_timestamp()) AS has_expired,
     backend IN (SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()) AS is_connected
 FROM tidemill.leases WHERE name = $1;
 
--- name: take_lease
--- The conditions hold for the row as it is once nobody else has it locked: no renewal slips in between.
+-- name: acquire_lease
+-- The conditions are checked on the row once it is locked: no renewal slips in between.
 INSERT INTO tidemill.leases AS known (name, epoch, holder, expires_at, backend)
 VALUES (
     $1, 1, $2, coalesce($6::timestamptz, clock_timestamp()) + $3::double precision * interval '1 second',
@@ -510,8 +451,8 @@ SELECT pg_advisory_lock(hashtext('tidemill lease'), hashtext($1));
 -- name: unlock
 SELECT pg_advisory_unlock(hashtext('tidemill lease'), hashtext($1));
 
--- name: end_holder
--- Only the session that the row names, and only while that holds the lock: others are about to take the office.
+-- name: terminate_holder
+-- Only the session that the row names, and only while it holds the lock: another session is about to take the lease.
 SELECT pg_terminate_backend(pid)
 FROM pg_locks
 JOIN tidemill.leases ON backend = pid
@@ -522,8 +463,8 @@ WHERE name = $1 AND epoch = $2 AND pid <> pg_backend_pid()
     AND classid::bigint = hashtext('tidemill lease')::bigint & 4294967295
     AND objid::bigint = hashtext($1)::bigint & 4294967295;
 
--- name: backend
+-- name: backend_pid
 SELECT pg_backend_pid();
 
--- name: set_silence
+-- name: set_idle_timeout
 SELECT set_config('idle_session_timeout', $1, false);

@@ -1,10 +1,10 @@
 """Writes as values: statements and their rows.
 
 A unit of work may be any function of a connection. Most are only rows for a statement, and hundreds of these wait for
-the same commit. Said as values they fold: neighbours with the same statements become one, and cost one round trip.
+the same commit. As values they fold: neighbours with the same statements become one, and cost one round trip.
 
-Some take locks that others wait for. These are shares of one piece of work, which is done first, for all of them
-together: so a transaction takes its locks in one order, however many have a share in it.
+Some take locks that others wait for. These are shares of one piece of work, which runs first, for all of them together:
+so a transaction takes its locks in one order, however many units have a share in it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,18 +13,18 @@ from typing import Any
 
 import msgspec
 
-Unit = Callable[[Any], Awaitable[Any]]
+PostgresUnit = Callable[[Any], Awaitable[Any]]
 Work = Callable[[Any, Sequence[Any]], Awaitable[list[Any]]]
 
 
 class SharedWork(msgspec.Struct, frozen=True):
-    """A unit that is done together with all others that share the work: that gets a connection and all the wishes."""
+    """A unit that runs together with all others of the same work, which gets a connection and all their requests."""
 
     work: Work
     request: Any
 
     async def __call__(self, connection: Any) -> Any:
-        """Do it alone."""
+        """Run the work for this request alone."""
         (result,) = await self.work(connection, [self.request])
         return result
 
@@ -34,11 +34,11 @@ class StatementRows(msgspec.Struct, frozen=True):
 
     statement: str
     rows: Sequence[tuple[Any, ...]]
-    as_arrays: bool = False  # the statement takes one array per column; quicker, but no row may meet another
+    as_arrays: bool = False  # the statement takes one array per column: faster, but no two rows may conflict
 
 
 class FoldableWrite(msgspec.Struct, frozen=True):
-    """A unit of work that folds. Its steps concern different tables, so that a neighbour's may run between them."""
+    """A unit of work that folds. Its steps write different tables, so that a neighbour's may run between them."""
 
     steps: tuple[StatementRows, ...]
 
@@ -54,41 +54,41 @@ class FoldableWrite(msgspec.Struct, frozen=True):
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """What two writes must have in common to be folded."""
+        """The statements: writes with the same ones can be folded."""
         return tuple(step.statement for step in self.steps)
 
 
 def to_columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    """Return rows column by column, as statements want them that write all at once; there must be some."""
+    """Return rows column by column, for statements that take arrays; there must be at least one row."""
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-async def run_units(units: Sequence[Unit], connection: Any) -> list[Any]:
-    """Run units, what is shared first, and the others in their order, neighbours folded; return their results."""
+async def run_units(units: Sequence[PostgresUnit], connection: Any) -> list[Any]:
+    """Run units, shared work first, then the others in order, neighbours folded; return their results."""
     results: dict[int, Any] = {}
     shares: dict[Work, list[int]] = {}
     for number, unit in enumerate(units):
         if isinstance(unit, SharedWork):
             shares.setdefault(unit.work, []).append(number)
     for work, numbers in shares.items():
-        wishes = [unit.request for number in numbers if isinstance(unit := units[number], SharedWork)]
-        results |= zip(numbers, await work(connection, wishes), strict=True)
+        requests = [unit.request for number in numbers if isinstance(unit := units[number], SharedWork)]
+        results |= zip(numbers, await work(connection, requests), strict=True)
     others = [number for number in range(len(units)) if number not in results]
     results |= zip(others, await _run_in_order([units[number] for number in others], connection), strict=True)
     return [results[number] for number in range(len(units))]
 
 
-async def _run_in_order(units: Sequence[Unit], connection: Any) -> list[Any]:
+async def _run_in_order(units: Sequence[PostgresUnit], connection: Any) -> list[Any]:
     results: list[Any] = []
-    for shape, neighbours in groupby(
+    for statements, neighbours in groupby(
         units, key=lambda unit: unit.statements if isinstance(unit, FoldableWrite) else None
     ):
-        together = list(neighbours)
-        if shape is None:
-            results += [await unit(connection) for unit in together]
+        group = list(neighbours)
+        if statements is None:
+            results += [await unit(connection) for unit in group]
         else:
-            await _fold([unit for unit in together if isinstance(unit, FoldableWrite)])(connection)
-            results += [None] * len(together)
+            await _fold([unit for unit in group if isinstance(unit, FoldableWrite)])(connection)
+            results += [None] * len(group)
     return results
 
 

@@ -1,4 +1,4 @@
-"""Connections to a database file, and what is set on each of them."""
+"""Connections to a database file: their settings, the schema, and transactions."""
 
 import os
 import sqlite3
@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Literal
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import SchemaState
-from tidemill.storage.migrations import check_schema_not_newer, load_migrations, pending_migrations
+from tidemill.storage.migrations import SchemaState, check_schema_not_newer, load_migrations, pending_migrations
 from tidemill.storage.sqlite.errors import ADVICE, database_title, primary_error_code
 
 
 class RetryTransactionError(Exception):
-    """Asks for a transaction to be taken back and run again: a unit of it expected something else than it found."""
+    """Asks for a rollback and another run of the transaction: a unit of it found another state than expected."""
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, kind: Literal["DEFERRED", "IMMEDIATE", "EXCLUSIVE"]) -> Iterator[None]:
-    """Commit what happens inside, or take all of it back."""
+    """Commit the statements inside, or roll all of them back."""
     connection.execute(f"BEGIN {kind}")
     try:
         yield
@@ -31,30 +30,30 @@ def transaction(connection: sqlite3.Connection, kind: Literal["DEFERRED", "IMMED
 
 
 MIGRATIONS = load_migrations(__package__)
-APPLICATION_ID = 0x7469646D  # "tidm", in the file's header: whose database it is
+APPLICATION_ID = 0x7469646D  # "tidm", in the file's header: the application that owns it
 
 
 def read_schema_version(connection: sqlite3.Connection) -> int:
-    """Return how many migrations a file has seen.
+    """Return the number of migrations that were applied to a file.
 
-    The number stands in the file's header: it can be read before there is any table, and changes in the transaction
-    that changes the schema.
+    The number is in the file's header: it can be read before there is any table, and changes in the transaction that
+    changes the schema.
     """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)
 
 
 def check_application_id(connection: sqlite3.Connection, title: str) -> None:
-    """Refuse a file that holds tables of somebody else: ours must not come among them, nor be taken for them."""
+    """Raise StoreError if a file holds tables of another application: the two must never mix."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    # After the tables, which come with it in one commit: another process may make both just now.
+    # After the tables, which are committed together with it: another process may be creating both just now.
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if tables and application != APPLICATION_ID:
         raise StoreError(f"{title}: the file holds tables of another application; name another file")
 
 
 def migrate(connection: sqlite3.Connection, title: str) -> None:
-    """Apply what is missing; of several processes that come at once, one does and the others find it done."""
+    """Apply the missing migrations; of several processes at once, one does and the others find it done."""
     if not pending_migrations(MIGRATIONS, read_schema_version(connection), title):
         return
     with transaction(connection, "IMMEDIATE"):
@@ -71,13 +70,13 @@ _WAL_ATTEMPT_LIMIT = 20
 
 
 def connect_writer(path: str, *, create: bool) -> sqlite3.Connection:
-    """Open a file to write to it: with a log, so that readers never wait, and with its schema up to date."""
+    """Open a file to write to it: with a write-ahead log, so that readers never wait, and an up-to-date schema."""
     _check_writable(path)
     with _open_connection(path, "rwc" if create else "rw") as connection:
         check_application_id(connection, database_title(path))
         check_schema_not_newer(
             SchemaState(read_schema_version(connection), len(MIGRATIONS)), database_title(path)
-        )  # before it is changed
+        )  # before anything is changed
         _enable_wal(connection, path)
         connection.execute("PRAGMA synchronous = FULL")  # a commit returns when it is on the disk
         connection.execute(f"PRAGMA journal_size_limit = {WAL_SIZE_LIMIT}")
@@ -86,31 +85,31 @@ def connect_writer(path: str, *, create: bool) -> sqlite3.Connection:
 
 
 def connect_reader(path: str) -> sqlite3.Connection:
-    """Open a file to read what is committed, and to change nothing."""
+    """Open a file to read committed rows, and to change nothing."""
     with _open_connection(path, "rw") as connection:
         connection.execute("PRAGMA query_only = ON")
-        connection.execute("PRAGMA schema_version")  # the first look at the file: a damaged one is noticed here
+        connection.execute("PRAGMA schema_version")  # the first read of the file: damage is noticed here
     return connection
 
 
 def connect_snapshot_reader(path: str) -> sqlite3.Connection:
-    """Open a file to read it as of one moment, and leave it, its log and its folder as they were."""
+    """Open a file to read it as of one moment, and leave it, its log and its folder unchanged."""
     with _open_connection(path, _snapshot_reader_mode(path)) as connection:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("BEGIN")
-        connection.execute("PRAGMA schema_version")  # the moment
+        connection.execute("PRAGMA schema_version")  # the snapshot begins here
     return connection
 
 
 def _snapshot_reader_mode(path: str) -> "_OpenMode":
-    """Choose so that nothing is left behind.
+    """Choose the mode that leaves no trace.
 
-    A connection that could write would copy a crashed node's log into the file when it closes. One that could not would
-    leave a new log behind if there was none, and one that nobody can write to if the file is read-only.
+    A connection that can write would copy a crashed node's log into the file when it closes. One that cannot would
+    leave a new log behind if there was none, and a read-only log if the file is read-only.
     """
     if os.path.exists(f"{path}-wal"):
         return "ro"
-    return "rw" if _is_writable(path) else "ro&immutable=1"  # without a log nobody writes to it now
+    return "rw" if _is_writable(path) else "ro&immutable=1"  # without a log there is no writer now
 
 
 _OpenMode = Literal["ro", "rw", "rwc", "ro&immutable=1"]
@@ -118,7 +117,7 @@ _OpenMode = Literal["ro", "rw", "rwc", "ro&immutable=1"]
 
 @contextmanager
 def _open_connection(path: str, mode: _OpenMode) -> Iterator[sqlite3.Connection]:
-    """Open a file, and close it again if it cannot be set up; "rwc" creates it, the others refuse a missing one."""
+    """Open a file, and close it again if the block fails; "rwc" creates the file, the others require it."""
     uri = f"{Path(path).absolute().as_uri()}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
     try:
@@ -131,13 +130,13 @@ def _open_connection(path: str, mode: _OpenMode) -> Iterator[sqlite3.Connection]
 
 @contextmanager
 def open_for_inspection(path: str) -> Iterator[sqlite3.Connection]:
-    """Open a file for one look at it, beside whoever uses it."""
+    """Open a file for one check, also while others use it."""
     with closing(connect_snapshot_reader(path)) as connection:
         yield connection
 
 
 def _check_writable(path: str) -> None:
-    """Refuse a file that may not be written to: SQLite would open it all the same, and leave a log like it behind."""
+    """Raise StoreError for a read-only file: SQLite would open it all the same, and leave a read-only log behind."""
     if os.path.exists(path) and not _is_writable(path):
         raise StoreError(f"{database_title(path)}: {ADVICE[sqlite3.SQLITE_READONLY]}")
 
@@ -153,7 +152,7 @@ def _enable_wal(connection: sqlite3.Connection, path: str) -> None:
         except sqlite3.OperationalError as error:
             if primary_error_code(error) != sqlite3.SQLITE_BUSY:
                 raise
-            # Another process is at it. The pragma does not wait for that, but a transaction does.
+            # Another process is switching it. The pragma does not wait for that, but a transaction does.
             with transaction(connection, "EXCLUSIVE"):
                 continue
         if mode != "wal":

@@ -1,4 +1,4 @@
-"""What SQLite says when it fails, in words for operators."""
+"""Errors of SQLite, explained to operators."""
 
 import sqlite3
 from pathlib import Path
@@ -10,11 +10,11 @@ ADVICE = {
     sqlite3.SQLITE_LOCKED: "another process is writing to it and did not finish in time; try again",
     sqlite3.SQLITE_PROTOCOL: "another process is opening it and did not finish in time; try again",
     sqlite3.SQLITE_FULL: "the disk is full; free some space",
-    sqlite3.SQLITE_IOERR: "the disk reports an error; look at the disk and the system's log",
+    sqlite3.SQLITE_IOERR: "the disk reports an error; check the disk and the system's log",
     sqlite3.SQLITE_READONLY: "it may not be written to; give this user the right to write to it, its -wal and "
     "-shm, and its folder",
     sqlite3.SQLITE_PERM: "it may not be opened; give this user the right to read and write it",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; look at the rights on the file and its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check the permissions of the file and its folder",
     sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a backup",
     sqlite3.SQLITE_NOTADB: "the file is not a SQLite database; name another one, or restore it from a backup",
 }
@@ -23,34 +23,34 @@ CORRUPTION_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 def database_title(path: str) -> str:
-    """Return what a database is called in messages."""
+    """Return the name of a database in messages."""
     return f"SQLite database {path}"
 
 
 def is_database_fault(error: sqlite3.Error) -> bool:
-    """Return whether the database is to blame, and not what it was asked to do."""
+    """Return whether the database is at fault, rather than the statement."""
     return isinstance(error, sqlite3.OperationalError | sqlite3.InternalError) or type(error) is sqlite3.DatabaseError
 
 
 def primary_error_code(error: sqlite3.Error) -> int:
-    """Return the primary result code; errors of the driver itself have none."""
+    """Return the primary result code; SQLITE_ERROR for the driver's own errors."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
 def to_store_error(error: sqlite3.Error, path: str, suffix: str = "") -> StoreError:
-    """Return an error that says what failed, in which file, and what to do about it."""
+    """Return an error that says what failed, in which file, and what to do."""
     if isinstance(error, sqlite3.IntegrityError):
         what = "it already holds an entry that was to be new; make sure that no other node uses it"
     elif primary_error_code(error) == sqlite3.SQLITE_CANTOPEN:
         what = explain_cannot_open(Path(path))
     else:
-        what = ADVICE.get(primary_error_code(error), "it refused what it was asked")
+        what = ADVICE.get(primary_error_code(error), "it rejected the statement")
     kind = DamagedStoreError if primary_error_code(error) in CORRUPTION_CODES else StoreError
     return kind(f"{database_title(path)}: {what} ({error}){suffix}")
 
 
 def explain_cannot_open(path: Path) -> str:
-    """Return what stands against opening a file, as far as that can be seen."""
+    """Return why a file cannot be opened, as far as that can be seen."""
     if path.is_dir():
         return "this is a folder; name a file in it"
     if path.parent.is_file():

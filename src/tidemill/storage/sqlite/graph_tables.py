@@ -1,4 +1,4 @@
-"""Checkpoints and journals in SQLite."""
+"""Tables of the graph engine in SQLite: checkpoints, journals, dead letters, recoveries, pauses."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -21,55 +21,51 @@ from tidemill.storage.graph_ports import (
     StoredDeadLetter,
     StoredRecovery,
 )
-from tidemill.storage.queries import Queries, build_entry, build_part
-from tidemill.storage.sqlite.database import Database
-from tidemill.storage.sqlite.times import from_micros, to_micros
+from tidemill.storage.queries import build_entry, build_part
+from tidemill.storage.sqlite.database import SqliteTable
+from tidemill.storage.sqlite.run_rows import from_micros, to_micros
 
 
-class SqliteCheckpoints(Checkpoints):
+class SqliteCheckpoints(SqliteTable, Checkpoints):
     """The tables `parts` and `journal`."""
-
-    def __init__(self, database: Database, queries: Queries) -> None:
-        self._database = database
-        self._queries = queries
 
     async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
         rows = [_encode_part(part) for part in parts]
-        pruned = [(*key, position) for key, position in trims]
+        trimmed = [(*key, position) for key, position in trims]
 
         def write(connection: sqlite3.Connection) -> None:
             connection.executemany(self._queries.save_part, rows)
-            connection.executemany(self._queries.prune_journal, pruned)
+            connection.executemany(self._queries.trim_journal, trimmed)
 
-        await self._database.write(write)
+        await self._write(write)
 
     async def append(self, entries: Sequence[JournalEntry]) -> None:
         rows = [(*entry.key, entry.position, entry.checksum, entry.payload) for entry in entries]
-        await self._database.execute_many(self._queries.append_entry, rows)
+        await self._execute_many(self._queries.append_entry, rows)
 
     async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
-        def ask(connection: sqlite3.Connection) -> list[Any]:
+        def query(connection: sqlite3.Connection) -> list[Any]:
             return [row for key in set(keys) for row in connection.execute(self._queries.parts_of, key)]
 
-        found = map(_decode_part, await self._database.read(ask))
-        return sorted(found, key=lambda part: (-part.moment, part.key))
+        parts = map(_decode_part, await self._database.read(query))
+        return sorted(parts, key=lambda part: (-part.moment, part.key))
 
     async def read_entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
-        def ask(connection: sqlite3.Connection) -> list[Any]:
+        def query(connection: sqlite3.Connection) -> list[Any]:
             return [row for key in set(journals) for row in connection.execute(self._queries.entries_of, key)]
 
-        found = starmap(build_entry, await self._database.read(ask))
-        return sorted(found, key=lambda entry: entry.position)
+        entries = starmap(build_entry, await self._database.read(query))
+        return sorted(entries, key=lambda entry: entry.position)
 
     async def read_high_water_marks(self) -> HighWaterMarks:
-        (row,) = await self._database.fetch_all(self._queries.newest_numbers)
+        (row,) = await self._fetch_all(self._queries.high_water_marks)
         return HighWaterMarks(*row)
 
     async def read_all_parts(self) -> list[SnapshotPart]:
-        return [_decode_part(row) for row in await self._database.fetch_all(self._queries.all_parts)]
+        return [_decode_part(row) for row in await self._fetch_all(self._queries.all_parts)]
 
     async def read_all_entries(self) -> list[JournalEntry]:
-        return list(starmap(build_entry, await self._database.fetch_all(self._queries.all_entries)))
+        return list(starmap(build_entry, await self._fetch_all(self._queries.all_entries)))
 
 
 def _encode_part(part: SnapshotPart) -> tuple[Any, ...]:
@@ -82,26 +78,22 @@ def _decode_part(row: Any) -> SnapshotPart:
     return build_part(tenant, kind, name, generation, moment, from_micros(taken_at), *rest)
 
 
-class SqliteDeadLetters(DeadLetters):
+class SqliteDeadLetters(SqliteTable, DeadLetters):
     """The table `dead_letters`."""
-
-    def __init__(self, database: Database, queries: Queries) -> None:
-        self._database = database
-        self._queries = queries
 
     async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
         rows = [(one.id, one.tenant, one.owner, one.source, to_micros(one.at), one.payload) for one in letters]
-        await self._database.execute_many(self._queries.put_letter, rows)
+        await self._execute_many(self._queries.upsert_dead_letter, rows)
 
     async def delete(self, ids: Sequence[str]) -> None:
-        await self._database.execute_many(self._queries.remove_letter, [(one,) for one in ids])
+        await self._execute_many(self._queries.delete_dead_letter, [(one,) for one in ids])
 
     async def for_source(self, tenant: str, owner: PartKind, source: str) -> list[StoredDeadLetter]:
-        rows = await self._database.fetch_all(self._queries.letters_of, (tenant, owner, source))
+        rows = await self._fetch_all(self._queries.dead_letters_of, (tenant, owner, source))
         return [_decode_dead_letter(row) for row in rows]
 
     async def list_all(self) -> list[StoredDeadLetter]:
-        return [_decode_dead_letter(row) for row in await self._database.fetch_all(self._queries.all_letters)]
+        return [_decode_dead_letter(row) for row in await self._fetch_all(self._queries.all_dead_letters)]
 
 
 def _decode_dead_letter(row: Any) -> StoredDeadLetter:
@@ -109,41 +101,33 @@ def _decode_dead_letter(row: Any) -> StoredDeadLetter:
     return StoredDeadLetter(id=id_, tenant=tenant, owner=owner, source=source, at=from_micros(at), payload=payload)
 
 
-class SqlitePauses(Pauses):
+class SqlitePauses(SqliteTable, Pauses):
     """The table `pauses`."""
-
-    def __init__(self, database: Database, queries: Queries) -> None:
-        self._database = database
-        self._queries = queries
 
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         statement = self._queries.pause if paused else self._queries.resume
-        await self._database.execute_many(statement, [(tenant, reactor)])
+        await self._execute_many(statement, [(tenant, reactor)])
 
     async def is_paused(self, tenant: str, reactor: str) -> bool:
-        ((found,),) = await self._database.fetch_all(self._queries.is_paused, (tenant, reactor))
+        ((found,),) = await self._fetch_all(self._queries.is_paused, (tenant, reactor))
         return bool(found)
 
     async def list_paused(self) -> list[tuple[str, str]]:
-        return await self._database.fetch_all(self._queries.all_paused)
+        return await self._fetch_all(self._queries.all_paused)
 
 
-class SqliteRecoveries(Recoveries):
+class SqliteRecoveries(SqliteTable, Recoveries):
     """The table `recoveries`."""
 
-    def __init__(self, database: Database, queries: Queries) -> None:
-        self._database = database
-        self._queries = queries
-
     async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
-        await self._database.execute_many(self._queries.add_recovery, [_encode_recovery(one) for one in recoveries])
+        await self._execute_many(self._queries.add_recovery, [_encode_recovery(one) for one in recoveries])
 
     async def list_newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
-        newest_first = await self._database.fetch_all(self._queries.newest_recoveries, (tenant, limit))
+        newest_first = await self._fetch_all(self._queries.newest_recoveries, (tenant, limit))
         return [_decode_recovery(row) for row in reversed(newest_first)]
 
     async def delete_before(self, before: datetime) -> None:
-        await self._database.execute_many(self._queries.forget_recoveries, [(to_micros(before),)])
+        await self._execute_many(self._queries.delete_recoveries, [(to_micros(before),)])
 
 
 def _encode_recovery(one: StoredRecovery) -> tuple[Any, ...]:

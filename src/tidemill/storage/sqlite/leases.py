@@ -5,18 +5,24 @@ import sqlite3
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 
+from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.queries import Queries
-from tidemill.storage.sqlite.database import Database
-from tidemill.storage.sqlite.times import to_micros
+from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
+from tidemill.storage.sqlite.run_rows import to_micros
 from tidemill.storage.workflow_ports import Lease, Leases
 
 
-class SqliteLeases(Leases):
+class SqliteLeases(SqliteTable, Leases):
     """The table `leases`."""
 
-    def __init__(self, database: Database, queries: Queries, now: Callable[[], datetime]) -> None:
-        self._database = database
-        self._queries = queries
+    def __init__(
+        self,
+        database: Database,
+        committer: GroupCommitter[SqliteUnit],
+        queries: Queries,
+        now: Callable[[], datetime],
+    ) -> None:
+        super().__init__(database, committer, queries)
         self._now = now
 
     async def acquire(self, name: str, holder: str, ttl: float, dead_holders: Collection[str] = ()) -> int | None:
@@ -30,20 +36,18 @@ class SqliteLeases(Leases):
         }
 
         def write(connection: sqlite3.Connection) -> int | None:
-            taken = connection.execute(self._queries.take_office, values).fetchone()
-            return None if taken is None else int(taken[0])
+            acquired = connection.execute(self._queries.acquire_lease, values).fetchone()
+            return None if acquired is None else int(acquired[0])
 
-        return await self._database.write(write)
+        return await self._write(write)
 
     async def renew(self, name: str, epoch: int, ttl: float) -> bool:
         values = (to_micros(self._now() + timedelta(seconds=ttl)), name, epoch)
-        return await self._database.write(
-            lambda connection: connection.execute(self._queries.renew_office, values).rowcount == 1
-        )
+        return await self._write(lambda connection: connection.execute(self._queries.renew_lease, values).rowcount == 1)
 
     async def release(self, name: str, epoch: int) -> None:
-        await self._database.execute_many(self._queries.release_office, [(name, epoch)])
+        await self._execute_many(self._queries.release_lease, [(name, epoch)])
 
     async def current(self, name: str) -> Lease | None:
-        rows = await self._database.fetch_all(self._queries.holder_of, (name,))
+        rows = await self._fetch_all(self._queries.current_lease, (name,))
         return Lease(*rows[0]) if rows else None

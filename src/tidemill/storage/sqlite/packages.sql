@@ -1,4 +1,4 @@
--- Every statement about packages.
+-- Statements about packages.
 
 -- name: package_revision
 SELECT revision FROM packages WHERE tenant = ? AND name = ?;
@@ -9,7 +9,7 @@ INSERT INTO package_versions (tenant, name, version, revision) VALUES (?, ?, ?, 
 ON CONFLICT (tenant, name) DO UPDATE SET version = excluded.version, revision = revision + excluded.revision
 RETURNING revision;
 
--- name: put_package
+-- name: upsert_package
 INSERT INTO packages (tenant, name, version, digest, size, at, revision, archive) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tenant, name) DO UPDATE SET
     version = excluded.version,
@@ -31,16 +31,16 @@ SELECT archive FROM packages WHERE tenant = ? AND name = ? AND digest = ?;
 -- name: recorded_version
 SELECT version FROM package_versions WHERE tenant = ? AND name = ?;
 
--- name: trust_key
+-- name: add_trusted_key
 INSERT INTO trusted_keys (tenant, id, text, at) VALUES (?, ?, ?, ?) ON CONFLICT (tenant, id) DO NOTHING;
 
--- name: distrust_key
+-- name: delete_trusted_key
 DELETE FROM trusted_keys WHERE tenant = ? AND id = ?;
 
--- name: keys_of
+-- name: trusted_keys_of
 SELECT tenant, id, text, at FROM trusted_keys WHERE tenant = ? ORDER BY at, id;
 
--- name: put_package_state
+-- name: upsert_package_state
 INSERT INTO package_states (tenant, name, owner, phase, version, digest, at, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tenant, name, owner) DO UPDATE SET
     phase = excluded.phase,
@@ -49,7 +49,7 @@ ON CONFLICT (tenant, name, owner) DO UPDATE SET
     at = excluded.at,
     state = excluded.state;
 
--- name: remove_package_state
+-- name: delete_package_state
 DELETE FROM package_states WHERE tenant = ? AND name = ? AND owner = ?;
 
 -- name: all_package_states

@@ -1,4 +1,4 @@
--- Every statement of the SQLite store. The schema is in `migrations`.
+-- Statements about graphs. The schema is in `migrations`.
 
 -- name: save_part
 INSERT INTO parts (tenant, kind, name, slot, generation, moment, taken_at, digest, checksum, payload)
@@ -11,7 +11,7 @@ ON CONFLICT (tenant, kind, name, slot) DO UPDATE SET
     checksum = excluded.checksum,
     payload = excluded.payload;
 
--- name: prune_journal
+-- name: trim_journal
 DELETE FROM journal WHERE tenant = ? AND accumulator = ? AND position <= ?;
 
 -- name: append_entry
@@ -33,12 +33,12 @@ FROM journal WHERE tenant = ? AND accumulator = ? ORDER BY position;
 SELECT tenant, accumulator, position, checksum, payload
 FROM journal ORDER BY tenant, accumulator, position;
 
--- name: newest_numbers
+-- name: high_water_marks
 SELECT
     coalesce((SELECT max(moment) FROM parts), 0),
     coalesce((SELECT max(position) FROM journal), 0);
 
--- name: put_letter
+-- name: upsert_dead_letter
 INSERT INTO dead_letters (id, tenant, owner, source, at, payload) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     tenant = excluded.tenant,
@@ -47,14 +47,14 @@ ON CONFLICT (id) DO UPDATE SET
     at = excluded.at,
     payload = excluded.payload;
 
--- name: remove_letter
+-- name: delete_dead_letter
 DELETE FROM dead_letters WHERE id = ?;
 
--- name: letters_of
+-- name: dead_letters_of
 SELECT id, tenant, owner, source, at, payload
 FROM dead_letters WHERE tenant = ? AND owner = ? AND source = ? ORDER BY id;
 
--- name: all_letters
+-- name: all_dead_letters
 SELECT id, tenant, owner, source, at, payload FROM dead_letters ORDER BY id;
 
 -- name: add_recovery
@@ -65,7 +65,7 @@ ON CONFLICT (id) DO NOTHING;
 SELECT id, tenant, component, name, at, action, reason, failures
 FROM recoveries WHERE tenant = ? ORDER BY id DESC LIMIT ?;
 
--- name: forget_recoveries
+-- name: delete_recoveries
 DELETE FROM recoveries WHERE at < ?;
 
 -- name: pause

@@ -1,15 +1,26 @@
-"""Runs, task runs and the rest as SQLite keeps them: structs to columns, and back."""
+"""Runs, task runs and attempts as SQLite stores them: times, columns, and the conversion of rows.
 
-from collections.abc import Iterator
-from typing import Any
+The columns of a table are the fields of its row, in their order. Statements name them as fragments, `{run_columns}`, so
+that a new field needs a migration and nothing else here. Only `encode_progress` and `encode_task`, which run for every
+step of every task, spell the columns of a task run out.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from tidemill.storage.sqlite.times import from_micros, from_micros_or_none, to_micros, to_micros_or_none
+from tidemill.storage.queries import check_timezone
+from tidemill.storage.state_sets import CLAIMED_TASKS
+from tidemill.workflows.change import Change
 from tidemill.workflows.records import (
+    MUTABLE_RUN_FIELDS,
     AttemptKey,
     AttemptRow,
     EventRow,
+    FireRow,
     OutputRow,
     RunEvent,
     RunEventBatch,
@@ -21,64 +32,160 @@ from tidemill.workflows.records import (
 from tidemill.workflows.states import RunState, TaskState
 
 Columns = tuple[Any, ...]
+"""The values of one row, in the order of a statement's columns."""
 
+RUN_COLUMNS = RunRow.__struct_fields__
+NEW_RUN_COLUMNS = tuple(name for name in RUN_COLUMNS if name not in ("revision", "clears"))
+"""All columns of a run but those that the store counts."""
+PLACEMENT_COLUMNS = ("pool", "priority", "queue", "executor")
+"""Where a task run runs: rarely changed."""
+TASK_COLUMNS = ("run", *("element" if name == "index" else name for name in TaskRow.__struct_fields__))
+"""All columns of a task run but the tenant, which is the run's."""
+PROGRESS_COLUMNS = tuple(name for name in TASK_COLUMNS if name not in (*TaskKey._fields, *PLACEMENT_COLUMNS))
+ATTEMPT_COLUMNS = (*AttemptKey._fields, *(name for name in AttemptRow.__struct_fields__ if name != "key"))
+
+
+def _parameters(columns: Sequence[str]) -> str:
+    return ", ".join("?" for _ in columns)
+
+
+def _updates(columns: Sequence[str]) -> str:
+    return ", ".join(f"{name} = ?" for name in columns)
+
+
+COLUMN_FRAGMENTS = {
+    "run_columns": ", ".join(RUN_COLUMNS),
+    "new_run_columns": ", ".join(NEW_RUN_COLUMNS),
+    "new_run_parameters": ", ".join(f"?{number}" for number, _ in enumerate(NEW_RUN_COLUMNS, start=1)),
+    "run_updates": _updates(MUTABLE_RUN_FIELDS),
+    "task_columns": ", ".join(TASK_COLUMNS),
+    "task_parameters": _parameters(TASK_COLUMNS),
+    "task_updates": _updates((*PROGRESS_COLUMNS, *PLACEMENT_COLUMNS)),
+    "progress_updates": _updates(PROGRESS_COLUMNS),
+    "attempt_columns": ", ".join(ATTEMPT_COLUMNS),
+    "attempt_parameters": _parameters(ATTEMPT_COLUMNS),
+}
+"""What statements may name in braces."""
+
+
+def _time_fields(row: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(field.name for field in msgspec.structs.fields(row) if datetime in (field.type, *get_args(field.type)))
+
+
+_RUN_TIMES = _time_fields(RunRow)
+_TASK_TIMES = _time_fields(TaskRow)
+_new_run_values = attrgetter(*NEW_RUN_COLUMNS)
+_mutable_run_values = attrgetter(*MUTABLE_RUN_FIELDS)
 
 _encode_json = msgspec.json.Encoder().encode
 _decode_error_json = msgspec.json.Decoder(TaskError).decode
 _decode_events_json = msgspec.json.Decoder(list[RunEvent]).decode
 
+# -- times
 
-def encode_run(row: RunRow) -> Columns:
-    """Return a run's columns, but for those that the store counts."""
-    return (
-        row.id,
-        row.tenant,
-        row.workflow,
-        row.version,
-        str(row.state),  # a plain text: sqlite3 would look for an adapter of anything else, every time
-        row.params,
-        row.origin,
-        to_micros(row.created_at),
-        to_micros_or_none(row.slot),
-        to_micros_or_none(row.started_at),
-        to_micros_or_none(row.ended_at),
-        row.reason,
-        row.max_active,
-        row.backfill,
-    )
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_CACHE_LIMIT = 64
+
+_micros_cache: dict[int, tuple[datetime, int]] = {}
+"""Times that were encoded lately: the rows of one change repeat the same few. The cache keeps them alive.
+
+By identity, since two times may be equal and yet an hour apart: where a zone has an hour twice.
+"""
+
+
+def to_micros(time: datetime) -> int:
+    """Return a time as microseconds since 1970 in UTC, so that none is rounded; ValueError for a naive time."""
+    if (known := _micros_cache.get(id(time))) is not None:
+        return known[1]
+    try:
+        number = (time - _EPOCH) // _MICROSECOND
+    except TypeError:
+        check_timezone(time)
+        raise
+    if len(_micros_cache) >= _CACHE_LIMIT:
+        _micros_cache.clear()
+    _micros_cache[id(time)] = time, number
+    return number
+
+
+def to_micros_or_none(time: datetime | None) -> int | None:
+    """Return a time as `to_micros` does; None for None."""
+    if time is None:
+        return None
+    known = _micros_cache.get(id(time))  # as in `to_micros`: this runs for every time of every row
+    return to_micros(time) if known is None else known[1]
+
+
+def from_micros_or_none(number: int | None) -> datetime | None:
+    """Return a time as `from_micros` does; None for None."""
+    return None if number is None else from_micros(number)
+
+
+def from_micros(number: int) -> datetime:
+    """Return the time in UTC that a number encodes; the end of the calendar for a damaged number."""
+    try:
+        return _EPOCH + number * _MICROSECOND
+    except OverflowError:
+        return (datetime.max if number > 0 else datetime.min).replace(tzinfo=UTC)
+
+
+# -- runs
+
+
+class _Positions(NamedTuple):
+    """Where the columns that need encoding are among the columns of a statement."""
+
+    times: tuple[int, ...]
+    state: int
+
+    @classmethod
+    def among(cls, names: Sequence[str]) -> "_Positions":
+        return cls(tuple(names.index(name) for name in names if name in _RUN_TIMES), names.index("state"))
+
+
+_IN_NEW_RUN = _Positions.among(NEW_RUN_COLUMNS)
+_IN_RUN_UPDATE = _Positions.among(MUTABLE_RUN_FIELDS)
+
+
+def encode_new_run(row: RunRow) -> Columns:
+    """Return the columns of a new run."""
+    return _encode_values(_new_run_values(row), _IN_NEW_RUN)
+
+
+def encode_run_update(row: RunRow) -> Columns:
+    """Return the columns of a run that a change may replace."""
+    return _encode_values(_mutable_run_values(row), _IN_RUN_UPDATE)
+
+
+def _encode_values(values: Columns, positions: _Positions) -> Columns:
+    encoded = list(values)
+    encoded[positions.state] = str(values[positions.state])  # sqlite3 would search an adapter for an enum
+    for position in positions.times:
+        if (time := values[position]) is not None:
+            encoded[position] = to_micros(time)
+    return tuple(encoded)
 
 
 def decode_run(columns: Columns) -> RunRow:
-    """Return a run from its columns."""
-    (id_, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, *rest) = columns
-    reason, max_active, backfill, revision, clears = rest
-    return RunRow(
-        id=id_,
-        tenant=tenant,
-        workflow=workflow,
-        version=version,
-        state=RunState(state),
-        params=params,
-        origin=origin,
-        created_at=from_micros(created_at),
-        slot=from_micros_or_none(slot),
-        started_at=from_micros_or_none(started_at),
-        ended_at=from_micros_or_none(ended_at),
-        reason=reason,
-        max_active=max_active,
-        backfill=backfill,
-        revision=revision,
-        clears=clears,
-    )
+    """Build a run from its columns."""
+    values = dict(zip(RUN_COLUMNS, columns, strict=True))
+    for name in _RUN_TIMES:
+        values[name] = from_micros_or_none(values[name])
+    values["state"] = RunState(values["state"])
+    return RunRow(**values)
+
+
+# -- task runs
 
 
 def encode_task(row: TaskRow, lease_until: int) -> Columns:
-    """Return a task run's columns from its state on; with a lease, if it is queued or running."""
+    """Return the columns of a task run from its state on; with a lease, if it is queued or running."""
     return (*encode_progress(row, lease_until), row.pool, row.priority, row.queue, row.executor)
 
 
 def encode_progress(row: TaskRow, lease_until: int) -> Columns:
-    """Return those columns that tell how far a task run is, not where it runs."""
+    """Return the columns that say how far a task run is, not where it runs."""
     return (
         str(row.state),
         row.variant,
@@ -92,58 +199,28 @@ def encode_progress(row: TaskRow, lease_until: int) -> Columns:
         row.deferrals,
         row.claimed_by,
         to_micros_or_none(row.claimed_at),
-        lease_until if row.state.is_claimed else None,
+        lease_until if row.state in CLAIMED_TASKS else None,
         to_micros_or_none(row.started_at),
         to_micros_or_none(row.ended_at),
         row.reason,
     )
 
 
-def has_same_placement(found: TaskRow, row: TaskRow) -> bool:
-    """Return whether a task run stays where it runs."""
-    before = found.executor, found.queue, found.pool, found.priority
-    return before == (row.executor, row.queue, row.pool, row.priority)
-
-
-def guard_columns(run: str, found: TaskRow) -> Columns:
-    """Return what must still be so of a task run."""
-    return (run, found.task, found.index, str(found.state), found.attempt, found.claimed_by)
-
-
 def decode_keyed_task(columns: Columns) -> tuple[TaskKey, TaskRow]:
-    """Return a task run, and which it is, from its columns."""
-    run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, *rest = columns
-    recoveries, deferrals, claimed_by, claimed_at, lease_until, started_at, ended_at, reason, *place = rest
-    pool, priority, queue, executor = place
-    row = TaskRow(
-        task=task,
-        index=element,
-        state=TaskState(state),
-        variant=variant,
-        size=size,
-        wake_at=from_micros_or_none(wake_at),
-        since=from_micros_or_none(since),
-        attempt=attempt,
-        tries=tries,
-        failures=failures,
-        recoveries=recoveries,
-        deferrals=deferrals,
-        claimed_by=claimed_by,
-        claimed_at=from_micros_or_none(claimed_at),
-        lease_until=from_micros_or_none(lease_until),
-        started_at=from_micros_or_none(started_at),
-        ended_at=from_micros_or_none(ended_at),
-        reason=reason,
-        pool=pool,
-        priority=priority,
-        queue=queue,
-        executor=executor,
-    )
-    return TaskKey(run, task, element), row
+    """Build a task run and its key from its columns."""
+    values = dict(zip(TASK_COLUMNS, columns, strict=True))
+    for name in _TASK_TIMES:
+        values[name] = from_micros_or_none(values[name])
+    values["state"] = TaskState(values["state"])
+    key = TaskKey(values.pop("run"), values["task"], values.pop("element"))
+    return key, TaskRow(index=key.element, **values)
+
+
+# -- attempts, outputs and events
 
 
 def encode_attempt(row: AttemptRow) -> Columns:
-    """Return an attempt's columns."""
+    """Return the columns of an attempt."""
     return (
         *row.key,
         row.number,
@@ -159,7 +236,7 @@ def encode_attempt(row: AttemptRow) -> Columns:
 
 
 def decode_attempt(columns: Columns) -> AttemptRow:
-    """Return an attempt from its columns."""
+    """Build an attempt from its columns."""
     *key, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit_code, error = columns
     return AttemptRow(
         key=AttemptKey(*key),
@@ -176,17 +253,75 @@ def decode_attempt(columns: Columns) -> AttemptRow:
 
 
 def decode_output(columns: Columns) -> OutputRow:
-    """Return an output from its columns."""
+    """Build an output from its columns."""
     run, task, element, value, _ = columns
     return OutputRow(key=TaskKey(run, task, element), value=value)
 
 
 def encode_history(history: RunEventBatch) -> Columns:
-    """Return the columns of what happened in one change, but for which it was."""
+    """Return the columns of the events of one change, after run and revision."""
     return to_micros(history.at), history.actor, _encode_json(history.events).decode()
 
 
 def decode_events(columns: Columns) -> Iterator[EventRow]:
-    """Yield what happened in one change, from its columns."""
+    """Yield the events of one change from its columns."""
     run, at, actor, events = columns
     return RunEventBatch(from_micros(at), actor, _decode_events_json(events)).to_rows(run)
+
+
+# -- changes
+
+
+class EncodedChange(NamedTuple):
+    """The rows of a change, each in the order of its statement's parameters."""
+
+    new_run: Columns | None
+    run_update: Columns | None
+    removed: list[Columns]
+    progress_updates: list[Columns]
+    task_updates: list[Columns]
+    added: list[Columns]
+    attempts: list[Columns]
+    history: Columns | None
+    fire: Columns | None
+
+
+def encode_change(change: Change, now: datetime) -> EncodedChange:
+    """Encode everything that a change writes; ValueError if it holds a naive time. Leases begin at `now`."""
+    run, new_run, update = change.run, change.new_run, change.updated_run
+    lease_until = to_micros(now) + round(change.lease * 1_000_000)
+    progress_updates: list[Columns] = []
+    task_updates: list[Columns] = []
+    for one in change.tasks:
+        guard = _guard_columns(run, one.expected)
+        if one.expired_lease is None and _has_same_placement(one.expected, one.updated):
+            progress_updates.append((*encode_progress(one.updated, lease_until), *guard))
+        else:
+            expired_lease = to_micros_or_none(one.expired_lease)
+            task_updates.append((*encode_task(one.updated, lease_until), *guard, expired_lease))
+    return EncodedChange(
+        new_run=None if new_run is None else encode_new_run(new_run),
+        run_update=None if update is None else (*encode_run_update(update), run),
+        removed=[_guard_columns(run, row) for row in change.removed],
+        progress_updates=progress_updates,
+        task_updates=task_updates,
+        added=[(run, row.task, row.index, *encode_task(row, lease_until)) for row in change.added],
+        attempts=[(*encode_attempt(row), change.outputs.get(row.key)) for row in change.attempts],
+        history=None if change.history is None else encode_history(change.history),
+        fire=None if change.fire is None else _encode_fire(change.fire),
+    )
+
+
+def _guard_columns(run: str, expected: TaskRow) -> Columns:
+    """Return the key and the guard of a task run: what must be unchanged for it to be written."""
+    return (run, expected.task, expected.index, str(expected.state), expected.attempt, expected.claimed_by)
+
+
+def _has_same_placement(expected: TaskRow, row: TaskRow) -> bool:
+    before = expected.executor, expected.queue, expected.pool, expected.priority
+    return before == (row.executor, row.queue, row.pool, row.priority)
+
+
+def _encode_fire(fire: FireRow) -> Columns:
+    slot = to_micros_or_none(fire.slot)
+    return (fire.tenant, fire.workflow, fire.key, fire.run, to_micros(fire.at), slot, fire.digest)

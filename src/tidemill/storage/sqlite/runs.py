@@ -6,56 +6,65 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 
-from tidemill.storage.committer import CommitFuture
+from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.queries import Queries
-from tidemill.storage.sqlite.changes import PreparedChange
-from tidemill.storage.sqlite.claims import PreparedClaim
-from tidemill.storage.sqlite.database import Database
-from tidemill.storage.sqlite.run_rows import decode_attempt, decode_events, decode_keyed_task, decode_output, decode_run
-from tidemill.storage.sqlite.times import from_micros, to_micros
+from tidemill.storage.sqlite.apply_changes import PreparedChange
+from tidemill.storage.sqlite.claim_tasks import PreparedClaim
+from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
+from tidemill.storage.sqlite.run_rows import (
+    decode_attempt,
+    decode_events,
+    decode_keyed_task,
+    decode_output,
+    decode_run,
+    encode_change,
+    from_micros,
+    to_micros,
+)
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRecord, RunRow, TaskKey, TaskRow
 
 
-class SqliteRuns(Runs):
-    """The table `runs`, and those of what belongs to a run."""
+class SqliteRuns(SqliteTable, Runs):
+    """The table `runs`, and the tables of what belongs to a run."""
 
-    def __init__(self, database: Database, queries: Queries, now: Callable[[], datetime]) -> None:
-        self._database = database
-        self._queries = queries
+    def __init__(
+        self,
+        database: Database,
+        committer: GroupCommitter[SqliteUnit],
+        queries: Queries,
+        now: Callable[[], datetime],
+    ) -> None:
+        super().__init__(database, committer, queries)
         self._now = now
 
     def apply(self, change: Change) -> CommitFuture[Applied | Refused]:
-        return self._database.submit(PreparedChange(change, self._queries, self._micros_from_now(change.lease)))
+        return self._committer.submit(PreparedChange(change, encode_change(change, self._now()), self._queries))
 
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
-        return await self._database.write(PreparedClaim(claim, self._queries, self._micros_from_now(claim.lease)))
+        return await self._write(PreparedClaim(claim, self._queries, self._now()))
 
     async def renew_leases(self, owner: str, attempts: Collection[AttemptKey], ttl: float) -> set[AttemptKey]:
-        until = self._micros_from_now(ttl)
+        until = to_micros(self._now()) + round(ttl * 1_000_000)
 
         def write(connection: sqlite3.Connection) -> set[AttemptKey]:
-            statement = self._queries.renew_task
+            statement = self._queries.renew_task_lease
             return {key for key in attempts if connection.execute(statement, (until, *key, owner)).rowcount}
 
-        return await self._database.write(write)
-
-    def _micros_from_now(self, seconds: float) -> int:
-        """Return the moment so long after now."""
-        return to_micros(self._now()) + round(seconds * 1_000_000)
+        return await self._write(write)
 
     async def list_active(self) -> list[RunRevision]:
-        return [RunRevision(*row) for row in await self._database.fetch_all(self._queries.active_runs)]
+        return [RunRevision(*row) for row in await self._fetch_all(self._queries.active_runs)]
 
     async def load(self, ids: Collection[str]) -> list[RunRecord]:
-        wanted = (json.dumps(list(ids)),)
+        values = (json.dumps(list(ids)),)
 
-        def ask(connection: sqlite3.Connection) -> tuple[list[Any], list[Any]]:
-            runs = connection.execute(self._queries.runs_of, wanted).fetchall()
-            return runs, connection.execute(self._queries.tasks_of, wanted).fetchall()
+        def query(connection: sqlite3.Connection) -> tuple[list[Any], list[Any]]:
+            runs = connection.execute(self._queries.runs_of, values).fetchall()
+            return runs, connection.execute(self._queries.tasks_of, values).fetchall()
 
-        runs, tasks = await self._database.read(ask)
+        runs, tasks = await self._database.read(query)
         records = {row[0]: RunRecord(decode_run(row), []) for row in runs}
         for key, task in map(decode_keyed_task, tasks):
             records[key.run].tasks.append(task)
@@ -74,7 +83,7 @@ class SqliteRuns(Runs):
         return [decode_run(row) for row in reversed(newest_first)]
 
     def _select_query(self, run_filter: RunFilter) -> str:
-        """Choose the statement that looks at the fewest runs."""
+        """Return the statement that reads the fewest runs."""
         if run_filter.is_active_only:
             return self._queries.find_active_runs
         if run_filter.backfill is not None:
@@ -82,38 +91,38 @@ class SqliteRuns(Runs):
         return self._queries.find_runs_of_tenant if run_filter.workflow is None else self._queries.find_runs_of_workflow
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
-        rows = await self._database.fetch_all(self._queries.overdue_tasks, (to_micros(self._now()), limit))
+        rows = await self._fetch_all(self._queries.expired_tasks, (to_micros(self._now()), limit))
         return [decode_keyed_task(row) for row in rows]
 
     async def list_claimed_by(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
-        rows = await self._database.fetch_all(self._queries.claimed_tasks, (json.dumps(list(owners)),))
+        rows = await self._fetch_all(self._queries.claimed_tasks, (json.dumps(list(owners)),))
         return [decode_keyed_task(row) for row in rows]
 
     async def list_claim_owners(self) -> set[str]:
-        return {owner for (owner,) in await self._database.fetch_all(self._queries.claimants)}
+        return {owner for (owner,) in await self._fetch_all(self._queries.claim_owners)}
 
     async def list_orphans(self, before: datetime, limit: int) -> list[str]:
-        return [run for (run,) in await self._database.fetch_all(self._queries.orphans, (to_micros(before), limit))]
+        return [run for (run,) in await self._fetch_all(self._queries.orphans, (to_micros(before), limit))]
 
     async def read_outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:
-        rows = await self._database.fetch_all(self._queries.outputs_of, (run, json.dumps(list(tasks))))
+        rows = await self._fetch_all(self._queries.outputs_of, (run, json.dumps(list(tasks))))
         return [decode_output(row) for row in rows]
 
     async def read_attempts(self, run: str) -> list[AttemptRow]:
-        return [decode_attempt(row) for row in await self._database.fetch_all(self._queries.attempts_of, (run,))]
+        return [decode_attempt(row) for row in await self._fetch_all(self._queries.attempts_of, (run,))]
 
     async def read_events(self, run: str) -> list[EventRow]:
-        rows = await self._database.fetch_all(self._queries.events_of, (run,))
+        rows = await self._fetch_all(self._queries.events_of, (run,))
         return [event for row in rows for event in decode_events(row)]
 
     async def read_fired_slots(
         self, tenant: str, workflow: str, key: str, start: datetime, end: datetime
     ) -> set[datetime]:
         values = (tenant, workflow, key, to_micros(start), to_micros(end))
-        return {from_micros(slot) for (slot,) in await self._database.fetch_all(self._queries.fired_slots, values)}
+        return {from_micros(slot) for (slot,) in await self._fetch_all(self._queries.fired_slots, values)}
 
     async def list_tenants(self) -> list[str]:
-        return [tenant for (tenant,) in await self._database.fetch_all(self._queries.tenants)]
+        return [tenant for (tenant,) in await self._fetch_all(self._queries.tenants)]
 
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
         queries, oldest = self._queries, (tenant, to_micros(before), limit)
@@ -133,4 +142,4 @@ class SqliteRuns(Runs):
                 connection.executemany(deletion, runs)
             return len(runs)
 
-        return await self._database.write(write)
+        return await self._write(write)

@@ -8,8 +8,8 @@ from pathlib import Path
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import SchemaState, Store
-from tidemill.storage.migrations import check_schema_current
+from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.migrations import SchemaState, check_schema_current
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.connections import (
     MIGRATIONS,
@@ -17,7 +17,7 @@ from tidemill.storage.sqlite.connections import (
     open_for_inspection,
     read_schema_version,
 )
-from tidemill.storage.sqlite.database import Database
+from tidemill.storage.sqlite.database import Database, SqliteUnit
 from tidemill.storage.sqlite.errors import (
     CORRUPTION_CODES,
     database_title,
@@ -28,6 +28,7 @@ from tidemill.storage.sqlite.errors import (
 from tidemill.storage.sqlite.graph_tables import SqliteCheckpoints, SqliteDeadLetters, SqlitePauses, SqliteRecoveries
 from tidemill.storage.sqlite.leases import SqliteLeases
 from tidemill.storage.sqlite.package_tables import SqlitePackages, SqlitePackageStates, SqliteTrustedKeys
+from tidemill.storage.sqlite.run_rows import COLUMN_FRAGMENTS
 from tidemill.storage.sqlite.runs import SqliteRuns
 from tidemill.storage.sqlite.workflow_tables import (
     SqliteBackfills,
@@ -37,37 +38,41 @@ from tidemill.storage.sqlite.workflow_tables import (
     SqliteSchedules,
     SqliteVersions,
 )
+from tidemill.storage.state_sets import STATE_FRAGMENTS
+from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ChangeTopic
 
-QUERIES = Queries.from_package(__package__)
+QUERIES = Queries.from_package(__package__, STATE_FRAGMENTS | COLUMN_FRAGMENTS)
 
 
 class SqliteStore(Store):
     """A store in one file. Several may be open on it at the same time, in one process or in many.
 
-    A relative path is one from where the process works now: author code may move it later. Leases run out by `now`, the
-    machine's clock unless another is given.
+    A relative path is resolved now: author code may change the working directory later. Leases expire by `now`, the
+    machine's clock by default.
     """
 
     def __init__(self, path: str, now: Callable[[], datetime] | None = None) -> None:
         self._title = database_title(path)
         self._path, now = _absolute_path(path), now or SystemClock().now
         self._database = Database(self._path)
-        self.checkpoints = SqliteCheckpoints(self._database, QUERIES)
-        self.dead_letters = SqliteDeadLetters(self._database, QUERIES)
-        self.recoveries = SqliteRecoveries(self._database, QUERIES)
-        self.pauses = SqlitePauses(self._database, QUERIES)
-        self.runs = SqliteRuns(self._database, QUERIES, now)
-        self.leases = SqliteLeases(self._database, QUERIES, now)
-        self.notes = SqliteNotes(self._database, QUERIES)
-        self.versions = SqliteVersions(self._database, QUERIES)
-        self.schedules = SqliteSchedules(self._database, QUERIES)
-        self.owners = SqliteOwners(self._database, QUERIES)
-        self.logs = SqliteLogs(self._database, QUERIES)
-        self.backfills = SqliteBackfills(self._database, QUERIES)
-        self.packages = SqlitePackages(self._database, QUERIES)
-        self.package_states = SqlitePackageStates(self._database, QUERIES)
-        self.trusted_keys = SqliteTrustedKeys(self._database, QUERIES)
+        self._committer: GroupCommitter[SqliteUnit] = GroupCommitter(self._database)
+        parts = (self._database, self._committer, QUERIES)
+        self.checkpoints = SqliteCheckpoints(*parts)
+        self.dead_letters = SqliteDeadLetters(*parts)
+        self.recoveries = SqliteRecoveries(*parts)
+        self.pauses = SqlitePauses(*parts)
+        self.runs = SqliteRuns(*parts, now)
+        self.leases = SqliteLeases(*parts, now)
+        self.notes = SqliteNotes(*parts)
+        self.versions = SqliteVersions(*parts)
+        self.schedules = SqliteSchedules(*parts)
+        self.owners = SqliteOwners(*parts)
+        self.logs = SqliteLogs(*parts)
+        self.backfills = SqliteBackfills(*parts)
+        self.packages = SqlitePackages(*parts)
+        self.package_states = SqlitePackageStates(*parts)
+        self.trusted_keys = SqliteTrustedKeys(*parts)
 
     @property
     def title(self) -> str:
@@ -75,13 +80,17 @@ class SqliteStore(Store):
 
     async def open(self) -> None:
         await self._database.open()
+        await self._committer.open()
 
     async def open_read_only(self) -> None:
         check_schema_current(await self.read_schema_state(), self.title)
         await self._database.open_read_only()
 
     async def close(self) -> None:
-        await self._database.close()
+        try:
+            await self._committer.close()
+        finally:
+            await self._database.close()
 
     async def read_schema_state(self) -> SchemaState:
         found: int = await call_in_thread(_read_file_version, self._path)
@@ -92,17 +101,14 @@ class SqliteStore(Store):
         return found
 
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
-        """Do nothing: a file does not tell who writes to it."""
-
-    def fail_next(self, times: int) -> None:
-        self._database.fail_next(times)
+        """Do nothing: a file sends no notifications."""
 
 
 def _absolute_path(path: str) -> str:
     try:
         return str(Path(path).absolute())
     except OSError as error:
-        message = f"{database_title(path)}: the folder in which this process works is gone; name an absolute path"
+        message = f"{database_title(path)}: the working directory of this process is gone; name an absolute path"
         raise StoreError(message) from error
 
 

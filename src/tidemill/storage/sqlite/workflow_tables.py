@@ -1,13 +1,12 @@
-"""Backfills in SQLite."""
+"""Tables of the workflow engine in SQLite: backfills, logs, notes, owners, schedules, versions."""
 
 import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from tidemill.storage.queries import Queries
-from tidemill.storage.sqlite.database import Database
-from tidemill.storage.sqlite.times import from_micros, from_micros_or_none, to_micros, to_micros_or_none
+from tidemill.storage.sqlite.database import SqliteTable
+from tidemill.storage.sqlite.run_rows import from_micros, from_micros_or_none, to_micros, to_micros_or_none
 from tidemill.storage.workflow_ports import (
     Backfill,
     Backfills,
@@ -26,21 +25,16 @@ from tidemill.storage.workflow_ports import (
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 
 
-class SqliteBackfills(Backfills):
+class SqliteBackfills(SqliteTable, Backfills):
     """The table `backfills`."""
 
-    def __init__(self, database: Database, queries: Queries) -> None:
-        self._database = database
-        self._queries = queries
-
     async def upsert(self, backfill: Backfill) -> None:
-        one = backfill
-        times = (to_micros(one.created_at), to_micros_or_none(one.cancelled_at))
-        row = (one.id, one.tenant, one.workflow, one.limit, *times)
-        await self._database.execute_many(self._queries.put_backfill, [row])
+        times = (to_micros(backfill.created_at), to_micros_or_none(backfill.cancelled_at))
+        row = (backfill.id, backfill.tenant, backfill.workflow, backfill.limit, *times)
+        await self._execute_many(self._queries.upsert_backfill, [row])
 
     async def get(self, id: str) -> Backfill | None:
-        for id_, tenant, workflow, limit, created_at, cancelled_at in await self._database.fetch_all(
+        for id_, tenant, workflow, limit, created_at, cancelled_at in await self._fetch_all(
             self._queries.backfill_of, (id,)
         ):
             return Backfill(
@@ -54,72 +48,59 @@ class SqliteBackfills(Backfills):
         return None
 
 
-class SqliteLogs(Logs):
+class SqliteLogs(SqliteTable, Logs):
     """The table `logs`."""
-
-    def __init__(self, database: Database, queries: Queries) -> None:
-        self._database = database
-        self._queries = queries
 
     async def append(self, chunks: Sequence[LogChunk]) -> None:
         rows = [(*chunk.key, chunk.number, chunk.payload) for chunk in chunks]
-        await self._database.execute_many(self._queries.add_chunk, rows)
+        await self._execute_many(self._queries.append_log_chunk, rows)
 
     async def read(self, key: TaskKey, after: tuple[int, int] = (0, -1), limit: int = 100) -> list[LogChunk]:
-        rows = await self._database.fetch_all(self._queries.chunks_of, (*key, *after, limit))
-        return [LogChunk(key=AttemptKey(*of), number=number, payload=payload) for *of, number, payload in rows]
+        rows = await self._fetch_all(self._queries.log_chunks_of, (*key, *after, limit))
+        return [
+            LogChunk(key=AttemptKey(run, task, element, attempt), number=number, payload=payload)
+            for run, task, element, attempt, number, payload in rows
+        ]
 
 
-class SqliteNotes(Notes):
+class SqliteNotes(SqliteTable, Notes):
     """The table `notes`."""
-
-    def __init__(self, database: Database, queries: Queries) -> None:
-        self._database = database
-        self._queries = queries
 
     async def upsert(self, note: RunNote) -> None:
         row = (note.run, note.task, note.text, to_micros(note.at))
 
         def write(connection: sqlite3.Connection) -> None:
-            connection.execute(self._queries.remove_note, row[:2])
+            connection.execute(self._queries.delete_note, row[:2])
             if note.text:
                 connection.execute(self._queries.add_note, row)
 
-        await self._database.write(write)
+        await self._write(write)
 
     async def for_run(self, run: str) -> list[RunNote]:
-        rows = await self._database.fetch_all(self._queries.notes_of, (run,))
+        rows = await self._fetch_all(self._queries.notes_of, (run,))
         return [RunNote(run, task, text, from_micros(at)) for run, task, text, at in rows]
 
 
-class SqliteOwners(Owners):
+class SqliteOwners(SqliteTable, Owners):
     """The table `owners`."""
-
-    def __init__(self, database: Database, queries: Queries) -> None:
-        self._database = database
-        self._queries = queries
 
     async def upsert(self, owner: Owner) -> None:
         row = (owner.id, owner.host, owner.boot, owner.pid, owner.started, to_micros(owner.at))
-        await self._database.execute_many(self._queries.put_owner, [row])
+        await self._execute_many(self._queries.upsert_owner, [row])
 
     async def list_all(self) -> list[Owner]:
-        rows = await self._database.fetch_all(self._queries.all_owners)
+        rows = await self._fetch_all(self._queries.all_owners)
         return [
             Owner(id=id_, host=host, boot=boot, pid=pid, started=started, at=from_micros(at))
             for id_, host, boot, pid, started, at in rows
         ]
 
     async def delete(self, ids: Collection[str]) -> None:
-        await self._database.execute_many(self._queries.forget_owner, [(one,) for one in ids])
+        await self._execute_many(self._queries.delete_owner, [(one,) for one in ids])
 
 
-class SqliteSchedules(Schedules):
+class SqliteSchedules(SqliteTable, Schedules):
     """The tables `schedules` and `workflow_pauses`."""
-
-    def __init__(self, database: Database, queries: Queries) -> None:
-        self._database = database
-        self._queries = queries
 
     async def insert_missing(self, cursors: Sequence[ScheduleCursor]) -> list[ScheduleKey]:
         rows = sorted(map(_encode_cursor, cursors), key=lambda row: row[:3])
@@ -128,41 +109,39 @@ class SqliteSchedules(Schedules):
             statement = self._queries.add_cursor
             return [ScheduleKey(*row[:3]) for row in rows if connection.execute(statement, row).rowcount]
 
-        return await self._database.write(write)
+        return await self._write(write)
 
     async def arm(self, keys: Sequence[ScheduleKey]) -> None:
-        await self._database.execute_many(self._queries.arm_schedule, keys)
+        await self._execute_many(self._queries.arm_schedule, keys)
 
     async def delete(self, keys: Sequence[ScheduleKey]) -> None:
-        await self._database.execute_many(self._queries.delete_schedule, keys)
+        await self._execute_many(self._queries.delete_schedule, keys)
 
     async def get_cursor(self, tenant: str, workflow: str, key: str) -> ScheduleCursor | None:
-        rows = await self._database.fetch_all(self._queries.cursor_of, (tenant, workflow, key))
+        rows = await self._fetch_all(self._queries.cursor_of, (tenant, workflow, key))
         return _decode_cursor(rows[0]) if rows else None
 
     async def advance_cursor(self, cursor: ScheduleCursor) -> None:
-        await self._database.execute_many(self._queries.move_cursor, [_encode_cursor(cursor)])
+        await self._execute_many(self._queries.advance_cursor, [_encode_cursor(cursor)])
 
     async def pause(self, tenant: str, workflow: str) -> None:
-        await self._database.execute_many(self._queries.pause_workflow, [(tenant, workflow)])
+        await self._execute_many(self._queries.pause_workflow, [(tenant, workflow)])
 
     async def resume(self, tenant: str, workflow: str, at: datetime) -> None:
-        until = to_micros(at)
+        resumed_at = to_micros(at)
 
         def write(connection: sqlite3.Connection) -> None:
-            connection.execute(self._queries.skip_pause, (tenant, workflow, until))
+            connection.execute(self._queries.skip_pause, (tenant, workflow, resumed_at))
             connection.execute(self._queries.resume_workflow, (tenant, workflow))
 
-        await self._database.write(write)
+        await self._write(write)
 
     async def list_paused_workflows(self) -> set[tuple[str, str]]:
-        return {
-            (tenant, workflow) for tenant, workflow in await self._database.fetch_all(self._queries.paused_workflows)
-        }
+        return {(tenant, workflow) for tenant, workflow in await self._fetch_all(self._queries.paused_workflows)}
 
 
-def _encode_cursor(one: ScheduleCursor) -> tuple[Any, ...]:
-    return (*one.schedule, one.rule, to_micros(one.last), one.dropped, one.armed)
+def _encode_cursor(cursor: ScheduleCursor) -> tuple[Any, ...]:
+    return (*cursor.schedule, cursor.rule, to_micros(cursor.last), cursor.dropped, cursor.armed)
 
 
 def _decode_cursor(row: Any) -> ScheduleCursor:
@@ -178,24 +157,20 @@ def _decode_cursor(row: Any) -> ScheduleCursor:
     )
 
 
-class SqliteVersions(Versions):
+class SqliteVersions(SqliteTable, Versions):
     """The table `workflow_versions`."""
-
-    def __init__(self, database: Database, queries: Queries) -> None:
-        self._database = database
-        self._queries = queries
 
     async def upsert(self, version: WorkflowVersion) -> None:
         row = (*version.key, version.spec, to_micros(version.seen_at))
-        await self._database.execute_many(self._queries.put_version, [row])
+        await self._execute_many(self._queries.upsert_version, [row])
 
     async def get(self, key: VersionKey) -> WorkflowVersion | None:
-        for spec, seen_at in await self._database.fetch_all(self._queries.version_of, tuple(key)):
+        for spec, seen_at in await self._fetch_all(self._queries.version_of, tuple(key)):
             return WorkflowVersion(key=key, spec=spec, seen_at=from_micros(seen_at))
         return None
 
     async def for_tenant(self, tenant: str) -> list[WorkflowVersion]:
-        rows = await self._database.fetch_all(self._queries.versions_of, (tenant,))
+        rows = await self._fetch_all(self._queries.versions_of, (tenant,))
         return [
             WorkflowVersion(key=VersionKey(tenant, workflow, version), spec=spec, seen_at=from_micros(seen_at))
             for workflow, version, spec, seen_at in rows

@@ -1,14 +1,12 @@
--- Every statement about workflows. Lists come as JSON: a statement then is the same text however long they are.
+-- Statements about workflows. Lists are passed as JSON, so that the text of a statement does not depend on their length.
+-- Names in braces are replaced when the statements are loaded: states by `storage.state_sets`, columns by `run_rows`.
 
--- name: holds_office
+-- name: holds_lease
 SELECT EXISTS (SELECT 1 FROM leases WHERE name = ? AND epoch = ?);
 
 -- name: add_run
-INSERT INTO runs (
-    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
-    backfill, revision, clears
-)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 0, 0
+INSERT INTO runs ({new_run_columns}, revision, clears)
+SELECT {new_run_parameters}, 0, 0
 WHERE NOT EXISTS (SELECT 1 FROM workflow_pauses WHERE tenant = ?2 AND workflow = ?3)
 ON CONFLICT (id) DO NOTHING;
 
@@ -16,7 +14,7 @@ ON CONFLICT (id) DO NOTHING;
 SELECT EXISTS (SELECT 1 FROM workflow_pauses WHERE tenant = ? AND workflow = ?);
 
 -- name: advance_run
--- If nobody has changed anything of it since it was found, and the term is not over: then nothing stands against a change.
+-- Only if the run is unchanged since it was read and the lease is current: then no step of the change can be refused.
 UPDATE runs SET revision = revision + 1
 WHERE id = ? AND revision = ? AND state = ? AND clears = ?
 AND EXISTS (SELECT 1 FROM leases WHERE name = ? AND epoch = ?);
@@ -26,59 +24,47 @@ UPDATE runs SET revision = revision + 1, clears = clears + ?2
 WHERE id = ?1
 RETURNING revision, tenant;
 
--- name: touch_found_run
+-- name: touch_expected_run
 UPDATE runs SET revision = revision + 1, clears = clears + ?2
 WHERE id = ?1 AND state = ?3 AND clears = ?4
 RETURNING revision, tenant;
 
--- name: change_run
-UPDATE runs SET version = ?, state = ?, started_at = ?, ended_at = ?, reason = ? WHERE id = ?;
+-- name: update_run
+UPDATE runs SET {run_updates} WHERE id = ?;
 
--- name: remove_task
+-- name: delete_expected_task
 DELETE FROM task_runs
 WHERE run = ? AND task = ? AND element = ? AND state = ? AND attempt = ? AND claimed_by IS ?;
 
--- name: move_task
-UPDATE task_runs SET
-    state = ?, variant = ?, size = ?, wake_at = ?, since = ?, attempt = ?, tries = ?, failures = ?, recoveries = ?,
-    deferrals = ?, claimed_by = ?, claimed_at = ?, lease_until = ?, started_at = ?, ended_at = ?, reason = ?
+-- name: update_progress
+UPDATE task_runs SET {progress_updates}
 WHERE run = ? AND task = ? AND element = ? AND state = ? AND attempt = ? AND claimed_by IS ?;
 
--- name: change_task
-UPDATE task_runs SET
-    state = ?, variant = ?, size = ?, wake_at = ?, since = ?, attempt = ?, tries = ?, failures = ?, recoveries = ?,
-    deferrals = ?, claimed_by = ?, claimed_at = ?, lease_until = ?, started_at = ?, ended_at = ?, reason = ?, pool = ?, priority = ?,
-    queue = ?, executor = ?
+-- name: update_task
+UPDATE task_runs SET {task_updates}
 WHERE run = ? AND task = ? AND element = ? AND state = ? AND attempt = ? AND claimed_by IS ?
 AND lease_until IS coalesce(?, lease_until);
 
 -- name: add_task
-INSERT INTO task_runs (
-    run, tenant, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, claimed_at, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
-)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO task_runs (tenant, {task_columns}) VALUES (?, {task_parameters})
 ON CONFLICT (run, task, element) DO NOTHING;
 
 -- name: add_attempt
-INSERT INTO attempts (
-    run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error, value
-)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO attempts ({attempt_columns}, value) VALUES ({attempt_parameters}, ?)
 ON CONFLICT DO NOTHING;
 
--- name: forget_outputs
+-- name: delete_outputs
 UPDATE attempts SET value = NULL WHERE run = ? AND task = ? AND value IS NOT NULL;
 
 -- name: add_history
 INSERT INTO run_events (run, revision, at, actor, events) VALUES (?, ?, ?, ?, ?);
 
 -- name: is_digest_active
--- From the runs that are active, since these are few: a payload may have been fired any number of times.
+-- Searches from the active runs, which are few: a payload may have been fired any number of times.
 SELECT EXISTS (
     SELECT 1
     FROM runs INDEXED BY runs_active CROSS JOIN fires INDEXED BY fires_by_run ON fires.run = runs.id
-    WHERE runs.state IN ('queued', 'running')
+    WHERE runs.state IN {active_runs}
     AND fires.tenant = ? AND fires.workflow = ? AND fires.key = ? AND fires.digest = ?
 );
 
@@ -88,13 +74,13 @@ ON CONFLICT DO NOTHING;
 
 -- name: count_pool
 SELECT count(*) FROM task_runs
-WHERE tenant = ? AND pool = ? AND pool IS NOT NULL AND state IN ('queued', 'running');
+WHERE tenant = ? AND pool = ? AND pool IS NOT NULL AND state IN {claimed_tasks};
 
 -- name: claimable
--- In the order of the index, and joined from there: whoever asks reads no further than it has room.
+-- In the order of the index, and joined from there: a claim reads no further than it has free slots.
 SELECT task_runs.executor, task_runs.tenant, task_runs.pool, runs.id, task_runs.task, task_runs.element
 FROM task_runs INDEXED BY task_runs_scheduled CROSS JOIN runs ON runs.id = task_runs.run
-WHERE task_runs.state = 'scheduled'
+WHERE task_runs.state = {task_scheduled}
 AND task_runs.executor IN (SELECT value FROM json_each(?1))
 AND (?2 IS NULL OR task_runs.queue IN (SELECT value FROM json_each(?2)))
 AND (task_runs.pool IS NULL OR task_runs.pool IN (SELECT value FROM json_each(?3)))
@@ -106,110 +92,84 @@ ORDER BY task_runs.priority DESC, task_runs.since, task_runs.run, task_runs.task
 
 -- name: claim_task
 UPDATE task_runs SET
-    state = 'queued', attempt = attempt + 1, tries = tries + 1, claimed_by = ?1, lease_until = ?2, since = ?3, claimed_at = ?3,
-    started_at = NULL, ended_at = NULL, reason = ''
+    state = {task_queued}, attempt = attempt + 1, tries = tries + 1, claimed_by = ?1, lease_until = ?2, since = ?3,
+    claimed_at = ?3, started_at = NULL, ended_at = NULL, reason = ''
 WHERE run = ?4 AND task = ?5 AND element = ?6
-RETURNING run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, claimed_at, lease_until, started_at, ended_at, reason, pool, priority, queue, executor;
+RETURNING {task_columns};
 
--- name: renew_task
+-- name: renew_task_lease
 UPDATE task_runs SET lease_until = ?
-WHERE run = ? AND task = ? AND element = ? AND attempt = ? AND claimed_by = ? AND state IN ('queued', 'running');
+WHERE run = ? AND task = ? AND element = ? AND attempt = ? AND claimed_by = ? AND state IN {claimed_tasks};
 
 -- name: active_runs
-SELECT id, revision FROM runs WHERE state IN ('queued', 'running') ORDER BY created_at, id;
+SELECT id, revision FROM runs WHERE state IN {active_runs} ORDER BY created_at, id;
 
 -- name: runs_of
-SELECT
-    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
-    backfill, revision, clears
-FROM runs WHERE id IN (SELECT value FROM json_each(?)) ORDER BY created_at, id;
+SELECT {run_columns} FROM runs WHERE id IN (SELECT value FROM json_each(?)) ORDER BY created_at, id;
 
 -- name: tasks_of
-SELECT
-    run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, claimed_at, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
-FROM task_runs WHERE run IN (SELECT value FROM json_each(?)) ORDER BY run, task, element;
+SELECT {task_columns} FROM task_runs WHERE run IN (SELECT value FROM json_each(?)) ORDER BY run, task, element;
 
 -- name: find_active_runs
--- The plus keeps it from the index of all of a tenant's runs.
-SELECT
-    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
-    backfill, revision, clears
-FROM runs
-WHERE state IN ('queued', 'running') AND +tenant = :tenant AND (:workflow IS NULL OR workflow = :workflow)
+-- The plus keeps the planner off the index of all runs of a tenant.
+SELECT {run_columns} FROM runs
+WHERE state IN {active_runs} AND +tenant = :tenant AND (:workflow IS NULL OR workflow = :workflow)
 AND (:backfill IS NULL OR +backfill = :backfill) AND state IN (SELECT value FROM json_each(:states))
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: find_runs_of_backfill
-SELECT
-    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
-    backfill, revision, clears
-FROM runs
+SELECT {run_columns} FROM runs
 WHERE backfill = :backfill AND +tenant = :tenant AND (:workflow IS NULL OR workflow = :workflow)
 AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: find_runs_of_workflow
-SELECT
-    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
-    backfill, revision, clears
-FROM runs
+SELECT {run_columns} FROM runs
 WHERE tenant = :tenant AND workflow = :workflow
 AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: find_runs_of_tenant
-SELECT
-    id, tenant, workflow, version, state, params, origin, created_at, slot, started_at, ended_at, reason, max_active,
-    backfill, revision, clears
-FROM runs
+SELECT {run_columns} FROM runs
 WHERE tenant = :tenant AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
--- name: overdue_tasks
-SELECT
-    run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, claimed_at, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
-FROM task_runs WHERE state IN ('queued', 'running') AND lease_until <= ?
+-- name: expired_tasks
+SELECT {task_columns} FROM task_runs WHERE state IN {claimed_tasks} AND lease_until <= ?
 ORDER BY lease_until, run, task, element LIMIT ?;
 
 -- name: claimed_tasks
-SELECT
-    run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, recoveries, deferrals,
-    claimed_by, claimed_at, lease_until, started_at, ended_at, reason, pool, priority, queue, executor
-FROM task_runs INDEXED BY task_runs_claimed
-WHERE state IN ('queued', 'running') AND claimed_by IN (SELECT value FROM json_each(?))
+SELECT {task_columns} FROM task_runs INDEXED BY task_runs_claimed
+WHERE state IN {claimed_tasks} AND claimed_by IN (SELECT value FROM json_each(?))
 ORDER BY run, task, element;
 
--- name: claimants
+-- name: claim_owners
 SELECT DISTINCT claimed_by FROM task_runs INDEXED BY task_runs_claimed
-WHERE state IN ('queued', 'running') AND claimed_by IS NOT NULL;
+WHERE state IN {claimed_tasks} AND claimed_by IS NOT NULL;
 
 -- name: orphans
 SELECT id FROM runs
-WHERE state IN ('queued', 'running') AND state = 'running' AND created_at <= ?1
+WHERE state IN {active_runs} AND state = {run_running} AND created_at <= ?1
 AND NOT EXISTS (
     SELECT 1 FROM task_runs WHERE run = runs.id
-    AND state IN ('scheduled', 'queued', 'running', 'deferred', 'up_for_retry')
+    AND state IN {active_tasks}
 )
 AND NOT EXISTS (SELECT 1 FROM run_events WHERE run = runs.id AND at > ?1)
 ORDER BY created_at, id LIMIT ?2;
 
 -- name: outputs_of
--- Of several tries that returned something, the last.
+-- The last of several attempts that returned something.
 SELECT run, task, element, attempts.value, max(attempt) FROM attempts
 WHERE run = ? AND task IN (SELECT value FROM json_each(?)) AND attempts.value IS NOT NULL
 GROUP BY task, element ORDER BY task, element;
 
 -- name: attempts_of
-SELECT run, task, element, attempt, number, executor, worker, claimed_at, started_at, ended_at, outcome, exit, error
-FROM attempts WHERE run = ?1
+SELECT {attempt_columns} FROM attempts WHERE run = ?1
 UNION ALL
 SELECT
     run, task, element, attempt, tries, executor, coalesce(claimed_by, ''), coalesce(claimed_at, since, 0), started_at,
     NULL, '', NULL, NULL
-FROM task_runs WHERE run = ?1 AND state IN ('queued', 'running')
+FROM task_runs WHERE run = ?1 AND state IN {claimed_tasks}
 ORDER BY 2, 3, 4;
 
 -- name: events_of
@@ -220,7 +180,7 @@ SELECT slot FROM fires
 WHERE tenant = ? AND workflow = ? AND key = ? AND slot BETWEEN ? AND ? AND slot IS NOT NULL;
 
 -- name: tenants
--- From one to the next, however many runs each of them has.
+-- Skips from one tenant to the next, however many runs each has.
 WITH RECURSIVE found (tenant) AS (
     SELECT min(tenant) FROM runs
     UNION ALL
@@ -230,7 +190,7 @@ SELECT tenant FROM found WHERE tenant IS NOT NULL;
 
 -- name: ended_runs
 SELECT id FROM runs
-WHERE tenant = ? AND ended_at IS NOT NULL AND ended_at < ? AND +state NOT IN ('queued', 'running')
+WHERE tenant = ? AND ended_at IS NOT NULL AND ended_at < ? AND +state IN {ended_runs}
 ORDER BY ended_at, id LIMIT ?;
 
 -- name: delete_run
@@ -254,7 +214,7 @@ DELETE FROM logs WHERE run = ?;
 -- name: delete_fires
 DELETE FROM fires WHERE run = ? AND slot IS NULL;
 
--- name: remove_note
+-- name: delete_note
 DELETE FROM notes WHERE run = ? AND task IS ?;
 
 -- name: add_note
@@ -263,7 +223,7 @@ INSERT INTO notes (run, task, text, at) VALUES (?, ?, ?, ?);
 -- name: notes_of
 SELECT run, task, text, at FROM notes WHERE run = ? ORDER BY task;
 
--- name: put_version
+-- name: upsert_version
 INSERT INTO workflow_versions (tenant, workflow, version, spec, seen_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (tenant, workflow, version) DO UPDATE SET seen_at = max(seen_at, excluded.seen_at);
 
@@ -286,7 +246,7 @@ UPDATE schedules SET armed = 1 WHERE tenant = ? AND workflow = ? AND key = ?;
 -- name: delete_schedule
 DELETE FROM schedules WHERE tenant = ? AND workflow = ? AND key = ?;
 
--- name: move_cursor
+-- name: advance_cursor
 INSERT INTO schedules (tenant, workflow, key, rule, last, dropped, armed) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tenant, workflow, key) DO UPDATE SET
     last = CASE WHEN rule = excluded.rule THEN max(last, excluded.last) ELSE excluded.last END,
@@ -297,7 +257,7 @@ ON CONFLICT (tenant, workflow, key) DO UPDATE SET
 INSERT INTO workflow_pauses (tenant, workflow) VALUES (?, ?) ON CONFLICT (tenant, workflow) DO NOTHING;
 
 -- name: skip_pause
--- What fell due in a pause gets no run: the schedules of a workflow that is resumed go on from then.
+-- Slots of the pause get no run: the schedules of a resumed workflow continue from its resumption.
 UPDATE schedules SET last = max(last, ?3)
 WHERE tenant = ?1 AND workflow = ?2
 AND EXISTS (SELECT 1 FROM workflow_pauses WHERE tenant = ?1 AND workflow = ?2);
@@ -308,22 +268,22 @@ DELETE FROM workflow_pauses WHERE tenant = ? AND workflow = ?;
 -- name: paused_workflows
 SELECT tenant, workflow FROM workflow_pauses;
 
--- name: take_office
+-- name: acquire_lease
 INSERT INTO leases (name, holder, epoch, until) VALUES (:name, :holder, 1, :until)
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = epoch + 1, until = excluded.until
 WHERE holder IS NULL OR until <= :now OR holder IN (SELECT value FROM json_each(:dead))
 RETURNING epoch;
 
--- name: renew_office
+-- name: renew_lease
 UPDATE leases SET until = ? WHERE name = ? AND epoch = ? AND holder IS NOT NULL;
 
--- name: release_office
+-- name: release_lease
 UPDATE leases SET holder = NULL WHERE name = ? AND epoch = ?;
 
--- name: holder_of
+-- name: current_lease
 SELECT holder, epoch FROM leases WHERE name = ? AND holder IS NOT NULL;
 
--- name: put_owner
+-- name: upsert_owner
 INSERT INTO owners (id, host, boot, pid, started, at) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     host = excluded.host,
@@ -335,19 +295,19 @@ ON CONFLICT (id) DO UPDATE SET
 -- name: all_owners
 SELECT id, host, boot, pid, started, at FROM owners ORDER BY at, id;
 
--- name: forget_owner
+-- name: delete_owner
 DELETE FROM owners WHERE id = ?;
 
--- name: add_chunk
+-- name: append_log_chunk
 INSERT INTO logs (run, task, element, attempt, number, payload) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (run, task, element, attempt, number) DO NOTHING;
 
--- name: chunks_of
+-- name: log_chunks_of
 SELECT run, task, element, attempt, number, payload FROM logs
 WHERE run = ? AND task = ? AND element = ? AND (attempt, number) > (?, ?)
 ORDER BY attempt, number LIMIT ?;
 
--- name: put_backfill
+-- name: upsert_backfill
 INSERT INTO backfills (id, tenant, workflow, run_limit, created_at, cancelled_at) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     tenant = excluded.tenant,

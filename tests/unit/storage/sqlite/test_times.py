@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.storage.sqlite.times import from_micros, to_micros
+from tidemill.storage.sqlite.run_rows import from_micros, to_micros
 
 zones = st.integers(-23, 23).map(lambda hours: timezone(timedelta(hours=hours)))
 within_range = {"min_value": datetime(2, 1, 1), "max_value": datetime(9998, 1, 1)}

@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 
 from tidemill.storage.migrations import load_migrations
-from tidemill.storage.queries import Queries
+from tidemill.storage.sqlite.store import QUERIES
 
 PACKAGE = "tidemill.storage.sqlite"
 NAMES = re.findall(r"^-- name: (\w+)$", files(PACKAGE).joinpath("workflows.sql").read_text("utf-8"), re.MULTILINE)
@@ -37,7 +37,7 @@ def plan_of(connection: sqlite3.Connection, statement: str) -> list[str]:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in SMALL])
 def test_nothing_is_scanned_but_what_is_active(connection: sqlite3.Connection, name: str) -> None:
-    for line in plan_of(connection, getattr(Queries.from_package(PACKAGE), name)):
+    for line in plan_of(connection, getattr(QUERIES, name)):
         scanned = re.match(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?", line)
         if scanned and scanned[1] not in ("json_each", "CONSTANT", "found"):
             assert scanned[2] in PARTIAL, line
@@ -45,26 +45,26 @@ def test_nothing_is_scanned_but_what_is_active(connection: sqlite3.Connection, n
 
 def test_a_look_at_active_runs_touches_no_other_row(connection: sqlite3.Connection) -> None:
     """However the runs are scattered among those that have ended."""
-    assert plan_of(connection, Queries.from_package(PACKAGE).active_runs) == ["SCAN runs USING INDEX runs_active"]
+    assert plan_of(connection, QUERIES.active_runs) == ["SCAN runs USING INDEX runs_active"]
 
 
 def test_work_is_given_away_in_the_order_of_an_index(connection: sqlite3.Connection) -> None:
     """Whoever asks for one task run reads as many rows as it takes to find it, and sorts none."""
-    plan = plan_of(connection, Queries.from_package(PACKAGE).claimable)
+    plan = plan_of(connection, QUERIES.claimable)
     assert plan[0] == "SCAN task_runs USING INDEX task_runs_scheduled"
     assert not any("TEMP B-TREE" in line for line in plan)
 
 
 def test_a_payload_is_looked_for_among_active_runs(connection: sqlite3.Connection) -> None:
     """However often it was fired before."""
-    assert plan_of(connection, Queries.from_package(PACKAGE).is_digest_active)[-2:] == [
+    assert plan_of(connection, QUERIES.is_digest_active)[-2:] == [
         "SCAN runs USING COVERING INDEX runs_active",
         "SEARCH fires USING INDEX fires_by_run (run=?)",
     ]
 
 
 def test_fires_are_deleted_by_their_run(connection: sqlite3.Connection) -> None:
-    (line,) = plan_of(connection, Queries.from_package(PACKAGE).delete_fires)
+    (line,) = plan_of(connection, QUERIES.delete_fires)
     assert line == "SEARCH fires USING INDEX fires_by_run (run=?)"
 
 

@@ -27,15 +27,8 @@ from tidemill.engine.graphs.audit.parts import (
     read_histories,
 )
 from tidemill.engine.graphs.durability.dead_letter_store import decode_payload
-from tidemill.storage.graph_ports import (
-    JournalEntry,
-    JournalKey,
-    PartKey,
-    PartKind,
-    SnapshotPart,
-    Store,
-    StoredDeadLetter,
-)
+from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey, PartKind, SnapshotPart, StoredDeadLetter
+from tidemill.storage.store import Store
 
 ORPHAN_AGE_LIMIT = timedelta(days=7)  # after which letters of something unknown are spoken of
 

@@ -34,7 +34,8 @@ from tidemill.graphs.result import Receipt
 from tidemill.graphs.state import Recovery
 from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.kernel.ids import new_sortable_id
-from tidemill.storage.graph_ports import PartKind, Store, StoredRecovery
+from tidemill.storage.graph_ports import PartKind, StoredRecovery
+from tidemill.storage.store import Store
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,8 @@ from tidemill.engine.graphs.reactors.firing import PendingFiring
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.inputs import FiringInputs
 from tidemill.graphs.result import DeadLetter, to_jsonable
-from tidemill.storage.graph_ports import PartKind, Store, StoredDeadLetter, StoredRecovery
+from tidemill.storage.graph_ports import PartKind, StoredDeadLetter, StoredRecovery
+from tidemill.storage.store import Store
 
 
 class PendingWrites:

@@ -7,7 +7,8 @@ import msgspec
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
-from tidemill.storage.graph_ports import JournalEntry, PartKey, SnapshotPart, Store, StoredDeadLetter
+from tidemill.storage.graph_ports import JournalEntry, PartKey, SnapshotPart, StoredDeadLetter
+from tidemill.storage.store import Store
 
 Component = RunningReactor | RunningAccumulator
 

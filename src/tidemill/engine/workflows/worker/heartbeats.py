@@ -14,7 +14,7 @@ from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.kernel.concurrency import call_in_new_thread
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import Store
+from tidemill.storage.store import Store
 from tidemill.telemetry import events
 from tidemill.workflows.records import AttemptKey
 

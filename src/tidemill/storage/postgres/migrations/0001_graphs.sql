@@ -1,4 +1,5 @@
--- What reactors and accumulators keep. Text sorts by its bytes everywhere, whatever the database's own order is.
+-- Graphs: checkpoints, journals, dead letters, recoveries, pauses. Text sorts by its bytes, whatever the database's own
+-- collation is.
 
 CREATE SCHEMA IF NOT EXISTS tidemill;
 
@@ -8,7 +9,7 @@ CREATE TABLE tidemill.schema_versions (
     applied_at timestamptz NOT NULL DEFAULT now()
 );
 
--- The last transaction of each writer: tells what became of a commit whose answer was lost.
+-- The last transaction of each writer: shows whether a commit whose reply was lost has happened.
 CREATE TABLE tidemill.writers (
     writer text COLLATE "C" PRIMARY KEY,
     turn bigint NOT NULL,

@@ -1,4 +1,5 @@
--- What workflows keep. Rows that change often leave room on their pages, so that a new version needs no new index entries.
+-- Workflows. Tables whose rows change often leave free space on their pages, so that a new row version needs no new
+-- index entries.
 
 CREATE TABLE tidemill.runs (
     id text COLLATE "C" PRIMARY KEY,
@@ -56,12 +57,12 @@ CREATE TABLE tidemill.task_runs (
 
 CREATE INDEX task_runs_to_claim ON tidemill.task_runs (priority DESC, since, run, task, element)
     WHERE state = 'scheduled';
--- Not by lease: every beat would have to write to it. What is claimed at a time is little.
+-- Not by lease: every renewal would have to write to the index. Few task runs are claimed at a time.
 CREATE INDEX task_runs_claimed ON tidemill.task_runs (claimed_by) WHERE state IN ('queued', 'running');
 CREATE INDEX task_runs_in_pools ON tidemill.task_runs (tenant, pool)
     WHERE state IN ('queued', 'running') AND pool IS NOT NULL;
 
--- Those that ended. What a claimed task run is at is told by that.
+-- Attempts that have ended. The current attempt of a claimed task run is in its row.
 CREATE TABLE tidemill.attempts (
     run text COLLATE "C" NOT NULL,
     task text COLLATE "C" NOT NULL,
@@ -102,7 +103,7 @@ CREATE TABLE tidemill.run_events (
 
 CREATE INDEX run_events_by_run ON tidemill.run_events (run, id);
 
--- For ever: they outlive their runs, so that no slot fires twice.
+-- Fires outlive their runs, so that no slot is fired twice.
 CREATE TABLE tidemill.fires (
     tenant text COLLATE "C" NOT NULL,
     workflow text COLLATE "C" NOT NULL,
@@ -114,7 +115,7 @@ CREATE TABLE tidemill.fires (
 );
 
 CREATE UNIQUE INDEX fires_by_slot ON tidemill.fires (tenant, workflow, key, slot) WHERE slot IS NOT NULL;
--- Fires are looked for by their run: whether that is active, and when it is deleted. Those that only keep a slot are not.
+-- Fires are searched by run: whether it is active, and when it is deleted. Fires that only record a slot are not.
 CREATE INDEX fires_by_run ON tidemill.fires (run) WHERE slot IS NULL OR digest IS NOT NULL;
 
 CREATE TABLE tidemill.workflow_versions (
@@ -142,7 +143,7 @@ CREATE TABLE tidemill.workflow_pauses (
     PRIMARY KEY (tenant, workflow)
 );
 
--- Without a holder once the last one has left; the epoch never goes back. `backend` is the server's process for the
+-- A lease without a holder keeps its row, so that no epoch is used twice. `backend` is the server process of the
 -- holder's session.
 CREATE TABLE tidemill.leases (
     name text COLLATE "C" PRIMARY KEY,
@@ -163,7 +164,7 @@ CREATE TABLE tidemill.owners (
 
 CREATE TABLE tidemill.notes (
     run text COLLATE "C" NOT NULL,
-    is_of_task boolean NOT NULL, -- or of the run itself; then the task is ''
+    is_of_task boolean NOT NULL, -- false: about the run itself, and the task is ''
     task text COLLATE "C" NOT NULL,
     text text NOT NULL,
     at timestamptz NOT NULL,

@@ -1,4 +1,4 @@
--- Packages: which are wanted, who may sign them, and what each node has loaded of them.
+-- Packages: those that nodes are to load, the keys that may sign them, and what each node has loaded.
 
 CREATE TABLE tidemill.packages (
     tenant text COLLATE "C" NOT NULL,
@@ -12,11 +12,11 @@ CREATE TABLE tidemill.packages (
     PRIMARY KEY (tenant, name)
 );
 
--- Beside the row, and as it is: an archive is compressed already.
+-- Out of line and uncompressed: an archive is compressed already.
 ALTER TABLE tidemill.packages ALTER COLUMN archive SET STORAGE EXTERNAL;
 
--- They outlive their packages: none is rolled back unnoticed, and no revision comes twice. `revision` is that of what
--- was published last under a name; 0 if nothing ever was.
+-- Versions outlive their packages, so that a downgrade is noticed and no revision is used twice. `revision` is that of
+-- the last publication under a name; 0 if there was none.
 CREATE TABLE tidemill.package_versions (
     tenant text COLLATE "C" NOT NULL,
     name text COLLATE "C" NOT NULL,
@@ -45,5 +45,5 @@ CREATE TABLE tidemill.package_states (
     PRIMARY KEY (tenant, name, owner)
 );
 
--- Whatever was there before packages had its runs, and goes on having them.
+-- Schedules that existed before packages had their runs, and continue to have them.
 ALTER TABLE tidemill.schedules ADD COLUMN armed boolean NOT NULL DEFAULT true;

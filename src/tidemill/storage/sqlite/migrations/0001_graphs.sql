@@ -1,4 +1,4 @@
--- What graphs leave behind: checkpoints, journals, dead letters, recoveries, pauses.
+-- Graphs: checkpoints, journals, dead letters, recoveries, pauses.
 -- Times are microseconds since 1970 in UTC.
 
 CREATE TABLE parts (
@@ -15,7 +15,7 @@ CREATE TABLE parts (
     PRIMARY KEY (tenant, kind, name, slot)
 ) STRICT;
 
--- Without row ids: an append then writes to one tree instead of two, and entries lie in the order they are read in.
+-- Without row ids: an append writes to one tree instead of two, and entries are stored in the order they are read in.
 CREATE TABLE journal (
     tenant TEXT NOT NULL,
     accumulator TEXT NOT NULL,

@@ -1,4 +1,4 @@
--- What workflows leave behind: runs with all that belongs to them, fires, and the small tables beside them.
+-- Workflows: runs with everything that belongs to them, fires, and small tables.
 -- Times are microseconds since 1970 in UTC.
 
 CREATE TABLE runs (
@@ -20,8 +20,8 @@ CREATE TABLE runs (
     clears INTEGER NOT NULL
 ) STRICT;
 
--- Only what is active: the loop looks here, however many runs have ended, and at nothing else.
--- Without the revision: every change of a run would have to write to it.
+-- Active runs only: the leader scans this index and nothing else, however many runs have ended.
+-- Without the revision: every change of a run would have to write to the index.
 CREATE INDEX runs_active ON runs (created_at, id, state) WHERE state IN ('queued', 'running');
 
 CREATE INDEX runs_by_workflow ON runs (tenant, workflow, created_at, id);
@@ -32,11 +32,11 @@ CREATE INDEX runs_by_backfill ON runs (backfill, created_at, id) WHERE backfill 
 
 CREATE INDEX runs_by_end ON runs (tenant, ended_at, id) WHERE ended_at IS NOT NULL;
 
--- The tenant is the run's: pools are counted by it.
+-- `tenant` is the run's: pools are counted by it.
 CREATE TABLE task_runs (
     run TEXT NOT NULL,
     task TEXT NOT NULL,
-    element INTEGER NOT NULL, -- -1 unless it is one element of a mapping
+    element INTEGER NOT NULL, -- -1 unless it is one element of a mapped task
     tenant TEXT NOT NULL,
     state TEXT NOT NULL,
     variant TEXT,
@@ -61,7 +61,7 @@ CREATE TABLE task_runs (
     PRIMARY KEY (run, task, element)
 ) STRICT, WITHOUT ROWID;
 
--- In the order in which they are given away.
+-- In the order in which task runs are claimed.
 CREATE INDEX task_runs_scheduled ON task_runs (priority DESC, since, run, task, element) WHERE state = 'scheduled';
 
 CREATE INDEX task_runs_claimed ON task_runs (lease_until, claimed_by) WHERE state IN ('queued', 'running');
@@ -69,7 +69,7 @@ CREATE INDEX task_runs_claimed ON task_runs (lease_until, claimed_by) WHERE stat
 CREATE INDEX task_runs_in_pools ON task_runs (tenant, pool)
 WHERE pool IS NOT NULL AND state IN ('queued', 'running');
 
--- Those that ended. What a claimed task run is at is told by that.
+-- Attempts that have ended. The current attempt of a claimed task run is in its row.
 CREATE TABLE attempts (
     run TEXT NOT NULL,
     task TEXT NOT NULL,
@@ -84,21 +84,21 @@ CREATE TABLE attempts (
     outcome TEXT NOT NULL,
     exit INTEGER,
     error BLOB, -- JSON
-    value BLOB, -- what it returned, msgpack; last, so that whoever does not ask for a large one need not read it
+    value BLOB, -- the return value, msgpack; last, so that other columns are read without a large value
     PRIMARY KEY (run, task, element, attempt)
 ) STRICT, WITHOUT ROWID;
 
--- What happened, one row for each change of a run.
+-- The history, one row for each change of a run.
 CREATE TABLE run_events (
     run TEXT NOT NULL,
     revision INTEGER NOT NULL, -- the run's, after the change
     at INTEGER NOT NULL,
     actor TEXT NOT NULL,
-    events TEXT NOT NULL, -- JSON: a list for each, in their order
+    events TEXT NOT NULL, -- JSON: one list per event, in order
     PRIMARY KEY (run, revision)
 ) STRICT, WITHOUT ROWID;
 
--- They outlive their runs: no slot is fired twice.
+-- Fires outlive their runs, so that no slot is fired twice.
 CREATE TABLE fires (
     tenant TEXT NOT NULL,
     workflow TEXT NOT NULL,
@@ -111,7 +111,7 @@ CREATE TABLE fires (
 
 CREATE UNIQUE INDEX fires_by_slot ON fires (tenant, workflow, key, slot) WHERE slot IS NOT NULL;
 
--- Fires are looked for by their run: whether that is active, and when it is deleted. Those that only keep a slot are not.
+-- Fires are searched by run: whether it is active, and when it is deleted. Fires that only record a slot are not.
 CREATE INDEX fires_by_run ON fires (run) WHERE slot IS NULL OR digest IS NOT NULL;
 
 CREATE TABLE workflow_versions (
@@ -139,7 +139,7 @@ CREATE TABLE workflow_pauses (
     PRIMARY KEY (tenant, workflow)
 ) STRICT, WITHOUT ROWID;
 
--- An office that nobody has keeps its row, so that no epoch comes twice.
+-- A lease without a holder keeps its row, so that no epoch is used twice.
 CREATE TABLE leases (
     name TEXT NOT NULL PRIMARY KEY,
     holder TEXT,

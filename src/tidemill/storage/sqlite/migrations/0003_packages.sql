@@ -1,7 +1,7 @@
--- Packages: which are wanted, who may sign them, and what each node has loaded of them.
+-- Packages: those that nodes are to load, the keys that may sign them, and what each node has loaded.
 -- Times are microseconds since 1970 in UTC.
 
--- With a rowid, and the archive last: whoever lists packages reads no archive.
+-- With a rowid, and the archive last: listing packages reads no archive.
 CREATE TABLE packages (
     tenant TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -14,12 +14,12 @@ CREATE TABLE packages (
     PRIMARY KEY (tenant, name)
 ) STRICT;
 
--- They outlive their packages: none is rolled back unnoticed, and no revision comes twice.
+-- Versions outlive their packages, so that a downgrade is noticed and no revision is used twice.
 CREATE TABLE package_versions (
     tenant TEXT NOT NULL,
     name TEXT NOT NULL,
     version TEXT NOT NULL,
-    revision INTEGER NOT NULL, -- of what was published last under this name; 0 if nothing ever was
+    revision INTEGER NOT NULL, -- of the last publication under this name; 0 if there was none
     PRIMARY KEY (tenant, name)
 ) STRICT, WITHOUT ROWID;
 
@@ -43,5 +43,5 @@ CREATE TABLE package_states (
     PRIMARY KEY (tenant, name, owner)
 ) STRICT;
 
--- Whatever was there before packages had its runs, and goes on having them.
+-- Schedules that existed before packages had their runs, and continue to have them.
 ALTER TABLE schedules ADD COLUMN armed INTEGER NOT NULL DEFAULT 1;

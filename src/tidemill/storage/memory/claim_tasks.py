@@ -1,4 +1,4 @@
-"""Claims in memory: which scheduled task runs somebody gets, and what becomes of them."""
+"""Claims in memory: which scheduled task runs an owner gets, and how they are marked as claimed."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,34 +16,35 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
 def claim_tasks(tables: Tables, claim: ClaimRequest, now: datetime) -> list[ClaimedTask]:
-    """Make task runs queued for whoever asked, and return them."""
+    """Queue task runs for the owner, and return them."""
     lease_until = now + timedelta(seconds=claim.lease)
-    given = [(key, _mark_queued(tables, key, claim, lease_until)) for key in list(_select_tasks(tables, claim))]
-    for run in {key.run for key, _ in given}:
+    claimed = [(key, _mark_queued(tables, key, claim, lease_until)) for key in list(_select_tasks(tables, claim))]
+    for run in {key.run for key, _ in claimed}:
         put_run(tables, replace(tables.runs[run], revision=tables.runs[run].revision + 1))
-    return [ClaimedTask(tables.runs[key.run], row) for key, row in given]
+    return [ClaimedTask(tables.runs[key.run], row) for key, row in claimed]
 
 
 def _select_tasks(tables: Tables, claim: ClaimRequest) -> Iterator[TaskKey]:
-    """Yield what there is room for: in the executors, and in the pools."""
-    room = dict(claim.executors)
-    pools: dict[tuple[str, str], int] = {}
+    """Yield the task runs that executors and pools have free slots for."""
+    free_slots = dict(claim.executors)
+    free_in_pools: dict[tuple[str, str], int] = {}
     for _, _, key in sorted(_candidates(tables, claim)):
         run, row = tables.runs[key.run], tables.tasks[key.run][key]
-        if room[row.executor] <= 0:
+        if free_slots[row.executor] <= 0:
             continue
         if row.pool is not None:
             pool = (run.tenant, row.pool)
-            left = pools[pool] if pool in pools else claim.pools[row.pool] - count_pool_claims(tables, *pool)
-            pools[pool] = left - 1 if left > 0 else left
-            if left <= 0:
+            if pool not in free_in_pools:
+                free_in_pools[pool] = claim.pools[row.pool] - count_pool_claims(tables, *pool)
+            if free_in_pools[pool] <= 0:
                 continue
-        room[row.executor] -= 1
+            free_in_pools[pool] -= 1
+        free_slots[row.executor] -= 1
         yield key
 
 
 def _candidates(tables: Tables, claim: ClaimRequest) -> Iterator[tuple[int, datetime, TaskKey]]:
-    """Yield what whoever asked could run, with what orders it."""
+    """Yield the task runs that the owner could run, with their sort keys."""
     for key in tables.scheduled_tasks:
         run, row = tables.runs[key.run], tables.tasks[key.run][key]
         if _matches_claim(claim, run, row) and (run.tenant, run.workflow) not in tables.paused_workflows:
@@ -61,12 +62,12 @@ def _matches_claim(claim: ClaimRequest, run: RunRow, row: TaskRow) -> bool:
 
 def _mark_queued(tables: Tables, key: TaskKey, claim: ClaimRequest, lease_until: datetime) -> TaskRow:
     """Write the claim of one task run."""
-    found = tables.tasks[key.run][key]
+    scheduled = tables.tasks[key.run][key]
     row = replace(
-        found,
+        scheduled,
         state=TaskState.QUEUED,
-        attempt=found.attempt + 1,
-        tries=found.tries + 1,
+        attempt=scheduled.attempt + 1,
+        tries=scheduled.tries + 1,
         claimed_by=claim.owner,
         claimed_at=claim.at,
         lease_until=lease_until,
@@ -76,6 +77,6 @@ def _mark_queued(tables: Tables, key: TaskKey, claim: ClaimRequest, lease_until:
         reason="",
     )
     put_task(tables, key.run, row)
-    event = task_event(row, found.state, TaskState.QUEUED)
+    event = task_event(row, scheduled.state, TaskState.QUEUED)
     add_history(tables, key.run, RunEventBatch(claim.at, claim.owner, [event]))
     return tables.tasks[key.run][key]

@@ -1,4 +1,4 @@
-"""Hints on PostgreSQL: what another store has changed is heard, and one's own is not."""
+"""Notifications on PostgreSQL: a store is notified of the changes of others, and not of its own."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,8 +20,8 @@ PATIENCE = 20.0  # seconds until a test gives up
 LISTENERS = "pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
 
 
-class Ear:
-    """Counts what it hears."""
+class Subscriber:
+    """Counts notifications."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -31,7 +31,7 @@ class Ear:
         self.count += 1
         self._news.set()
 
-    async def hears(self) -> None:
+    async def is_called(self) -> None:
         """Wait for something new."""
         async with asyncio.timeout(PATIENCE):
             await self._news.wait()
@@ -69,104 +69,104 @@ QUIET: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("what", LOUD)
-async def test_what_another_store_changes_is_heard(stores: list[PostgresStore], what: str) -> None:
+async def test_a_store_is_notified_of_the_changes_of_another(stores: list[PostgresStore], what: str) -> None:
     await make(stores[0], creation())
     await stores[0].packages.publish(package("here"), b"", 0)
-    ear, own = Ear(), Ear()
-    await stores[1].listen(ear)
+    subscriber, own = Subscriber(), Subscriber()
+    await stores[1].listen(subscriber)
     await stores[0].listen(own)
     await LOUD[what](stores[0])
-    await ear.hears()
+    await subscriber.is_called()
     await LOUD["change"](stores[1])
-    await own.hears()
-    assert (ear.count, own.count) == (1, 1)
+    await own.is_called()
+    assert (subscriber.count, own.count) == (1, 1)
 
 
 @pytest.mark.parametrize("what", QUIET)
-async def test_what_is_no_news_is_not_heard(stores: list[PostgresStore], what: str) -> None:
-    """Beats and logs come by the thousand."""
+async def test_heartbeats_and_logs_send_no_notification(stores: list[PostgresStore], what: str) -> None:
+    """They come by the thousand."""
     await make(stores[0], creation())
-    ear = Ear()
-    await stores[1].listen(ear)
+    subscriber = Subscriber()
+    await stores[1].listen(subscriber)
     await QUIET[what](stores[0])
     await LOUD["change"](stores[0])
-    await ear.hears()
-    assert ear.count == 1
+    await subscriber.is_called()
+    assert subscriber.count == 1
 
 
-async def test_many_changes_of_one_transaction_are_heard_once(stores: list[PostgresStore]) -> None:
+async def test_many_changes_of_one_transaction_send_one_notification(stores: list[PostgresStore]) -> None:
     await make(stores[0], creation())
-    ear = Ear()
-    await stores[1].listen(ear)
+    subscriber = Subscriber()
+    await stores[1].listen(subscriber)
     await asyncio.gather(*(LOUD["change"](stores[0]) for _ in range(50)))
-    await ear.hears()
+    await subscriber.is_called()
     await LOUD["change"](stores[0])
-    await ear.hears()
-    assert ear.count <= 3  # the first of a group may go alone
+    await subscriber.is_called()
+    assert subscriber.count <= 3  # the first of a group may go alone
 
 
-async def test_several_listen(stores: list[PostgresStore]) -> None:
+async def test_several_subscribers_are_called(stores: list[PostgresStore]) -> None:
     await make(stores[0], creation())
-    ears = [Ear(), Ear()]
-    for ear in ears:
-        await stores[1].listen(ear)
+    ears = [Subscriber(), Subscriber()]
+    for subscriber in ears:
+        await stores[1].listen(subscriber)
     await LOUD["change"](stores[0])
-    for ear in ears:
-        await ear.hears()
+    for subscriber in ears:
+        await subscriber.is_called()
 
 
-async def test_who_listens_for_one_thing_does_not_hear_the_other(stores: list[PostgresStore]) -> None:
+async def test_a_subscriber_of_one_topic_is_not_called_for_the_other(stores: list[PostgresStore]) -> None:
     """Runs change by the thousand, and packages once in a while."""
     await make(stores[0], creation())
-    runs, packages, both = Ear(), Ear(), Ear()
+    runs, packages, both = Subscriber(), Subscriber(), Subscriber()
     await stores[1].listen(runs, "runs")
     await stores[1].listen(packages, topic="packages")
     await stores[1].listen(both)
     await LOUD["publication"](stores[0])
     await LOUD["change"](stores[0])
-    for ear in (packages, runs, both):
-        await ear.hears()
+    for subscriber in (packages, runs, both):
+        await subscriber.is_called()
     while both.count < 2:
-        await both.hears()
+        await both.is_called()
     assert (runs.count, packages.count, both.count) == (1, 1, 2)
 
 
-async def test_who_was_cut_off_is_called_whatever_it_listens_for(postgres: PostgresServer) -> None:
+async def test_a_subscriber_is_called_after_a_lost_connection_whatever_its_topic(postgres: PostgresServer) -> None:
     url = await postgres.fresh_database()
     async with opened(url) as store, opened(url) as other, session(url) as admin:
-        ear = Ear()
-        await other.listen(ear, "packages")
+        subscriber = Subscriber()
+        await other.listen(subscriber, "packages")
         await admin.execute(f"SELECT pg_terminate_backend(pid) FROM {LISTENERS}")
-        await ear.hears()
+        await subscriber.is_called()
         await LOUD["publication"](store)
-        await ear.hears()
-        assert ear.count == 2
+        await subscriber.is_called()
+        assert subscriber.count == 2
 
 
-async def test_what_was_heard_is_there(stores: list[PostgresStore]) -> None:
-    """A notice comes after its commit: who looks then finds what it is about."""
-    ear = Ear()
-    await stores[1].listen(ear, "packages")
+async def test_a_notified_change_can_be_read(stores: list[PostgresStore]) -> None:
+    """A notification comes after its commit: a subscriber that reads then finds the change."""
+    subscriber = Subscriber()
+    await stores[1].listen(subscriber, "packages")
     await LOUD["publication"](stores[0])
-    await ear.hears()
+    await subscriber.is_called()
     assert await stores[1].packages.list_published() == [package(revision=1)]
 
 
-async def test_a_listener_that_was_cut_off_listens_again(postgres: PostgresServer) -> None:
-    """Whatever happened meanwhile may have been missed: that is said once."""
+async def test_a_listener_reconnects_after_a_lost_connection(postgres: PostgresServer) -> None:
+    """Changes may have been missed meanwhile: subscribers are called once."""
     url = await postgres.fresh_database()
     async with opened(url) as store, opened(url) as other, session(url) as admin:
         await make(store, creation())
-        ear = Ear()
-        await other.listen(ear)
+        subscriber = Subscriber()
+        await other.listen(subscriber)
         await admin.execute(f"SELECT pg_terminate_backend(pid) FROM {LISTENERS}")
-        await ear.hears()
+        await subscriber.is_called()
         await LOUD["change"](store)
-        await ear.hears()
-        assert ear.count == 2
+        await subscriber.is_called()
+        assert subscriber.count == 2
 
 
-async def test_one_that_cannot_connect_listens_as_soon_as_it_can(postgres: PostgresServer) -> None:
+async def test_a_listener_without_a_connection_listens_as_soon_as_it_has_one(postgres: PostgresServer) -> None:
     url = await postgres.fresh_database()
     async with (
         proxy_to(postgres.port) as (proxy, port),
@@ -174,22 +174,22 @@ async def test_one_that_cannot_connect_listens_as_soon_as_it_can(postgres: Postg
         opened(url.replace(f":{postgres.port}/", f":{port}/")) as other,
     ):
         proxy.is_stalled = True
-        ear = Ear()
-        await other.listen(ear)
+        subscriber = Subscriber()
+        await other.listen(subscriber)
         proxy.is_stalled = False
-        await ear.hears()
+        await subscriber.is_called()
         await make(store, creation())
-        await ear.hears()
+        await subscriber.is_called()
 
 
-async def test_nothing_is_heard_after_the_end(postgres: PostgresServer) -> None:
-    """Also if it ends while nobody answers."""
+async def test_no_subscriber_is_called_after_the_store_is_closed(postgres: PostgresServer) -> None:
+    """Also if it is closed while the server does not answer."""
     url = await postgres.fresh_database()
-    ear = Ear()
+    subscriber = Subscriber()
     async with opened(url) as store:
         async with opened(url) as other:
-            await other.listen(ear)
+            await other.listen(subscriber)
         await make(store, creation())
         async with session(url) as admin:
             assert await admin.fetchval(f"SELECT count(*) FROM {LISTENERS}") == 0
-    assert ear.count == 0
+    assert subscriber.count == 0

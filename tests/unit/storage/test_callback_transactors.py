@@ -1,4 +1,4 @@
-"""The group committer on a database that calls back: nothing waits for a task, and groups are as big as they were."""
+"""The group committer on a database that calls back: no task per group, and groups as big as the last ones."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,33 +12,36 @@ from tidemill.storage.committer import (
     GATHER_TURN_LIMIT,
     Ambiguous,
     Callback,
+    CallbackTransactor,
     CommitFuture,
     Committed,
     GroupCommitter,
-    Transactor,
 )
+from tidemill.testing.faults.stores import StoreFaults
 
 Unit = Callable[[], Any]
 
 
-class Sent(Transactor[Unit]):
-    """A database that keeps what it is sent until a test has it answered."""
+class Sent(CallbackTransactor[Unit]):
+    """A database that keeps each group until a test has it answered."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Sequence[Unit], Callback]] = []
         self.one_by_one = 0
 
-    def send(self, units: Sequence[Unit], told: Callback) -> None:
-        """Take a group."""
-        self.sent.append((units, told))
+    def transact_with_callback(self, units: Sequence[Unit], on_done: Callback) -> None:
+        self.sent.append((units, on_done))
+
+    def translate_error(self, error: Exception) -> Exception:
+        return StoreError(f"translated: {error}")
 
     def answer(self) -> int:
         """Commit the oldest group; return how big it was."""
-        units, told = self.sent.pop(0)
+        units, on_done = self.sent.pop(0)
         try:
-            told([unit() for unit in units], None)
+            on_done([unit() for unit in units], None)
         except Exception as error:  # a unit's own
-            told(None, error)
+            on_done(None, error)
         return len(units)
 
     async def transact(self, units: Sequence[Unit]) -> Committed | Ambiguous:
@@ -52,7 +55,7 @@ class Sent(Transactor[Unit]):
 @asynccontextmanager
 async def committing(database: Sent) -> AsyncIterator[GroupCommitter[Unit]]:
     """Run a committer on a database."""
-    committer: GroupCommitter[Unit] = GroupCommitter(database, transact_with_callback=database.send)
+    committer: GroupCommitter[Unit] = GroupCommitter(database)
     await committer.open()
     try:
         yield committer
@@ -76,21 +79,21 @@ async def turns(count: int = 1) -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_comes_alone_goes_after_one_turn_and_is_answered_in_the_same() -> None:
+async def test_a_lone_unit_is_sent_after_one_turn_and_its_callback_runs_at_once() -> None:
     database = Sent()
     async with committing(database) as committer:
         for _ in range(3):
-            told: list[int] = []
-            answer = committer.submit(one)
-            answer.on_done = lambda known, told=told: told.append(known.result())  # type: ignore[misc]
+            results: list[int] = []
+            future = committer.submit(one)
+            future.on_done = lambda known, results=results: results.append(known.result())  # type: ignore[misc]
             assert not database.sent
             await turns()
             database.answer()
-            assert told == [1]
-            assert await answer == 1
+            assert results == [1]
+            assert await future == 1
 
 
-async def test_where_many_came_together_the_next_waits_for_as_many_but_not_for_long() -> None:
+async def test_after_a_large_group_the_next_one_stays_open_for_as_many_but_not_for_long() -> None:
     database = Sent()
     async with committing(database) as committer:
         together = [committer.submit(one) for _ in range(3)]
@@ -111,14 +114,14 @@ async def test_where_many_came_together_the_next_waits_for_as_many_but_not_for_l
         assert await asyncio.gather(*together) == [1] * 3
 
 
-async def test_a_faulty_unit_is_told_alone() -> None:
+async def test_only_the_caller_of_a_faulty_unit_gets_its_error_translated() -> None:
     database = Sent()
     async with committing(database) as committer:
         good, bad, other = committer.submit(one), committer.submit(fault), committer.submit(one)
         await turns()
         database.answer()
         assert await asyncio.gather(good, other) == [1, 1]
-        with pytest.raises(ValueError, match="mine"):
+        with pytest.raises(StoreError, match="translated: mine"):
             await bad
         assert database.one_by_one == 3
         later = committer.submit(one)
@@ -127,42 +130,44 @@ async def test_a_faulty_unit_is_told_alone() -> None:
         assert await later == 1
 
 
-async def test_a_fault_of_the_database_is_told_to_all() -> None:
+async def test_every_caller_gets_an_error_of_the_database_as_it_is() -> None:
     database = Sent()
     async with committing(database) as committer:
         refused = [committer.submit(one) for _ in range(2)]
         await turns()
         database.sent.pop()[1](None, StoreError("the disk is full"))
-        told = await asyncio.gather(*refused, return_exceptions=True)
-        assert [str(error) for error in told] == ["the disk is full"] * 2
+        errors = await asyncio.gather(*refused, return_exceptions=True)
+        assert [str(error) for error in errors] == ["the disk is full"] * 2
         assert database.one_by_one == 0
 
 
 async def test_transactions_fail_on_purpose_before_they_are_sent() -> None:
     database = Sent()
     async with committing(database) as committer:
-        committer.fail_next(1)
-        answer = committer.submit(one)
-        assert not answer.done()
+        faults = StoreFaults()
+        committer.transactor = faults.wrap(committer.transactor)
+        faults.fail_next(1)
+        future = committer.submit(one)
+        assert not future.done()
         with pytest.raises(StoreError, match="on purpose"):
-            await answer
+            await future
         assert not database.sent
 
 
-async def test_an_end_refuses_all_who_wait_and_an_answer_that_comes_later_is_nobodys() -> None:
+async def test_closing_fails_all_waiting_callers_and_ignores_a_later_result() -> None:
     database = Sent()
     async with committing(database) as committer:
         sent = committer.submit(one)
         await turns()
         late = committer.submit(one)
-    told = await asyncio.gather(sent, late, return_exceptions=True)
-    assert [str(error) for error in told] == ["the store was closed before it answered", "the store is closed"]
+    errors = await asyncio.gather(sent, late, return_exceptions=True)
+    assert [str(error) for error in errors] == ["the store was closed before it answered", "the store is closed"]
     database.answer()
     assert not database.sent
 
 
-async def test_what_follows_from_an_answer_may_fail_and_write(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither keeps the others of its group from being told."""
+async def test_a_callback_may_fail_and_write(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither keeps the others of its group from their results."""
     database, later = Sent(), list[CommitFuture[Any]]()
     async with committing(database) as committer:
         group = [committer.submit(one) for _ in range(3)]
@@ -174,4 +179,4 @@ async def test_what_follows_from_an_answer_may_fail_and_write(caplog: pytest.Log
         await turns(1 + GATHER_TURN_LIMIT)
         assert database.answer() == 1
         assert await later[0] == 1
-    assert "what follows from an answer failed" in caplog.text
+    assert "a commit callback failed" in caplog.text

@@ -1,14 +1,14 @@
-"""Claims in SQLite: which scheduled task runs somebody gets, and what becomes of them."""
+"""Claims in SQLite: which scheduled task runs an owner gets, and how they are marked as claimed."""
 
 import json
 import sqlite3
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from tidemill.storage.queries import Queries
-from tidemill.storage.sqlite.changes import count_pool_claims
-from tidemill.storage.sqlite.run_rows import decode_keyed_task, decode_run, encode_history
-from tidemill.storage.sqlite.times import to_micros
+from tidemill.storage.sqlite.apply_changes import count_pool_claims
+from tidemill.storage.sqlite.run_rows import decode_keyed_task, decode_run, encode_history, to_micros
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest
 from tidemill.workflows.change import task_event
 from tidemill.workflows.records import RunEvent, RunEventBatch, TaskKey, TaskRow
@@ -16,45 +16,45 @@ from tidemill.workflows.states import TaskState
 
 
 class PreparedClaim:
-    """A claim, ready to be answered inside a write transaction: nobody else claims at the same time."""
+    """A claim, ready to run inside a write transaction: no other claim runs at the same time."""
 
-    def __init__(self, claim: ClaimRequest, queries: Queries, lease_until: int) -> None:
+    def __init__(self, claim: ClaimRequest, queries: Queries, now: datetime) -> None:
         self._claim = claim
         self._queries = queries
-        self._lease_until = lease_until
+        self._lease_until = to_micros(now) + round(claim.lease * 1_000_000)
         self._at = to_micros(claim.at)
 
     def __call__(self, connection: sqlite3.Connection) -> list[ClaimedTask]:
-        """Make task runs queued for whoever asked, and return them."""
+        """Queue task runs for the owner, and return them."""
         keys = list(self._select_tasks(connection))
         if not keys:
             return []
-        given = [self._mark_queued(connection, key) for key in keys]
+        claimed = [self._mark_queued(connection, key) for key in keys]
         runs = sorted({key.run for key in keys})
         touched = {run: connection.execute(self._queries.touch_run, (run, 0)).fetchone() for run in runs}
-        self._record_events(connection, given, {run: revision for run, (revision, _) in touched.items()})
+        self._record_events(connection, claimed, {run: revision for run, (revision, _) in touched.items()})
         rows = {row[0]: decode_run(row) for row in connection.execute(self._queries.runs_of, (json.dumps(runs),))}
-        return [ClaimedTask(rows[key.run], task) for key, task in given]
+        return [ClaimedTask(rows[key.run], task) for key, task in claimed]
 
     def _select_tasks(self, connection: sqlite3.Connection) -> Iterator[TaskKey]:
-        """Yield what there is room for, in the executors and in the pools; read no further than that."""
-        room = {executor: free for executor, free in self._claim.executors.items() if free > 0}
-        left: dict[tuple[str, str], int] = {}
-        for executor, tenant, pool, *key in self._candidates(connection) if room else ():
-            if executor not in room:
+        """Yield the task runs that executors and pools have free slots for; read no further than that."""
+        free_slots = {executor: free for executor, free in self._claim.executors.items() if free > 0}
+        free_in_pools: dict[tuple[str, str], int] = {}
+        for executor, tenant, pool, *key in self._candidates(connection) if free_slots else ():
+            if executor not in free_slots:
                 continue
             if pool is not None:
-                if (tenant, pool) not in left:
-                    taken = count_pool_claims(connection, self._queries, tenant, pool)
-                    left[tenant, pool] = self._claim.pools[pool] - taken
-                if left[tenant, pool] <= 0:
+                if (tenant, pool) not in free_in_pools:
+                    used = count_pool_claims(connection, self._queries, tenant, pool)
+                    free_in_pools[tenant, pool] = self._claim.pools[pool] - used
+                if free_in_pools[tenant, pool] <= 0:
                     continue
-                left[tenant, pool] -= 1
-            room[executor] -= 1
+                free_in_pools[tenant, pool] -= 1
+            free_slots[executor] -= 1
             yield TaskKey(*key)
-            if not room[executor]:
-                del room[executor]
-                if not room:
+            if not free_slots[executor]:
+                del free_slots[executor]
+                if not free_slots:
                     return
 
     def _candidates(self, connection: sqlite3.Connection) -> Iterator[Any]:
@@ -68,11 +68,11 @@ class PreparedClaim:
         return decode_keyed_task(connection.execute(self._queries.claim_task, values).fetchone())
 
     def _record_events(
-        self, connection: sqlite3.Connection, given: list[tuple[TaskKey, TaskRow]], revisions: dict[str, int]
+        self, connection: sqlite3.Connection, claimed: list[tuple[TaskKey, TaskRow]], revisions: dict[str, int]
     ) -> None:
-        """Write an event of each."""
+        """Write one event for each claimed task run."""
         events: dict[str, list[RunEvent]] = {run: [] for run in revisions}
-        for key, row in given:
+        for key, row in claimed:
             events[key.run].append(task_event(row, TaskState.SCHEDULED, TaskState.QUEUED))
         histories = {run: RunEventBatch(self._claim.at, self._claim.owner, some) for run, some in events.items()}
         rows = [(run, revisions[run], *encode_history(one)) for run, one in histories.items()]

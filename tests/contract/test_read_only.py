@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.contract.conftest import Place
+from tests.contract.conftest import ContractDatabase
 from tests.contract.samples import entry, letter, part
 from tidemill.kernel.errors import StoreError
 
 
-async def test_a_look_reads_and_takes_no_writes(place: Place) -> None:
-    store, onlooker = place.store(), place.store()
+async def test_a_read_only_store_reads_and_takes_no_writes(database: ContractDatabase) -> None:
+    store, onlooker = database.store(), database.store()
     await store.open()
     await store.checkpoints.save([part()])
     await store.dead_letters.upsert([letter("01")])
@@ -22,9 +22,9 @@ async def test_a_look_reads_and_takes_no_writes(place: Place) -> None:
     await store.close()
 
 
-async def test_a_look_is_of_one_moment(place: Place) -> None:
+async def test_a_read_only_store_reads_one_moment(database: ContractDatabase) -> None:
     """Rows of different tables belong together."""
-    store, onlooker = place.store(), place.store()
+    store, onlooker = database.store(), database.store()
     await store.open()
     await onlooker.open_read_only()
     assert await onlooker.checkpoints.read_all_parts() == []
@@ -39,17 +39,17 @@ async def test_a_look_is_of_one_moment(place: Place) -> None:
     await store.close()
 
 
-async def test_a_look_creates_no_schema(place: Place) -> None:
-    onlooker = place.store()
+async def test_a_read_only_store_creates_no_schema(database: ContractDatabase) -> None:
+    onlooker = database.store()
     with pytest.raises(StoreError, match=r"version 0, and this Tidemill needs version \d+; run `tidemill db upgrade`"):
         await onlooker.open_read_only()
-    assert (await place.store().read_schema_state()).found == 0
+    assert (await database.store().read_schema_state()).found == 0
 
 
-async def test_a_look_does_not_read_a_newer_schema(place: Place) -> None:
-    store = place.store()
+async def test_a_read_only_store_does_not_read_a_newer_schema(database: ContractDatabase) -> None:
+    store = database.store()
     await store.open()
     await store.close()
-    await place.pretend_version(99)
+    await database.pretend_version(99)
     with pytest.raises(StoreError, match="version 99"):
-        await place.store().open_read_only()
+        await database.store().open_read_only()

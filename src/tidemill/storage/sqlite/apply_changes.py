@@ -1,0 +1,144 @@
+"""Changes of runs in SQLite: written step by step inside a savepoint, which is rolled back if one step is refused.
+
+Only one write transaction runs at a time, so what it has read still holds when it commits. The guards are part of the
+statements: an update that matches fewer rows than it was given shows that something has changed.
+
+Nearly always nothing has. The planner of a run knows its revision, and if that is still the same, so is everything of
+the run. Then no step can be refused, and no savepoint is needed. Should one be refused all the same, the whole
+transaction runs again, and that change inside a savepoint.
+"""
+
+import sqlite3
+from typing import Any
+
+from tidemill.storage.queries import Queries
+from tidemill.storage.sqlite.connections import RetryTransactionError
+from tidemill.storage.sqlite.run_rows import Columns, EncodedChange
+from tidemill.workflows.change import Applied, Change, RefusalReason, Refused
+
+
+class PreparedChange:
+    """A change and its encoded rows, ready to be written."""
+
+    def __init__(self, change: Change, rows: EncodedChange, queries: Queries) -> None:
+        self._change = change
+        self._rows = rows
+        self._queries = queries
+        # A change that nothing can prevent but what shows in the run's revision is written without a savepoint.
+        self._is_optimistic = (
+            change.fence is not None
+            and change.expected_run is not None
+            and not change.pools
+            and change.fire is None
+            and not change.is_operator_action
+            and all(one.expired_lease is None for one in change.tasks)
+        )
+
+    def __call__(self, connection: sqlite3.Connection) -> Applied | Refused:
+        """Write the change, or nothing at all."""
+        if self._is_optimistic and (revision := self._write_optimistically(connection)) is not None:
+            return Applied(revision)
+        connection.execute("SAVEPOINT change")
+        result = self._write_checked(connection)
+        if isinstance(result, Refused):
+            connection.execute("ROLLBACK TO change")
+        connection.execute("RELEASE change")
+        return result
+
+    def _write_optimistically(self, connection: sqlite3.Connection) -> int | None:
+        """Write the change if the run has the expected revision; return the new revision, or None if it has not."""
+        expected, fence = self._change.expected_run, self._change.fence
+        assert expected is not None, "checked by _is_optimistic"
+        assert fence is not None, "as above"
+        guard = (expected.id, expected.revision, str(expected.state), expected.clears, *fence)
+        if not connection.execute(self._queries.advance_run, guard).rowcount:
+            return None
+        if self._rows.run_update is not None:
+            connection.execute(self._queries.update_run, self._rows.run_update)
+        if not self._write_tasks(connection, expected.tenant):
+            self._is_optimistic = False
+            raise RetryTransactionError
+        self._write_rest(connection, expected.revision + 1)
+        return expected.revision + 1
+
+    def _write_checked(self, connection: sqlite3.Connection) -> Applied | Refused:
+        fence, rows = self._change.fence, self._rows
+        if fence is not None and not _query_bool(connection, self._queries.holds_lease, fence):
+            return Refused("fenced")
+        if rows.new_run is not None and (reason := self._add_run(connection, rows.new_run)) is not None:
+            return Refused(reason)
+        touched = self._write_run(connection)
+        if touched is None or not self._write_tasks(connection, touched[1]):
+            return Refused("stale")
+        if rows.fire is not None and not self._write_fire(connection, rows.fire):
+            return Refused("fired")
+        if not all(self._has_free_slots(connection, *limit) for limit in self._change.pools):
+            return Refused("full")
+        self._write_rest(connection, touched[0])
+        return Applied(touched[0])
+
+    def _add_run(self, connection: sqlite3.Connection, columns: Columns) -> RefusalReason | None:
+        """Insert the run; return the reason if it was not inserted."""
+        if connection.execute(self._queries.add_run, columns).rowcount:
+            return None
+        _, tenant, workflow, *_ = columns
+        return "paused" if _query_bool(connection, self._queries.is_workflow_paused, (tenant, workflow)) else "stale"
+
+    def _write_run(self, connection: sqlite3.Connection) -> tuple[int, str] | None:
+        """Write the run itself; return its revision and tenant, or None if it is not as expected."""
+        change = self._change
+        guard: tuple[Any, ...] = (change.run, int(change.is_operator_action))
+        if change.expected_run is None:
+            statement = self._queries.touch_run
+        else:
+            statement = self._queries.touch_expected_run
+            guard += (str(change.expected_run.state), change.expected_run.clears)
+        touched: tuple[int, str] | None = connection.execute(statement, guard).fetchone()
+        if touched is not None and self._rows.run_update is not None:
+            connection.execute(self._queries.update_run, self._rows.run_update)
+        return touched
+
+    def _write_tasks(self, connection: sqlite3.Connection, tenant: str) -> bool:
+        """Write the task runs; return whether all of them were as expected."""
+        queries, rows = self._queries, self._rows
+        added = [(tenant, *columns) for columns in rows.added]
+        return (
+            _updates_all_rows(connection, queries.delete_expected_task, rows.removed)
+            and _updates_all_rows(connection, queries.update_progress, rows.progress_updates)
+            and _updates_all_rows(connection, queries.update_task, rows.task_updates)
+            and _updates_all_rows(connection, queries.add_task, added)
+        )
+
+    def _write_fire(self, connection: sqlite3.Connection, fire: Columns) -> bool:
+        tenant, workflow, key, *_, digest = fire
+        payload = (tenant, workflow, key, digest)
+        if digest is not None and _query_bool(connection, self._queries.is_digest_active, payload):
+            return False
+        return connection.execute(self._queries.add_fire, fire).rowcount == 1
+
+    def _has_free_slots(self, connection: sqlite3.Connection, tenant: str, pool: str, slots: int) -> bool:
+        return count_pool_claims(connection, self._queries, tenant, pool) <= slots
+
+    def _write_rest(self, connection: sqlite3.Connection, revision: int) -> None:
+        queries, change = self._queries, self._change
+        if change.cleared_outputs:
+            connection.executemany(queries.delete_outputs, [(change.run, task) for task in change.cleared_outputs])
+        if self._rows.attempts:
+            connection.executemany(queries.add_attempt, self._rows.attempts)
+        if self._rows.history is not None:
+            connection.execute(queries.add_history, (change.run, revision, *self._rows.history))
+
+
+def count_pool_claims(connection: sqlite3.Connection, queries: Queries, tenant: str, pool: str) -> int:
+    """Return how many task runs of a pool are queued or running in a tenant."""
+    (count,) = connection.execute(queries.count_pool, (tenant, pool)).fetchone()
+    return int(count)
+
+
+def _updates_all_rows(connection: sqlite3.Connection, statement: str, rows: list[Columns]) -> bool:
+    return not rows or connection.executemany(statement, rows).rowcount == len(rows)
+
+
+def _query_bool(connection: sqlite3.Connection, statement: str, values: Columns) -> bool:
+    (found,) = connection.execute(statement, values).fetchone()
+    return bool(found)

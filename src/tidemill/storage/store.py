@@ -1,0 +1,46 @@
+"""The store: one database behind all its ports.
+
+Every write is a transaction of its own to its caller, and shares one with concurrent writes in fact: see `committer`. A
+write that raises StoreError has changed nothing.
+"""
+
+from typing import Protocol
+
+from tidemill.storage.graph_ports import Checkpoints, DeadLetters, Pauses, Recoveries
+from tidemill.storage.migrations import SchemaState
+from tidemill.storage.package_ports import Packages, PackageStates, TrustedKeys
+from tidemill.storage.workflow_ports import WorkflowStore
+
+
+class Store(WorkflowStore, Protocol):
+    """A database behind its ports."""
+
+    checkpoints: Checkpoints
+    dead_letters: DeadLetters
+    recoveries: Recoveries
+    pauses: Pauses
+    packages: Packages
+    package_states: PackageStates
+    trusted_keys: TrustedKeys
+
+    @property
+    def title(self) -> str:
+        """What and where it is, for messages; never contains a password."""
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date under a lock; StoreError says why it cannot."""
+
+    async def open_read_only(self) -> None:
+        """Connect to read as of this moment; creates nothing, changes nothing, and accepts no writes.
+
+        StoreError if the schema is not the one that this code knows.
+        """
+
+    async def close(self) -> None:
+        """Release the database. Writes in flight may or may not be committed."""
+
+    async def read_schema_state(self) -> SchemaState:
+        """Return the version of the schema without changing anything; works on a store that is not open."""
+
+    async def check_integrity(self) -> list[str]:
+        """Return the damage that the database itself finds, one sentence each; works while open."""
