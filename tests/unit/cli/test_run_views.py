@@ -181,4 +181,4 @@ def test_one_element_cannot_be_cleared(ran: str, monkeypatch: Monkey, capsys: Ca
         ["retry", json.loads(ran)["id"], "--from", "judge[1]"],
     ):
         assert run(monkeypatch, "runs", *arguments) == 2
-        assert "(that is one element: here a mapped task is taken as a whole, 'judge')" in capsys.readouterr().err
+        assert "(that is one element: this command takes a mapped task as a whole, 'judge')" in capsys.readouterr().err

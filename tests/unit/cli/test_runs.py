@@ -216,7 +216,7 @@ def test_what_cannot_be_read_is_told_and_can_be_cancelled(
     assert "load that version again, or cancel the run  (run " in printed
     assert "cannot be read" in shown(monkeypatch, capsys, failed)["reason"]
     assert run(monkeypatch, "runs", "why", failed, "publish") == 0
-    assert capsys.readouterr().out.startswith("the run is set aside: version ")
+    assert capsys.readouterr().out.startswith("the run is quarantined: version ")
     assert run(monkeypatch, "runs", "cancel", failed) == 0
     assert capsys.readouterr().out == f"run {failed} is cancelled\n"
     assert shown(monkeypatch, capsys, failed)["state"] == "cancelled"
@@ -268,7 +268,7 @@ def test_a_run_goes_on_with_the_code_that_was_mended(
     assert names == "would run again: clean (1 of 15), publish"
     assert pinned == (
         f"run {failed} is pinned to version {before} of 'daily_report'; {after} is newer: unless a node has {before} "
-        f"loaded it waits; `tidemill runs retry {failed} --latest` goes on with {after}"
+        f"loaded it waits; `tidemill runs retry {failed} --latest` continues it with {after}"
     )
     assert run(monkeypatch, "runs", "retry", failed) == 0
     assert f"`tidemill runs cancel {failed}`, and then" in capsys.readouterr().out.splitlines()[1]

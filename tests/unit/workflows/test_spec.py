@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.workflows.rules import CLEANUP_RULES, RULES
+from tidemill.workflows.rules import RULES
 from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
 
 
@@ -112,10 +112,10 @@ def test_leaves_do_the_work_and_only_tidying_comes_straight_after_them(spec: Wor
     followers = {one.name: [other for other in spec.tasks if one.name in other.upstream] for one in spec.tasks}
     assert spec.leaves
     for name in spec.leaves:
-        assert spec.by_name[name].rule not in CLEANUP_RULES or not spec.by_name[name].upstream
-        assert all(one.rule in CLEANUP_RULES for one in followers[name])
+        assert not spec.by_name[name].trigger_rule.is_cleanup or not spec.by_name[name].upstream
+        assert all(one.trigger_rule.is_cleanup for one in followers[name])
     for one in spec.tasks:
-        if not followers[one.name] and (one.rule not in CLEANUP_RULES or not one.upstream):
+        if not followers[one.name] and (not one.trigger_rule.is_cleanup or not one.upstream):
             assert one.name in spec.leaves
 
 

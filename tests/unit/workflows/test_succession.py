@@ -15,9 +15,7 @@ from tidemill.workflows.change import Change
 from tidemill.workflows.clearing import (
     VersionSwitch,
     build_cancel_change,
-    build_clear_change,
-    count_cleared_elements,
-    tasks_to_clear,
+    plan_clear,
 )
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import RunRecord, TaskRow
@@ -47,7 +45,7 @@ def into(spec: WorkflowSpec, before: RunRecord, **values: object) -> VersionSwit
 
 def changed(spec: WorkflowSpec, before: RunRecord, tasks: list[str] | None = None, **values: object) -> Change:
     """Return the change that lets a run go on with a structure, which is sound."""
-    change = build_clear_change(before, spec, tasks, BY, into(spec, before, **values))
+    change = plan_clear(before, spec, tasks, into(spec, before, **values)).build_change(BY)
     after = applied(before, change)
     assert {one.task for one in after.tasks} == {one.name for one in spec.tasks}
     assert after.run.version == "new"
@@ -64,8 +62,8 @@ def test_the_same_structure_reruns_what_failed() -> None:
     """W-19: code was mended, and nothing else; the run is pinned anew."""
     before = record(*FAILED)
     spec = version()
-    assert tasks_to_clear(before, spec, None, into(spec, before)) == ["clean", "choose", "tidy"]
-    assert count_cleared_elements(before, spec, None, into(spec, before)) == {"clean": (1, 2)}
+    assert plan_clear(before, spec, None, into(spec, before)).names == ["clean", "choose", "tidy"]
+    assert plan_clear(before, spec, None, into(spec, before)).elements == {"clean": (1, 2)}
     change = changed(spec, before)
     assert moves(change)[0] == "clean[1]: failed -> none"
     assert not change.removed
@@ -83,7 +81,7 @@ def test_a_task_that_is_gone_is_removed_and_forgotten() -> None:
     before = record(*FAILED)
     tidy = TaskSpec(name="tidy", edges=(Edge("other"), Edge("mended")))
     spec = version(TaskSpec(name="mended", edges=(Edge("extract", "extract"),)), tidy, without=("clean", "choose"))
-    assert tasks_to_clear(before, spec, None, into(spec, before)) == ["mended", "tidy"]
+    assert plan_clear(before, spec, None, into(spec, before)).names == ["mended", "tidy"]
     change = changed(spec, before)
     assert [(one.task, one.index) for one in change.removed] == [("clean", 0), ("clean", 1), ("choose", UNMAPPED)]
     assert {"clean", "choose"} <= set(change.cleared_outputs)
@@ -141,10 +139,10 @@ def test_nothing_to_do_is_said_and_the_end_of_what_failed_is_enough() -> None:
     """W-19: a version without the task that failed is a reason to look at the run again."""
     done = record(*(replace(one, state=FAILED[0].state) for one in FAILED), state=RunState.SUCCESS)
     with pytest.raises(tm.RequestError) as caught:
-        tasks_to_clear(done, OLDER, None, into(OLDER, done))
+        plan_clear(done, OLDER, None, into(OLDER, done))
     assert caught.value.code == "nothing_to_retry"
     less = version(without=("other",))
-    assert tasks_to_clear(done, less, None, into(less, done)) == []
+    assert plan_clear(done, less, None, into(less, done)).names == []
     assert [one.task for one in changed(less, done).removed] == ["other"]
 
 
@@ -152,11 +150,10 @@ def test_nothing_to_do_is_said_and_the_end_of_what_failed_is_enough() -> None:
 def test_a_run_that_has_not_ended_is_left_alone(state: RunState) -> None:
     """W-19: with what to do."""
     before = record(*FAILED, state=state)
-    for act in (tasks_to_clear, lambda *all_: build_clear_change(*all_[:3], BY, all_[3])):
-        with pytest.raises(tm.RequestError, match=f"is {state}, and only one that has ended") as caught:
-            act(before, OLDER, None, into(OLDER, before))
-        assert (caught.value.code, caught.value.status) == ("run_active", 409)
-        assert "`tidemill runs cancel r1`" in str(caught.value)
+    with pytest.raises(tm.RequestError, match=f"is {state}, and only a run that has ended") as caught:
+        plan_clear(before, OLDER, None, into(OLDER, before))
+    assert (caught.value.code, caught.value.status) == ("run_active", 409)
+    assert "`tidemill runs cancel r1`" in str(caught.value)
 
 
 @pytest.mark.parametrize("is_read", [True, False])
@@ -171,11 +168,12 @@ def test_any_run_goes_on_with_any_version(is_read: bool, first: WorkflowSpec, th
     succession = into(then, before, old_spec=first if is_read else None)
     failed = {one.task for one in before.tasks if one.state.has_failed} & {one.name for one in then.tasks}
     if not (tasks or failed or succession.restarted_tasks or succession.removed_tasks):
-        with pytest.raises(tm.RequestError, match="nothing of it has failed"):
-            tasks_to_clear(before, then, tasks, succession)
+        with pytest.raises(tm.RequestError, match="none of its tasks has failed"):
+            plan_clear(before, then, tasks, succession)
         return
-    names = tasks_to_clear(before, then, tasks, succession)
-    change = build_clear_change(before, then, tasks, BY, succession)
+    plan = plan_clear(before, then, tasks, succession)
+    names = plan.names
+    change = plan.build_change(BY)
     after = applied(before, change)
     check_events(before, after, change)
     assert {one.task for one in after.tasks} == {one.name for one in then.tasks}

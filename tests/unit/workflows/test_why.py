@@ -48,11 +48,11 @@ def test_it_waits_for_others() -> None:
     rows = [row("extract", "running"), row("load", "up_for_retry", wake_at=NOW + timedelta(minutes=1))]
     assert ask("clean", *rows) == [
         "it waits for 'extract', which is running",
-        "it waits for 'load', which waits for another try",
+        "it waits for 'load', which waits for a retry",
     ]
     assert ask("publish", *rows) == [
-        "it waits for 'clean', which has not been decided on yet (its rule is 'none_failed')",
-        "it waits for 'load', which waits for another try (its rule is 'none_failed')",
+        "it waits for 'clean', which is still undecided (its rule is 'none_failed')",
+        "it waits for 'load', which waits for a retry (its rule is 'none_failed')",
     ]
     assert ask("clean", row("extract", "success", size=2), row("load", "deferred")) == [
         "it waits for 'load', which is deferred"
@@ -74,14 +74,14 @@ def test_what_is_about_to_happen() -> None:
     assert ask("clean", *good) == ["it is about to be scheduled, as 2 elements"]
     assert ask("alarm", *good) == ["it is about to be skipped because of 'extract', 'load'"]
     bad = [row("extract", "failed"), row("load", "success")]
-    assert ask("clean", *bad) == ["it is about to be given up because of 'extract'"]
+    assert ask("clean", *bad) == ["it is about to be marked upstream_failed because of 'extract'"]
     assert ask("extract") == ["it is about to be scheduled"]
 
 
 def test_a_run_that_has_not_begun() -> None:
     """W-17: paused, too many others, or just not looked at yet."""
     queued = RunState.QUEUED
-    assert ask("load", run=queued) == ["the run is queued, and begins when it is next looked at"]
+    assert ask("load", run=queued) == ["the run is queued, and starts when it is next planned"]
     paused = ExplainContext(now=NOW, paused=True, active_runs=16, capacity=1)
     assert ask("load", run=queued, facts=paused) == [
         "the run is queued: workflow 'daily' is paused",
@@ -92,7 +92,7 @@ def test_a_run_that_has_not_begun() -> None:
 def test_a_run_that_was_set_aside() -> None:
     """W-5, W-17: what has ended has no need of that."""
     facts = ExplainContext(now=NOW, capacity=1, quarantine_reason="KeyError: 'x'")
-    assert ask("extract", facts=facts)[0] == "the run is set aside: KeyError: 'x'"
+    assert ask("extract", facts=facts)[0] == "the run is quarantined: KeyError: 'x'"
     assert ask("extract", row("extract", "success"), facts=facts) == ["it has succeeded"]
 
 
@@ -101,14 +101,14 @@ def test_a_run_that_was_set_aside() -> None:
     [
         (
             ExplainContext(now=NOW, capacity=1, pool_usage={"db": (1, 2)}),
-            [f"it is scheduled since {SIX}, and waits to be taken"],
+            [f"it is scheduled since {SIX}, and waits to be claimed"],
         ),
-        (ExplainContext(now=NOW, capacity=1), [f"it is scheduled since {SIX}, and waits to be taken"]),
+        (ExplainContext(now=NOW, capacity=1), [f"it is scheduled since {SIX}, and waits to be claimed"]),
         (
             ExplainContext(now=NOW, capacity=0, pool_usage={"db": (2, 2)}),
             [
                 "it is scheduled, but pool 'db' is full (2 of 2)",
-                "it is scheduled, but executor 'ray' has no place free",
+                "it is scheduled, but executor 'ray' has no free slot",
             ],
         ),
         (
@@ -131,10 +131,10 @@ def test_scheduled_and_not_taken(facts: ExplainContext, said: list[str]) -> None
     [
         ("queued", {"claimed_by": "n1", "since": NOW}, f"it is queued at 'n1' since {SIX}, and has not begun"),
         ("running", {"claimed_by": "n1", "started_at": NOW}, f"it is running at 'n1' since {SIX}"),
-        ("up_for_retry", {"wake_at": NOW, "reason": "E: no"}, f"it is tried again at {SIX}, after: E: no"),
+        ("up_for_retry", {"wake_at": NOW, "reason": "E: no"}, f"it is retried at {SIX}, after: E: no"),
         ("deferred", {"wake_at": NOW + SECOND}, "it is deferred until 2026-01-01 06:00:01+00:00"),
-        ("deferred", {"wake_at": NOW}, f"it was deferred until {SIX}, and goes on when the run is next looked at"),
-        ("deferred", {}, "it is deferred until somebody ends that"),
+        ("deferred", {"wake_at": NOW}, f"it was deferred until {SIX}, and continues when the run is next planned"),
+        ("deferred", {}, "it is deferred, and has no wake-up time"),
         ("success", {"ended_at": NOW}, f"it has succeeded at {SIX}"),
         ("failed", {"reason": "E: no"}, "it has failed: E: no"),
         ("skipped", {"reason": "nothing to do"}, "it was skipped: nothing to do"),
@@ -151,10 +151,10 @@ def test_every_other_state_has_its_sentence(state: str, more: dict[str, Any], sa
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"poll_intervals": {("load", UNMAPPED): 30.0}}, "its poll is called every 30s until that says yes"),
-        ({"poll_intervals": {("load", UNMAPPED): 5400.0}}, "its poll is called every 1h30m until that says yes"),
-        ({"poll_intervals": {("load", UNMAPPED): 86400.25}}, "its poll is called every 1d0.25s until that says yes"),
-        ({"live_nodes": 1}, "a node calls its poll again and again until that says yes"),
+        ({"poll_intervals": {("load", UNMAPPED): 30.0}}, "its poll is called every 30s until it returns true"),
+        ({"poll_intervals": {("load", UNMAPPED): 5400.0}}, "its poll is called every 1h30m until it returns true"),
+        ({"poll_intervals": {("load", UNMAPPED): 86400.25}}, "its poll is called every 1d0.25s until it returns true"),
+        ({"live_nodes": 1}, "a node calls its poll until it returns true"),
     ],
 )
 def test_a_poll_is_told_without_a_time_that_has_passed(more: dict[str, Any], said: str) -> None:
@@ -170,7 +170,7 @@ def test_a_poll_is_told_without_a_time_that_has_passed(more: dict[str, Any], sai
 def test_a_deferral_that_is_over_and_that_nobody_polls(more: dict[str, Any]) -> None:
     """W-17: the leader has just not looked, or there is none."""
     *_, said = ask("load", row("load", "deferred", wake_at=NOW), facts=ExplainContext(now=NOW, capacity=1, **more))
-    assert said == f"it was deferred until {SIX}, and goes on when the run is next looked at"
+    assert said == f"it was deferred until {SIX}, and continues when the run is next planned"
 
 
 @pytest.mark.parametrize("run", [RunState.QUEUED, RunState.RUNNING])
@@ -181,7 +181,7 @@ def test_a_version_that_cannot_be_read_is_the_reason(run: RunState) -> None:
         ExplainContext(now=NOW, capacity=1, quarantine_reason="it cannot be read"),
     )
     found = RunRecord(run_row(run, "daily"), [row("load", "none"), row("extract", "failed", reason="E: no")])
-    assert explain_task(found, nothing, "load", facts) == ["the run is set aside: it cannot be read"]
+    assert explain_task(found, nothing, "load", facts) == ["the run is quarantined: it cannot be read"]
     assert explain_task(found, nothing, "extract", facts) == ["it has failed: E: no"]
 
 
@@ -264,7 +264,7 @@ def test_nobody_has_the_code() -> None:
         "cancel the run and start it again"
     ]
     here = ExplainContext(now=NOW, capacity=1, loaded_versions=[version])
-    assert ask("extract", row("extract", "scheduled"), facts=here) == ["it is scheduled, and waits to be taken"]
+    assert ask("extract", row("extract", "scheduled"), facts=here) == ["it is scheduled, and waits to be claimed"]
     gone = ExplainContext(now=NOW, capacity=1, live_nodes=0)
     assert ask("extract", row("extract", "scheduled"), facts=gone)[0] == "no node is running on this store: start one"
     assert ask("extract", row("extract", "success"), facts=gone) == ["it has succeeded"]
@@ -272,7 +272,7 @@ def test_nobody_has_the_code() -> None:
 
 PINNED = (
     "run r1 is pinned to version v of 'daily'; v2 is newer: unless a node has v loaded it waits; "
-    "`tidemill runs cancel r1`, and then `tidemill runs retry r1 --latest`, goes on with v2"
+    "`tidemill runs cancel r1`, and then `tidemill runs retry r1 --latest`, continues it with v2"
 )
 
 

@@ -537,7 +537,7 @@ def test_what_can_never_be_stored_is_refused() -> None:
 
     found = problems(workflow)
     assert len(found) == 2
-    assert found[0].startswith("task 'start' returns Thread, and what it returns is stored: Thread is not a type that")
+    assert found[0].startswith("task 'start' returns Thread, which cannot be stored: Thread is not a type that")
     assert "task 'several' returns list[threading.Thread] | None" in found[1]
 
 
