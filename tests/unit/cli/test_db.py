@@ -26,12 +26,12 @@ def test_an_upgrade_says_what_it_did(
 ) -> None:
     """The second time there is nothing left to do."""
     assert run(monkeypatch, "db", "upgrade", "--store", f"sqlite:///{path}") == 0
-    assert capsys.readouterr().out == f"SQLite database {path} brought from version 0 to {NEWEST}\n"
+    assert capsys.readouterr().out == f"SQLite database {path} upgraded from schema version 0 to {NEWEST}\n"
     assert run(monkeypatch, "db", "upgrade", "--store", f"sqlite:///{path}") == 0
-    assert capsys.readouterr().out == f"SQLite database {path} is at version {NEWEST}: nothing to do\n"
+    assert capsys.readouterr().out == f"SQLite database {path} is at schema version {NEWEST}: nothing to do\n"
     assert run(monkeypatch, "db", "check", "--store", f"sqlite:///{path}") == 0
     assert (
-        capsys.readouterr().out == f"SQLite database {path} is at version {NEWEST}, which is what this Tidemill needs\n"
+        capsys.readouterr().out == f"SQLite database {path} is at schema version {NEWEST}, which this Tidemill needs\n"
     )
 
 
@@ -40,7 +40,7 @@ def test_a_check_creates_nothing(
 ) -> None:
     """The address may be misspelt."""
     assert run(monkeypatch, "db", "check", "--store", f"sqlite:///{path}") == 1
-    assert f"has no schema yet, and this Tidemill needs version {NEWEST}: see that the address is right" in (
+    assert f"has no schema yet, and this Tidemill needs version {NEWEST}: check the address" in (
         capsys.readouterr().out
     )
     assert not path.exists()
@@ -54,7 +54,8 @@ def test_a_newer_schema_is_left_alone(
         connection.execute("PRAGMA user_version = 99")
     assert run(monkeypatch, "db", "check", "--store", f"sqlite:///{path}") == 1
     assert (
-        f"is at version 99, and this Tidemill knows versions up to {NEWEST}: run the newer" in capsys.readouterr().out
+        f"is at schema version 99, and this Tidemill knows versions up to {NEWEST}: use the newer"
+        in capsys.readouterr().out
     )
     assert run(monkeypatch, "db", "upgrade", "--store", f"sqlite:///{path}") == 2
     assert "its schema has version 99" in capsys.readouterr().err
@@ -109,8 +110,8 @@ async def test_a_postgresql_database_is_upgraded_once(
     assert codes == [1, 0, 0]
     out = capsys.readouterr().out.splitlines()
     assert "has no schema yet" in out[0]
-    assert out[1].endswith(f"brought from version 0 to {NEWEST}")
-    assert out[2].endswith(f"is at version {NEWEST}, which is what this Tidemill needs")
+    assert out[1].endswith(f"upgraded from schema version 0 to {NEWEST}")
+    assert out[2].endswith(f"is at schema version {NEWEST}, which this Tidemill needs")
 
 
 def test_what_a_schema_is_at_is_json_for_programs(

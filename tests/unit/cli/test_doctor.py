@@ -87,7 +87,7 @@ def test_a_newer_schema_is_reported_and_not_read(
     """This Tidemill would not know what it means."""
     change(path, "PRAGMA user_version = 99")
     assert run(monkeypatch, "doctor", "--store", f"sqlite:///{path}") == 1
-    assert f"is at version 99, and this Tidemill knows versions up to {NEWEST}" in capsys.readouterr().out
+    assert f"is at schema version 99, and this Tidemill knows versions up to {NEWEST}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o444])

@@ -57,7 +57,7 @@ def test_a_sound_file_passes_the_check(
 ) -> None:
     """The check says what it looked at."""
     assert run(monkeypatch, "graph", "check", str(file)) == 0
-    assert capsys.readouterr().out == "1 graph and 1 reactor are sound\n"
+    assert capsys.readouterr().out == "1 graph and 1 reactor: no problems found\n"
 
 
 def test_the_check_shows_every_problem_with_file_and_line(

@@ -70,8 +70,8 @@ def test_a_check_leaves_it_open_and_names_it(place: Path, monkeypatch: Monkey, c
     """As the probe of packages does; what else is wrong is still found."""
     assert run(monkeypatch, "workflows", "check", "nightly.py") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "1 workflow and 0 triggers are sound",
-        "'nightly.score' calls graph 'scoring', which is not in the file: it must be loaded where it runs",
+        "1 workflow and 0 triggers: no problems found",
+        "'nightly.score' calls graph 'scoring', which is not in the file: the node must have it loaded",
     ]
     (place / "nightly.py").write_text(NIGHTLY.replace("def tell(score:", "def tell(scores:"))
     assert run(monkeypatch, "workflows", "check", "nightly.py") == 1
@@ -94,7 +94,7 @@ def test_what_is_not_loaded_is_told_with_the_option(place: Path, monkeypatch: Mo
     assert run(monkeypatch, "run", "nightly.py") == 2
     error = capsys.readouterr().err
     assert "nightly.py:12: task 'score' calls graph 'scoring', which is not loaded: " in error
-    assert error.endswith("name the file or the package that brings it, with --load PATH\n")
+    assert error.endswith("name the file or package that declares it, with --load PATH\n")
     file = place / "packages" / "scoring" / "scoring.py"
     file.write_text(SCORING.replace('"scoring"', '"scorings"'))
     arguments = ["--from", "2026-01-01", "--to", "2026-01-02", "--store", "sqlite:///none.db", "--load", str(file)]

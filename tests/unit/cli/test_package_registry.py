@@ -200,10 +200,10 @@ def test_a_signature_of_other_files_is_told(
     ("arguments", "code", "complaint"),
     [
         (["upload", "nowhere"], 2, "there is no file nowhere"),
-        (["upload", "market", "--store", "sqlite:///none.db"], 2, "there is no file none.db: see that the address is"),
+        (["upload", "market", "--store", "sqlite:///none.db"], 2, "there is no file none.db: check the address"),
         (["upload", "market", "--store", "memory:"], 2, "a store in memory ends with its process"),
         (["upload", "bad.tidemill"], 1, "bad.tidemill: it is not a zip file"),
-        (["list", "--store", "sqlite:///none.db"], 2, "or make it with `tidemill db upgrade`"),
+        (["list", "--store", "sqlite:///none.db"], 2, "or create it with `tidemill db upgrade`"),
         (["unload", "markt"], 2, "no package 'markt' is published for tenant 'public' (did you mean 'market'?)"),
         (["trust", "none.pub"], 2, "there is no file none.pub"),
         (["trust", "bad.tidemill"], 2, "is not a public key: it is one line"),

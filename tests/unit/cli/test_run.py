@@ -156,7 +156,7 @@ def test_params_named_like_options_of_the_command(tmp_path: Path, monkeypatch: M
         ["--param", "help=str"],
     ]
     assert run(monkeypatch, "run", str(path), "--store", "eu") == 2
-    assert "the param of that name is given as -p store=eu" in capsys.readouterr().err
+    assert "pass the param of that name as -p store=eu" in capsys.readouterr().err
     assert run(monkeypatch, "run", str(path), "-p", "store=eu", "-q", "-o", "json") == 0
     assert outputs(capsys) == {"a": "eu"}
 
@@ -292,8 +292,18 @@ def test_the_first_interrupt_asks_and_leaves_the_old_handlers_in_place() -> None
     before = signal.getsignal(signal.SIGINT)
     asked: list[str] = []
     interrupts = Interrupts(on_second=lambda: None)
-    interrupts.on_first = lambda: asked.append("to stop")
+    interrupts.on_first(lambda: asked.append("to stop"))
     with interrupts.handling_signals():
         signal.raise_signal(signal.SIGINT)
     assert (asked, interrupts.exit_code) == (["to stop"], 130)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_that_came_early_is_not_lost() -> None:
+    """A signal while the node opens counts as soon as there is something to stop."""
+    asked: list[str] = []
+    interrupts = Interrupts(on_second=lambda: None)
+    with interrupts.handling_signals():
+        signal.raise_signal(signal.SIGINT)
+        interrupts.on_first(lambda: asked.append("to stop"))
+    assert asked == ["to stop"]

@@ -143,10 +143,10 @@ def test_why_explains(failed: str, file: Path, monkeypatch: Monkey, capsys: Capt
 def test_what_failed_is_queued_again_and_cancelled(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
     """With a preview that changes nothing; whoever plans the store's runs goes on with it."""
     assert run(monkeypatch, "runs", "retry", failed, "--preview") == 0
-    assert capsys.readouterr().out == "would run again: clean (1 of 15), publish\n"
+    assert capsys.readouterr().out == "would rerun: clean (1 of 15), publish\n"
     assert shown(monkeypatch, capsys, failed)["state"] == "failed"
     assert run(monkeypatch, "runs", "retry", failed, "--from", "extract") == 0
-    assert capsys.readouterr().out == f"to run again: extract, clean, publish\n{NO_NODE}"
+    assert capsys.readouterr().out == f"will rerun: extract, clean, publish\n{NO_NODE}"
     assert shown(monkeypatch, capsys, failed)["state"] == "queued"
     assert run(monkeypatch, "runs", "cancel", failed, "--reason", "no need") == 0
     found = shown(monkeypatch, capsys, failed) if not capsys.readouterr().err else {}
@@ -161,7 +161,7 @@ def test_cleared_tasks_run_again_where_a_node_is(
 ) -> None:
     """The next node that has the workflow goes on with what was cleared."""
     assert run(monkeypatch, "runs", "clear", failed, "publish", "clean") == 0
-    assert capsys.readouterr().out == f"to run again: clean (15 of 15), publish\n{NO_NODE}"
+    assert capsys.readouterr().out == f"will rerun: clean (15 of 15), publish\n{NO_NODE}"
     assert shown(monkeypatch, capsys, failed)["state"] == "queued"
     assert run(monkeypatch, "run", str(file), "--day", "2026-01-02", "--store", store, "-q") == 0
     capsys.readouterr()
@@ -245,8 +245,8 @@ def test_looking_creates_no_store(tmp_path: Path, monkeypatch: Monkey, capsys: C
     for command in (["list"], ["cancel", "x"]):
         assert run(monkeypatch, "runs", *command, "--store", f"sqlite:///{missing}") == 2
         said = capsys.readouterr().err
-        assert said.startswith(f"there is no file {missing}: see that the address is right")
-        assert said.endswith("or make it with `tidemill db upgrade`\n")
+        assert said.startswith(f"there is no file {missing}: check the address")
+        assert said.endswith("or create it with `tidemill db upgrade`\n")
     assert not missing.exists()
 
 
@@ -265,7 +265,7 @@ def test_a_run_goes_on_with_the_code_that_was_mended(
     after = listed(monkeypatch, capsys)[-1]["version"]
     assert run(monkeypatch, "runs", "retry", failed, "--preview") == 0
     names, pinned = capsys.readouterr().out.splitlines()
-    assert names == "would run again: clean (1 of 15), publish"
+    assert names == "would rerun: clean (1 of 15), publish"
     assert pinned == (
         f"run {failed} is pinned to version {before} of 'daily_report'; {after} is newer: unless a node has {before} "
         f"loaded it waits; `tidemill runs retry {failed} --latest` continues it with {after}"
@@ -279,7 +279,7 @@ def test_a_run_goes_on_with_the_code_that_was_mended(
     assert run(monkeypatch, "runs", "cancel", failed) == 0
     capsys.readouterr()
     assert run(monkeypatch, "runs", "clear", failed, "clean", "--latest", "--preview") == 0
-    assert capsys.readouterr().out == f"would run again, with version {after}: clean (15 of 15), publish\n"
+    assert capsys.readouterr().out == f"would rerun, with version {after}: clean (15 of 15), publish\n"
     assert run(monkeypatch, "runs", "retry", failed, "--latest", "-o", "json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["version"], found["pinned"], found["tasks"]) == (after, None, ["clean", "publish"])
@@ -307,7 +307,7 @@ def test_workflows_are_listed_paused_and_resumed(monkeypatch: Monkey, capsys: Ca
 def test_the_check_of_a_sound_file_says_what_it_looked_at(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """As `tidemill graph check` does."""
     assert run(monkeypatch, "workflows", "check", str(file)) == 0
-    assert capsys.readouterr().out == "1 workflow and 0 triggers are sound\n"
+    assert capsys.readouterr().out == "1 workflow and 0 triggers: no problems found\n"
     found = answered(monkeypatch, capsys, "workflows", "check", str(file))
     assert (found["sound"], found["workflows"], found["triggers"]) == (True, ["daily_report"], [])
 
@@ -351,10 +351,10 @@ def test_a_backfill_makes_the_missing_runs(file: Path, monkeypatch: Monkey, caps
     assert run(monkeypatch, *backfill, "--preview") == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("2026-01-01 06:00 UTC") or "(2026-01-01 06:00 UTC)" in printed[0]
-    assert printed[-1] == "3 runs of 'daily_report' would be made"
+    assert printed[-1] == "3 runs of 'daily_report' would be started"
     assert len(listed(monkeypatch, capsys)) == 2
     assert run(monkeypatch, *backfill) == 0
-    assert "3 runs of 'daily_report' made" in capsys.readouterr().out
+    assert "3 runs of 'daily_report' started" in capsys.readouterr().out
     made = listed(monkeypatch, capsys, "--state", "queued")
     assert [one["params"]["day"] for one in made] == ["2026-01-01", "2026-01-02", "2026-01-03"]
     assert run(monkeypatch, *backfill, "-o", "json") == 0
@@ -384,17 +384,17 @@ def test_slots_that_are_yet_to_come_are_left_to_the_schedule(file: Path, monkeyp
     """W-15: a typo in --to takes no slot away from the schedule; and a day is a day however it is written."""
     far = ["backfill", str(file), "--from", "2999-01-01", "--to", "29990103"]
     assert run(monkeypatch, *far, "--preview") == 0
-    said = "0 runs of 'daily_report' would be made; 3 slots of the range are yet to come\n"
+    said = "0 runs of 'daily_report' would be started; 3 slots of the range are in the future\n"
     assert capsys.readouterr().out == said
     assert run(monkeypatch, *far) == 0
-    assert capsys.readouterr().out == "no run of 'daily_report' was made; 3 slots of the range are yet to come\n"
+    assert capsys.readouterr().out == "no run of 'daily_report' was started; 3 slots of the range are in the future\n"
     assert run(monkeypatch, *far, "-o", "json") == 0
     assert json.loads(capsys.readouterr().out)["future"] == 3
     assert run(monkeypatch, "backfill", str(file), "--from", "20260101", "--to", "20260101", "--preview") == 0
-    assert capsys.readouterr().out.endswith("1 run of 'daily_report' would be made\n")
+    assert capsys.readouterr().out.endswith("1 run of 'daily_report' would be started\n")
     nothing = ["--from", "2026-01-01T07:00", "--to", "2026-01-01T08:00"]
     assert run(monkeypatch, "backfill", str(file), *nothing) == 0
-    assert capsys.readouterr().out == "no run of 'daily_report' was made; there is no slot in this range\n"
+    assert capsys.readouterr().out == "no run of 'daily_report' was started; there is no slot in this range\n"
 
 
 @pytest.mark.usefixtures("store")
@@ -404,7 +404,7 @@ def test_a_backfill_is_cancelled(file: Path, monkeypatch: Monkey, capsys: Captur
     assert run(monkeypatch, "backfill", str(file), *days, "-o", "json") == 0
     made = json.loads(capsys.readouterr().out)["id"]
     assert run(monkeypatch, "backfill-cancel", made) == 0
-    assert capsys.readouterr().out == f"backfill {made} is cancelled, and 3 runs of it with it\n"
+    assert capsys.readouterr().out == f"backfill {made} is cancelled, with 3 runs\n"
     assert len(listed(monkeypatch, capsys, "--state", "cancelled")) == 3
     assert run(monkeypatch, "backfill-cancel", made, "-o", "json") == 0
     assert json.loads(capsys.readouterr().out) == {"id": made, "cancelled": 0}
