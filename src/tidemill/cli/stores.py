@@ -20,7 +20,7 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="ADDRESS",
-        help="sqlite:///FILE or postgresql://USER@HOST:PORT/DATABASE. Default: TIDEMILL_STORE.",
+        help="sqlite:///FILE or postgresql://USER@HOST:PORT/DATABASE. Default: $TIDEMILL_STORE.",
         show_default=False,
     ),
 ]

@@ -45,7 +45,7 @@ def test_from_nothing_to_a_verified_archive(
     assert package(monkeypatch, "verify", archive, "--key", "alice.pub") == 0
     assert capsys.readouterr().out.rstrip().endswith("), until 2999-12-31 23:59:59 UTC")
     assert package(monkeypatch, "check", archive) == 0
-    assert capsys.readouterr().out.endswith(" bytes, signed\n")
+    assert capsys.readouterr().out.endswith(" bytes, signed)\n")
     assert sorted(os.listdir(here)) == ["alice.pem", "alice.pub", "market", archive]
 
 

@@ -14,7 +14,7 @@ app = typer.Typer(help="Check and upgrade the schema of a store.", no_args_is_he
 
 @app.command()
 def upgrade(store: StoreOption = None, output: Output = Format.TABLE) -> None:
-    """Upgrade the schema of a store to the newest version; creates the database if needed."""
+    """Upgrade the schema of a store to the newest version; creates missing tables, and the file of a SQLite store."""
     with exit_on_error():
         chosen = resolve_store(store)
         found, known = asyncio.run(_upgrade(chosen))
