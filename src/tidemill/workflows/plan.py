@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tidemill.workflows.rules import ALL_SUCCESS, Verdict
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
 UNMAPPED = -1
@@ -121,11 +121,13 @@ class UpstreamView(msgspec.Struct, frozen=True):
     """A task's upstream tasks: the verdict of its rule, and the state of each as it counts for this task."""
 
     verdict: Verdict
-    sources: tuple[tuple[Edge, TaskState], ...]
+    sources: tuple[tuple[TaskEdge, TaskState], ...]
     states: dict[str, TaskState]
 
 
-def upstream_view(task: TaskSpec, states: dict[str, TaskState], takes_branch: Callable[[Edge], bool]) -> UpstreamView:
+def upstream_view(
+    task: TaskSpec, states: dict[str, TaskState], takes_branch: Callable[[TaskEdge], bool]
+) -> UpstreamView:
     """Evaluate a task's rule. An upstream task that took another branch counts as skipped, or as done where optional.
 
     `takes_branch` tells of an edge whether its source, which has succeeded, took that branch.
@@ -138,19 +140,19 @@ def upstream_view(task: TaskSpec, states: dict[str, TaskState], takes_branch: Ca
     return UpstreamView(task.trigger_rule.evaluate(list(worst.values())), along_edges, worst)
 
 
-def _state_along_edge(edge: Edge, state: TaskState, takes_branch: Callable[[Edge], bool]) -> TaskState:
+def _state_along_edge(edge: TaskEdge, state: TaskState, takes_branch: Callable[[TaskEdge], bool]) -> TaskState:
     if state is TaskState.SUCCESS and edge.takes is not None and not takes_branch(edge):
         state = TaskState.SKIPPED
     return TaskState.SUCCESS if edge.optional and state is TaskState.SKIPPED else state
 
 
-def took_branch(edge: Edge, source: TaskSpec, rows: Sequence[TaskRun]) -> bool:
+def took_branch(edge: TaskEdge, source: TaskSpec, rows: Sequence[TaskRun]) -> bool:
     """Return whether a successful task took the branch of an edge; a task mapped over an empty list took every one."""
     is_empty_mapping = source.each is not None and rows[0].index == UNMAPPED
     return is_empty_mapping or any(carries(edge, row) for row in rows)
 
 
-def carries(edge: Edge, row: TaskRun) -> bool:
+def carries(edge: TaskEdge, row: TaskRun) -> bool:
     """Return whether a task run's value passes along an edge."""
     return row.state is TaskState.SUCCESS and (edge.takes is None or row.variant in edge.takes)
 
@@ -242,11 +244,11 @@ class _Planner:
         elif verdict is Verdict.RUN:
             self._transition(task, TaskState.SCHEDULED)
 
-    def _took_branch(self, edge: Edge) -> bool:
+    def _took_branch(self, edge: TaskEdge) -> bool:
         return took_branch(edge, self._spec.by_name[edge.source], self._rows[edge.source])
 
     def _expand(self, task: TaskSpec, each: str) -> None:
-        size = self._mapped_size(task.mapping_edge or Edge(each))
+        size = self._mapped_size(task.mapping_edge or TaskEdge(each))
         if size is None:
             self._transition(task, TaskState.UPSTREAM_FAILED, f"'{each}' returned no list to map over")
         elif size == 0:
@@ -254,7 +256,7 @@ class _Planner:
         else:
             self._commands.append(Expand(task.name, size))
 
-    def _mapped_size(self, mapping: Edge) -> int | None:
+    def _mapped_size(self, mapping: TaskEdge) -> int | None:
         """Return the number of elements to map over; of a mapped source, those that the edge carries."""
         rows = self._rows[mapping.source]
         if self._spec.by_name[mapping.source].each is None:

@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 from tidemill.workflows.rules import ALL_SUCCESS, RULES, Rule
 
 
-class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
+class TaskEdge(msgspec.Struct, frozen=True, omit_defaults=True):
     """A dependency on an upstream task: on its value, or, if `parameter` is None, only on its end."""
 
     source: str
@@ -30,7 +30,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One task: its dependencies and its execution options."""
 
     name: str
-    edges: tuple[Edge, ...] = ()
+    edges: tuple[TaskEdge, ...] = ()
     rule: str = ALL_SUCCESS.name
     each: str | None = None
     """The task whose list it is mapped over."""
@@ -56,7 +56,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tuple(dict.fromkeys(edge.source for edge in self.edges))
 
     @property
-    def mapping_edge(self) -> Edge | None:
+    def mapping_edge(self) -> TaskEdge | None:
         """The edge to the task that it is mapped over; None if it is not mapped."""
         return next((edge for edge in self.edges if edge.parameter == self.each), None) if self.each else None
 

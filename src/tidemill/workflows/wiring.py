@@ -29,7 +29,7 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.code_fingerprint import fingerprint
 from tidemill.workflows.definition import Params, Task
 from tidemill.workflows.rules import ALL_SUCCESS, NONE_FAILED, RULES, Rule
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 
 RequiredVariants = dict[str, frozenset[str]]
 """By source task, the variants of its value with which a task can still run."""
@@ -54,7 +54,7 @@ def find_unreachable_tasks(tasks: Mapping[str, TaskSpec]) -> Iterator[tuple[str,
             yield name, source
 
 
-def _required_variants(edge: Edge, upstream: RequiredVariants, *, is_mapped: bool) -> RequiredVariants:
+def _required_variants(edge: TaskEdge, upstream: RequiredVariants, *, is_mapped: bool) -> RequiredVariants:
     """Return the variants that satisfy an edge; elements of a mapped task may take different branches."""
     if not edge.takes or is_mapped:
         return upstream
@@ -152,7 +152,7 @@ class _Wirer:
             spec=_build_spec(task, tuple(edges), rule),
         )
 
-    def _as_optional(self, task: Task, edge: Edge, data: Sequence[Parameter]) -> Edge:
+    def _as_optional(self, task: Task, edge: TaskEdge, data: Sequence[Parameter]) -> TaskEdge:
         """Mark an edge optional if its annotation is; the list of a mapping is always required."""
         is_optional = any(one.name == edge.parameter and not is_required(one) for one in data)
         return replace(edge, optional=True) if is_optional and edge.parameter != task.each else edge
@@ -171,7 +171,7 @@ class _Wirer:
             )
         return True
 
-    def _data_edge(self, task: Task, parameter: Parameter) -> Edge | None:
+    def _data_edge(self, task: Task, parameter: Parameter) -> TaskEdge | None:
         if parameter.name not in self._result_variants:
             known = [name for name in self._result_variants if name != task.name]
             self._add_problem(
@@ -183,7 +183,7 @@ class _Wirer:
             return None
         opens_list = task.each == parameter.name and not self._is_mapped(task.each)
         takes = self._admitted_lists(task, parameter) if opens_list else self._admitted_variants(task, parameter)
-        return Edge(parameter.name, parameter.name, takes)
+        return TaskEdge(parameter.name, parameter.name, takes)
 
     def _parameter_hint(self, parameter: Parameter) -> str:
         """Suggest what the author may have meant by a parameter that names no task."""
@@ -253,10 +253,10 @@ class _Wirer:
     def _is_mapped(self, name: str) -> bool:
         return next(one for one in self._tasks if one.name == name).each is not None
 
-    def _order_edges(self, task: Task) -> Iterator[Edge]:
+    def _order_edges(self, task: Task) -> Iterator[TaskEdge]:
         for name in task.after:
             if name in self._result_variants:
-                yield Edge(name)
+                yield TaskEdge(name)
             else:
                 hint = did_you_mean(name, [one for one in self._result_variants if one != task.name])
                 self._add_problem(task, f"task '{task.name}' comes after '{name}', which is no task{hint}")
@@ -336,7 +336,7 @@ class _Wirer:
             )
 
 
-def _build_spec(task: Task, edges: tuple[Edge, ...], rule: Rule) -> TaskSpec:
+def _build_spec(task: Task, edges: tuple[TaskEdge, ...], rule: Rule) -> TaskSpec:
     return TaskSpec(
         name=task.name,
         edges=edges,

@@ -9,7 +9,7 @@ import pytest
 import tidemill as tm
 from tidemill.annotations.codec import build_codec
 from tidemill.workflows.definition import OnFiring
-from tidemill.workflows.spec import Edge
+from tidemill.workflows.spec import TaskEdge
 
 
 def said(error: tm.DefinitionError) -> list[str]:
@@ -142,7 +142,7 @@ def test_options_that_make_sense_are_kept() -> None:
         "big",
         "subprocess",
     )
-    assert two.edges == (Edge("first"),)
+    assert two.edges == (TaskEdge("first"),)
 
 
 @pytest.mark.parametrize(
@@ -314,10 +314,10 @@ async def test_a_graph_is_called_as_a_task(is_async: bool) -> None:
     flow = calls(scoring(is_async=is_async), retry=1, timeout="5s")
     wired = flow.wired()
     spec = wired.spec.by_name["score"]
-    assert spec.edges == (Edge("rows", "rows"),)
+    assert spec.edges == (TaskEdge("rows", "rows"),)
     assert (spec.tries, spec.timeout, spec.rule) == (2, 5.0, "all_success")
-    assert wired.spec.by_name["tidy"].edges == (Edge("score"),)
-    assert wired.spec.by_name["report"].edges == (Edge("score", "score"),)
+    assert wired.spec.by_name["tidy"].edges == (TaskEdge("score"),)
+    assert wired.spec.by_name["report"].edges == (TaskEdge("score", "score"),)
     task = wired.tasks["score"].task
     assert task.function.is_async is is_async
     result = task.function.call(rows=[1, 2])

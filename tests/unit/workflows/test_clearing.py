@@ -15,7 +15,7 @@ from tidemill.workflows.change import Change
 from tidemill.workflows.clearing import OperatorAction, build_cancel_change, plan_clear
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, AttemptRow, RunRecord, TaskRow
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunState, TaskState
 
 BY = OperatorAction(at=LATER, actor="me", reason="again")
@@ -23,10 +23,10 @@ SPEC = WorkflowSpec(
     name="w",
     tasks=(
         TaskSpec(name="extract"),
-        TaskSpec(name="clean", edges=(Edge("extract", "extract"),), each="extract"),
-        TaskSpec(name="choose", edges=(Edge("clean", "clean"),)),
+        TaskSpec(name="clean", edges=(TaskEdge("extract", "extract"),), each="extract"),
+        TaskSpec(name="choose", edges=(TaskEdge("clean", "clean"),)),
         TaskSpec(name="other"),
-        TaskSpec(name="tidy", edges=(Edge("choose"),), rule="all_done"),
+        TaskSpec(name="tidy", edges=(TaskEdge("choose"),), rule="all_done"),
     ),
 )
 
@@ -111,7 +111,11 @@ def test_a_mapped_task_is_one_again_when_its_list_is_made_anew() -> None:
 
 def test_elements_that_were_built_on_what_failed_rerun_too() -> None:
     """Without names: those that succeeded stay only where nothing before them reruns."""
-    tasks = (TaskSpec(name="a"), TaskSpec(name="b"), TaskSpec(name="c", edges=(Edge("a", "a"), Edge("b")), each="a"))
+    tasks = (
+        TaskSpec(name="a"),
+        TaskSpec(name="b"),
+        TaskSpec(name="c", edges=(TaskEdge("a", "a"), TaskEdge("b")), each="a"),
+    )
     spec = WorkflowSpec(name="w", tasks=tasks)
     rows = [row("a", "success", size=2), row("b", "failed"), row("c", "success", 0), row("c", "failed", 1)]
     change = plan_clear(RunRecord(run_row(RunState.FAILED), rows), spec, None).build_change(BY)

@@ -13,7 +13,7 @@ from tests.unit.workflows.test_plan_against_an_oracle import workflows
 from tidemill.workflows.explain import ExplainContext, explain_task
 from tidemill.workflows.plan import UNMAPPED, Expand, Finish, Run, mapped_state, plan
 from tidemill.workflows.records import RunRecord, TaskRow
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
 NOW = datetime(2026, 1, 1, 6, tzinfo=UTC)
@@ -26,9 +26,9 @@ SPEC = WorkflowSpec(
     tasks=(
         TaskSpec(name="extract"),
         TaskSpec(name="load"),
-        TaskSpec(name="clean", edges=(Edge("extract", "extract"), Edge("load")), each="extract"),
-        TaskSpec(name="publish", edges=(Edge("clean", "clean"), Edge("load", "load")), rule="none_failed"),
-        TaskSpec(name="alarm", edges=(Edge("extract"), Edge("load")), rule="all_failed"),
+        TaskSpec(name="clean", edges=(TaskEdge("extract", "extract"), TaskEdge("load")), each="extract"),
+        TaskSpec(name="publish", edges=(TaskEdge("clean", "clean"), TaskEdge("load", "load")), rule="none_failed"),
+        TaskSpec(name="alarm", edges=(TaskEdge("extract"), TaskEdge("load")), rule="all_failed"),
     ),
 )
 
@@ -61,7 +61,7 @@ def test_it_waits_for_others() -> None:
 
 def test_a_mapped_task_whose_rule_is_content_waits_for_its_list_alone() -> None:
     """W-17: whatever its rule, it needs the list, and nothing else."""
-    each = TaskSpec(name="c", edges=(Edge("a", "a"), Edge("b")), rule="always", each="a")
+    each = TaskSpec(name="c", edges=(TaskEdge("a", "a"), TaskEdge("b")), rule="always", each="a")
     spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="b"), each))
     rows = [row("a", "running"), row("b", "running"), row("c", "none")]
     said = explain_task(RunRecord(run_row(RunState.RUNNING), rows), spec, "c", FACTS)

@@ -21,7 +21,7 @@ from tidemill.workflows.plan import (
     upstream_view,
 )
 from tidemill.workflows.rules import RULES, Verdict
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import TASK_TRANSITIONS, RunState, TaskState
 
 NOW = datetime(2026, 1, 1, 6, tzinfo=UTC)
@@ -29,15 +29,15 @@ SECOND = timedelta(seconds=1)
 ENDED = [one for one in TaskState if one.is_terminal]
 
 
-def task(name: str, *sources: str | Edge, rule: str = "all_success", each: str | None = None) -> TaskSpec:
+def task(name: str, *sources: str | TaskEdge, rule: str = "all_success", each: str | None = None) -> TaskSpec:
     """Return a task after others; a name stands for an edge that takes every variant."""
-    edges = tuple(Edge(one, one) if isinstance(one, str) else one for one in sources)
+    edges = tuple(TaskEdge(one, one) if isinstance(one, str) else one for one in sources)
     return TaskSpec(name=name, edges=edges, rule=rule, each=each)
 
 
-def takes(source: str, *variants: str) -> Edge:
+def takes(source: str, *variants: str) -> TaskEdge:
     """Return an edge that takes some variants."""
-    return Edge(source, source, variants)
+    return TaskEdge(source, source, variants)
 
 
 def workflow(*tasks: TaskSpec) -> WorkflowSpec:
@@ -232,9 +232,9 @@ def test_waiting_for_the_end_of_a_router_is_no_branch() -> None:
     """api.md, `after=`: order without data takes every variant, unless the value is taken too."""
     spec = workflow(
         task("choose"),
-        task("next", Edge("choose")),
-        task("either", takes("choose", "A"), Edge("choose")),
-        task("other", Edge("choose"), takes("choose", "A")),
+        task("next", TaskEdge("choose")),
+        task("either", takes("choose", "A"), TaskEdge("choose")),
+        task("other", TaskEdge("choose"), takes("choose", "A")),
     )
     found = brief(planned(spec, row("choose", "success", variant="B")))
     assert found == ["next: scheduled", "either: skipped", "other: skipped"]
@@ -244,7 +244,7 @@ def test_waiting_for_the_end_of_a_router_is_no_branch() -> None:
 
 def test_one_task_named_twice_counts_once() -> None:
     """leoflow 9: a rule counts tasks, not edges: a success that went elsewhere is no success."""
-    spec = task("b", takes("a", "A"), Edge("a"), rule="one_success")
+    spec = task("b", takes("a", "A"), TaskEdge("a"), rule="one_success")
     found = upstream_view(spec, {"a": TaskState.SUCCESS}, lambda _: False)
     assert found.verdict is Verdict.SKIP
     assert [state for _, state in found.sources] == [TaskState.SKIPPED, TaskState.SUCCESS]

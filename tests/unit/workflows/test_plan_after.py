@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidemill.workflows.plan import UNMAPPED, Command, Finish, Run, TaskRun, Transition, plan, plan_after
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
 NOW = datetime(2026, 1, 1, 6, tzinfo=UTC)
@@ -16,7 +16,7 @@ LENGTH = 1000
 
 def workflow(**after: str) -> WorkflowSpec:
     """Return a workflow: tasks, and behind each the names of those before it."""
-    tasks = [TaskSpec(name=name, edges=tuple(map(Edge, names.split()))) for name, names in after.items()]
+    tasks = [TaskSpec(name=name, edges=tuple(map(TaskEdge, names.split()))) for name, names in after.items()]
     return WorkflowSpec(name="w", tasks=tuple(tasks))
 
 
@@ -87,13 +87,15 @@ def test_a_retry_whose_time_has_not_come_is_left_asleep() -> None:
 
 
 def test_a_rule_other_than_the_usual_is_asked() -> None:
-    spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="b", edges=(Edge("a"),), rule="one_failed")))
+    spec = WorkflowSpec(
+        name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="b", edges=(TaskEdge("a"),), rule="one_failed"))
+    )
     commands = plan_after(spec, rows_of(a="success", b="none"), ["a"], NOW)
     assert [one.after for one in commands if isinstance(one, Transition)] == [TaskState.SKIPPED]
 
 
 def test_a_mapping_is_planned_as_a_whole() -> None:
-    spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="m", edges=(Edge("a", "a"),), each="a")))
+    spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="m", edges=(TaskEdge("a", "a"),), each="a")))
     rows = {("a", UNMAPPED): TaskRun(task="a", state=TaskState.SUCCESS, size=2), ("m", UNMAPPED): TaskRun(task="m")}
     run = Run(spec=spec, state=RunState.RUNNING, tasks=list(rows.values()))
     assert plan_after(spec, rows, ["a"], NOW) == plan(run, NOW) != []

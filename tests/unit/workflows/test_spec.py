@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.workflows.rules import RULES
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 
 
 def workflow(**tasks: str) -> WorkflowSpec:
@@ -22,7 +22,7 @@ def workflow(**tasks: str) -> WorkflowSpec:
 def task(name: str, words: list[str]) -> TaskSpec:
     """Return a task from the names of those before it, and perhaps its rule."""
     rule = next((word for word in words if word in RULES), "all_success")
-    return TaskSpec(name=name, edges=tuple(Edge(word, word) for word in words if word not in RULES), rule=rule)
+    return TaskSpec(name=name, edges=tuple(TaskEdge(word, word) for word in words if word not in RULES), rule=rule)
 
 
 # -- order
@@ -46,7 +46,7 @@ def test_tasks_come_after_those_before_them_and_else_as_declared(spec: WorkflowS
 
 def test_a_source_named_twice_is_one_source() -> None:
     """A task may wait for another one's value and for its end; it is one task before it."""
-    spec = TaskSpec(name="b", edges=(Edge("x", "x"), Edge("a", "a"), Edge("x")))
+    spec = TaskSpec(name="b", edges=(TaskEdge("x", "x"), TaskEdge("a", "a"), TaskEdge("x")))
     assert spec.upstream == ("x", "a")
 
 
@@ -154,7 +154,7 @@ def test_after_is_the_closure_of_the_edges(spec: WorkflowSpec) -> None:
 
 # -- version
 
-BASE = TaskSpec(name="a", edges=(Edge("x", "x", ("A",)),))
+BASE = TaskSpec(name="a", edges=(TaskEdge("x", "x", ("A",)),))
 OTHERS = {
     "name": "b",
     "edges": (),
@@ -178,7 +178,7 @@ def of(task: TaskSpec) -> WorkflowSpec:
 def test_every_field_has_another_value_below() -> None:
     """W-19: no field of a task or an edge is left out of the proof."""
     assert set(OTHERS) == set(TaskSpec.__struct_fields__)
-    assert set(EDGES) == set(Edge.__struct_fields__)
+    assert set(EDGES) == set(TaskEdge.__struct_fields__)
 
 
 @pytest.mark.parametrize("field", OTHERS)

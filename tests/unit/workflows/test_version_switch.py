@@ -19,7 +19,7 @@ from tidemill.workflows.clearing import (
 )
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import RunRecord, TaskRow
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState
 
 FAILED = [
@@ -79,8 +79,8 @@ def test_the_same_structure_reruns_what_failed() -> None:
 def test_a_task_that_is_gone_is_removed_and_forgotten() -> None:
     """W-19: rows of tasks that the new version does not have; one that is new begins, and all after it again."""
     before = record(*FAILED)
-    tidy = TaskSpec(name="tidy", edges=(Edge("other"), Edge("mended")))
-    spec = version(TaskSpec(name="mended", edges=(Edge("extract", "extract"),)), tidy, without=("clean", "choose"))
+    tidy = TaskSpec(name="tidy", edges=(TaskEdge("other"), TaskEdge("mended")))
+    spec = version(TaskSpec(name="mended", edges=(TaskEdge("extract", "extract"),)), tidy, without=("clean", "choose"))
     assert plan_clear(before, spec, None, into(spec, before)).names == ["mended", "tidy"]
     change = changed(spec, before)
     assert [(one.task, one.index) for one in change.removed] == [("clean", 0), ("clean", 1), ("choose", UNMAPPED)]
@@ -99,9 +99,9 @@ def test_numbers_of_attempts_go_on_if_a_task_comes_back() -> None:
 @pytest.mark.parametrize(
     "clean",
     [
-        TaskSpec(name="clean", edges=(Edge("extract", "extract"),)),
-        TaskSpec(name="clean", edges=(Edge("other", "other"),), each="other"),
-        TaskSpec(name="clean", edges=(Edge("extract", "extract", ("Big",)),), each="extract"),
+        TaskSpec(name="clean", edges=(TaskEdge("extract", "extract"),)),
+        TaskSpec(name="clean", edges=(TaskEdge("other", "other"),), each="other"),
+        TaskSpec(name="clean", edges=(TaskEdge("extract", "extract", ("Big",)),), each="extract"),
     ],
 )
 def test_a_task_whose_list_is_another_is_made_whole(clean: TaskSpec) -> None:
@@ -115,7 +115,7 @@ def test_a_task_whose_list_is_another_is_made_whole(clean: TaskSpec) -> None:
 
 def test_what_was_whole_and_is_mapped_begins_anew() -> None:
     """W-19: its success was another one."""
-    other = TaskSpec(name="other", edges=(Edge("extract", "extract"),), each="extract")
+    other = TaskSpec(name="other", edges=(TaskEdge("extract", "extract"),), each="extract")
     change = changed(version(other), record(*FAILED))
     assert ("other", UNMAPPED) in {(one.task, one.index) for one in change.removed}
     assert [(one.task, one.index, one.attempt) for one in change.added] == [("other", UNMAPPED, 2)]
@@ -123,7 +123,9 @@ def test_what_was_whole_and_is_mapped_begins_anew() -> None:
 
 def test_what_reruns_runs_where_the_new_version_says() -> None:
     """W-19: pool, priority, queue and executor; without an executor, at that of those which name none."""
-    choose = TaskSpec(name="choose", edges=(Edge("clean", "clean"),), pool="p", priority=3, queue="q", executor="far")
+    choose = TaskSpec(
+        name="choose", edges=(TaskEdge("clean", "clean"),), pool="p", priority=3, queue="q", executor="far"
+    )
     before = record(*FAILED)
     change = changed(
         version(choose, TaskSpec(name="other"), TaskSpec(name="extract", pool="p")), before, ["choose", "other"]

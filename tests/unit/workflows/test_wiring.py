@@ -11,7 +11,7 @@ import pytest
 
 import tidemill as tm
 from tidemill.workflows.definition import Params
-from tidemill.workflows.spec import Edge, TaskSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec
 from tidemill.workflows.workflow import Workflow
 
 
@@ -97,15 +97,15 @@ def test_the_example_is_wired_as_its_parameters_say() -> None:
     ]
     assert (spec(daily, "extract").tries, spec(daily, "extract").timeout) == (4, 600.0)
     assert spec(daily, "clean").each == "extract"
-    assert spec(daily, "small").edges == (Edge("choose", "choose", ("Small",)),)
-    assert spec(daily, "choose").edges == (Edge("clean", "clean", None),)
+    assert spec(daily, "small").edges == (TaskEdge("choose", "choose", ("Small",)),)
+    assert spec(daily, "choose").edges == (TaskEdge("clean", "clean", None),)
     assert (spec(daily, "large").queue, spec(daily, "large").pool, spec(daily, "large").priority) == (
         "big",
         "warehouse",
         10,
     )
     assert spec(daily, "publish").rule == "none_failed"
-    assert spec(daily, "tidy").edges == (Edge("publish"),)
+    assert spec(daily, "tidy").edges == (TaskEdge("publish"),)
     assert daily.wired().spec.leaves == ("publish",)
     wired = daily.wired().tasks
     assert (wired["extract"].takes_params, wired["publish"].takes_context) == (("params",), ("ctx",))
@@ -211,7 +211,7 @@ def test_a_variant_that_nobody_takes_is_a_problem_unless_ignored() -> None:
     workflow = Workflow("w")
     workflow.task(ignores=[Large])(choose)
     workflow.task(small)
-    assert spec(workflow, "small").edges == (Edge("choose", "choose", ("Small",)),)
+    assert spec(workflow, "small").edges == (TaskEdge("choose", "choose", ("Small",)),)
     wrong = Workflow("w")
     wrong.task(ignores=[Report])(choose)
     wrong.task(small)
@@ -278,7 +278,7 @@ def test_a_mapping_takes_the_branch_that_is_a_list(returns: Any, takes: tuple[st
         return numbers
 
     workflow.check()
-    assert spec(workflow, "square").edges == (Edge("numbers", "numbers", takes),)
+    assert spec(workflow, "square").edges == (TaskEdge("numbers", "numbers", takes),)
 
 
 def routing(*, ignores: Any = ()) -> Workflow:

@@ -10,7 +10,7 @@ from tidemill.cli.definitions import WorkflowArgument, load_workflow
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.formatting import format_count, format_time, timezone_name
 from tidemill.cli.graph_imports import LoadOption, importing_graphs, resolve_graph_calls
-from tidemill.cli.output import Format, print_text, show_json
+from tidemill.cli.output import Format, Output, print_text, show_json
 from tidemill.cli.stores import StoreOption, TenantOption, open_client
 from tidemill.engine.workflows.client.backfills import BackfillPlan, find_schedule
 from tidemill.engine.workflows.executors.in_process import InProcess
@@ -31,15 +31,11 @@ def backfill(
     store: StoreOption = None,
     preview: Annotated[bool, typer.Option("--preview", help="Only show which runs would be started.")] = False,
     all_: Annotated[bool, typer.Option("--all", help="Also start runs for slots that already had one.")] = False,
-    limit: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="The number of runs that may be active at a time.")
-    ] = 1,
-    key: Annotated[
-        str | None, typer.Option(help="The key of the schedule, if there are several.", show_default=False)
-    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="The number of runs active at a time.")] = 1,
+    key: Annotated[str | None, typer.Option(help="The key of one of several schedules.", show_default=False)] = None,
     executor: Annotated[str, typer.Option(help="The executor of tasks that name none.")] = "in_process",
     load: LoadOption = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="The output format.")] = Format.TABLE,
+    output: Output = Format.TABLE,
     tenant: TenantOption = "public",
 ) -> None:
     """Start a run for every slot of a workflow's schedule in a time range; a node on the store executes them.
@@ -81,7 +77,7 @@ def backfill_cancel(
         ),
     ],
     store: StoreOption = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="The output format.")] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
     """Cancel a backfill: it starts no more runs, and its active runs are cancelled."""
 
