@@ -128,7 +128,7 @@ def test_what_a_schema_is_at_is_json_for_programs(
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ([], "; `tidemill dev` has one: sqlite:///.tidemill/dev.db\n"),
         (["--store", "desk"], "; `tidemill dev` has one: sqlite:///desk/.tidemill/dev.db\n"),
@@ -138,9 +138,9 @@ def test_what_a_schema_is_at_is_json_for_programs(
     ],
 )
 def test_the_store_of_dev_is_named_where_it_is_near(
-    given: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    given: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever ran `tidemill dev` here does not know where that keeps what it ran."""
+    """A user of `tidemill dev` may not know where its store is."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TIDEMILL_STORE", raising=False)
     for home in (tmp_path, tmp_path / "desk"):
@@ -148,5 +148,5 @@ def test_the_store_of_dev_is_named_where_it_is_near(
         (home / ".tidemill" / "dev.db").touch()
     assert run(monkeypatch, "runs", "list", *given) == 2
     said = capsys.readouterr().err
-    assert said.endswith(told)
+    assert said.endswith(expected)
     assert "in memory" not in said

@@ -41,8 +41,8 @@ def let_go(process: subprocess.Popen[str]) -> None:
         pipe.close()
 
 
-def test_a_second_one_is_refused_and_told_who_is_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names the process and the store as it is seen from here, whatever name the second one has for it."""
+def test_a_second_one_is_refused_with_the_process_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the process, and the store relative to the current folder, for any spelling of its address."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path)
     process, pid = holder(f"sqlite:///{tmp_path}/dev.db")

@@ -52,10 +52,10 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_sound_file_passes_the_check(
+def test_a_valid_file_passes_the_check(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The check says what it looked at."""
+    """The check names what it checked."""
     assert run(monkeypatch, "graph", "check", str(file)) == 0
     assert capsys.readouterr().out == "1 graph and 1 reactor: no problems found\n"
 

@@ -75,7 +75,7 @@ def test_nothing_is_written_over(
     assert (here / "alice.pem").read_bytes() == key
 
 
-def test_every_problem_of_a_manifest_is_told(
+def test_every_problem_of_a_manifest_is_reported(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line each, that editors can open."""
@@ -88,7 +88,7 @@ def test_every_problem_of_a_manifest_is_told(
     assert os.listdir(here) == ["package.toml"]
 
 
-def test_tampering_is_told(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tampering_is_reported(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A signed folder that was changed is neither verified, nor sound, nor built; signing again mends it."""
     for command in (["new", "market"], ["key", "alice"], ["sign", "market", "--key", "alice.pem", "--tenant", "acme"]):
         assert package(monkeypatch, *command) == 0
@@ -176,7 +176,7 @@ def test_a_mistake_ends_with_one_clear_line(
 
 
 def test_looking_at_a_package_imports_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is in it."""
+    """With any contents."""
     assert package(monkeypatch, "new", "market") == 0
     (here / "market" / "market.py").write_text("raise SystemExit('imported')\n")
     for command in (["check", "--no-import", "market"], ["show", "market"], ["build", "market"]):
@@ -207,7 +207,7 @@ def test_what_a_package_says_cannot_pass_for_the_verdict(
 def test_a_check_imports_a_package_in_a_process_of_its_own(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """P-7, P-10: what fails there is told as file:line, and nothing of it stays in this process."""
+    """P-7, P-10: a failure there is reported as file:line, and nothing is imported in this process."""
     assert package(monkeypatch, "new", "market") == 0
     (here / "market" / "market.py").write_text("import beside\n")
     (here / "market" / "beside.py").write_text("")
@@ -226,7 +226,7 @@ def test_a_check_imports_a_package_in_a_process_of_its_own(
 def test_a_check_says_what_a_package_only_misses_while_it_is_tried(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """P-7, P-10: a module that is not declared, and a secret that is not shown to code which nobody has tried."""
+    """P-7, P-10: a module that is not declared, and a secret that is hidden from unchecked code."""
     assert package(monkeypatch, "new", "market") == 0
     module = here / "market" / "market.py"
     code = module.read_text()

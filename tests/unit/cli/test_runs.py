@@ -74,7 +74,7 @@ def test_runs_are_listed_newest_last(monkeypatch: Monkey, capsys: Captured) -> N
     assert [one["state"] for one in listed(monkeypatch, capsys, "--state", "success")] == ["success"]
     assert [one["state"] for one in listed(monkeypatch, capsys, "--limit", "1")] == ["failed"]
     assert listed(monkeypatch, capsys, "--workflow", "other") == []
-    assert run(monkeypatch, "runs", "list", "--tenant", "nobody") == 0
+    assert run(monkeypatch, "runs", "list", "--tenant", "other") == 0
     assert capsys.readouterr().out == "no runs\n"
 
 
@@ -130,10 +130,13 @@ def test_why_explains(failed: str, file: Path, monkeypatch: Monkey, capsys: Capt
     assert capsys.readouterr().out == "it cannot run because of 'clean'\n"
     assert run(monkeypatch, "runs", "why", failed, "clean") == 0
     place = f"{file}:{REPORT.split('raise')[0].count(chr(10)) + 1}"
-    told = [f"element 13: it has failed: ValueError: no thirteen ({place})", "elements 0 to 12, 14: it has succeeded"]
-    assert capsys.readouterr().out.splitlines() == told
+    expected = [
+        f"element 13: it has failed: ValueError: no thirteen ({place})",
+        "elements 0 to 12, 14: it has succeeded",
+    ]
+    assert capsys.readouterr().out.splitlines() == expected
     assert run(monkeypatch, "runs", "why", failed, "clean[13]") == 0
-    assert capsys.readouterr().out.splitlines() == told[:1]
+    assert capsys.readouterr().out.splitlines() == expected[:1]
     assert run(monkeypatch, "runs", "why", failed, "clean[15]") == 2
     assert "task 'clean' has 15 elements" in capsys.readouterr().err
     assert run(monkeypatch, "runs", "why", failed, "publsh") == 2
@@ -141,7 +144,7 @@ def test_why_explains(failed: str, file: Path, monkeypatch: Monkey, capsys: Capt
 
 
 def test_what_failed_is_queued_again_and_cancelled(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
-    """With a preview that changes nothing; whoever plans the store's runs goes on with it."""
+    """With a preview that changes nothing; the leader on the store continues the run."""
     assert run(monkeypatch, "runs", "retry", failed, "--preview") == 0
     assert capsys.readouterr().out == "would rerun: clean (1 of 15), publish\n"
     assert shown(monkeypatch, capsys, failed)["state"] == "failed"
@@ -159,7 +162,7 @@ def test_what_failed_is_queued_again_and_cancelled(failed: str, monkeypatch: Mon
 def test_cleared_tasks_run_again_where_a_node_is(
     failed: str, file: Path, store: str, monkeypatch: Monkey, capsys: Captured
 ) -> None:
-    """The next node that has the workflow goes on with what was cleared."""
+    """The next node with the workflow reruns the cleared tasks."""
     assert run(monkeypatch, "runs", "clear", failed, "publish", "clean") == 0
     assert capsys.readouterr().out == f"will rerun: clean (15 of 15), publish\n{NO_NODE}"
     assert shown(monkeypatch, capsys, failed)["state"] == "queued"
@@ -176,7 +179,7 @@ def answered(monkeypatch: Monkey, capsys: Captured, *arguments: str) -> dict[str
 
 
 def test_every_command_answers_programs(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
-    """server.md, `-o json` everywhere: with the whole id, whatever part of it was given."""
+    """server.md, `-o json` everywhere: with the full id, for any given part of it."""
     part = failed[-8:]
     assert answered(monkeypatch, capsys, "runs", "why", part, "publish") == {
         "run": failed,
@@ -196,11 +199,11 @@ def test_every_command_answers_programs(failed: str, monkeypatch: Monkey, capsys
     cancelled = {"run": failed, "state": "cancelled", "reason": "no need"}
     assert answered(monkeypatch, capsys, "runs", "cancel", part, "--reason", "no need") == cancelled
     for verb, paused in [("pause", True), ("resume", False)]:
-        told = {"workflow": "daily_report", "paused": paused}
-        assert answered(monkeypatch, capsys, "workflows", verb, "daily_report") == told
+        expected = {"workflow": "daily_report", "paused": paused}
+        assert answered(monkeypatch, capsys, "workflows", verb, "daily_report") == expected
 
 
-def test_what_cannot_be_read_is_told_and_can_be_cancelled(
+def test_an_unreadable_run_is_reported_and_can_be_cancelled(
     failed: str, store: str, monkeypatch: Monkey, capsys: Captured
 ) -> None:
     """W-5: the version of a run, and what a task returned; everything else is shown."""
@@ -240,7 +243,7 @@ def test_logs_are_printed(failed: str, monkeypatch: Monkey, capsys: Captured) ->
 
 @pytest.mark.usefixtures("store")
 def test_looking_creates_no_store(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
-    """A misspelt address is a mistake, not a wish."""
+    """A misspelt address is an error, and creates nothing."""
     missing = tmp_path / "missing.db"
     for command in (["list"], ["cancel", "x"]):
         assert run(monkeypatch, "runs", *command, "--store", f"sqlite:///{missing}") == 2
@@ -253,14 +256,14 @@ def test_looking_creates_no_store(tmp_path: Path, monkeypatch: Monkey, capsys: C
 # -- another version
 
 
-def test_a_run_goes_on_with_the_code_that_was_mended(
+def test_a_run_continues_with_fixed_code(
     failed: str, file: Path, store: str, monkeypatch: Monkey, capsys: Captured
 ) -> None:
     """W-19: `retry` says that the run is pinned and what to do, and `--latest` does it."""
     before = shown(monkeypatch, capsys, failed)["version"]
-    mended = file.with_name("mended_flow.py")
-    mended.write_text(REPORT.replace('raise ValueError("no thirteen")', "return 13"))
-    assert run(monkeypatch, "run", str(mended), "--day", "2026-01-02", "--store", store, "-q") == 0
+    fixed = file.with_name("fixed_flow.py")
+    fixed.write_text(REPORT.replace('raise ValueError("no thirteen")', "return 13"))
+    assert run(monkeypatch, "run", str(fixed), "--day", "2026-01-02", "--store", store, "-q") == 0
     capsys.readouterr()
     after = listed(monkeypatch, capsys)[-1]["version"]
     assert run(monkeypatch, "runs", "retry", failed, "--preview") == 0
@@ -304,7 +307,7 @@ def test_workflows_are_listed_paused_and_resumed(monkeypatch: Monkey, capsys: Ca
     assert "did you mean 'daily_report'?" in capsys.readouterr().err
 
 
-def test_the_check_of_a_sound_file_says_what_it_looked_at(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+def test_the_check_of_a_valid_file_names_its_contents(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """As `tidemill graph check` does."""
     assert run(monkeypatch, "workflows", "check", str(file)) == 0
     assert capsys.readouterr().out == "1 workflow and 0 triggers: no problems found\n"
@@ -367,16 +370,16 @@ def test_a_backfill_makes_the_missing_runs(file: Path, monkeypatch: Monkey, caps
 def test_the_days_of_a_backfill_are_those_of_the_schedule(
     file: Path, tmp_path: Path, monkeypatch: Monkey, capsys: Captured
 ) -> None:
-    """A day begins and ends where the schedule's clock hangs, and slots are told by this clock and by that."""
-    told = "2026-01-02 04:30 UTC (2026-01-01 23:30 EST)"
+    """A day begins and ends in the schedule's time zone, and slots are shown in both time zones."""
+    expected = "2026-01-02 04:30 UTC (2026-01-01 23:30 EST)"
     path = tmp_path / "zoned_flow.py"
     path.write_text(REPORT.replace('"0 6 * * *"', '"30 23 * * *", timezone="America/New_York"'))
     days = ["--from", "2026-01-01", "--to", "2026-01-01"]
     with in_zone("UTC"):
         assert run(monkeypatch, "backfill", str(path), *days, "--preview") == 0
-        assert capsys.readouterr().out.splitlines()[0] == told
+        assert capsys.readouterr().out.splitlines()[0] == expected
         assert run(monkeypatch, "backfill", str(path), "--from", "2026-01-02T04:30Z", *days[2:], "--preview") == 0
-        assert capsys.readouterr().out.splitlines()[0] == told
+        assert capsys.readouterr().out.splitlines()[0] == expected
 
 
 @pytest.mark.usefixtures("store")
@@ -408,8 +411,8 @@ def test_a_backfill_is_cancelled(file: Path, monkeypatch: Monkey, capsys: Captur
     assert len(listed(monkeypatch, capsys, "--state", "cancelled")) == 3
     assert run(monkeypatch, "backfill-cancel", made, "-o", "json") == 0
     assert json.loads(capsys.readouterr().out) == {"id": made, "cancelled": 0}
-    assert run(monkeypatch, "backfill-cancel", "nobody") == 2
-    assert capsys.readouterr().err == "there is no backfill 'nobody'\n"
+    assert run(monkeypatch, "backfill-cancel", "missing") == 2
+    assert capsys.readouterr().err == "there is no backfill 'missing'\n"
 
 
 def test_a_backfill_that_could_not_run_is_refused(
@@ -444,7 +447,7 @@ def test_a_range_that_is_none_is_refused(file: Path, monkeypatch: Monkey, capsys
 async def test_commands_reach_the_runs_of_a_node_at_work(
     postgres: PostgresServer, monkeypatch: Monkey, capsys: Captured
 ) -> None:
-    """On PostgreSQL too: looked at while it runs, followed, cancelled; the node heeds that and stops the code."""
+    """On PostgreSQL too: shown while it runs, followed, cancelled; the node then stops the code."""
     url, stopped = await postgres.fresh_database(), asyncio.Event()
     flow = tm.Workflow("flow")
 

@@ -1,4 +1,4 @@
-"""Clearing and cancelling: what reruns, and the one change that makes it so."""
+"""Clearing and cancelling: which tasks rerun, and the one change that does it."""
 
 from collections.abc import Collection
 from random import Random
@@ -42,7 +42,7 @@ def record(*rows: TaskRow, state: RunState = RunState.FAILED) -> RunRecord:
 
 
 def applied(before: RunRecord, change: Change) -> RunRecord:
-    """Return a run after a change, as a store would write it; everything is found as the change says."""
+    """Return a run after a change, as a store would write it; assuming that the store is as the change expects."""
     rows = {(one.task, one.index): one for one in before.tasks}
     for one in change.removed:
         assert rows.pop((one.task, one.index)) == one
@@ -72,7 +72,7 @@ FAILED = [
 
 
 def test_without_names_what_failed_reruns_and_all_after_it() -> None:
-    """Clear and retry: only the elements that failed, and whatever was built on them."""
+    """Clear and retry: only the failed elements and everything downstream of them."""
     before = record(*FAILED)
     assert plan_clear(before, SPEC).names == ["clean", "choose", "tidy"]
     change = plan_clear(before, SPEC).build_change(BY)
@@ -124,12 +124,12 @@ def test_elements_that_were_built_on_what_failed_rerun_too() -> None:
 
 
 def test_what_is_active_is_cancelled_before_it_is_cleared() -> None:
-    """The table of moves; its try is ended."""
+    """The transition table; its attempt ends."""
     running = row("choose", "running", attempt=2, tries=1, claimed_by="n1", claimed_at=NOW, executor="e")
     before = record(running, row("tidy", "none"), state=RunState.RUNNING)
     change = plan_clear(before, SPEC, ["choose"]).build_change(BY)
     assert moves(change) == ["choose: running -> cancelled", "choose: cancelled -> none"]
-    assert change.updated_run is None  # the run goes on
+    assert change.updated_run is None  # the run continues
     (attempt,) = change.attempts
     assert attempt == AttemptRow(
         key=AttemptKey("r1", "choose", UNMAPPED, 2),
@@ -140,7 +140,7 @@ def test_what_is_active_is_cancelled_before_it_is_cleared() -> None:
         ended_at=LATER,
         outcome="cancelled",
     )
-    assert plan_clear(before, SPEC, ["choose"]).names == ["choose"]  # what has not begun does not rerun
+    assert plan_clear(before, SPEC, ["choose"]).names == ["choose"]  # an undecided task does not rerun
 
 
 def test_unknown_tasks_are_all_named() -> None:
@@ -191,11 +191,11 @@ def test_cancelling_ends_everything_at_once() -> None:
     assert plan_clear(after, SPEC).names == ["clean", "choose", "tidy"]
 
 
-# -- whatever the run
+# -- random runs
 
 
 def check_events(before: RunRecord, after: RunRecord, change: Change) -> None:
-    """Every event is a legal move, they follow one another, and end where the rows do."""
+    """Every event is a legal transition, events are consecutive, and the last ones match the rows."""
     states: dict[tuple[str | None, int], str] = {(one.task, one.index): one.state for one in before.tasks}
     states[None, UNMAPPED] = before.run.state
     for one in change.history.events if change.history else ():
@@ -223,8 +223,8 @@ def closure(spec: WorkflowSpec, seeds: Collection[str]) -> set[str]:
 
 
 @given(workflows(), st.integers(0, 2**32))
-def test_a_cleared_run_goes_on_legally_and_nothing_else_is_touched(spec: WorkflowSpec, seed: int) -> None:
-    """Clear, then plan: no illegal move, no run that gets stuck; what is not after a cleared task stays as it is."""
+def test_a_cleared_run_continues_legally_and_nothing_else_changes(spec: WorkflowSpec, seed: int) -> None:
+    """Clear, then plan: no illegal transition, no stuck run; tasks that are not downstream stay unchanged."""
     chance = Random(seed)
     before, tasks = lived(spec, seed), some_tasks(spec, chance)
     seeds = tasks if tasks is not None else {one.task for one in before.tasks if one.state.has_failed}
@@ -261,7 +261,7 @@ def test_a_cleared_run_goes_on_legally_and_nothing_else_is_touched(spec: Workflo
 
 @given(workflows(), st.integers(0, 2**32))
 def test_a_cancelled_run_has_ended(spec: WorkflowSpec, seed: int) -> None:
-    """Nothing is left to move, and what had ended stays."""
+    """Nothing is left active, and ended tasks stay unchanged."""
     before = lived(spec, seed)
     if before.run.state.is_terminal:
         return

@@ -1,4 +1,4 @@
-"""Following what has ended: the same as a whole plan, from a look at what comes right after it."""
+"""Planning after the end of a task: the same as a full plan, from its downstream tasks alone."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ DIAMOND = workflow(a="", b="a", c="a", d="b c")
 
 
 class Watched(Mapping[tuple[str, int], TaskRun]):
-    """Task runs that know which of them were looked at."""
+    """Task runs that record which of them were read."""
 
     def __init__(self, rows: dict[tuple[str, int], TaskRun]) -> None:
         self.rows = rows
@@ -101,7 +101,7 @@ def test_a_mapping_is_planned_as_a_whole() -> None:
     assert plan_after(spec, rows, ["a"], NOW) == plan(run, NOW) != []
 
 
-def test_of_a_long_chain_only_the_next_link_is_looked_at() -> None:
+def test_of_a_long_chain_only_the_next_task_is_read() -> None:
     """W-4: the end of a task costs what comes right after it, not what the workflow holds."""
     spec = workflow(**{f"t{number}": f"t{number - 1}" if number else "" for number in range(LENGTH)})
     states = {f"t{number}": "success" if number <= LENGTH // 2 else "none" for number in range(LENGTH)}

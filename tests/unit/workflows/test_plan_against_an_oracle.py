@@ -1,7 +1,7 @@
 """Random workflows, driven to their end in random order: the planner against an interpreter of the documented rules.
 
 The interpreter is the specification in its shortest form. It knows tasks, words and lists, no rows and no commands: it
-is told what ended, and says by recursion how every task stands. Both are compared after every pass.
+gets the ended tasks, and computes the state of every task by recursion. Both are compared after every pass.
 """
 
 from collections.abc import Iterator
@@ -362,7 +362,7 @@ def test_mappings_over_mappings_go_as_the_interpreter_says(spec: WorkflowSpec, s
 
 @given(workflows(), st.integers(0, 2**32))
 def test_no_run_gets_stuck_wherever_it_begins(spec: WorkflowSpec, seed: int) -> None:
-    """W-10, leoflow 8 and 14: whatever was cleared or half done, a run whose tasks all end gets its Finish."""
+    """W-10, leoflow 8 and 14: from any cleared or half-done state, a run whose tasks all end gets its Finish."""
     for order in range(ORDERS):
         chance = Random(seed + order)
         world = World(spec, chance, [row for one in spec.tasks for row in anyhow(one, chance)])

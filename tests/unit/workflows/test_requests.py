@@ -1,4 +1,4 @@
-"""Orders: what goes into an attempt is what the planner counted on."""
+"""Attempt requests: the inputs of an attempt are those that the planner counted on."""
 
 from collections.abc import Mapping
 from random import Random
@@ -63,13 +63,13 @@ def agree(world: World) -> None:
 
 
 @given(workflows(), st.integers(0, 2**32))
-def test_whatever_is_scheduled_gets_what_the_rules_say(spec: WorkflowSpec, seed: int) -> None:
+def test_every_scheduled_task_gets_the_inputs_of_the_rules(spec: WorkflowSpec, seed: int) -> None:
     """api.md, A workflow: a parameter gets the value of the task that it names, if that took its branch."""
     agree(World(spec, Random(seed)))
 
 
 @given(mappings(), st.integers(0, 2**32))
-def test_elements_get_what_the_rules_say(spec: WorkflowSpec, seed: int) -> None:
+def test_elements_get_the_inputs_of_the_rules(spec: WorkflowSpec, seed: int) -> None:
     """api.md, A workflow: a union routes, also the elements of a mapped task; planner and orders agree on which."""
     agree(World(spec, Random(seed), is_kind=True))
 

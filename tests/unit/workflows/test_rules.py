@@ -17,7 +17,7 @@ RUN, WAIT, SKIP, FAIL = Verdict.RUN, Verdict.WAIT, Verdict.SKIP, Verdict.FAIL
 ACTIVE = [one for one in TaskState if not one.is_terminal]
 ENDED = [one for one in TaskState if one.is_terminal]
 
-#                                success failed skipped upstream_failed cancelled, and whatever has not ended
+#                                success failed skipped upstream_failed cancelled, and every state that has not ended
 ALONE = {
     "all_success":                 (RUN, FAIL, SKIP, FAIL, FAIL, WAIT),
     "all_failed":                  (SKIP, RUN, SKIP, RUN, RUN, WAIT),
@@ -124,7 +124,7 @@ def test_the_order_of_the_upstreams_does_not_matter(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_root_may_run_whatever_its_rule(rule: str) -> None:
+def test_a_root_may_run_under_any_rule(rule: str) -> None:
     """leoflow 11: root tasks are scheduled on the first tick."""
     assert RULES[rule].evaluate([]) is RUN
 

@@ -1,4 +1,4 @@
-"""A workflow as it is stored: order, leaves, what comes after a task, and its version."""
+"""The spec of a workflow: order, leaves, downstream tasks, version."""
 
 import os
 import subprocess
@@ -84,7 +84,7 @@ def test_a_cycle_has_no_order() -> None:
         (workflow(a="", handle="a one_failed"), "handle"),
         (workflow(a="", handle="a one_failed", tidy="a handle all_done"), "handle"),
         (workflow(a="", handle="a all_failed", ok="a", tidy="handle ok all_done"), "handle ok"),
-        # A root tidies up after nobody: its rule means nothing.
+        # A root has nothing to clean up after: its rule does not matter.
         (workflow(a="all_done"), "a"),
         (workflow(a="always", b="a all_done"), "a"),
         # Work behind a task that tidies up: both count, else the tidying would hide what went wrong before it.
@@ -141,7 +141,7 @@ def test_after_is_everything_behind_a_task_in_order() -> None:
 
 @given(workflows())
 def test_after_is_the_closure_of_the_edges(spec: WorkflowSpec) -> None:
-    """Tasks: whatever can be reached from a task comes after it."""
+    """Tasks: everything reachable from a task is downstream of it."""
 
     def reaches(start: str, end: str) -> bool:
         return any(source == start or reaches(start, source) for source in spec.by_name[end].upstream)

@@ -1,4 +1,4 @@
-"""A run that has ended goes on with another version of its workflow: what stays, what goes, what begins."""
+"""A run that has ended continues with another version of its workflow: which tasks stay, go and begin."""
 
 from random import Random
 
@@ -39,12 +39,12 @@ def record(*rows: TaskRow, state: RunState = RunState.FAILED) -> RunRecord:
 
 
 def into(spec: WorkflowSpec, before: RunRecord, **values: object) -> VersionSwitch:
-    """Return how a run goes on with a structure."""
+    """Return the switch of a run to another spec."""
     return VersionSwitch(record=before, version="new", new_spec=spec, **({"old_spec": OLDER} | values))
 
 
 def changed(spec: WorkflowSpec, before: RunRecord, tasks: list[str] | None = None, **values: object) -> Change:
-    """Return the change that lets a run go on with a structure, which is sound."""
+    """Return the change that switches a run to another spec, checked."""
     change = plan_clear(before, spec, tasks, into(spec, before, **values)).build_change(BY)
     after = applied(before, change)
     assert {one.task for one in after.tasks} == {one.name for one in spec.tasks}
@@ -59,7 +59,7 @@ def version(*tasks: TaskSpec, without: tuple[str, ...] = ()) -> WorkflowSpec:
 
 
 def test_the_same_structure_reruns_what_failed() -> None:
-    """W-19: code was mended, and nothing else; the run is pinned anew."""
+    """W-19: only code was fixed; the run is pinned to the new version."""
     before = record(*FAILED)
     spec = version()
     assert plan_clear(before, spec, None, into(spec, before)).names == ["clean", "choose", "tidy"]
@@ -79,17 +79,17 @@ def test_the_same_structure_reruns_what_failed() -> None:
 def test_a_task_that_is_gone_is_removed_and_forgotten() -> None:
     """W-19: rows of tasks that the new version does not have; one that is new begins, and all after it again."""
     before = record(*FAILED)
-    tidy = TaskSpec(name="tidy", edges=(TaskEdge("other"), TaskEdge("mended")))
-    spec = version(TaskSpec(name="mended", edges=(TaskEdge("extract", "extract"),)), tidy, without=("clean", "choose"))
-    assert plan_clear(before, spec, None, into(spec, before)).names == ["mended", "tidy"]
+    tidy = TaskSpec(name="tidy", edges=(TaskEdge("other"), TaskEdge("fixed")))
+    spec = version(TaskSpec(name="fixed", edges=(TaskEdge("extract", "extract"),)), tidy, without=("clean", "choose"))
+    assert plan_clear(before, spec, None, into(spec, before)).names == ["fixed", "tidy"]
     change = changed(spec, before)
     assert [(one.task, one.index) for one in change.removed] == [("clean", 0), ("clean", 1), ("choose", UNMAPPED)]
     assert {"clean", "choose"} <= set(change.cleared_outputs)
     (added,) = change.added
-    assert (added.task, str(added.state), added.attempt, added.executor) == ("mended", "none", 0, "usual")
+    assert (added.task, str(added.state), added.attempt, added.executor) == ("fixed", "none", 0, "usual")
 
 
-def test_numbers_of_attempts_go_on_if_a_task_comes_back() -> None:
+def test_attempt_numbers_continue_if_a_task_comes_back() -> None:
     """W-1: no attempt ever has the key of another one."""
     before = record(*FAILED)
     change = changed(version(TaskSpec(name="back")), before, attempt_counters={"back": (7, 5)})
@@ -160,7 +160,7 @@ def test_a_run_that_has_not_ended_is_left_alone(state: RunState) -> None:
 
 @pytest.mark.parametrize("is_read", [True, False])
 @given(workflows(), workflows(), st.integers(0, 2**32))
-def test_any_run_goes_on_with_any_version(is_read: bool, first: WorkflowSpec, then: WorkflowSpec, seed: int) -> None:
+def test_any_run_continues_with_any_version(is_read: bool, first: WorkflowSpec, then: WorkflowSpec, seed: int) -> None:
     """No illegal move, no task run that the version does not have, and none that gets stuck."""
     chance = Random(seed)
     before = lived(first, seed)
