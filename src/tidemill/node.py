@@ -80,7 +80,8 @@ class Node:
         parts = self._make_parts()
         self._liveness = parts.liveness
         self._substitutes_executor = parts.substitutes_executor
-        self._graph_runtime = runtime = GraphRuntime(clock=parts.clock, settings=self.settings, tasks=TaskScope())
+        clock, tasks = parts.clock, TaskScope()
+        self._graph_runtime = runtime = GraphRuntime(clock=clock, settings=self.settings, tasks=tasks)
         self._supervisor = runtime.supervisor = Supervisor(runtime)
         self._store = self._make_store(store)
         self._run_store = self._store or self._make_memory_store()
@@ -90,10 +91,10 @@ class Node:
             self._checkpointer = runtime.durability = Checkpointer(self._store, runtime)
         self._scheduler = GraphScheduler(runtime, self.registry, self._metrics, self._store)
         self._concurrency = _check_count("concurrency", concurrency)
-        self._workflows = self._make_workflow_engine(runtime.clock, executor, _check_pools(pools), store)
+        self._workflows = self._make_workflow_engine(clock, executor, _check_pools(pools), store)
         self._metrics.register(Collector(self._workflows.metrics, WorkflowMetrics.samples))
         runtime.subscribers = self._workflows.subscriptions
-        self._workflows.subscriptions.connect(runtime.tasks, self._scheduler.refresh_subscribers)
+        self._workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers)
         self._packages = self._make_packages()
         self._depot: Depot | None = None
         self._restored_tenants: set[str] = set()
