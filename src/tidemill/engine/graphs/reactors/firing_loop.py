@@ -35,8 +35,7 @@ from tidemill.kernel.errors import OperationError, RequestError
 
 FIRINGS_PER_YIELD = 256  # firings in a row before the loop gets a turn
 
-_current_firing_loop: "ContextVar[FiringLoop | None]" = ContextVar("_around", default=None)
-"""The wheel whose firing the running code is part of, its strands and threads included."""
+_current_firing_loop: "ContextVar[FiringLoop | None]" = ContextVar("_current_firing_loop", default=None)
 
 
 class FiringLoop:
