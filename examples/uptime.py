@@ -1,8 +1,8 @@
-"""Monitors a shop: a graph checks every response at once; a slow one starts a workflow that investigates it.
+"""Monitors a shop: a graph judges every response immediately; a slow one starts a workflow that investigates it.
 
-    tidemill dev examples    runs it, with the other examples
+    tidemill dev examples    runs it, beside the other examples
 
-Change SLOW while it runs, and save: the new code checks the next response, and the counts so far are kept.
+Change SLOW while it runs, and save: the new code judges the next response, and the count so far is kept.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ class Streak(tm.Boundary):
 
 
 class Incident(tm.Params):
-    """The firing that started the run."""
+    """The firing that started it."""
 
     payload: dict[str, Any]
     firing_id: str
 
 
-# -- twice a second, in microseconds -----------------------------------------------------------------------------------
+# -- the graph: twice a second, in microseconds ------------------------------------------------------------------------
 
 
 @tm.polling(every="500ms")
 async def answer() -> Answer:
-    """Poll the shop; here, a random number that is high now and then."""
+    """Query the shop; here, a random number that is slow now and then."""
     return Answer(round(random.expovariate(1 / 80), 1))
 
 
@@ -49,7 +49,7 @@ judge = tm.Graph("judge", reactor=uptime)
 
 @judge.node
 def is_fine(answer: Answer) -> bool:
-    """Check one response."""
+    """Judge one response."""
     return answer.milliseconds <= SLOW
 
 
@@ -59,7 +59,7 @@ def streak(is_fine: bool, streaks: list[Streak]) -> Streak:
     return Streak(streaks[-1].fine + 1 if streaks and is_fine else int(is_fine))
 
 
-# -- on a slow response, as a durable run ------------------------------------------------------------------------------
+# -- incidents: a durable workflow per outage --------------------------------------------------------------------------
 
 incident = tm.Workflow(
     "incident",
@@ -71,7 +71,7 @@ incident = tm.Workflow(
 
 @incident.task(retry=tm.Retry(3, delay="300ms", on=(ConnectionError,)))
 def ask_again(params: Incident, ctx: tm.Context) -> float:
-    """Poll once more, over an unreliable connection."""
+    """Query the shop once more, over an unreliable connection."""
     if random.random() < 0.4:
         raise ConnectionError("no line to the shop")
     ctx.log.info("it took %.0f ms", params.payload["answer"]["milliseconds"])
@@ -86,12 +86,12 @@ def suspects() -> list[str]:
 
 @incident.task(each="suspects")
 async def look_at(suspects: str) -> str:
-    """Check one of them; all are checked in parallel."""
+    """Check one of them; all are checked concurrently."""
     await asyncio.sleep(random.uniform(0.2, 1.0))
     return f"{suspects} is fine"
 
 
 @incident.task
 def conclude(ask_again: float, look_at: list[str]) -> str:
-    """Summarize the findings."""
+    """Summarise the result."""
     return f"{'still slow' if ask_again > SLOW else 'it is over'}; {', '.join(look_at)}"

@@ -1,4 +1,4 @@
-"""The documentation is true: its Python examples run, and its links resolve."""
+"""The documentation cannot lie: its Python examples run, and its links lead somewhere."""
 
 import ast
 import asyncio
@@ -50,8 +50,8 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pyt
                 runner.run(result)
 
 
-def test_every_link_between_pages_resolves() -> None:
-    """Links are updated when a page moves."""
+def test_every_link_between_pages_leads_somewhere() -> None:
+    """A page that moved takes its links along."""
     pages = sorted({*PAGES, *ROOT.glob("*.md")})
     offenders = [
         f"{title(page)} -> {link['target']}"

@@ -1,4 +1,4 @@
-"""No file depends on, or mentions, the machine on which it was written."""
+"""Nothing in the tree depends on, or tells of, the machine on which it was written."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def test_no_file_names_a_path_of_a_machine() -> None:
 
 
 def test_no_file_names_a_registry() -> None:
-    """The user who installs packages chooses the registry; see docs/design/0001."""
+    """Where packages come from is the choice of whoever installs them; see docs/design/0001."""
     assert not (found := list(matches(REGISTRY))), listing(found)
 
 
@@ -31,7 +31,7 @@ def matches(pattern: re.Pattern[str]) -> Iterator[str]:
 
 
 def ignored() -> list[str]:
-    """Return the patterns of .gitignore, without git, which may not be installed."""
+    """Return the patterns of .gitignore; asking git itself would need it to be installed."""
     lines = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     return [".git", *(line.rstrip("/") for line in lines if line and not line.startswith("#"))]
 

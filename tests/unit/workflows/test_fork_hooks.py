@@ -1,4 +1,4 @@
-"""Python's after-fork hooks are deferred, and nothing else."""
+"""What Python does after every fork is held back, and nothing else."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 HOLDING_BACK = """
 import os, sys
 from tidemill.engine.workflows.executors.forkserver.main import defer_fork_hooks
-assert "threading" not in sys.modules, "threading was imported before the hooks were deferred"
+assert "threading" not in sys.modules, "somebody was faster"
 register = os.register_at_fork
 held = defer_fork_hooks()
 assert os.register_at_fork is register

@@ -1,4 +1,4 @@
-"""The selector of child processes reports readable descriptors as long as they are registered."""
+"""What processes say is heard, as long as it is wanted."""
 
 import asyncio
 import os
@@ -11,10 +11,10 @@ from tidemill.engine.workflows.executors.subprocess import FdSelector
 
 
 @pytest.fixture
-async def selector() -> AsyncIterator[FdSelector]:
+async def ears() -> AsyncIterator[FdSelector]:
     """Ears on the loop of the test."""
-    with closing(FdSelector(asyncio.get_running_loop())) as selector:
-        yield selector
+    with closing(FdSelector(asyncio.get_running_loop())) as ears:
+        yield ears
 
 
 @pytest.fixture
@@ -33,12 +33,10 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_readable_descriptor_is_reported_until_it_is_read(
-    selector: FdSelector, pipes: list[tuple[int, int]]
-) -> None:
+async def test_what_can_be_read_is_told_until_it_is_read(ears: FdSelector, pipes: list[tuple[int, int]]) -> None:
     heard: list[bytes] = []
     (ours, theirs), _ = pipes
-    selector.add(ours, lambda: heard.append(os.read(ours, 1)))
+    ears.add(ours, lambda: heard.append(os.read(ours, 1)))
     await turns()
     assert heard == []
     os.write(theirs, b"ab")
@@ -46,25 +44,25 @@ async def test_a_readable_descriptor_is_reported_until_it_is_read(
     assert heard == [b"a", b"b"]
 
 
-async def test_a_removed_descriptor_is_not_reported(selector: FdSelector, pipes: list[tuple[int, int]]) -> None:
-    """Also if it became readable in the same moment in which it was removed."""
+async def test_what_is_not_wanted_any_more_is_not_told(ears: FdSelector, pipes: list[tuple[int, int]]) -> None:
+    """Also if it was to be told in the same moment as what made it unwanted."""
     heard: list[int] = []
 
     def hear(number: int) -> None:
         heard.append(number)
         for ours, _ in pipes:
-            selector.remove(ours)
+            ears.remove(ours)
 
     for number, (ours, theirs) in enumerate(pipes):
-        selector.add(ours, lambda number=number: hear(number))  # type: ignore[misc]
+        ears.add(ours, lambda number=number: hear(number))  # type: ignore[misc]
         os.write(theirs, b"x")
     await turns()
     assert len(heard) == 1
 
 
 async def test_what_was_never_wanted_may_be_removed(pipes: list[tuple[int, int]]) -> None:
-    """The caller does not have to know how far it got, or what has been closed before."""
-    selector = FdSelector(asyncio.get_running_loop())
-    selector.remove(pipes[0][0])
-    selector.close()
-    selector.remove(pipes[0][0])
+    """Whoever ends does not have to know how far it came, or what has ended before it."""
+    ears = FdSelector(asyncio.get_running_loop())
+    ears.remove(pipes[0][0])
+    ears.close()
+    ears.remove(pipes[0][0])
