@@ -4,7 +4,7 @@
     python examples/market_maker.py                 until you press Ctrl-C
     python examples/market_maker.py --seconds 10    for a while
     python examples/market_maker.py --store sqlite:///market.db    and continue there next time, even after kill -9
-    python examples/market_maker.py --code          show the function that the graph is compiled to
+    python examples/market_maker.py --code          show the function that the graph was compiled to
 
 Three feeds are streams, one is polled. For each new book or price, one compiled function decides whether to trade. The
 exchange returns fills, and a window of its own ticks shows the trend.
@@ -44,7 +44,7 @@ class Price(tm.Boundary):
 
 
 class Fill(tm.Boundary):
-    """An executed order."""
+    """An order that was executed."""
 
     side: int
     price: float
@@ -71,7 +71,7 @@ class Trade(tm.Boundary):
 
 
 class Hold(tm.Boundary):
-    """No order, and the reason."""
+    """No order, and why."""
 
     reason: str
 

@@ -18,17 +18,17 @@ from tidemill.packages.deploy.steps import DeployStep
 
 
 class Life(msgspec.Struct, frozen=True):
-    """The operation, and the point of death: after a method of a step, counted from 1."""
+    """What to do, and where to die: after the verb of a step, counted from 1."""
 
     store: str
     version: int
-    """The version to load; 0 to unload the first one again."""
+    """Which version to load; 0 to unload again what was loaded first."""
     verb: str = ""
     step: int = 0
 
 
 class Deadly(DeployStep):
-    """A step that ends the process."""
+    """A step after which the process is no more."""
 
     def __init__(self, step: DeployStep, verb: str) -> None:
         self.title = step.title
@@ -53,7 +53,7 @@ class Deadly(DeployStep):
 
 
 async def live(life: Life) -> None:
-    """Load version 1, and then die on the way to the wanted version."""
+    """Load version 1, and then, on the way to what is wanted, die."""
     async with tm.Node(life.store) as node:
         if life.version != 1:
             await node.load(whole(1).module)
@@ -66,7 +66,7 @@ async def live(life: Life) -> None:
 
 
 def main() -> None:
-    """Run one process after the other."""
+    """Let one life follow the other."""
     for line in sys.stdin.buffer:
         if (child := os.fork()) == 0:
             os.close(0)
