@@ -1,13 +1,13 @@
 """A market maker on simulated feeds, with a live view in the terminal.
 
-    tidemill dev examples                           beside the other examples, loaded anew when you change it
+    tidemill dev examples                           beside the other examples, reloaded when you change it
     python examples/market_maker.py                 until you press Ctrl-C
     python examples/market_maker.py --seconds 10    for a while
-    python examples/market_maker.py --store sqlite:///market.db    and go on there next time, even after kill -9
+    python examples/market_maker.py --store sqlite:///market.db    and continue there next time, even after kill -9
     python examples/market_maker.py --code          show the function that the graph was compiled to
 
-Three feeds are streams, one is polled; whenever there is a new book or price, one compiled function decides whether to
-trade. Fills come back from the exchange, and its own ticks as a window, from which it reads the trend.
+Three feeds are streams, one is polled. For each new book or price, one compiled function decides whether to trade. The
+exchange returns fills, and a window of its own ticks shows the trend.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from rich.text import Text
 
 import tidemill as tm
 
-# -- what travels ------------------------------------------------------------------------------------------------------
+# -- data --------------------------------------------------------------------------------------------------------------
 
 
 class Book(tm.Boundary):
@@ -38,7 +38,7 @@ class Book(tm.Boundary):
 
 
 class Price(tm.Boundary):
-    """What our model holds to be fair."""
+    """The fair price of our model."""
 
     fair: float
 
@@ -51,14 +51,14 @@ class Fill(tm.Boundary):
 
 
 class Exposure(tm.Boundary):
-    """Where we stand after all fills so far."""
+    """Position and cash after all fills so far."""
 
     position: int = 0
     cash: float = 0.0
 
 
 class Limits(tm.Boundary):
-    """How far we may go."""
+    """The largest position we may hold."""
 
     position: int
 
@@ -77,17 +77,17 @@ class Hold(tm.Boundary):
 
 
 class Tick(tm.Boundary):
-    """One decision, for the record."""
+    """One decision, for the history."""
 
     mid: float
     traded: bool
 
 
-# -- the world, simulated ----------------------------------------------------------------------------------------------
+# -- the simulated market ----------------------------------------------------------------------------------------------
 
 
 class Market:
-    """A price on a random walk, and what is quoted around it: a few hundred books a second, fewer prices."""
+    """A price on a random walk, with quotes around it: a few hundred books a second, fewer prices."""
 
     def __init__(self) -> None:
         self.chance = random.Random(7)
@@ -108,7 +108,7 @@ class Market:
 
 
 class Feed:
-    """One feed of the market, as a source; it goes on at the price that it has reached."""
+    """One feed of the market, as a source; it continues from its last price."""
 
     def __init__(self, market: Market, pause: float, quote: Callable[[], Book | Price]) -> None:
         self._market = market
@@ -116,7 +116,7 @@ class Feed:
         self._quote = quote
 
     async def start(self, reached: float | None) -> AsyncIterator[tuple[Book | Price, float]]:
-        """Yield quotes, each with the price that it is about."""
+        """Yield quotes, each with its price as the checkpoint."""
         self._market.mid = reached or self._market.mid
         while True:
             await asyncio.sleep(self._pause)
@@ -124,19 +124,19 @@ class Feed:
 
 
 class Exchange:
-    """Fills one order in five, and tells so; a source, too."""
+    """Fills one order in five, and is the source of these fills."""
 
     def __init__(self, market: Market) -> None:
         self._market = market
         self._fills: deque[Fill] = deque(maxlen=100)
 
     def place(self, order: Trade) -> None:
-        """Take an order."""
+        """Accept an order."""
         if self._market.chance.random() < 0.2:
             self._fills.append(Fill(order.side, order.price))
 
     async def start(self, reached: int | None) -> AsyncIterator[tuple[Fill, int]]:
-        """Connect, and return the fills that follow: there may be none for long."""
+        """Connect, and return the following fills: there may be none for a long time."""
         return self._follow(reached or 0)
 
     async def _follow(self, number: int) -> AsyncIterator[tuple[Fill, int]]:
@@ -151,12 +151,12 @@ class Exchange:
 world = Market()
 exchange = Exchange(world)
 
-# -- where it comes from -----------------------------------------------------------------------------------------------
+# -- accumulators ------------------------------------------------------------------------------------------------------
 
 
 @tm.stream(world.books())
 def orderbook(event: Book) -> Book | None:
-    """Let sane books through; a crossed book says nothing."""
+    """Drop crossed books."""
     return event if event.bid < event.ask else None
 
 
@@ -174,7 +174,7 @@ def exposure(event: Fill, state: Exposure) -> Exposure:
 
 @tm.polling(every="2s")
 async def limits() -> Limits:
-    """Ask the risk desk."""
+    """Read the limits of the risk system."""
     return Limits(position=20)
 
 
@@ -182,21 +182,21 @@ ticks = tm.window("ticks", Tick, capacity=200)
 
 market = tm.Reactor("market", [orderbook, pricing, exposure, limits, ticks], when=tm.any_of(orderbook, pricing))
 
-# -- what is decided ---------------------------------------------------------------------------------------------------
+# -- the graph ---------------------------------------------------------------------------------------------------------
 
 maker = tm.Graph("market_maker", reactor=market)
 
 
 @maker.node
 def edge(orderbook: Book, pricing: Price) -> float:
-    """Return how much better than the market we know it, in spreads."""
+    """Return the distance of the fair price from the market, in spreads."""
     mid = (orderbook.bid + orderbook.ask) / 2
     return (pricing.fair - mid) / (orderbook.ask - orderbook.bid)
 
 
 @maker.node
 def decide(edge: float, orderbook: Book, exposure: Exposure | None, limits: Limits | None) -> Trade | Hold:
-    """Trade when the edge is worth it and the risk desk lets us."""
+    """Trade when the edge is large enough and the limits allow it."""
     if abs(edge) < 0.6:
         return Hold("no edge")
     side = 1 if edge > 0 else -1
@@ -208,20 +208,20 @@ def decide(edge: float, orderbook: Book, exposure: Exposure | None, limits: Limi
 
 @maker.node
 def order(decide: Trade) -> Trade:
-    """Hand the order to the exchange."""
+    """Send the order to the exchange."""
     exchange.place(decide)
     return decide
 
 
 @maker.node
 def waiting(decide: Hold) -> str:
-    """Say why nothing was done."""
+    """Return why there is no order."""
     return decide.reason
 
 
 @maker.node(feeds=ticks)
 def tick(decide: Trade | Hold, orderbook: Book) -> Tick:
-    """Remember every decision."""
+    """Record every decision."""
     return Tick((orderbook.bid + orderbook.ask) / 2, isinstance(decide, Trade))
 
 
@@ -239,7 +239,7 @@ HEALTH = {"live": "green", "socket_only": "green", "degraded": "yellow", "warmin
 
 
 def view(node: tm.Node, rate: float) -> Group:
-    """Draw the reactor as it stands."""
+    """Draw the current state of the reactor."""
     reactor = node.reactor("market")
     state, latency = reactor.state(), reactor.latency()
     head = Text.assemble(
@@ -249,7 +249,7 @@ def view(node: tm.Node, rate: float) -> Group:
         f"p50 {latency.p50 * 1e6:.0f} us   p99 {latency.p99 * 1e6:.0f} us   ",
         f"{state.failures} failed   position {state.cache.get('exposure', {}).get('position', 0):+d}",
     )
-    return Group(Panel(head), _sources(state), _firings(reactor), Text("Ctrl-C ends the demo", style="dim"))
+    return Group(Panel(head), _sources(state), _firings(reactor), Text("Ctrl-C stops the demo", style="dim"))
 
 
 def _sources(state: tm.ReactorState) -> Table:
@@ -282,7 +282,7 @@ def _firings(reactor: tm.ReactorHandle) -> Table:
 
 
 async def show(node: tm.Node, console: Console, seconds: float | None) -> None:
-    """Refresh the view until time is up; without a terminal, print a line a second."""
+    """Refresh the view until the time is up; without a terminal, print a line per second."""
     loop = asyncio.get_running_loop()
     ends = None if seconds is None else loop.time() + seconds
     with (
@@ -304,14 +304,14 @@ async def show(node: tm.Node, console: Console, seconds: float | None) -> None:
 
 
 def greet(state: tm.ReactorState, console: Console) -> None:
-    """Say where the last run left off, if a store remembers one."""
+    """Print the restored state, if the store has one."""
     if state.cache.get("ticks"):
         position = state.cache.get("exposure", {}).get("position", 0)
-        console.print(f"going on where the last run stopped: position {position:+d}, {len(state.cache['ticks'])} ticks")
+        console.print(f"continuing from the last run: position {position:+d}, {len(state.cache['ticks'])} ticks")
 
 
 async def run(seconds: float | None, seed: int, console: Console, store: str | None = None) -> tm.ReactorState:
-    """Run node and view together; return how the reactor stood at the end."""
+    """Run node and view together; return the final state of the reactor."""
     world.chance.seed(seed)
     async with tm.Node(store=store, load=[market, maker]) as node:
         greet(node.reactor("market").state(), console)
@@ -328,7 +328,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=None, help="stop after this long (default: at Ctrl-C)")
     parser.add_argument("--seed", type=int, default=7, help="seed of the random walk")
     parser.add_argument("--store", default=None, help="keep state here, such as sqlite:///market.db")
-    parser.add_argument("--code", action="store_true", help="print the compiled graph and stop")
+    parser.add_argument("--code", action="store_true", help="print the compiled graph and exit")
     options = parser.parse_args()
     console = Console()
     if options.code:

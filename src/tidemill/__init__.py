@@ -1,7 +1,7 @@
 """Tidemill: computation graphs and durable workflows in one Python package.
 
-Everything an author needs is here: `import tidemill as tm`. Importing it does no I/O, and each name brings the module
-that it lives in only when it is first asked for: a process that runs one task needs no node.
+Everything an author needs is here: `import tidemill as tm`. Importing it does no I/O, and a name imports its module on
+first use: a process that runs one task does not import the node.
 """
 
 import importlib
@@ -147,11 +147,11 @@ _MODULE_OF_NAME = {
     "trigger": "tidemill.workflows.authoring",
     "window": "tidemill.graphs.authoring",
 }
-"""The module of each name, as the imports above say it to type checkers."""
+"""The module of each public name; the imports above tell type checkers the same."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name from its module, and keep it."""
+    """Import a name from its module on first use."""
     if name == "testing":
         return importlib.import_module("tidemill.testing")
     if name not in _MODULE_OF_NAME:
@@ -162,5 +162,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return what is here, whether it was asked for yet or not."""
+    """Return every public name, imported or not."""
     return sorted({*globals(), *__all__, "testing"})

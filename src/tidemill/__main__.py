@@ -4,9 +4,11 @@ import signal
 
 _previous_handler = signal.getsignal(signal.SIGINT)
 if _previous_handler is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until there is somebody to handle it: an import has no say in it
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # until the command installs its own handler: Ctrl-C during the imports just ends the process
 
-from tidemill.cli.main import main  # noqa: E402, as Ctrl-C is to end it without a traceback
+from tidemill.cli.main import main  # noqa: E402, imported after the signal handler is set
 
 if _previous_handler is signal.default_int_handler:
     signal.signal(signal.SIGINT, _previous_handler)

@@ -1,4 +1,4 @@
-"""Node: Settings in, one running node out. The only module that names implementations."""
+"""The node: the composition root. Takes settings, builds the engines, and runs them as one."""
 
 import asyncio
 import importlib
@@ -24,16 +24,15 @@ from tidemill.engine.workflows.executors.in_process import InProcess
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS, WorkflowMetrics
-from tidemill.engine.workflows.process_identity import HostLiveness, ProcessLiveness
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.graphs.result import Receipt
-from tidemill.kernel.clock import Clock, SystemClock
-from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import DefinitionError, RequestError
 from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word, validate_tenant
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.kernel.urls import mask_password
+from tidemill.node_parts import NodeParts, import_store_class, make_store, with_absolute_path
 from tidemill.packages.loading.reader import sort_for_loading
 from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageStatus
@@ -45,17 +44,19 @@ from tidemill.workflows.workflow import Workflow
 if TYPE_CHECKING:
     from tidemill.packages.service import Depot
 
-IDLE_CHECK_INTERVAL = 0.0005  # seconds between looks at whether work is done
-RESTORED_RECOVERIES_LIMIT = 1000  # recoveries of earlier lives that are read at the start
+__all__ = ["IDLE_CHECK_INTERVAL", "Node", "make_store"]
+
+IDLE_CHECK_INTERVAL = 0.0005  # seconds between two checks whether the node is idle
+RESTORED_RECOVERIES_LIMIT = 1000  # stored recoveries that are read back per tenant
 
 
 class Node:
     """One running Tidemill, as an async context manager.
 
     `load` takes modules, definitions, and paths of package folders and archives. `store` is the address of a database,
-    "sqlite:///path" or "postgresql://user@host:port/database"; without one everything works, and nothing outlives the
-    node. Tasks of workflows run at `executor` unless they name another one, `concurrency` of them at a time, and no
-    more of a pool than `pools` says.
+    "sqlite:///path" or "postgresql://user@host:port/database"; without one, state is kept in memory and ends with the
+    node. Tasks of workflows run at `executor` unless they name another one, at most `concurrency` at a time. `pools`
+    has the number of slots of each pool.
     """
 
     def __init__(
@@ -76,36 +77,38 @@ class Node:
             [load] if isinstance(load, Reactor | Graph | Workflow | ModuleType | str | Path) else list(load)
         )
         self._metrics = Metrics(GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS)
-        self._graph_runtime = environment = GraphRuntime(
-            clock=self._make_clock(), settings=self.settings, tasks=TaskScope()
-        )
-        self._supervisor = environment.supervisor = Supervisor(environment)
+        parts = self._make_parts()
+        self._liveness = parts.liveness
+        self._substitutes_executor = parts.substitutes_executor
+        clock, tasks = parts.clock, TaskScope()
+        self._graph_runtime = runtime = GraphRuntime(clock=clock, settings=self.settings, tasks=tasks)
+        self._supervisor = runtime.supervisor = Supervisor(runtime)
         self._store = self._make_store(store)
         self._run_store = self._store or self._make_memory_store()
+        self._is_single_node = self._store is None if parts.is_single_node is None else parts.is_single_node
         self._checkpointer: Checkpointer | None = None
         if self._store is not None:
-            self._checkpointer = environment.durability = Checkpointer(self._store, environment)
-        self._scheduler = GraphScheduler(environment, self.registry, self._metrics, self._store)
+            self._checkpointer = runtime.durability = Checkpointer(self._store, runtime)
+        self._scheduler = GraphScheduler(runtime, self.registry, self._metrics, self._store)
         self._concurrency = _check_count("concurrency", concurrency)
-        self._liveness = self._make_liveness()
-        self._workflows = self._make_workflow_engine(environment.clock, executor, _check_pools(pools), store)
+        self._workflows = self._make_workflow_engine(clock, executor, _check_pools(pools), store)
         self._metrics.register(Collector(self._workflows.metrics, WorkflowMetrics.samples))
-        environment.subscribers = self._workflows.subscriptions
-        self._workflows.subscriptions.connect(environment.tasks, self._scheduler.refresh_subscribers)
+        runtime.subscribers = self._workflows.subscriptions
+        self._workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers)
         self._packages = self._make_packages()
         self._depot: Depot | None = None
         self._restored_tenants: set[str] = set()
         self._is_open = self._was_opened = False
 
-    def _make_clock(self) -> Clock:
-        return SystemClock()
+    def _make_parts(self) -> NodeParts:
+        return NodeParts()
 
     def _make_store(self, address: str | None) -> Store | None:
         return None if address is None else make_store(address)
 
     def _make_memory_store(self) -> Store:
-        """Return where runs are kept if there is no store: they end with the node."""
-        return _import_store_class("memory", "MemoryStore")(self._graph_runtime.clock.now)
+        """Return the store of runs for a node without a database: it ends with the node."""
+        return import_store_class("memory", "MemoryStore")(self._graph_runtime.clock.now)
 
     def _make_workflow_engine(
         self, clock: Clock, executor: str, pools: Mapping[str, int], address: str | None
@@ -123,7 +126,7 @@ class Node:
             substitutes_executor=self._substitutes_executor,
             make_heartbeat_store=None
             if self._is_single_node or address is None
-            else partial(make_store, _with_absolute_path(address)),
+            else partial(make_store, with_absolute_path(address)),
         )
         if executor not in service.executors:
             known = service.executors
@@ -144,28 +147,15 @@ class Node:
         self._metrics.register(Collector(service, PackageService.samples))
         return service
 
-    @property
-    def _is_single_node(self) -> bool:
-        """Whether nobody else can change what is stored."""
-        return self._store is None
-
-    @property
-    def _substitutes_executor(self) -> bool:
-        """Whether tasks run here although the executor that they name is elsewhere."""
-        return False
-
-    def _make_liveness(self) -> ProcessLiveness:
-        return HostLiveness()
-
     def _make_executors(self, lookup: WorkflowLookup, reports: AttemptListener) -> dict[str, Executor]:
         clock, concurrency = self._graph_runtime.clock, self._concurrency
-        found: list[Executor] = [
+        executors: list[Executor] = [
             InProcess(lookup, reports, clock, concurrency=concurrency, push=self.push),
             Subprocess(lookup, reports, clock, concurrency=concurrency),
         ]
-        return {executor.name: executor for executor in found}
+        return {executor.name: executor for executor in executors}
 
-    # -- life
+    # -- opening and closing
 
     async def __aenter__(self) -> Self:
         ensure_not_importing()
@@ -183,7 +173,7 @@ class Node:
         return self
 
     async def _start(self) -> None:
-        """Load what was given; nothing fires before all of it is there, so that restored inputs find their graphs."""
+        """Load the given definitions. Nothing fires until all are loaded, so that restored inputs find their graphs."""
         self._graph_runtime.tasks.start("graph scheduler: watch", self._scheduler.watch_progress())
         if self._checkpointer is not None:
             await self._checkpointer.open()
@@ -213,7 +203,7 @@ class Node:
         return await self.depot.load_all(paths, tenant, allow_downgrade=self.settings.allow_downgrade)
 
     def _initial_loads(self) -> Iterable[tuple[Any, str]]:
-        """Return what to load at the start, and for which tenant."""
+        """Return the definitions and paths to load at the start, each with its tenant."""
         return [(thing, self.tenant) for thing in sort_for_loading(self._given_loads)]
 
     async def __aexit__(
@@ -260,8 +250,8 @@ class Node:
     async def load(self, thing: Any, *, tenant: str | None = None, allow_downgrade: bool | None = None) -> str:
         """Load a module, a definition, or the path of a package folder or archive; return the package's name.
 
-        Loaded again, it is swapped hot. A version below one that was there before needs `allow_downgrade`, here or in
-        the settings.
+        If it is loaded already, it is hot-swapped. A version lower than an earlier one needs `allow_downgrade`, here or
+        in the settings.
         """
         work = self._load(thing, self._resolve_tenant(tenant), allow_downgrade=allow_downgrade)
         return await self._graph_runtime.tasks.run_shielded("node: load", work)
@@ -274,14 +264,14 @@ class Node:
         return await self.depot.load(Path(thing), tenant, allow_downgrade=is_allowed)
 
     async def _restore_recoveries(self, tenant: str) -> None:
-        """Read once what earlier lives recorded of a tenant's recoveries."""
+        """Read a tenant's stored recoveries, once."""
         if self._store is not None and tenant not in self._restored_tenants:
             self._restored_tenants.add(tenant)
             stored = await self._store.recoveries.list_newest(tenant, RESTORED_RECOVERIES_LIMIT)
             self._supervisor.load_history(tenant, [to_recovery(row) for row in stored])
 
     async def unload(self, name: str, *, tenant: str | None = None) -> None:
-        """Unload a package by the name that `load` returned; refused if a source has loaded it, and still wants it."""
+        """Unload a package by the name that `load` returned; refused while a folder or registry wants it loaded."""
         if not isinstance(name, str):
             raise RequestError(f"name the package to unload, as `load` returned it, not {name!r}", code="invalid_name")
         work = self._unload(name, self._resolve_tenant(tenant))
@@ -297,7 +287,7 @@ class Node:
     async def push(
         self, accumulator: str | Accumulator, event: Any, *, tenant: str | None = None, format: str = "json"
     ) -> Receipt:
-        """Push an event, a Python value or bytes, and learn what became of it; waits while a blocking queue is full."""
+        """Push an event, a Python value or bytes, and return its Receipt; waits while a blocking queue is full."""
         if format not in ("json", "msgpack"):
             raise RequestError(f"format is 'json' or 'msgpack', not {format!r}", code="invalid_format")
         return await self._scheduler.accumulator(self._resolve_tenant(tenant), _definition_name(accumulator)).push(
@@ -313,13 +303,13 @@ class Node:
         return self._scheduler.accumulator(self._resolve_tenant(tenant), _definition_name(accumulator)).handle()
 
     def reactor(self, name: str, *, tenant: str | None = None) -> ReactorHandle:
-        """Return a loaded reactor to look at and to command."""
+        """Return a handle of a loaded reactor, to inspect and control it."""
         find = partial(self._scheduler.reactor, self._resolve_tenant(tenant), name)
         find()
         return ReactorHandle(find)
 
     async def restart_accumulator(self, name: str, *, tenant: str | None = None) -> None:
-        """Revive an accumulator that was given up, or one that hangs."""
+        """Restart an accumulator that the supervisor gave up, or one that hangs."""
         self._graph_runtime.supervisor.restart(self._scheduler.accumulator(self._resolve_tenant(tenant), name))
 
     # -- workflows
@@ -335,7 +325,7 @@ class Node:
     ) -> RunHandle:
         """Start a run of a loaded workflow with these params.
 
-        They may also be `given` as a mapping, which is the way for one that is called `tenant`.
+        `given` takes params as a mapping, for a param named `tenant` for example.
         """
         if not isinstance(given, Mapping | None):
             message = f"params are keywords, or a mapping by their names, not {given!r}"
@@ -345,7 +335,7 @@ class Node:
         )
 
     def run_handle(self, id: str) -> RunHandle:
-        """Return a run by its id, whatever started it; whether there is one is found out when it is asked."""
+        """Return a handle of a run by its id. The run is looked up when a method of the handle is called."""
         return self._workflows.run_handle(id)
 
     async def runs(
@@ -356,7 +346,7 @@ class Node:
         *,
         tenant: str | None = None,
     ) -> list[RunHandle]:
-        """Return runs, oldest first, whatever started them; the newest `limit` of them."""
+        """Return the newest `limit` runs, oldest first, of any origin."""
         name = None if workflow is None else _definition_name(workflow)
         states = [] if state is None else [_parse_run_state(state)]
         if type(limit) is not int or limit < 1:
@@ -364,11 +354,11 @@ class Node:
         return await self._workflows.find_runs(self._resolve_tenant(tenant), name, states, min(limit, MAX_INTEGER))
 
     async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
-        """Pause a workflow: no run of it begins, none of its tasks is started; what runs goes on."""
+        """Pause a workflow: no run and no task of it starts; running tasks continue."""
         await self._workflows.pause(self._resolve_tenant(tenant), _definition_name(workflow), paused=True)
 
     async def resume(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
-        """Let a paused workflow go on."""
+        """Resume a paused workflow."""
         await self._workflows.pause(self._resolve_tenant(tenant), _definition_name(workflow), paused=False)
 
     async def backfill(
@@ -383,9 +373,9 @@ class Node:
         key: str | None = None,
         tenant: str | None = None,
     ) -> BackfillPlan:
-        """Make a run for every slot of a workflow's schedule in [start, end], at most `limit` at a time.
+        """Start a run for every slot of a workflow's schedule in [start, end], at most `limit` at a time.
 
-        Slots that have had a run are left out unless `only_missing` is False. With `preview` nothing is done.
+        Slots that already have a run are left out unless `only_missing` is False. With `preview` nothing is started.
         """
         return await self._workflows.backfill(
             self._resolve_tenant(tenant),
@@ -399,23 +389,23 @@ class Node:
         )
 
     async def cancel_backfill(self, id: str) -> int:
-        """Cancel the runs of a backfill that have not ended; return how many they were."""
+        """Cancel the runs of a backfill that have not ended; return their number."""
         return await self._workflows.backfills.cancel(id)
 
-    # -- looking
+    # -- status
 
     def packages(self) -> list[PackageStatus]:
-        """Return how things stand with every package that is loaded or that a source wants, of every tenant."""
+        """Return the status of every package that is loaded or wanted, of every tenant."""
         return self._packages.status([] if self._depot is None else self._depot.status())
 
     def metrics(self) -> dict[str, float]:
-        """Return every metric by name as a plain number, labels summed; 0 for one that never rose."""
+        """Return the value of every metric by name, summed over labels; 0 if it was never incremented."""
         return self._metrics.by_name()
 
     async def settle(self) -> None:
-        """Return when nothing is left to do now: no event in process, no firing running or due, nothing unsaved.
+        """Wait until the node is idle: no event in process, no firing running or due, no unsaved change.
 
-        A checkpoint that could not be written counts as done for now.
+        Does not wait for a checkpoint whose write has failed.
         """
         await self._wait_until_idle()
         while self._checkpointer is not None and self._checkpointer.has_pending_changes:
@@ -425,46 +415,16 @@ class Node:
                 return
 
     async def _wait_until_idle(self) -> None:
-        calm = 0
-        while calm < 3:
-            await asyncio.sleep(0 if self._is_idle else IDLE_CHECK_INTERVAL)  # real time: it is work that is waited for
-            calm = calm + 1 if self._is_idle else 0
+        idle_checks = 0
+        while idle_checks < 3:
+            await asyncio.sleep(0 if self._is_idle else IDLE_CHECK_INTERVAL)  # real time: it waits for work, not time
+            idle_checks = idle_checks + 1 if self._is_idle else 0
 
     @property
     def _is_idle(self) -> bool:
         is_idle = self._scheduler.is_idle and self._workflows.is_idle and not self._packages.is_using_store
         is_idle = is_idle and (self._depot is None or self._depot.is_idle)
         return is_idle and (self._checkpointer is None or self._checkpointer.is_idle)
-
-
-def make_store(address: str, now: Callable[[], datetime] | None = None) -> Store:
-    """Return the store at an address, not opened yet; its driver is imported only if it is asked for.
-
-    Leases run out by `now` if it is given, and else by the store's own clock.
-    """
-    scheme, _, rest = str(address).partition("://")
-    if scheme == "sqlite" and rest.removeprefix("/"):
-        return _import_store_class("sqlite", "SqliteStore")(rest.removeprefix("/"), now=now)
-    if scheme in ("postgresql", "postgres") and rest:
-        return _import_store_class("postgres", "PostgresStore")(f"postgresql://{rest}", now=now)
-    raise OperationError(
-        f"store {mask_password(str(address))!r}: an address looks like 'sqlite:///tidemill.db' or "
-        "'postgresql://user@host:5432/database'; leave it out to keep everything in memory"
-    )
-
-
-def _with_absolute_path(address: str) -> str:
-    """Return an address that means the same file wherever author code moves this process to."""
-    scheme, _, rest = str(address).partition("://")
-    return f"sqlite:///{Path(rest.removeprefix('/')).absolute()}" if scheme == "sqlite" else address
-
-
-def _import_store_class(folder: str, name: str) -> Callable[..., Store]:
-    try:
-        kind: Callable[..., Store] = getattr(importlib.import_module(f"tidemill.storage.{folder}.store"), name)
-    except ImportError as error:
-        raise OperationError(f"{folder} needs its driver: pip install 'tidemill[{folder}]' ({error})") from error
-    return kind
 
 
 def _definition_name(thing: str | Accumulator | Workflow) -> str:
@@ -480,15 +440,15 @@ def _parse_run_state(state: RunState | str) -> RunState:
         raise RequestError(message, code="invalid_state") from None
 
 
-def _check_count(what: str, value: int) -> int:
+def _check_count(name: str, value: int) -> int:
     if type(value) is not int or not 1 <= value <= MAX_INTEGER:
-        raise DefinitionError.single("node", f"{what} is a whole number from 1 to {MAX_INTEGER}, not {value!r}")
+        raise DefinitionError.single("node", f"{name} is a whole number from 1 to {MAX_INTEGER}, not {value!r}")
     return value
 
 
 def _check_pools(pools: Mapping[str, int] | None) -> dict[str, int]:
     if not isinstance(pools, Mapping | None):
-        raise DefinitionError.single("node", f"pools= takes places by name, such as {{'warehouse': 2}}, not {pools!r}")
+        raise DefinitionError.single("node", f"pools= takes slots by pool, such as {{'warehouse': 2}}, not {pools!r}")
     for name in pools or ():
         if not is_word(name):
             raise DefinitionError.single("node", f"a pool has a name, {WORD_RULE}, not {name!r}")

@@ -1,22 +1,21 @@
-"""A node for a script or a shell: one workflow, here and now, as it was declared, whatever the script lacks."""
+"""The node of a script or a shell: runs one workflow as declared, without schedules, triggers or pool limits."""
 
 from collections.abc import Iterator
 
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.node import Node
+from tidemill.node_parts import NodeParts
 from tidemill.workflows.workflow import Workflow
 
-UNLIMITED_POOL_SLOTS = (
-    1_000_000  # places in a pool: the limits are for nodes that share something, and are theirs to set
-)
+UNLIMITED_POOL_SLOTS = 1_000_000  # a pool's limit protects what nodes share, and those nodes set it
 
 
 class ScriptNode(Node):
-    """Runs one workflow: no schedule and no trigger starts it, and each pool that it names has room for everything.
+    """Runs one workflow: no schedule or trigger starts it, and its pools have no limit.
 
-    A task that names an executor which is not here runs at the node's own. The version is that of the workflow as
-    declared, so that what is kept of a run can be continued by any other node.
+    A task that names an unknown executor runs at the node's own. The version is that of the declared workflow, so that
+    any other node can continue a stored run.
     """
 
     def __init__(
@@ -39,12 +38,11 @@ class ScriptNode(Node):
             pools={task.pool: UNLIMITED_POOL_SLOTS for task in workflow.tasks if task.pool is not None},
         )
 
-    @property
-    def _substitutes_executor(self) -> bool:
-        return True
+    def _make_parts(self) -> NodeParts:
+        return NodeParts(substitutes_executor=True)
 
     def executor_warnings(self) -> Iterator[str]:
-        """Yield a sentence for each executor that tasks name, and that is not here."""
+        """Yield a sentence for each unknown executor that tasks name."""
         known = self._workflows.executors
         tasks: dict[str, list[str]] = {}
         for task in self._workflow.tasks:
@@ -56,5 +54,5 @@ class ScriptNode(Node):
             yield f"there is no executor '{executor}' here{hint}: {', '.join(names)} {verb} at '{self._executor}'"
 
     def still_running_tasks(self) -> list[str]:
-        """Return the tasks whose code still runs here, although nobody waits for what comes of it."""
+        """Return the tasks whose code still runs here after their run has ended."""
         return sorted({key.task for key in self._workflows.attempts.running()})

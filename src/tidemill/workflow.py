@@ -1,6 +1,6 @@
-"""The Workflow that authors declare: what the domain knows of one, and `run`, which needs a whole node.
+"""The Workflow that authors declare: the domain's class, plus `run`, which needs a whole node.
 
-Everything else takes the domain's own class, of which this is one.
+Every other module takes the domain's class, of which this is a subclass.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 class Workflow(domain.Workflow):
-    """A durable DAG of tasks, wired by parameter name, routed by the class of what they return.
+    """A durable DAG of tasks, wired by parameter name, routed by the class of their return values.
 
-    `params` is a subclass of tm.Params that says what a run is started with; without it a run takes any keywords.
+    `params` is a subclass of tm.Params that declares the params of a run; without it a run takes any keywords.
     `schedule` takes one schedule, or several with different keys. `triggers` takes what `@tm.trigger` and
     `tm.on_firing` return, or the names of triggers.
     """
@@ -29,11 +29,11 @@ class Workflow(domain.Workflow):
     __slots__ = ()
 
     def run(self, /, **params: Any) -> RunResult:
-        """Run the workflow here and now, on a node of its own that keeps nothing, and return what came of it.
+        """Run the workflow now, on a node of its own without a store, and return the result.
 
-        For scripts and tests. It runs as declared, but schedules and triggers do not count, pools have room for
-        everything, and tasks whose executor is elsewhere run here. Where a loop is running already the node gets a
-        thread, and this one waits for it.
+        For scripts and tests. It runs as declared, but without schedules and triggers, with unlimited pools, and tasks
+        with an unknown executor run in this process. If an event loop is running already, the node gets a thread, and
+        this one waits for it.
         """
         if not _is_loop_running():
             return asyncio.run(_run_on_script_node(self, params))
@@ -58,6 +58,6 @@ async def _run_on_script_node(workflow: Workflow, params: dict[str, Any]) -> Run
 
 
 def _make_script_node(workflow: Workflow) -> "ScriptNode":
-    """Return a node, imported only now: a process that runs tasks needs the declarations, and forks the faster."""
+    """Return a node. It is imported here: a process that runs tasks needs only declarations, and forks faster."""
     node: ScriptNode = importlib.import_module("tidemill.script").ScriptNode(workflow)
     return node

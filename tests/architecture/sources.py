@@ -1,4 +1,4 @@
-"""The source tree as the architecture tests see it: every module, parsed once."""
+"""The source tree of the architecture tests: every module, parsed once."""
 
 import ast
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class Module:
 
     @property
     def name(self) -> str:
-        """Return the dotted name under which it is imported."""
+        """Return its dotted import name."""
         return ".".join(self.path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
 
     @property
@@ -31,7 +31,7 @@ class Module:
         return (node for node in ast.walk(self.tree) if isinstance(node, FunctionNode))
 
     def where(self, line: int) -> str:
-        """Return the place of a line in a form that editors can open."""
+        """Return the location of a line as path:line."""
         return f"{self.path.relative_to(ROOT)}:{line}"
 
 

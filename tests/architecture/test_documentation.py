@@ -1,4 +1,4 @@
-"""Every public name says what it is for."""
+"""Every public name has a docstring."""
 
 import ast
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ Owner = ast.Module | ast.ClassDef
 
 
 def test_every_public_module_has_a_docstring() -> None:
-    """Q-1; a module without a line of code has nothing to say."""
+    """Q-1; an empty module needs none."""
     offenders = [
         module.where(1) for module in public_modules() if module.tree.body and not ast.get_docstring(module.tree)
     ]
@@ -35,7 +35,7 @@ def public_modules() -> Iterator[Module]:
 
 
 def is_private(name: str) -> bool:
-    """Tell whether a name is for its own module only; `__main__` and the like are for everyone."""
+    """Return whether a name is private to its module; dunder names such as `__main__` are not."""
     return name.startswith("_") and not name.endswith("__")
 
 
@@ -45,7 +45,7 @@ def every_class(module: Module) -> Iterator[ast.ClassDef]:
 
 
 def public_definitions(parent: ast.AST, owner: Owner) -> Iterator[tuple[Owner, Definition]]:
-    """Yield public classes and functions, each with what owns it; functions are not looked into."""
+    """Yield public classes and functions, each with its owner; functions nested in functions are left out."""
     for node in ast.iter_child_nodes(parent):
         if not isinstance(node, Definition):
             yield from public_definitions(node, owner)
@@ -56,7 +56,7 @@ def public_definitions(parent: ast.AST, owner: Owner) -> Iterator[tuple[Owner, D
 
 
 def is_documented(owner: Owner, node: Definition, classes: dict[str, ast.ClassDef]) -> bool:
-    """Look for a docstring on the definition, then on its namesakes: overloads, setters, a base class."""
+    """Return whether the definition has a docstring, or one of the same name: an overload, a setter, a base class."""
     return bool(ast.get_docstring(node)) or any(
         isinstance(namesake, FunctionNode) and namesake.name == node.name and ast.get_docstring(namesake)
         for kin in lineage(owner, classes)
@@ -65,7 +65,7 @@ def is_documented(owner: Owner, node: Definition, classes: dict[str, ast.ClassDe
 
 
 def lineage(owner: Owner, classes: dict[str, ast.ClassDef]) -> Iterator[Owner]:
-    """Yield a module or a class, and those ancestors of a class that stand in the tree."""
+    """Yield a module or a class, and the base classes of a class that are defined in this tree."""
     yield owner
     for base in owner.bases if isinstance(owner, ast.ClassDef) else ():
         name = ast.unparse(base).partition("[")[0].rpartition(".")[2]

@@ -1,6 +1,7 @@
-"""Names tell what is inside, and imports stand where a reader looks for them."""
+"""Names say what is inside, each class has a name of its own, and imports are at the top."""
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,22 @@ BANNED = {"utils", "helpers", "common", "misc", "base"}
 FOLDERS = ("src", "tests", "examples", "benchmarks")
 COMMANDS = SRC / "tidemill" / "cli" / "commands"
 EXTRA = "# extra:"
+DATABASES = {"memory", "sqlite", "postgres"}
+SAME_IDEA = {
+    "Workflow": "the public class is the one of the domain, plus `run`",
+    "_Wirer": "wires a graph, or a workflow",
+    "_ConsumerSession": "one session with a broker, Kafka or NATS",
+}
+"""Names that two classes share because they are the same idea; both are private, or one is the other's base class."""
+RENAME_PENDING = {
+    "Signature": "of a function in annotations, of a package in packages",
+    "Turning": "two meanings in engine/graphs",
+}
+"""Names that two classes share by mistake. Nothing may be added here: rename one of the two."""
 
 
 def test_no_module_or_folder_has_an_empty_name() -> None:
-    """Q-1: a name such as `utils` says nothing about what it holds."""
+    """Q-1: a name such as `utils` says nothing about its contents."""
     offenders = [
         str(path.relative_to(ROOT))
         for folder in FOLDERS
@@ -24,7 +37,7 @@ def test_no_module_or_folder_has_an_empty_name() -> None:
 
 
 def test_no_import_hides_in_a_function() -> None:
-    """Q-1: imports stand at the top, save in CLI commands and for extras, marked `# extra: name`."""
+    """Q-1: imports are at the top, except in CLI commands and for extras, marked `# extra: name`."""
     offenders = [
         f"{module.where(node.lineno)} {ast.unparse(node)}"
         for module in modules()
@@ -35,15 +48,49 @@ def test_no_import_hides_in_a_function() -> None:
     assert not offenders, listing(offenders)
 
 
+def test_no_two_classes_share_a_name() -> None:
+    """A reader who knows one class would take the other one for it. Each database may have its own."""
+    modules_of_class = class_modules()
+    offenders = [
+        f"{name}: {', '.join(sorted(names))}"
+        for name, names in sorted(modules_of_class.items())
+        if len(names) > 1 and name not in SAME_IDEA.keys() | RENAME_PENDING.keys() and not are_databases(names)
+    ]
+    assert not offenders, listing(offenders)
+
+
+def test_the_list_of_shared_names_is_short_and_current() -> None:
+    """A name that is no longer shared leaves the list."""
+    assert len(SAME_IDEA) <= 5
+    modules_of_class = class_modules()
+    assert not [name for name in SAME_IDEA if len(modules_of_class[name]) < 2]
+
+
+def class_modules() -> dict[str, list[str]]:
+    """Return the modules that define a class of each name."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for module in modules():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(module.name)
+    return found
+
+
+def are_databases(names: list[str]) -> bool:
+    """Return whether each module belongs to another database."""
+    folders = [name.split(".")[2] for name in names if name.startswith("tidemill.storage.")]
+    return len(folders) == len(names) == len(set(folders)) and set(folders) <= DATABASES
+
+
 def python_paths(top: Path) -> Iterator[Path]:
-    """Yield the Python files below a folder, and the folders that hold them."""
+    """Yield the Python files below a folder, and the folders that contain them."""
     files = set(top.rglob("*.py"))
     folders = {parent for file in files for parent in file.parents if top in parent.parents}
     yield from sorted(files | folders)
 
 
 def deferred_imports(module: Module) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the imports inside functions, each once however deep it stands."""
+    """Yield the imports inside functions, each once, at any depth."""
     inside = {
         node
         for function in module.functions
@@ -54,5 +101,5 @@ def deferred_imports(module: Module) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 def is_extra(module: Module, node: ast.Import | ast.ImportFrom) -> bool:
-    """Tell whether the import is marked as one of an optional extra."""
+    """Return whether the import is marked as one of an optional extra."""
     return EXTRA in module.lines[node.lineno - 1]

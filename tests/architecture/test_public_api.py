@@ -26,19 +26,19 @@ def test_the_public_names_are_those_on_the_committed_list() -> None:
 
 
 def test_the_public_names_are_few_and_in_order() -> None:
-    """At most 60 names, sorted, so that a reader finds one at a glance."""
+    """At most 60 names, sorted."""
     assert list(tidemill.__all__) == sorted(set(tidemill.__all__))
     assert len(tidemill.__all__) <= LIMIT
 
 
 def test_every_public_name_is_there_and_documented() -> None:
-    """`help(tidemill.X)` says something for each name in `__all__`."""
+    """`help(tidemill.X)` shows a docstring for each name in `__all__`."""
     silent = [name for name in tidemill.__all__ if not getattr(tidemill, name).__doc__]
     assert not silent
 
 
 def test_type_checkers_and_programs_find_a_name_in_the_same_place() -> None:
-    """What is imported for the one is what the other is given when it asks."""
+    """The imports for type checkers and the lazy imports at run time name the same modules."""
     (module,) = (one for one in modules() if one.name == "tidemill")
     (block,) = (node for node in module.tree.body if isinstance(node, ast.If))
     seen = {one.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for one in node.names}
@@ -46,8 +46,8 @@ def test_type_checkers_and_programs_find_a_name_in_the_same_place() -> None:
     assert sorted(seen) == list(tidemill.__all__)
 
 
-def test_names_that_nobody_has_asked_for_are_there() -> None:
-    """`dir`, for those who look; `pickle`, for those who send; and a word for those who mistype."""
+def test_names_are_available_before_their_first_use() -> None:
+    """In `dir`, for `pickle`, and with a clear error for a misspelled name."""
     assert {"testing", *tidemill.__all__} <= set(dir(tidemill))
     assert pickle.loads(pickle.dumps(tidemill.RunState)) is tidemill.RunState
     with pytest.raises(AttributeError, match="module 'tidemill' has no attribute 'Wrkflow'"):
@@ -69,6 +69,6 @@ print(early, late)
 
 
 def test_declarations_do_not_bring_a_node() -> None:
-    """docs/design, 0018: what a fork server does not import, none of its children has to carry."""
+    """docs/design, 0018: a module that the fork server does not import costs its children nothing."""
     done = subprocess.run([sys.executable, "-c", LEAN], capture_output=True, text=True, timeout=50, check=False)
     assert (done.stdout, done.stderr) == ("set() set()\n", "")

@@ -1,4 +1,4 @@
-"""The reference says what the code says: settings, metrics, health, error codes, public names."""
+"""The reference matches the code: settings, metrics, health, error codes, public names."""
 
 import ast
 import re
@@ -36,14 +36,14 @@ def rows(text: str) -> list[tuple[str, list[str]]]:
 
 
 def test_every_setting_is_listed_once_with_its_default() -> None:
-    """A default on the page is what an operator would write, read as the code reads it."""
+    """The page shows each default as an operator writes it."""
     listed = [(name, default_in_words(name, cells[0])) for name, cells in rows(page("settings.md"))]
     assert dict(listed) == {name: getattr(Settings(), name) for name in Settings.__struct_fields__}
     assert len(listed) == len(dict(listed))
 
 
 def default_in_words(name: str, cell: str) -> Any:
-    """Return the value that a default on the page stands for."""
+    """Return the value of a default on the page."""
     if cell == "unset":
         return None
     if cell == "none":
@@ -52,36 +52,36 @@ def default_in_words(name: str, cell: str) -> Any:
 
 
 def test_every_metric_is_listed_once() -> None:
-    """What `node.metrics()` returns is what the page explains."""
+    """The page explains what `node.metrics()` returns."""
     metrics, _, _ = page("metrics.md").partition("## Reasons for drops")
     assert sorted(name for name, _ in rows(metrics)) == sorted(GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS)
 
 
-def test_the_health_diagrams_are_the_tables_of_moves() -> None:
+def test_the_health_diagrams_are_the_transition_tables() -> None:
     """The first diagram is of accumulators, the second of reactors."""
     drawn = [block["diagram"] for block in MERMAID.finditer(page("health.md"))]
     assert drawn == [ACCUMULATOR_TRANSITIONS.to_mermaid(), REACTOR_TRANSITIONS.to_mermaid()]
 
 
-def test_the_state_diagrams_of_workflows_are_the_tables_of_moves() -> None:
+def test_the_state_diagrams_of_workflows_are_the_transition_tables() -> None:
     """The first diagram is of task runs, the second of runs."""
     drawn = [block["diagram"] for block in MERMAID.finditer(page("workflows.md"))]
     assert drawn == [TASK_TRANSITIONS.to_mermaid(), RUN_TRANSITIONS.to_mermaid()]
 
 
 def test_every_rule_is_explained() -> None:
-    """What `rule=` takes stands on the page."""
+    """The page lists every value of `rule=`."""
     assert not [name for name in RULES if f"`{name}`" not in page("workflows.md")]
 
 
 def test_every_code_of_a_request_error_is_listed_once_with_its_status() -> None:
-    """A code that programs may meet is explained, and a code that is gone is gone from the page."""
+    """The page lists exactly the codes that are raised."""
     listed = [(code, int(cells[0])) for code, cells in rows(page("errors.md"))]
     assert sorted(listed) == sorted(set(raised_codes()))
 
 
 def raised_codes() -> Iterator[tuple[str, int]]:
-    """Yield the code and status of every call in the tree that gives a code."""
+    """Yield the code and status of every call in the tree with a `code` argument."""
     for module in modules():
         for node in ast.walk(module.tree):
             given = {one.arg: one.value for one in node.keywords} if isinstance(node, ast.Call) else {}
@@ -98,7 +98,7 @@ def test_every_error_is_in_the_tree(error: type[Exception]) -> None:
 
 
 def test_every_public_name_is_explained_somewhere_in_the_reference() -> None:
-    """A name that authors can import is written as `tm.name` on some page."""
+    """Every public name appears as `tm.name` on some page."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(Path(REFERENCE).glob("*.md")))
     known = set(re.findall(r"\btm\.(\w+)", text))
     assert not (silent := sorted(set(tidemill.__all__) - known)), listing(silent)

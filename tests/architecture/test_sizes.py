@@ -1,4 +1,4 @@
-"""Files and functions stay small enough to be read in one go."""
+"""Files and functions stay small."""
 
 import ast
 
@@ -40,7 +40,7 @@ def length(function: FunctionNode) -> int:
 
 
 def has_reason(module: Module, function: FunctionNode) -> bool:
-    """Tell whether the line above the function, or above its first decorator, says why it is long."""
+    """Return whether the line above the function, or above its first decorator, says why it is long."""
     first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
     above = module.lines[first - 2].strip() if first > 1 else ""
     return above.startswith(REASON) and above != REASON.strip()

@@ -1,4 +1,4 @@
-"""Time belongs to the clock: whatever sleeps beside it says why."""
+"""Time comes from the clock; a sleep in real time says why."""
 
 import ast
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ SLEEPS = ("asyncio.sleep", "time.sleep")
 REASON = "real time:"
 
 
-def test_nothing_sleeps_beside_the_clock_without_a_reason() -> None:
-    """Q-2: a sleep in real time makes a test of virtual time wait, or lie; giving others their turn is no sleep."""
+def test_no_sleep_bypasses_the_clock_without_a_reason() -> None:
+    """Q-2: a sleep in real time makes a test on virtual time slow or wrong; `sleep(0)` only yields to other tasks."""
     offenders = [
         f"{module.where(call.lineno)} {ast.unparse(call)}"
         for module in modules()
@@ -21,14 +21,14 @@ def test_nothing_sleeps_beside_the_clock_without_a_reason() -> None:
 
 
 def sleeps(module: Module) -> Iterator[ast.Call]:
-    """Yield the calls that may let real time pass."""
+    """Yield the calls that may sleep in real time."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in SLEEPS and ast.unparse(node.args[0]) != "0":
             yield node
 
 
 def is_explained(module: Module, call: ast.Call) -> bool:
-    """Tell whether the line of a call, or a comment above it, says why it is real time that passes."""
+    """Return whether the line of a call, or a comment above it, says why it sleeps in real time."""
     line, above = module.lines[call.lineno - 1], module.lines[call.lineno - 2].strip()
-    said = line if not above.startswith("#") else f"{above} {line}"
-    return REASON in said.lower()
+    text = line if not above.startswith("#") else f"{above} {line}"
+    return REASON in text.lower()

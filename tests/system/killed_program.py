@@ -17,25 +17,25 @@ import msgspec
 import tidemill as tm
 
 PUSHERS = 4
-NUMBERS = 1_000_000  # of one pusher in one life
+NUMBERS = 1_000_000  # of one pusher in one process
 RETRY = 0.01  # seconds until a database that cannot be opened is tried again
-LONGEST = 30.0  # seconds until a life ends of itself, for the case that nobody is left to end it
+LONGEST = 30.0  # seconds until a process ends by itself, if its parent is gone
 
 
 class Life(msgspec.Struct, frozen=True):
-    """How to live."""
+    """The options of one process."""
 
     number: int
     store: str
     durability: Literal["interval", "fire", "boundary"]
     pause: float  # seconds between two events of a pusher
-    is_async: bool  # whether the graph has to be awaited, so that a kill meets firings that run
-    is_last: bool  # whether to push nothing, and end in good order
-    is_hard: bool = False  # whether the database may fail meanwhile
+    is_async: bool  # whether the graph is async, so that a kill interrupts running firings
+    is_last: bool  # whether to push nothing, and shut down cleanly
+    is_hard: bool = False  # whether the database may fail in the meantime
 
 
 class Event(tm.Boundary):
-    """The numbers of a pusher only grow, over all lives."""
+    """The numbers of a pusher only grow, over all processes."""
 
     pusher: int
     number: int
@@ -58,7 +58,7 @@ class Gathered(tm.Boundary):
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """What became of an event: it was acknowledged, or its outcome is "rejected"."""
+    """The outcome of an event: acknowledged, or "rejected"."""
 
     life: int
     at: float  # on the clock that all processes of the machine share
@@ -70,7 +70,7 @@ class Ack(msgspec.Struct, frozen=True):
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """What one firing did: whom it consumed, and the counts that it found in the cache, by source."""
+    """The effect of one firing: the consumed events, and the counts in the cache, by source."""
 
     life: int
     at: float
@@ -89,7 +89,7 @@ class Lines:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def add(self, line: Ack | Effect) -> None:
-        """Write one line, whole."""
+        """Write one complete line."""
         os.write(self._file, msgspec.json.encode(line) + b"\n")
 
 
@@ -143,7 +143,7 @@ def definitions(life: Life, effects: Lines) -> list[tm.Reactor | tm.Graph]:
 
 
 async def push(node: tm.Node, pusher: int, life: Life, acks: Lines) -> None:
-    """Push event after event; each is written down as soon as it is acknowledged."""
+    """Push event after event; record each as soon as it is acknowledged."""
     for number in range(life.number * NUMBERS, (life.number + 1) * NUMBERS):
         source = "abc"[(number + pusher) % 3]
         receipt = await node.push(source, Event(pusher, number))
@@ -153,7 +153,7 @@ async def push(node: tm.Node, pusher: int, life: Life, acks: Lines) -> None:
 
 
 async def live(life: Life, acks: Lines, effects: Lines) -> None:
-    """Live until killed, or in the last life until everything is done."""
+    """Run until killed; the last process runs until everything is done."""
     async with asyncio.timeout(LONGEST):
         while True:
             node = tm.Node(store=life.store, load=definitions(life, effects))
@@ -162,7 +162,7 @@ async def live(life: Life, acks: Lines, effects: Lines) -> None:
             except tm.OperationError:
                 if not life.is_hard:
                     raise
-                await asyncio.sleep(RETRY)  # as whoever restarts a service does
+                await asyncio.sleep(RETRY)  # as a service manager does
                 continue
             break
         try:
@@ -172,7 +172,7 @@ async def live(life: Life, acks: Lines, effects: Lines) -> None:
 
 
 async def work(node: tm.Node, life: Life, acks: Lines) -> None:
-    """Do what this life is for."""
+    """Do the work of this process."""
     if life.is_last:
         return await node.settle()
     async with asyncio.TaskGroup() as pushers:
@@ -181,14 +181,14 @@ async def work(node: tm.Node, life: Life, acks: Lines) -> None:
 
 
 def born(line: str) -> None:
-    """Live a life, in a process that is there for nothing else."""
+    """Run once, in a process of its own."""
     os.setsid()
     print(os.getpid(), flush=True)
     asyncio.run(live(msgspec.json.decode(line, type=Life), *map(Lines, sys.argv[1:])))
 
 
 def main() -> None:
-    """Give birth to each life, and wait for its end."""
+    """Start each process, and wait for its end."""
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

@@ -1,4 +1,4 @@
-"""Killing a program at random moments, and reading what it left behind."""
+"""Kills a program at random moments, and reads its journal."""
 
 import os
 import random
@@ -19,40 +19,40 @@ from tests.system.killed_program import Ack, Effect, Life
 Line = TypeVar("Line", Ack, Effect)
 Durability = Literal["interval", "fire", "boundary"]
 
-LONGEST_LIFE = 0.4  # seconds until the kill, from the first acknowledgement or from birth
-STILLBORN = 0.25  # how likely it is the latter: then the kill may meet a program that reads its state back
+LONGEST_LIFE = 0.4  # seconds until the kill, from the first acknowledgement or from the start
+STILLBORN = 0.25  # the probability of the latter: then the kill may interrupt the restore of its state
 PATIENCE = 30.0  # seconds for the first acknowledgement
-MOMENT = 0.001  # seconds between two looks
+MOMENT = 0.001  # seconds between two checks
 KILLED = b"%d\n" % -signal.SIGKILL
 MANY_KILLS = 3
-MANY_ACKS = 120  # accepted ones; whoever was killed before there are as many has shown nothing
+MANY_ACKS = 120  # acknowledged events; a program that was killed before it had as many proves nothing
 
 
 class Lives(msgspec.Struct):
-    """What all lives of a program left behind."""
+    """The journals of all processes of a program."""
 
     acks: list[Ack]
     effects: list[Effect]
-    kills: dict[int, float]  # when each life was killed
+    kills: dict[int, float]  # when each process was killed
     seed: int
 
 
 class Mother:
-    """A process that gives birth to lives of the program."""
+    """A process that starts the processes of the program."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
         self._living: int | None = None
 
     def give_birth(self, life: Life) -> None:
-        """Begin a life."""
+        """Start a process."""
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(life) + b"\n")
         self._process.stdin.flush()
         self._living = int(self._answer())
 
     def kill(self) -> float:
-        """Kill the living with all that it started; return the moment before. One that has ended by itself failed."""
+        """Kill the running process with all its children; return the moment before. Fails if it has ended by itself."""
         assert self._living is not None
         moment = time.monotonic()
         with suppress(ProcessLookupError):
@@ -62,12 +62,12 @@ class Mother:
         return moment
 
     def await_end(self) -> bytes:
-        """Wait for the end of a life that ends by itself."""
+        """Wait for a process that ends by itself."""
         answer, self._living = self._answer(), None
         return answer
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """Kill everything that is left."""
         if self._living is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._living, signal.SIGKILL)
@@ -81,7 +81,7 @@ class Mother:
 
 @contextmanager
 def mother(acks: Path, effects: Path) -> Iterator[Mother]:
-    """Run the program, without a life so far."""
+    """Run the program, with no process yet."""
     command = [sys.executable, "-m", killed_program.__name__, str(acks), str(effects)]
     root = Path(killed_program.__file__).parents[2]
     mother = Mother(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root))
@@ -100,7 +100,7 @@ def kill_again_and_again(
     *,
     trouble: AbstractContextManager[None] | None = None,
 ) -> Lives:
-    """Let a program live and be killed for so many seconds, with some trouble meanwhile, and then end in good order."""
+    """Start and kill a program for some seconds, with faults in between, and then shut it down cleanly."""
     chance = random.Random(seed)
     acks, effects = folder / "acks", folder / "effects"
     acks.touch()
@@ -124,14 +124,14 @@ def kill_again_and_again(
 
 
 def seed() -> int:
-    """Return what decides the moments: given by TIDEMILL_KILL_SEED, by chance in a soak, and otherwise the same."""
+    """Return the seed of the moments: TIDEMILL_KILL_SEED, random in a soak, and otherwise fixed."""
     if given := int(os.environ.get("TIDEMILL_KILL_SEED", "0")):
         return given
     return random.SystemRandom().randrange(1, 2**32) if "TIDEMILL_SOAK_SECONDS" in os.environ else 1
 
 
 def _shows_something(acks: Path, kills: int) -> bool:
-    """Return whether there were enough kills and events; how many a second brings is the machine's affair."""
+    """Return whether there were enough kills and events; their number per second depends on the machine."""
     said = acks.read_bytes()
     return kills >= MANY_KILLS and said.count(b"\n") - said.count(b'"rejected"') >= MANY_ACKS
 
@@ -157,7 +157,7 @@ def _await_growth(path: Path, size: int) -> None:
 
 
 def let_pass(seconds: float) -> None:
-    """Let some time pass: a random one until a kill, or a moment until the next look."""
+    """Sleep: a random time until a kill, or a moment until the next check."""
     signal.sigtimedwait([], seconds)
 
 

@@ -1,4 +1,4 @@
-"""A program with an executor whose children run: it prints their process ids, and waits to be killed."""
+"""A program with an executor and running children: it prints their process ids, and waits to be killed."""
 
 import asyncio
 import sys

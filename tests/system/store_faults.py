@@ -1,4 +1,4 @@
-"""Faults of real databases, each from its beginning to its repair, and the places that they befall."""
+"""Faults of real databases, each from its beginning to its repair."""
 
 import asyncio
 import subprocess
@@ -12,11 +12,11 @@ import asyncpg
 from tests.contract.disks import files_limited_to, small_disk
 from tests.postgres import PostgresServer
 
-AGAIN = 0.002  # seconds until a fault that would pass is brought about again
+AGAIN = 0.002  # seconds until a transient fault is injected again
 
 Fault = Callable[[], AbstractAsyncContextManager[None]]
 
-# Holds the right to write to the file $1 until its input ends.
+# Holds the write lock of the file $1 until its input ends.
 HOLDER = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -30,7 +30,7 @@ BACKENDS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname
 
 
 class SqlitePlace:
-    """A database file on a disk of its own, which is small if the system lets us mount one."""
+    """A database file on a disk of its own, which is small if the system allows a mount."""
 
     def __init__(self, folder: Path, *, is_small: bool) -> None:
         self.store = f"sqlite:///{folder / 'tidemill.db'}"
@@ -57,7 +57,7 @@ class SqlitePlace:
 
     @asynccontextmanager
     async def _full(self) -> AsyncIterator[None]:
-        """Let something take all room there is, and all that becomes free."""
+        """Fill the disk, and everything that becomes free."""
         ballast = self._folder / "ballast"
 
         async def grow() -> None:
@@ -77,7 +77,7 @@ class SqlitePlace:
 
     @asynccontextmanager
     async def _limited(self) -> AsyncIterator[None]:
-        """Without the right to mount: let files not grow any more."""
+        """Without the right to mount: limit the size of files."""
         log = Path(f"{self._path}-wal")
         with files_limited_to(log.stat().st_size if log.exists() else 0):
             yield
@@ -116,7 +116,7 @@ class PostgresPlace:
 
     @asynccontextmanager
     async def _locked_out(self) -> AsyncIterator[None]:
-        """End all connections, and let none in."""
+        """Close all connections, and accept no new ones."""
         await self._server.execute(f"ALTER DATABASE {self._name} ALLOW_CONNECTIONS false")
         await self.end_connections()
         try:
@@ -125,12 +125,12 @@ class PostgresPlace:
             await self._server.execute(f"ALTER DATABASE {self._name} ALLOW_CONNECTIONS true")
 
     async def end_connections(self) -> None:
-        """End all connections; new ones are welcome."""
+        """Close all connections; accept new ones."""
         await self._server.execute(BACKENDS.format(name=self._name))
 
     @asynccontextmanager
     async def _tables_locked(self) -> AsyncIterator[None]:
-        """Let a session of somebody else have all tables for itself."""
+        """Let another session lock all tables."""
         connection = await asyncpg.connect(self.store)
         try:
             async with connection.transaction():
@@ -148,7 +148,7 @@ Place = SqlitePlace | PostgresPlace
 
 @asynccontextmanager
 async def sqlite_place(folder: Path) -> AsyncIterator[SqlitePlace]:
-    """Give a database file, on a small disk if that is possible."""
+    """Yield a database file, on a small disk if that is possible."""
     disk = folder / "disk"
     disk.mkdir()
     with small_disk(disk) as mounted:

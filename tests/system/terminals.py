@@ -1,4 +1,4 @@
-"""A program on a terminal of its own: what it shows, and what happens when keys are pressed."""
+"""A program on a terminal of its own: its screen, and its reaction to keys."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ _ESCAPE = re.compile(r"\x1b\[(?P<number>[?0-9;]*)(?P<order>[A-Za-z])")
 
 
 class Terminal:
-    """A program that believes that somebody sits in front of it."""
+    """A program on a pseudo-terminal."""
 
     def __init__(self, arguments: Sequence[str], folder: Path, *, columns: int = 80, rows: int = 24) -> None:
         self._ours, theirs = pty.openpty()
@@ -41,11 +41,11 @@ class Terminal:
 
     @property
     def screen(self) -> str:
-        """What can be read on it now, and above."""
+        """The current contents of the screen, with the lines above."""
         return _drawn(self._seen.decode(errors="replace"), self._columns)
 
     def wait_for(self, holds: Callable[[str], bool], patience: float = 30.0) -> str:
-        """Read until something holds of the screen, and return that; AssertionError if it never does."""
+        """Read until the screen satisfies a condition, and return it; raise AssertionError if it never does."""
         deadline = time.monotonic() + patience
         while not holds(self.screen):
             assert time.monotonic() < deadline, f"still:\n{self.screen}"
@@ -64,7 +64,7 @@ class Terminal:
         return self.program.wait(patience)
 
     def close(self) -> None:
-        """Put an end to it."""
+        """Kill it."""
         self.program.kill()
         self.program.wait()
         os.close(self._ours)
@@ -73,7 +73,7 @@ class Terminal:
         ready, _, _ = select.select([self._ours], [], [], patience)
         try:
             news = os.read(self._ours, 65536) if ready else b""
-        except OSError:  # the program has let go of it
+        except OSError:  # the program has closed the terminal
             news = b""
         self._seen += news
         return bool(news)

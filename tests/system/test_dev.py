@@ -123,7 +123,7 @@ def test_what_the_machine_kept_from_loading_is_tried_again_and_told_once(folder:
     code += "    raise OSError(f'\\x1b[2J {os.getpid()} is busy\\nfake: late  loaded')\n"
     (folder / "late.py").write_text(code + PLAIN.format(value=1))
     with DevSession(folder, tmp_path / "scratch") as dev:
-        dev.wait_for("late  cannot be loaded; tried again in 1.0s")
+        dev.wait_for("late  cannot be loaded; retry in 1.0s")
         dev.wait_for("late.py:4: importing 'late' failed: OSError: ·[2J ")
         assert re.fullmatch(r" {10,}fake: late  loaded", dev.wait_for("fake")[1])
         until(lambda: tries.stat().st_size >= 3)
@@ -189,7 +189,7 @@ def test_one_that_waits_and_one_that_is_taken_back_are_told(folder: Path, tmp_pa
         (folder / "brings.py").write_text(bringing + "1 / 0\n")
         dev.wait_for("brings.py:10: importing 'brings' failed: ZeroDivisionError")
         (folder / "brings.py").write_text(bringing)
-        dev.wait_for("brings  is again what is loaded")
+        dev.wait_for("brings  matches the loaded version again")
         (folder / "brings.py").unlink()
         dev.wait_for("brings  cannot be unloaded")
         assert dev.end() == 130

@@ -124,7 +124,7 @@ def test_what_was_lost_is_told_in_a_line_behind_the_banner(folder: Path, tmp_pat
     """W-12: which task of which run, how many elements, and why; they run again."""
     (folder / "flow.py").write_text(MAPPED.format(seconds=30))
     with DevSession(folder, tmp_path / "scratch") as dev:
-        name = re.sub(r".*run (\w+) has begun.*", r"\1", dev.wait_for("flow  run ", "has begun")[1])
+        name = re.sub(r".*run (\w+) started.*", r"\1", dev.wait_for("flow  run ", "started")[1])
         until(lambda: running(folder / ".tidemill" / "dev.db") == 5)
         dev.end(signal.SIGKILL)
     with DevSession(folder, tmp_path / "scratch") as dev:

@@ -33,7 +33,7 @@ def test_the_market_maker_goes_on_where_it_stopped(tmp_path: Path) -> None:
     before = run("examples/market_maker.py", "--seconds", "2", "--store", store).splitlines()[-1]
     position = before.rpartition("position ")[2]
     after = run("examples/market_maker.py", "--seconds", "1", "--store", store).splitlines()[0]
-    assert after == f"going on where the last run stopped: position {position}, 200 ticks"
+    assert after == f"continuing from the last run: position {position}, 200 ticks"
 
 
 def test_the_market_maker_shows_its_compiled_graph() -> None:

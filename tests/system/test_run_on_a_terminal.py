@@ -176,7 +176,7 @@ def test_ctrl_c_twice_stops_at_once(folder: Path, terminals: list[Terminal]) -> 
     terminal.wait_for(lambda screen: "cancelling; Ctrl-C again stops at once" in screen)
     terminal.press(CTRL_C)
     assert terminal.end() == 130
-    assert terminal.screen.rstrip().endswith("stopped: what was running is not waited for")
+    assert terminal.screen.rstrip().endswith("stopped without waiting for running tasks")
 
 
 def test_what_cannot_be_stopped_is_named_while_it_is_waited_for(folder: Path, terminals: list[Terminal]) -> None:

@@ -22,7 +22,7 @@ PAUSE = threading.Event()
 
 
 class Note(msgspec.Struct, frozen=True):
-    """That an attempt's code began or ended, where and when."""
+    """The start or end of an attempt's code, with process and time."""
 
     what: str  # "begin" or "end"
     token: str
@@ -45,7 +45,7 @@ def write_down(what: str, ctx: tm.Context) -> None:
 
 @contextmanager
 def noted(ctx: tm.Context) -> Iterator[None]:
-    """Write down the beginning and the end of what is done meanwhile; what is cut off has no end."""
+    """Record the start and the end of the enclosed code; interrupted code has no end."""
     write_down("begin", ctx)
     yield
     write_down("end", ctx)
@@ -56,7 +56,7 @@ def is_first(ctx: tm.Context) -> bool:
     return ctx.token.endswith("#1")
 
 
-# -- load: three tasks after one another, the second one mapped
+# -- load: three tasks in a row, the second one mapped
 
 load = tm.Workflow("load", max_active_runs=64)
 
@@ -80,7 +80,7 @@ async def total(work: list[int], ctx: tm.Context) -> int:
         return sum(work)
 
 
-# -- patient: its first attempt waits until it is let go
+# -- patient: its first attempt waits for the release file
 
 patient = tm.Workflow("patient", max_active_runs=64)
 
@@ -93,7 +93,7 @@ def hold(ctx: tm.Context) -> str:
         return ctx.token
 
 
-# -- greedy: its first attempt holds the event loop of its node until it is let go
+# -- greedy: its first attempt blocks the event loop of its node until the release file exists
 
 greedy = tm.Workflow("greedy")
 
@@ -107,11 +107,11 @@ async def hog(ctx: tm.Context) -> str:
 
 
 def gate() -> Path:
-    """Return the file that lets everything go that waits."""
+    """Return the file whose existence releases everything that waits."""
     return Path(os.environ[JOURNAL]).with_name("gate")
 
 
-# -- short: what is under way when its node is frozen has ended when it wakes up
+# -- short: an attempt that is running when its node is frozen has ended when it wakes up
 
 short = tm.Workflow("short", max_active_runs=64)
 
@@ -133,7 +133,7 @@ def tick(ctx: tm.Context) -> None:
         pass
 
 
-# -- what a task may do wrong
+# -- tasks with faults
 
 gushing = tm.Workflow("gushing")
 

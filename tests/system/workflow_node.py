@@ -20,11 +20,11 @@ from tests.system import workflow_flows
 from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.telemetry import events
 
-SHORT, LONG = 0.05, 0.5  # seconds that a usurper hesitates
+SHORT, LONG = 0.05, 0.5  # seconds before a usurper takes over
 
 
 class Recipe(msgspec.Struct, frozen=True):
-    """How to run the node."""
+    """The options of the node."""
 
     store: str
     workflows: list[str]
@@ -32,11 +32,11 @@ class Recipe(msgspec.Struct, frozen=True):
     concurrency: int = 8
     settings: dict[str, Any] = {}
     usurps: int | None = None
-    """Whether it takes the office from whoever has it, as if that one were dead; the seed of when."""
+    """The seed of a node that takes the leadership from its holder, as if that were dead; None for a normal node."""
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """What the node is asked to do: "start" runs of a workflow, tell its "metrics", or "stop"."""
+    """A request to the node: "start" runs of a workflow, print its "metrics", or "stop"."""
 
     do: str
     workflow: str = ""
@@ -44,12 +44,12 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 def say(what: str, **facts: Any) -> None:
-    """Say one line."""
+    """Print one line."""
     os.write(1, msgspec.json.encode({"what": what, "at": time.monotonic(), **facts}) + b"\n")
 
 
 class Teller(logging.Handler):
-    """Says who is in office."""
+    """Prints the leader."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.msg in (events.LEADERSHIP_WON, events.LEADERSHIP_LOST):
@@ -57,7 +57,7 @@ class Teller(logging.Handler):
 
 
 def usurp(node: tm.Node, seed: int) -> None:
-    """Let a node believe, whenever it campaigns, that whoever is in office is dead."""
+    """Make a node believe, whenever it campaigns, that the leader is dead."""
     service = node._workflows
     chance = random.Random(seed)
 
@@ -70,7 +70,7 @@ def usurp(node: tm.Node, seed: int) -> None:
 
 
 async def serve(recipe: Recipe) -> None:
-    """Run the node until it is told to stop."""
+    """Run the node until a stop request."""
     load = [getattr(workflow_flows, name) for name in recipe.workflows]
     node = tm.Node(
         recipe.store,
@@ -97,7 +97,7 @@ async def serve(recipe: Recipe) -> None:
 
 
 async def answer(node: tm.Node, ask: Ask) -> None:
-    """Do what was asked, and say what came of it."""
+    """Execute a request, and print the result."""
     if ask.do == "metrics":
         say("metrics", metrics=node.metrics())
         return

@@ -1,4 +1,4 @@
-"""Nodes in processes of their own, as a test sees them; and what their journal and their store must agree on."""
+"""Nodes in processes of their own, and checks that their journal and their store agree."""
 
 import asyncio
 import os
@@ -29,20 +29,20 @@ from tidemill.workflows.records import AttemptRow, RunRecord, RunRow
 from tidemill.workflows.workflow import Workflow
 
 PATIENCE = 30.0  # seconds for anything at all
-MOMENT = 0.01  # seconds between two looks
+MOMENT = 0.01  # seconds between two checks
 
 Said = dict[str, Any]
 
 
 class NodeProcess:
-    """One node, and everything that it said."""
+    """One node, and its output."""
 
     def __init__(self, process: asyncio.subprocess.Process, recipe: Recipe) -> None:
         self.process = process
         self.recipe = recipe
         self.said: list[Said] = []
         self.ended_at: float | None = None
-        """A moment up to which what it ran may have gone on, if it has ended."""
+        """The latest moment at which its tasks may have run, if it has ended."""
         self._news = asyncio.Condition()
         self._is_silent = False
 
@@ -53,12 +53,12 @@ class NodeProcess:
 
     @property
     def is_in_office(self) -> bool:
-        """Whether it said so, as far as has been heard."""
+        """Whether it has reported to be the leader."""
         turns = [line["what"] for line in self.said if line["what"] in (LEADERSHIP_WON, LEADERSHIP_LOST)]
         return self.process.returncode is None and bool(turns) and turns[-1] == LEADERSHIP_WON
 
     async def listen(self) -> None:
-        """Take what it says until it ends."""
+        """Read its output until it ends."""
         assert self.process.stdout is not None
         async for line in self.process.stdout:
             async with self._news:
@@ -69,7 +69,7 @@ class NodeProcess:
             self._news.notify_all()
 
     async def hear(self, what: str, *, after: float = 0.0, within: float = PATIENCE) -> Said:
-        """Return the first thing of a kind that it said after a moment; wait for it if need be."""
+        """Return the first message of a kind after a moment; wait for it if needed."""
 
         def found() -> Said | None:
             return next((line for line in self.said if line["what"] == what and line["at"] > after), None)
@@ -81,7 +81,7 @@ class NodeProcess:
         return said
 
     async def ask(self, ask: Ask, answer: str) -> Said:
-        """Ask it something, and return what it says."""
+        """Send a request, and return the reply."""
         assert self.process.stdin is not None
         before = time.monotonic()
         self.process.stdin.write(msgspec.json.encode(ask) + b"\n")
@@ -106,20 +106,20 @@ class NodeProcess:
         return moment
 
     async def kill(self) -> float:
-        """Kill it as -9 does; return the moment before, when it was alive for certain."""
+        """Kill it with SIGKILL; return the moment before, when it was certainly alive."""
         self.ended_at = self.signal(signal.SIGKILL)
         await self.process.wait()
         return self.ended_at
 
     async def stop(self) -> None:
-        """End it in good order."""
+        """Shut it down cleanly."""
         if self.process.returncode is None:
             self.signal(signal.SIGTERM)
             self.signal(signal.SIGCONT)
             await self.await_end()
 
     async def await_end(self) -> None:
-        """Wait until it has ended in good order. Its threads go on until the very end, its children until it closes."""
+        """Wait until it has shut down cleanly. Its threads run until the very end, its children until it closes."""
         async with asyncio.timeout(PATIENCE):
             assert await self.process.wait() == 0
         self.ended_at = (await self.hear("closed" if self.recipe.executor == "in_process" else "closing"))["at"]
@@ -157,7 +157,7 @@ class Fleet:
         return node
 
     async def leader(self) -> NodeProcess:
-        """Return the one node that is in office, once there is exactly one."""
+        """Return the only leader, once there is exactly one."""
         await until(lambda: sum(node.is_in_office for node in self.nodes) == 1, "exactly one node is in office")
         return next(node for node in self.nodes if node.is_in_office)
 
@@ -169,7 +169,7 @@ class Fleet:
     async def next_leader(
         self, after: float, within: float, but: NodeProcess | None = None
     ) -> tuple[NodeProcess, Said]:
-        """Return who came into office first after a moment, and what it said then."""
+        """Return the first node that became leader after a moment, and its message."""
 
         def found() -> list[tuple[float, NodeProcess, Said]]:
             return [
@@ -184,30 +184,30 @@ class Fleet:
         return node, said
 
     async def stop(self) -> None:
-        """End all nodes in good order, at the same time."""
+        """Shut all nodes down cleanly, at the same time."""
         async with asyncio.TaskGroup() as ends:
             for node in self.nodes:
                 ends.create_task(node.stop(), name=f"node {node.pid}: stop")
 
     async def end(self) -> None:
-        """Leave nothing behind."""
+        """Kill everything that is left."""
         for node in self.all:
             with suppress(ProcessLookupError):
                 node.process.kill()
             await node.process.wait()
 
     def let_go(self) -> None:
-        """Let everything end that waits."""
+        """Release everything that waits."""
         self.journal.with_name("gate").touch()
 
     def notes(self) -> list[Note]:
-        """Return what the journal holds."""
+        """Return the journal."""
         return read_journal(self.journal)
 
 
 @asynccontextmanager
 async def fleet_on(store: str, folder: Path) -> AsyncIterator[Fleet]:
-    """Give a fleet without nodes so far; whatever is left of it is killed in the end."""
+    """Yield a fleet without nodes; kill what is left of it in the end."""
     tasks = TaskScope()
     await tasks.open()
     fleet = Fleet(store, folder, tasks)
@@ -219,7 +219,7 @@ async def fleet_on(store: str, folder: Path) -> AsyncIterator[Fleet]:
 
 
 async def until(is_so: Callable[[], bool | Awaitable[bool]], what: str, within: float = PATIENCE) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + within
     while True:
         answer = is_so()
@@ -241,12 +241,12 @@ async def opened(address: str) -> AsyncIterator[Store]:
 
 
 async def all_runs(store: Store) -> list[RunRow]:
-    """Return every run that there is."""
+    """Return every run."""
     return await store.runs.find(RunFilter(tenant="public", limit=100_000))
 
 
 async def all_ended(store: Store, within: float = PATIENCE, but: str = "") -> None:
-    """Wait until every run has ended, but those of one workflow."""
+    """Wait until every run has ended, except those of one workflow."""
 
     async def left() -> list[str]:
         return [run.id for run in await all_runs(store) if not run.state.is_terminal and run.workflow != but]
@@ -261,11 +261,11 @@ async def all_ended(store: Store, within: float = PATIENCE, but: str = "") -> No
         raise AssertionError(f"{error}; {len(await left())} have not, such as {records}") from error
 
 
-# -- what journal and store must agree on
+# -- checks of journal and store
 
 
 class Execution(NamedTuple):
-    """The code of one attempt at work, from its beginning to its end, or to its node's death."""
+    """The execution of one attempt, from its start to its end, or to the death of its node."""
 
     who: str  # the task run
     number: int  # the attempt
@@ -276,7 +276,7 @@ class Execution(NamedTuple):
 
 
 def executions(notes: Iterable[Note], deaths: dict[int, float]) -> list[Execution]:
-    """Return every execution in the journal; what was cut off lasted until the death of its node, or still lasts."""
+    """Return every execution in the journal; an interrupted one lasted until the death of its node, or still runs."""
     ends = {(note.token, note.node): note.at for note in notes if note.what == "end"}
     found = []
     for note in notes:
@@ -322,7 +322,7 @@ def rows_of(record: RunRecord, task: str, index: int, rows: dict[str, AttemptRow
 
 
 async def check_everything(fleet: Fleet) -> list[RunRecord]:
-    """Check journal and store of a fleet that has come to its end; return all runs."""
+    """Check journal and store of a fleet that has ended; return all runs."""
     deaths = {node.pid: node.ended_at for node in fleet.all if node.ended_at is not None}
     found = executions(fleet.notes(), deaths)
     check_executions(found)

@@ -1,4 +1,4 @@
-"""The graphs and workflows of a file, as a command names them."""
+"""Loads the graphs and workflows of a file that a command names."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -7,60 +7,61 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
+from msgspec.structs import replace
 
 from tidemill.graphs.graph import Graph
-from tidemill.kernel.errors import DefinitionError, Problem, RequestError
+from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.loading.reader import Package, import_module, read_package
 from tidemill.workflows.workflow import Workflow
 
 GraphArgument = Annotated[
-    str, typer.Argument(metavar="FILE[:NAME]", help="A Python file or a module and, if it has several, the graph.")
+    str, typer.Argument(metavar="FILE[:NAME]", help="A Python file or a module; with NAME if it has several graphs.")
 ]
 WorkflowArgument = Annotated[
     str,
-    typer.Argument(metavar="FILE[:NAME]", help="A Python file or a module and, if it has several, the workflow."),
+    typer.Argument(metavar="FILE[:NAME]", help="A Python file or a module; with NAME if it has several workflows."),
 ]
 
 Kind = TypeVar("Kind", Graph, Workflow)
 
 
 def load_definitions(file: str, kind: type[Kind]) -> Package:
-    """Return what a file declares; RequestError unless there is one of a kind among it."""
+    """Return the definitions of a file; raise RequestError if none is of the given kind."""
     package = read_package(import_module(file))
     if not _definitions_of(package, kind):
         raise _not_found_error(f"{file} declares no {_noun(kind)}", kind)
     return package
 
 
-def load_graph(place: str) -> Graph:
-    """Return a graph by its own name, by that of the variable that holds it, or the only one of a file."""
-    file, _, name = place.partition(":")
+def load_graph(target: str) -> Graph:
+    """Return a graph of a file by its name or its variable's name, or the only one."""
+    file, _, name = target.partition(":")
     return _find_definition(file, name, load_definitions(file, Graph), Graph)
 
 
-def load_workflow(place: str) -> Workflow:
-    """Return a workflow by its own name, by that of the variable that holds it, or the only one of a file.
+def load_workflow(target: str) -> Workflow:
+    """Return a workflow of a file by its name or its variable's name, or the only one.
 
-    Graphs of the same file that it calls by name are bound to it.
+    Resolves the graphs of the same file that it calls by name.
     """
-    file, _, name = place.partition(":")
+    file, _, name = target.partition(":")
     package = load_definitions(file, Workflow)
     return bind_package_graphs(_find_definition(file, name, package, Workflow), package)
 
 
 def bind_package_graphs(workflow: Workflow, package: Package) -> Workflow:
-    """Return a workflow with the graphs of its package that it calls by name."""
+    """Return a workflow with the graphs resolved that it calls by name and its package declares."""
     graphs = {graph.name: graph for graph in package.graphs}
     return workflow.with_graphs(graphs.get)
 
 
 def check_definitions(definitions: Iterable[Graph | Workflow]) -> None:
-    """Check all of some definitions; DefinitionError says everything that is wrong with any of them."""
+    """Check definitions; raise one DefinitionError with the problems of all."""
     problems: list[Problem] = []
-    for one in definitions:
+    for definition in definitions:
         try:
-            one.check()
+            definition.check()
         except DefinitionError as error:
             problems += error.problems
     if problems:
@@ -69,14 +70,14 @@ def check_definitions(definitions: Iterable[Graph | Workflow]) -> None:
 
 def _find_definition(file: str, name: str, package: Package, kind: type[Kind]) -> Kind:
     known = {one.name: one for one in _definitions_of(package, kind)}
-    held = vars(sys.modules[package.name]).get(name) if name else None
-    if isinstance(held, kind):
-        return held
-    there, noun = ", ".join(sorted(known)), _noun(kind)
+    variable = vars(sys.modules[package.name]).get(name) if name else None
+    if isinstance(variable, kind):
+        return variable
+    names, noun = ", ".join(sorted(known)), _noun(kind)
     if name and name not in known:
-        raise _not_found_error(f"{file} has no {noun} '{name}'{did_you_mean(name, known)}; it has {there}", kind)
+        raise _not_found_error(f"{file} has no {noun} '{name}'{did_you_mean(name, known)}; it has {names}", kind)
     if not name and len(known) > 1:
-        raise _not_found_error(f"{file} has several {noun}s, name one: {file}:{min(known)} (there are {there})", kind)
+        raise _not_found_error(f"{file} has several {noun}s, name one: {file}:{min(known)} (there are {names})", kind)
     return known[name] if name else next(iter(known.values()))
 
 
@@ -94,10 +95,16 @@ def _not_found_error(message: str, kind: type[Kind]) -> RequestError:
     return RequestError(message, code="no_workflow", status=404)
 
 
+def with_real_path(problem: Problem, folder: Path) -> Problem:
+    """Return a problem of a package with the path of its file, so that an editor finds it."""
+    location = problem.location
+    return replace(problem, location=location and Location(str(folder / location.file), location.line))
+
+
 @contextmanager
-def importable_from(place: str) -> Iterator[None]:
-    """Let the code of a file import its neighbours at any time, and a module be found here, as `python` does."""
-    path = Path(place.partition(":")[0])
+def importable_from(target: str) -> Iterator[None]:
+    """Put the folder of a file on the import path, or this folder for a module, as `python` does."""
+    path = Path(target.partition(":")[0])
     folder = str(path.parent.resolve() if path.suffix == ".py" else Path.cwd())
     sys.path.insert(0, folder)
     try:

@@ -1,7 +1,7 @@
-"""One `tidemill dev` at a time: two on one store would run the same reactors, and each act on what both decide.
+"""Locks a store for one `tidemill dev`: two on one store would run the same reactors, and act on everything twice.
 
-The lock is the system's own, on a file beside the store: it ends with the process that holds it, however that ends. So
-the file is left where it is, and who finds one that nobody holds takes it. It says which process that is.
+The lock is an flock on a file next to the store. It ends with the process that holds it, however that ends, so the file
+is never removed: the next process locks it again. It contains the id of the process.
 """
 
 import fcntl
@@ -17,14 +17,16 @@ LOCK_SUFFIX = ".lock"
 
 @contextmanager
 def hold_store_lock(store: str) -> Iterator[None]:
-    """Hold the lock of a store for a while; RequestError if another process does. Only SQLite's files have one."""
+    """Hold the lock of a store; raise RequestError if another process holds it. Only SQLite stores have one."""
     file = _lock_file(store)
-    number = None if file is None else _open_lock_file(file)
-    if file is None or number is None:
+    descriptor = None if file is None else _open_lock_file(file)
+    if file is None or descriptor is None:
         yield
         return
-    with os.fdopen(number, "r+") as lock:
-        os.register_at_fork(after_in_child=lock.close)  # else what tasks fork, and leave behind, would hold it too
+    with os.fdopen(descriptor, "r+") as lock:
+        os.register_at_fork(
+            after_in_child=lock.close
+        )  # else processes that tasks fork and leave behind would hold it too
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -42,7 +44,7 @@ def _lock_file(store: str) -> Path | None:
 
 
 def _open_lock_file(file: Path) -> int | None:
-    """Return a descriptor of the file; None where none can be made: then the store says more about it."""
+    """Return a descriptor of the file; None if it cannot be created: opening the store then fails with the reason."""
     try:
         return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -51,10 +53,10 @@ def _open_lock_file(file: Path) -> int | None:
 
 def _locked_error(database: Path, pid: str) -> RequestError:
     process = f"process {pid}" if pid.isdecimal() else "another process"
-    here = Path.cwd()
-    place = database.relative_to(here) if database.is_relative_to(here) else database
+    folder = Path.cwd()
+    path = database.relative_to(folder) if database.is_relative_to(folder) else database
     message = (
-        f"{process} runs `tidemill dev` on {place} already, and two would act on everything twice: "
-        "end that one, or name another store with --store"
+        f"{process} already runs `tidemill dev` on {path}, and two would act on everything twice: "
+        "stop that one, or name another store with --store"
     )
     return RequestError(message, code="already_running", status=409, pid=pid)

@@ -1,4 +1,4 @@
-"""What `tidemill dev` shows of packages: a table of them, then a line whenever one of them changes."""
+"""Shows the packages of `tidemill dev`: first a table, then a line for each change."""
 
 import os
 import traceback
@@ -29,11 +29,11 @@ from tidemill.packages.status import PackageStatus
 
 INDENT = " " * 10
 STYLES = {"loaded": "green", "failed": "bold red", "waiting": "yellow", "preparing": "cyan"}
-LISTED_NAMES_LIMIT = 3  # names of one kind that are listed in a line before they are only counted
+LISTED_NAMES_LIMIT = 3  # of more names of one kind, only the number is shown
 
 
 class DevView:
-    """Shows packages and lines on standard output; `lost` is called if nobody reads that any more."""
+    """Prints packages and events to standard output; calls `on_output_closed` if that has been closed."""
 
     def __init__(self, node: Node, root: Path, clock: Clock, on_output_closed: Callable[[], None]) -> None:
         self._node = node
@@ -43,14 +43,14 @@ class DevView:
         self._has_shown_packages = False
         self._changed_at: dict[str, datetime] = {}
         self._shown_digests: dict[str, str] = {}
-        """What was loaded when it was last told."""
+        """The digest of each package when it was last printed as loaded."""
         self._shown_failures: dict[str, str] = {}
-        """What was last told of those that have failed."""
+        """The fingerprint of the last printed failure of each failed package."""
 
     # -- lines
 
     def print_event(self, text: str, subject: str = "", style: str = "", details: Iterable[str] = ()) -> None:
-        """Print a line with the time, what it is about, and more below it."""
+        """Print an event with time and subject, and its details below it."""
         line = Text(f"{self._clock.now().astimezone():%H:%M:%S}  ", "dim")
         if subject:
             line.append(f"{printable(subject)}  ", "bold")
@@ -60,17 +60,18 @@ class DevView:
     def _print(self, *things: Text | Table) -> None:
         try:
             show(*things)
-        except SystemExit:  # what Rich makes of a pipe that nobody reads any more
+        except SystemExit:  # Rich raises it when the pipe has been closed
             self._on_output_closed()
 
     def print_banner(self) -> None:
-        """Say what runs, and where."""
-        self.print_event(f"tidemill {__version__} runs what is in {relative_path(str(self._root))}; Ctrl-C ends it")
+        """Print what runs, and from which folder."""
+        folder = relative_path(str(self._root))
+        self.print_event(f"tidemill {__version__} runs the packages in {folder}; Ctrl-C stops it")
 
     # -- packages
 
     def show_packages(self, statuses: Sequence[PackageStatus]) -> None:
-        """Print all packages as they stand, and what is wrong with them; from now on, changes."""
+        """Print a table of all packages, and their problems; print changes from now on."""
         self._has_shown_packages = True
         if not statuses:
             self.print_event(
@@ -84,7 +85,7 @@ class DevView:
                 self._print_failure(one)
 
     def on_status(self, status: PackageStatus) -> None:
-        """Tell how a package stands now."""
+        """Print the new status of a package."""
         if status.state == "preparing":
             self._changed_at[status.name] = status.since
         if self._has_shown_packages:
@@ -98,7 +99,7 @@ class DevView:
                 self._print_failure(status)
             case "waiting":
                 names = ", ".join(status.waiting_for)
-                self.print_event(f"waits for {names}{_fallback_text(status)}", status.name, STYLES["waiting"])
+                self.print_event(f"waiting for {names}{_fallback_text(status)}", status.name, STYLES["waiting"])
             case "unloaded":
                 self._shown_digests.pop(status.name, None)
                 self.print_event("unloaded", status.name, "yellow")
@@ -109,17 +110,17 @@ class DevView:
         state = self._package_state(status.name)
         before, self._shown_digests[status.name] = self._shown_digests.get(status.name), state.digest
         if before == state.digest:
-            if had_failed or noticed:  # else it only lies somewhere else now
-                self.print_event("is again what is loaded", status.name, STYLES["loaded"])
+            if had_failed or noticed:  # else only its path has changed
+                self.print_event("matches the loaded version again", status.name, STYLES["loaded"])
             return
         since = noticed or status.since
-        took = (self._clock.now() - since).total_seconds() * 1000
-        done = " ".join(filter(None, ["reloaded" if before else "loaded", _version_text(status.version)]))
-        self.print_event(f"{done} in {took:,.0f} ms: {_contents_text(state)}", status.name, STYLES["loaded"])
+        elapsed = (self._clock.now() - since).total_seconds() * 1000
+        action = " ".join(filter(None, ["reloaded" if before else "loaded", _version_text(status.version)]))
+        self.print_event(f"{action} in {elapsed:,.0f} ms: {_contents_text(state)}", status.name, STYLES["loaded"])
 
     def _print_failure(self, status: PackageStatus) -> None:
         if status.failures > 1 and self._shown_failures.get(status.name) == fingerprint(status.reason):
-            return  # it was tried again, and nothing is new
+            return  # the retry failed in the same way
         self._shown_failures[status.name] = fingerprint(status.reason)
         problems = [self.format_problem(one, status.title) for one in status.problems] or [status.reason]
         self.print_event(f"{_failure_text(status)}{_fallback_text(status)}", status.name, STYLES["failed"], problems)
@@ -133,8 +134,8 @@ class DevView:
         kept = [number for number in range(len(names)) if any(row[number] for row in rows)]
         columns = [Column(names[number]) for number in kept]
         cells = [[row[number] for number in kept] for row in rows]
-        spare = ["triggers", "version", "graphs", "reactors", "workflows"]
-        return build_table(columns, cells, terminal_width(), droppable=spare, folded=names[:1] + names[2:-1])
+        droppable = ["triggers", "version", "graphs", "reactors", "workflows"]
+        return build_table(columns, cells, terminal_width(), droppable=droppable, folded=names[:1] + names[2:-1])
 
     def _cells(self, status: PackageStatus) -> Iterator[tuple[str, str]]:
         """Yield the cells of a row, each with its style."""
@@ -152,27 +153,27 @@ class DevView:
         workflow = self._node.registry.workflow(self._node.tenant, name)
         now = self._clock.now()
         slots = [one.next_after(now) for one in workflow.schedules] if workflow is not None else []
-        found = [slot for slot in slots if slot is not None]
-        return f"{name} (next {format_short_time(min(found))} {timezone_name([min(found)])})" if found else name
+        slot = min((slot for slot in slots if slot is not None), default=None)
+        return name if slot is None else f"{name} (next {format_short_time(slot)} {timezone_name([slot])})"
 
-    # -- places that a terminal can lead to
+    # -- locations
 
     def format_problem(self, problem: Problem, title: str) -> str:
-        """Return a problem with the place as it is seen from here; problems name files as their package does."""
+        """Return a problem with a path that a terminal can open; problems name files relative to their package."""
         location = problem.location
         if location is None:
             return problem.message
         folder = os.path.dirname(title) if title.endswith(".py") else title
         file = os.path.join(folder, location.file)
-        place = file if os.path.exists(file) else location.file
-        return f"{self.format_location(Location(place, location.line))}: {problem.message}"
+        path = file if os.path.exists(file) else location.file
+        return f"{self.format_location(Location(path, location.line))}: {problem.message}"
 
     def format_location(self, location: Location) -> str:
-        """Return a file and a line, seen from here."""
+        """Return a location as file:line, relative to the current folder."""
         return f"{relative_path(location.file)}:{location.line}"
 
     def error_location(self, error: BaseException) -> str:
-        """Return where in a package an error came from; "" if it did not."""
+        """Return where in a package an error was raised; "" if it was not raised there."""
         frames = traceback.extract_tb(error.__traceback__)
         folder = f"{self._root if self._root.is_dir() else self._root.parent}{os.sep}"
         own = [one for one in frames if one.filename.startswith(folder)]
@@ -180,30 +181,30 @@ class DevView:
 
 
 def _version_text(version: str | None) -> str:
-    """Return a version; nothing for that of a Python file, which has none."""
+    """Return a version; "" for a Python file, which has none."""
     return "" if version in (None, UNVERSIONED) else str(version)
 
 
 def _failure_text(status: PackageStatus) -> str:
-    """Return what could not be done."""
+    """Return which operation failed."""
     if status.wanted is None and status.version and not status.title:
         return "cannot be unloaded"
     return "cannot be loaded"
 
 
 def _fallback_text(status: PackageStatus) -> str:
-    """Return what runs although something else is wanted, and when that is tried again."""
-    again = (
+    """Return what keeps running in place of the wanted version, and when the next attempt is."""
+    delay = (
         format_short_duration(max(0.0, (status.again_at - status.since).total_seconds()))
         if status.again_at is not None
         else ""
     )
     running = f"version {status.version}" if status.version != status.wanted else "the last good version"
-    return f"{f'; {running} is still running' if status.version else ''}{f'; tried again in {again}' if again else ''}"
+    return f"{f'; {running} is still running' if status.version else ''}{f'; retry in {delay}' if delay else ''}"
 
 
 def _contents_text(state: PackageState) -> str:
-    """Return what a package holds, in a few words."""
+    """Return a short list of a package's definitions."""
     kinds = {
         "reactor": state.reactors,
         "graph": (*state.graphs, *state.triggerless),
@@ -215,4 +216,4 @@ def _contents_text(state: PackageState) -> str:
         for kind, names in kinds.items()
         if names
     ]
-    return one_line("; ".join(parts)) or "nothing that runs"
+    return one_line("; ".join(parts)) or "no definitions"

@@ -1,6 +1,6 @@
-"""How commands end: their exit codes, and what becomes of one that cannot do what it was asked."""
+"""The exit codes of commands, and how commands end that fail."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,18 +10,18 @@ from tidemill.cli.output import Format, print_error, print_text, show_json
 from tidemill.kernel.errors import DefinitionError, Problem, TidemillError
 
 EXIT_FAILED = 1
-"""Of a command that did what it was asked, and found something bad: a store that is not well, a run that failed."""
+"""The command did its work and found something bad: a store with problems, a failed run."""
 
 EXIT_ERROR = 2
-"""Of a command that was called wrongly, or could not reach what it is about: it says nothing about that."""
+"""The command was called wrongly, or could not read what it is about."""
 
 EXIT_INTERRUPTED = 130
-"""Of a command that Ctrl-C ended."""
+"""Ctrl-C ended the command."""
 
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """End a command that cannot do what it was asked with one line, and with its own exit code."""
+    """End a command that cannot do its work with a one-line error and EXIT_ERROR."""
     try:
         yield
     except TidemillError as error:
@@ -31,26 +31,27 @@ def exit_on_error() -> Iterator[None]:
 
 @contextmanager
 def exit_on_problems(output: Format) -> Iterator[None]:
-    """End a check that found definitions unsound with every problem, in a line each; a file that fails is one too."""
+    """End a check that found problems with one line for each, and EXIT_FAILED."""
     try:
         yield
     except DefinitionError as error:
-        if output is Format.JSON:
-            show_json(check_report(error.problems))
-        else:
-            for problem in error.problems:
-                print_text(str(problem))
+        print_check(output, problems=error.problems)
         raise typer.Exit(EXIT_FAILED) from error
 
 
-def check_report(problems: Iterable[Problem] = (), **facts: Any) -> dict[str, Any]:
-    """Return what a check found, for programs: whether all is sound, every problem, and what it looked at."""
-    told = [
-        {
-            "file": one.location and one.location.file,
-            "line": one.location and one.location.line,
-            "message": one.message,
-        }
-        for one in problems
-    ]
-    return {"sound": not told, "problems": told, **facts}
+def print_check(
+    output: Format, *sentences: str, problems: Sequence[Problem] = (), to_stderr: bool = False, **facts: Any
+) -> None:
+    """Print the result of a check: each problem, then the sentences; as JSON, the problems and the facts."""
+    if output is Format.JSON:
+        show_json({"sound": not problems, "problems": [_plain_problem(one) for one in problems], **facts})
+        return
+    for problem in problems:
+        (print_error if to_stderr else print_text)(str(problem))
+    for sentence in sentences:
+        print_text(sentence)
+
+
+def _plain_problem(problem: Problem) -> dict[str, Any]:
+    location = problem.location
+    return {"file": location and location.file, "line": location and location.line, "message": problem.message}

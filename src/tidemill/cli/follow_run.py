@@ -1,4 +1,4 @@
-"""Following a run to its end: shown while it goes, cancelled when somebody asks, explained when it stands still."""
+"""Follows a run to its end: shows progress, cancels it on request, and explains why it waits."""
 
 import asyncio
 from contextlib import suppress
@@ -12,38 +12,39 @@ from tidemill.script import ScriptNode
 from tidemill.workflows.records import RunRecord
 from tidemill.workflows.states import RunState, TaskState
 
-STOP_TIMEOUT = 0.2  # seconds within which what can be stopped usually is
-STALL_TIMEOUT = 1.0  # seconds for which nothing goes on before somebody wants to know why
+STOP_TIMEOUT = 0.2  # seconds that cancelled tasks usually need to stop
+STALL_TIMEOUT = 1.0  # seconds without progress before the reason is shown
 
 
 async def follow_run(
     handle: RunHandle, cancel_requested: asyncio.Event, progress: Progress, node: ScriptNode, clock: Clock
 ) -> None:
-    """Show a run until it has ended, and cancel it when somebody asks."""
-    following = _RunFollower(handle, cancel_requested, progress, clock)
+    """Show a run until it has ended, and cancel it on request."""
+    follower = _RunFollower(handle, cancel_requested, progress, clock)
     try:
         async with asyncio.TaskGroup() as group:
             helpers = [
-                group.create_task(following.cancel_on_request(), name="run: cancel when asked"),
-                group.create_task(following.explain_stalls(), name="run: say why nothing goes on"),
+                group.create_task(follower.cancel_on_request(), name="run: cancel on request"),
+                group.create_task(follower.explain_stalls(), name="run: explain stalls"),
             ]
-            await following.show_until_end()
-            for one in helpers:
-                one.cancel()
+            await follower.show_until_end()
+            for task in helpers:
+                task.cancel()
     except ExceptionGroup as several:
         raise several.exceptions[0] from several
     if node.still_running_tasks():
         await clock.sleep(STOP_TIMEOUT)
     if names := node.still_running_tasks():
-        said = ", ".join(f"'{name}'" for name in names)
+        tasks = ", ".join(f"'{name}'" for name in names)
         progress.set_status(
-            f"waiting up to {format_short_duration(node.settings.unload_timeout)} for {said}, which cannot be stopped; "
+            f"waiting up to {format_short_duration(node.settings.unload_timeout)} for {tasks}, "
+            "which cannot be stopped; "
             f"{'Ctrl-C again' if cancel_requested.is_set() else 'Ctrl-C twice'} stops at once"
         )
 
 
 class _RunFollower:
-    """One run, as it was last seen."""
+    """Follows one run; remembers its last snapshot."""
 
     def __init__(self, handle: RunHandle, cancel_requested: asyncio.Event, progress: Progress, clock: Clock) -> None:
         self._handle = handle
@@ -54,38 +55,38 @@ class _RunFollower:
 
     async def show_until_end(self) -> None:
         """Show the run until it has ended."""
-        async for glance in self._handle.watch(events=self._progress.wants_events):
-            self._record = glance.record
-            self._progress.show(glance)
+        async for snapshot in self._handle.watch(events=self._progress.wants_events):
+            self._record = snapshot.record
+            self._progress.show(snapshot)
 
     async def cancel_on_request(self) -> None:
-        """Cancel the run when somebody asks."""
+        """Cancel the run when cancellation is requested."""
         await self._cancel_requested.wait()
-        with suppress(RequestError):  # it has ended meanwhile
+        with suppress(RequestError):  # it has ended in the meantime
             await self._handle.cancel("interrupted")
 
     async def explain_stalls(self) -> None:
-        """Say why the run stands still whenever it does for a while."""
-        said, before = "", None
+        """Show the reason whenever the run makes no progress for a while."""
+        shown, last_stalled = "", None
         while not self._cancel_requested.is_set():
             await self._clock.sleep(STALL_TIMEOUT / 2)
-            waiting = self._stalled_task()
-            text = await self._explain_stall(waiting) if waiting is not None and waiting == before else ""
-            if text != said and not self._cancel_requested.is_set():
+            stalled = self._stalled_task()
+            text = await self._explain_stall(stalled) if stalled is not None and stalled == last_stalled else ""
+            if text != shown and not self._cancel_requested.is_set():
                 self._progress.set_status(text)
-                said = text
-            before = waiting
+                shown = text
+            last_stalled = stalled
 
     def _stalled_task(self) -> str | None:
-        """Return a task that could go on, if nothing of the run does."""
+        """Return a task that waits to start, if no task of the run is active."""
         record = self._record
         if record is None or any(row.state.is_active and row.state is not TaskState.SCHEDULED for row in record.tasks):
             return None
-        wanted = TaskState.NONE if record.run.state is RunState.QUEUED else TaskState.SCHEDULED
-        return next((row.task for row in record.tasks if row.state is wanted), None)
+        state = TaskState.NONE if record.run.state is RunState.QUEUED else TaskState.SCHEDULED
+        return next((row.task for row in record.tasks if row.state is state), None)
 
     async def _explain_stall(self, task: str) -> str:
         try:
             return f"waiting: {'; '.join(await self._handle.why(task))}"
-        except TidemillError as error:  # it is only to be told: the run goes on
+        except TidemillError as error:  # the explanation is optional: the run continues
             return f"waiting: {error}"

@@ -1,4 +1,4 @@
-"""States, lengths of time and values as people read them: short, and in colour on a terminal."""
+"""Formats states, durations, times and values for people: short, and in colour on a terminal."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.workflows.states import RunState, TaskState
 
 LINE_LIMIT = 500
-"""Characters of a text that are shown at most where it is one of many."""
+"""The maximum length of a text in a list or table."""
 
 _MARKS = {
     TaskState.NONE: ("·", ".", "dim"),
@@ -29,19 +29,19 @@ _MARKS = {
 
 
 def state_mark(state: TaskState, *, is_ascii: bool = False) -> Text:
-    """Return the sign of a state."""
+    """Return the symbol of a state."""
     sign, plain, style = _MARKS[state]
     return Text(plain if is_ascii else sign, style)
 
 
 def state_text(state: TaskState | RunState) -> Text:
-    """Return the word for a state, in its colour."""
+    """Return the name of a state, in its colour."""
     style = _MARKS[TaskState(state)][2]
     return Text(str(state), style)
 
 
 def format_short_duration(seconds: float) -> str:
-    """Return a length of time in at most seven characters: "12ms", "3.4s", "2m05s", "3h12m", "2d4h"."""
+    """Return a duration in at most seven characters: "12ms", "3.4s", "2m05s", "3h12m", "2d4h"."""
     if seconds < 0.9995:
         return f"{max(0.0, seconds) * 1000:.0f}ms"
     if seconds < 59.95:
@@ -54,62 +54,62 @@ def format_short_duration(seconds: float) -> str:
 
 
 def format_elapsed(start: datetime | None, end: datetime | None) -> str:
-    """Return how long something took, or nothing if it has not begun or not ended."""
+    """Return the time between two moments; "" if one is missing."""
     return "" if start is None or end is None else format_short_duration((end - start).total_seconds())
 
 
 def format_time(at: datetime | None, *, seconds: bool = True) -> str:
-    """Return a moment, to the second or to the minute, in the time of this machine; nothing for none."""
+    """Return a moment in local time, to the second or to the minute; "" for None."""
     text = "" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
     return text if seconds else text[:-3]
 
 
 def format_short_time(at: datetime) -> str:
-    """Return a moment of this year or the last, in the time of this machine."""
+    """Return a moment in local time, without the year."""
     return f"{at.astimezone():%m-%d %H:%M:%S}"
 
 
 def format_zoned_time(at: datetime) -> str:
-    """Return a moment, to the second, in the time of this machine, with the name of that."""
+    """Return a moment in local time, to the second, with the name of the time zone."""
     return f"{format_time(at)} {timezone_name([at])}"
 
 
 def timezone_name(moments: Iterable[datetime | None]) -> str:
-    """Return the name of this machine's time at some moments: "UTC", "CET", or "CET/CEST" if they lie in both."""
+    """Return the name of the local time zone at some moments: "UTC", "CET", or "CET/CEST" for both."""
     return "/".join(dict.fromkeys(f"{at.astimezone():%Z}" for at in moments if at is not None))
 
 
 def time_column_title(title: str, moments: Iterable[datetime | None]) -> str:
-    """Return the title of a column of moments, with the name of the time they are in."""
+    """Return the title of a column of moments, with the name of the local time zone."""
     name = timezone_name(moments)
     return f"{title} ({name})" if name else title
 
 
 def relative_path(path: str) -> str:
-    """Return a file, with or without a line, seen from here."""
-    here = f"{os.getcwd()}{os.sep}"
-    return path.removeprefix(here) if path.startswith(here) else "." if path == here[:-1] else path
+    """Return a path, with or without a line number, relative to the current folder if it lies in it."""
+    prefix = f"{os.getcwd()}{os.sep}"
+    return path.removeprefix(prefix) if path.startswith(prefix) else "." if path == prefix[:-1] else path
 
 
 def format_with_fields(message: str, fields: Mapping[str, Any], limit: int = LINE_LIMIT) -> str:
-    """Return what was said in one line, and behind it the fields that it was said with: "read  rows=3"."""
-    told = " ".join(f"{name}={_format_field(value)}" for name, value in fields.items())
-    return one_line(message, limit) + (f"  {one_line(told, limit)}" if told else "")
+    """Return a log message in one line, followed by its fields: "read  rows=3"."""
+    pairs = " ".join(f"{name}={_format_field(value)}" for name, value in fields.items())
+    return one_line(message, limit) + (f"  {one_line(pairs, limit)}" if pairs else "")
 
 
 def _format_field(value: Any) -> str:
-    """Return the value of a field: a text as it is if it is one word, else in quotes."""
+    """Return the value of a field: a one-word string as it is, anything else as its repr."""
     return value if isinstance(value, str) and value.isprintable() and value.split() == [value] else repr(value)
 
 
 def one_line(text: str, limit: int = LINE_LIMIT) -> str:
-    """Return a text without line breaks and control characters, cut if it is very long."""
+    """Return a text without line breaks and control characters, truncated if it is too long."""
     flat = " ".join("".join(one if one.isprintable() else " " for one in text[: 4 * limit]).split())
     return flat if len(flat) <= limit else f"{flat[: limit - 1]}…"
 
 
 def shorten_name(name: str, limit: int) -> str:
-    """Return a name of at most so many characters: its beginning and, as that tells names apart, its end."""
+    """Shorten a name to at most `limit` characters; keep its beginning and its end, which tell names apart."""
     if len(name) <= limit:
         return name
     tail = (limit - 1) // 2
@@ -122,7 +122,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def format_value(value: Any, limit: int = LINE_LIMIT) -> str:
-    """Return a value in one line; nothing for None."""
+    """Return a value in one line; "" for None."""
     if value is None:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Ctrl-C while a run goes: once asks for an end, twice is one."""
+"""Handles Ctrl-C: the first asks for an orderly end, the second ends the process."""
 
 import os
 import signal
@@ -10,32 +10,37 @@ HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """What was asked for by signal: the first is told to whoever listens, the second ends the process."""
+    """Handles SIGINT and SIGTERM: the first calls a callback, the second ends the process."""
 
     def __init__(self, on_second: Callable[[], None]) -> None:
-        self.on_first: Callable[[], object] = lambda: None
-        """What the first one calls, from within whatever runs just then."""
         self.exit_code: int | None = None
-        """The exit code that the first one asks for; None as long as there was none."""
+        """The exit code for the first signal; None before it."""
+        self._on_first: Callable[[], object] = lambda: None
         self._on_second = on_second
+
+    def on_first(self, callback: Callable[[], object]) -> None:
+        """Call this at the first signal, from a signal handler; now, if it has already come."""
+        self._on_first = callback
+        if self.exit_code is not None:
+            callback()
 
     @contextmanager
     def handling_signals(self) -> Iterator[None]:
-        """Take the signals for a while.
+        """Handle the signals within the context.
 
-        Not through the loop: code that blocks it must not keep anybody from stopping it.
+        Not through the event loop: code that blocks the loop must not block Ctrl-C.
         """
-        before = {one: signal.signal(one, self._handle_signal) for one in HANDLED_SIGNALS}
+        previous = {one: signal.signal(one, self._handle_signal) for one in HANDLED_SIGNALS}
         try:
             yield
         finally:
-            for one, handler in before.items():
+            for one, handler in previous.items():
                 signal.signal(one, handler)
 
-    def _handle_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002, as signal wants it
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002, the signature of signal
         if self.exit_code is None:
             self.exit_code = 128 + number
-            self.on_first()
+            self._on_first()
         else:
             self._on_second()
-            os._exit(self.exit_code)  # threads that run author code would keep any other exit waiting
+            os._exit(self.exit_code)  # any other exit waits for threads that run author code

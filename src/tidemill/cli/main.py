@@ -31,7 +31,7 @@ app.command("backfill-cancel")(backfill.backfill_cancel)
 
 
 def _unwrap_help(group: typer.Typer) -> None:
-    """Let the paragraphs of help texts break where the terminal does, not also where their source does."""
+    """Rewrap the help texts: paragraphs break where the terminal does, not where their source does."""
     for command in group.registered_commands:
         paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
         command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
@@ -52,14 +52,14 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def tidemill(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and stop.", callback=_show_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Computation graphs and durable workflows."""
 
 
 def main() -> None:
-    """Run the command line; errors that users can mend end it without a traceback."""
+    """Run the command line; print errors of the user, operator or author without a traceback."""
     replace_unencodable()
     try:
         app(prog_name="tidemill")

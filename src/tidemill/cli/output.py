@@ -1,4 +1,4 @@
-"""What commands print: tables and text for people, JSON for programs."""
+"""Prints tables and text for people, and JSON for programs."""
 
 import json
 import os
@@ -17,9 +17,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 UNLIMITED_WIDTH = 100_000
-"""Columns of what is no terminal: lines are as long as they need to be, for programs and files."""
+"""The width of an output that is no terminal: lines are never broken or truncated, for programs and files."""
 
-MIN_COLUMN_WIDTH = 12  # columns that are enough of something to be worth showing
+MIN_COLUMN_WIDTH = 12  # the least width of a column that is truncated or folded
 
 
 def _console(*, stderr: bool = False) -> Console:
@@ -28,48 +28,48 @@ def _console(*, stderr: bool = False) -> Console:
 
 
 def progress_console() -> Console:
-    """Return where to show how something goes on: standard error."""
+    """Return the console for progress: standard error."""
     return _console(stderr=True)
 
 
 def can_redraw(console: Console) -> bool:
-    """Return whether what was drawn can be drawn over."""
+    """Return whether the console can redraw earlier lines."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
 def replace_unencodable() -> None:
-    """Let what the encoding of an output does not know appear as a question mark: it is no reason to fail."""
+    """Print a question mark for each character that the output's encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def terminal_width() -> int:
-    """Return how many columns there are to print in."""
+    """Return the width of the output in columns."""
     return _console().width
 
 
 def text_limit(limit: int, width: int) -> int:
-    """Return how many characters of a text are shown: those of a limit, unless lines are as long as they need to be."""
+    """Return the maximum length of a text: `limit`, or no limit if the output has none."""
     return limit if width < UNLIMITED_WIDTH else UNLIMITED_WIDTH
 
 
 def show(*renderables: Any) -> None:
-    """Print things that Rich knows to draw; text is never broken, save by the terminal itself."""
+    """Print objects that Rich can render; lines of text are broken only by the terminal."""
     console = _console()
     for one in renderables:
         console.print(one, soft_wrap=isinstance(one, Text))
 
 
 class Format(StrEnum):
-    """How a command prints what it found."""
+    """The output formats of commands."""
 
     TABLE = "table"
     JSON = "json"
 
 
-Output = Annotated[Format, typer.Option("-o", "--output", help="How to print it.")]
-"""The option of every command that shows something."""
+Output = Annotated[Format, typer.Option("-o", "--output", help="The output format.")]
+"""The option of every command that prints a result."""
 
 
 def print_text(text: str) -> None:
@@ -83,7 +83,7 @@ def print_error(text: str) -> None:
 
 
 def show_paragraph(text: str, *, is_error: bool = False) -> None:
-    """Print a paragraph, indented; broken between words on a terminal, and in one line for programs."""
+    """Print an indented paragraph; wrapped on a terminal, on one line for programs."""
     console = _console()
     if console.is_terminal:
         console.print(Padding(Text(text, style="red" if is_error else ""), (0, 0, 0, 2)))
@@ -113,7 +113,7 @@ def show_rows(
     droppable: Sequence[str] = (),
     folded: Sequence[str] = (),
 ) -> None:
-    """Print rows as a table, or as a list of JSON objects; `spare` and `folded` as for `tabulated`."""
+    """Print rows as a table, or as a list of JSON objects; `droppable` and `folded` as for `build_table`."""
     if output_format is Format.JSON:
         show_json([dict(zip(columns, row, strict=True)) for row in rows])
         return
@@ -130,10 +130,9 @@ def build_table(
     truncated: str = "",
     folded: Sequence[str] = (),
 ) -> Table:
-    """Return a table that fits: without columns that are `spare`, in that order, and with `cut` as wide as is left.
+    """Return a table that fits the width: drops `droppable` columns, in that order, and truncates `truncated`.
 
-    What does not fit even then is folded, so that names and ids are never lost: the columns that are `folded`, or the
-    first.
+    If it still does not fit, the `folded` columns, or the first one, wrap, so that names and ids are never lost.
     """
     names = [str(one.header) for one in columns]
     folded = folded or names[:1]
@@ -160,7 +159,7 @@ def build_table(
 def _minimum_widths(
     wide: Mapping[str, int], width: int, droppable: Sequence[str], truncated: str, folded: Sequence[str]
 ) -> dict[str, int]:
-    """Return the columns that are shown, and how wide each has to be at least."""
+    """Return the columns that are shown, each with its minimum width."""
     need = dict(wide)
     for name in {truncated, *folded} & wide.keys():
         need[name] = min(wide[name], MIN_COLUMN_WIDTH if name == truncated else max(MIN_COLUMN_WIDTH, width // 3))
@@ -173,7 +172,7 @@ def _minimum_widths(
 def _folded_widths(
     wide: Mapping[str, int], need: Mapping[str, int], folded: Sequence[str], width: int
 ) -> dict[str, int]:
-    """Return how wide those that are folded are: as they need to be, or else an equal part of what others leave."""
+    """Return the widths of the folded columns: as needed, or else an equal share of the remaining width."""
     names = sorted(need.keys() & set(folded), key=wide.__getitem__)
     least = sum(need[name] for name in names)
     plenty = width - _table_width({name: wide[name] for name in need if name not in names} | dict.fromkeys(names, 0))
@@ -190,5 +189,5 @@ def _column_width(name: str, cells: Sequence[Text]) -> int:
 
 
 def _table_width(columns: Mapping[str, int]) -> int:
-    """Return how wide a table is: its columns, and a frame around each."""
+    """Return the width of a table: its columns, and the frame around each."""
     return sum(columns.values()) + 3 * len(columns) + 1

@@ -1,4 +1,4 @@
-"""The params of a workflow on the command line: `--name value` for each, as the author named them."""
+"""Reads the params of a workflow from the command line: `--name value` for each."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import UnionType
@@ -15,7 +15,7 @@ from tidemill.workflows.params import decode_params, encode_params
 from tidemill.workflows.workflow import Workflow
 
 COMMAND_OPTIONS = ("--store", "--executor", "--concurrency", "--output", "--quiet", "--param", "--help")
-"""The options of the command itself, for whoever misspells one."""
+"""The options of the command itself, to suggest for a misspelled one."""
 
 GivenParams = dict[str, Any]
 
@@ -23,9 +23,9 @@ GivenParams = dict[str, Any]
 def read_cli_params(
     workflow: Workflow, rest: Sequence[str], pairs: Sequence[str], store: str | None = None
 ) -> GivenParams:
-    """Return the params of a run from what stands on the command line; RequestError says all that is wrong."""
+    """Return the params of a run from the command line; raise RequestError with every problem."""
     if store and "://" not in store and any(one.name == "store" for one in _param_fields(workflow)):
-        message = f"--store is where the run is kept; the param of that name is given as -p store={store}"
+        message = f"--store is the store of the run; pass the param of that name as -p store={store}"
         raise RequestError(message, code="invalid_params", status=422)
     given = _collect_values(workflow, [*_parse_options(workflow, rest), *map(_parse_pair, pairs)])
     if workflow.params is not None:
@@ -36,7 +36,7 @@ def read_cli_params(
 
 
 def _parse_options(workflow: Workflow, rest: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield name and value of `--name value`, `--name=value`, and of flags: `--name`, `--no-name`."""
+    """Yield name and value of `--name value`, `--name=value`, and of flags, `--name` and `--no-name`."""
     flags = {one.name for one in _param_fields(workflow) if one.type is bool}
     words = list(rest)
     while words:
@@ -67,12 +67,12 @@ def _parse_pair(text: str) -> tuple[str, str]:
 
 
 def _collect_values(workflow: Workflow, pairs: Sequence[tuple[str, str]]) -> GivenParams:
-    """Return values by name; where a list is wanted it has one value or several, or is there as JSON."""
-    found: dict[str, list[str]] = {}
+    """Return values by name; a param that takes a list may be given several times, or as JSON."""
+    values_by_name: dict[str, list[str]] = {}
     for name, value in pairs:
-        found.setdefault(name, []).append(value)
+        values_by_name.setdefault(name, []).append(value)
     kinds = {one.name: one.type for one in _param_fields(workflow)}
-    return {name: _single_or_list(name, values, kinds.get(name)) for name, values in found.items()}
+    return {name: _single_or_list(name, values, kinds.get(name)) for name, values in values_by_name.items()}
 
 
 def _single_or_list(name: str, values: list[str], kind: Any) -> str | list[str]:
@@ -87,11 +87,11 @@ def _single_or_list(name: str, values: list[str], kind: Any) -> str | list[str]:
 
 
 def _accepts_list(kind: Any) -> bool:
-    """Return whether a type is a list of some sort, or may be one."""
+    """Return whether a type is a collection, or a union with one."""
     if isinstance(kind, UnionType) or get_origin(kind) is Union:
         return any(map(_accepts_list, get_args(kind)))
-    found = get_origin(kind) or kind
-    return isinstance(found, type) and issubclass(found, Collection) and not issubclass(found, str | bytes | Mapping)
+    origin = get_origin(kind) or kind
+    return isinstance(origin, type) and issubclass(origin, Collection) and not issubclass(origin, str | bytes | Mapping)
 
 
 def _check_names(workflow: Workflow, names: Mapping[str, Any] | Sequence[str]) -> None:
@@ -99,10 +99,10 @@ def _check_names(workflow: Workflow, names: Mapping[str, Any] | Sequence[str]) -
     for name in names:
         if name not in known:
             options = [f"--{one.replace('_', '-')}" for one in known]
-            wanted = f"--{name.replace('_', '-')}"
+            given = f"--{name.replace('_', '-')}"
             takes = f"; '{workflow.name}' takes {', '.join(options)}" if options else f"; '{workflow.name}' takes none"
-            hint = did_you_mean(wanted, [*options, *COMMAND_OPTIONS]) or takes
-            raise RequestError(f"there is no param or option {wanted}{hint}", code="invalid_params", status=422)
+            hint = did_you_mean(given, [*options, *COMMAND_OPTIONS]) or takes
+            raise RequestError(f"there is no param or option {given}{hint}", code="invalid_params", status=422)
 
 
 def _param_fields(workflow: Workflow) -> Sequence[FieldInfo]:
@@ -134,7 +134,7 @@ def _help_option(workflow: Workflow, field: FieldInfo) -> TyperOption:
 
 
 def _declaration(option: str, *, is_flag: bool, is_hidden: bool) -> str:
-    """Return how a param is given; one that is named like an option of the command itself, with that for any name."""
+    """Return the option of a param; a param named like an option of the command itself is passed with --param."""
     if is_hidden:
         return "--param"
     return f"--{option}/--no-{option}" if is_flag else f"--{option}"

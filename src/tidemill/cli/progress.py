@@ -1,12 +1,12 @@
-"""What is seen of a run while it goes: a live display on a terminal, one plain line per event elsewhere.
+"""Shows the progress of a run: a live display on a terminal, one plain line per event elsewhere.
 
-Both go to standard error, so that standard output has nothing but what came of the run.
+Both go to standard error, so that standard output has nothing but the result.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Literal, NamedTuple, Protocol, Self
+from typing import Literal, NamedTuple, Self
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -31,58 +31,48 @@ from tidemill.workflows.records import EventRow, RunRecord, TaskKey, TaskRow
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import TaskState
 
-RESERVED_LINES = 4  # lines of a terminal that are not for tasks: the heading, what is not shown, the prompt
-NARROW_WIDTH = 60  # columns of a line below which it is short
-RIGHT_MARGIN = (
-    4  # columns that stay free at the end: ^C, pressed twice, must not begin another line below what is redrawn
-)
-TIME_COLUMN = 3  # which column has the time
-REFRESHES_PER_SECOND = 10  # pictures a second
+RESERVED_LINES = 4  # lines of a terminal that are not for tasks: the heading, the omitted tasks, the prompt
+NARROW_WIDTH = 60  # columns below which only names and states are shown
+RIGHT_MARGIN = 4  # columns that stay free: ^C, typed twice, must not wrap into a line below the redrawn ones
+TIME_COLUMN = 3  # the index of the column with the time
+REFRESHES_PER_SECOND = 10
 HIDDEN_STATES = frozenset([TaskState.NONE, TaskState.SCHEDULED, TaskState.QUEUED])
-"""Of no interest to somebody who reads along."""
+"""States that plain progress does not print."""
 
 
-class Progress(Protocol):
-    """Somebody who is shown a run while it goes."""
+class Progress:
+    """A display of a run's progress. This one shows nothing."""
 
     wants_events: bool = False
-    """Whether a glance without events is of no use."""
+    """Whether `show` needs the events of a snapshot."""
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Show how the run stands now."""
+        """Show the current state of the run."""
 
     def set_status(self, text: str) -> None:
-        """Show a sentence about how the run stands as a whole, in place of the last one; nothing takes it away."""
+        """Show a sentence about the run as a whole, in place of the last one; "" removes it."""
 
     def print_note(self, text: str) -> None:
-        """Show something that stays to be seen."""
+        """Show a sentence that stays visible."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        """Restore the terminal."""
 
 
 class SilentProgress(Progress):
     """Shows nothing."""
 
-    def show(self, snapshot: RunSnapshot) -> None: ...
 
-    def set_status(self, text: str) -> None: ...
-
-    def print_note(self, text: str) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None: ...
-
-
-# -- a terminal
+# -- on a terminal
 
 
 class TaskLine(NamedTuple):
-    """A task as it is shown."""
+    """One task in the display."""
 
     name: str
     state: TaskState
@@ -95,7 +85,7 @@ class TaskLine(NamedTuple):
 
 
 class LiveProgress(Progress):
-    """One line per task, redrawn in place; in a thread of its own, so that it lives while a task blocks the loop."""
+    """One line per task, redrawn in place, by a thread of its own, so that it moves while a task blocks the loop."""
 
     def __init__(self, spec: WorkflowSpec, console: Console, clock: Clock, *, redirects_stdout: bool) -> None:
         self._workflow = spec.name
@@ -116,11 +106,11 @@ class LiveProgress(Progress):
         )
 
     def show(self, snapshot: RunSnapshot) -> None:
-        for said in snapshot.log_lines:
-            self._last_messages[said.key.task] = format_with_fields(said.record.message, said.record.fields)
+        for line in snapshot.log_lines:
+            self._last_messages[line.key.task] = format_with_fields(line.record.message, line.record.fields)
         self._ended_at = snapshot.record.run.ended_at
-        found = snapshot.record.by_task()
-        self._lines = [self._task_line(name, found[name]) for name in sorted(found, key=self._order.__getitem__)]
+        rows = snapshot.record.by_task()
+        self._lines = [self._task_line(name, rows[name]) for name in sorted(rows, key=self._order.__getitem__)]
 
     def set_status(self, text: str) -> None:
         self._status = text
@@ -159,18 +149,18 @@ class LiveProgress(Progress):
     # -- drawing
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        sentence = Text(f"  {self._status}" if self._status else "", "yellow")
-        below = len(sentence.wrap(console, options.max_width)) if sentence else 0
-        room = max(3, (options.height or console.height) - RESERVED_LINES - below)
-        lines, left_out = _select_lines(self._lines, room)
+        status = Text(f"  {self._status}" if self._status else "", "yellow")
+        status_lines = len(status.wrap(console, options.max_width)) if status else 0
+        line_limit = max(3, (options.height or console.height) - RESERVED_LINES - status_lines)
+        lines, omitted = _select_lines(self._lines, line_limit)
         now = self._clock.now()
         yield self._heading(now)
-        if sentence:
-            yield sentence
+        if status:
+            yield status
         cells = [list(self._cells(line, now, is_ascii=options.ascii_only)) for line in lines]
         yield _table(cells, options.max_width - RIGHT_MARGIN)
-        if left_out:
-            yield Text(f"  {left_out}", style="dim")
+        if omitted:
+            yield Text(f"  {omitted}", style="dim")
 
     def _heading(self, now: datetime) -> Text:
         done = sum(line.state.is_terminal for line in self._lines)
@@ -187,31 +177,31 @@ class LiveProgress(Progress):
         yield state.append("".join(f" {one}" for one in more if one))
         ended = line.ended_at if line.state.is_terminal else now
         yield Text(format_elapsed(line.started_at, ended) if line.state is not TaskState.NONE else "", "dim")
-        again = format_elapsed(now, line.wake_at) if line.wake_at is not None and line.wake_at > now else ""
-        yield Text(f"again in {again}: {line.message}" if again else line.message, "dim")
+        delay = format_elapsed(now, line.wake_at) if line.wake_at is not None and line.wake_at > now else ""
+        yield Text(f"again in {delay}: {line.message}" if delay else line.message, "dim")
 
     def _spinner_frame(self) -> Text:
-        picture = self._spinner.render(self._live.console.get_time())
-        return Text(str(picture), "cyan")
+        frame = self._spinner.render(self._live.console.get_time())
+        return Text(str(frame), "cyan")
 
 
 def _table(rows: Sequence[Sequence[Text]], width: int) -> Table:
-    """Return cells in columns, each as wide as it needs to be, and the rest of the line for the last one.
+    """Return a grid: each column as wide as needed, and the rest of the width for the last one.
 
-    Where the line is short there are only names and states: those are to be read.
+    A narrow terminal shows only names and states.
     """
     name, state, time = (_column_width([row[number] for row in rows]) for number in (1, 2, 3))
     if width < NARROW_WIDTH:
-        wide = [1, min(name, max(12, width - state - 4)), state]
+        widths = [1, min(name, max(12, width - state - 4)), state]
     else:
-        wide = [1, min(name, max(12, width // 3)), state, max(6, time)]
-        wide.append(max(1, width - sum(wide) - len(wide) - 1))
+        widths = [1, min(name, max(12, width // 3)), state, max(6, time)]
+        widths.append(max(1, width - sum(widths) - len(widths) - 1))
     table = Table.grid(padding=(0, 1))
-    for number, columns in enumerate(wide):
+    for number, columns in enumerate(widths):
         justify: Literal["left", "right"] = "right" if number == TIME_COLUMN else "left"
         table.add_column(width=columns, no_wrap=True, overflow="ellipsis", justify=justify)
     for sign, task, *rest in rows:
-        table.add_row(sign, Text(shorten_name(task.plain, wide[1]), task.style), *rest[: len(wide) - 2])
+        table.add_row(sign, Text(shorten_name(task.plain, widths[1]), task.style), *rest[: len(widths) - 2])
     return table
 
 
@@ -220,21 +210,20 @@ def _column_width(cells: Sequence[Text]) -> int:
 
 
 def _select_lines(lines: Sequence[TaskLine], line_limit: int) -> tuple[list[TaskLine], str]:
-    """Return the lines that are worth the room there is, in order, and in words what is left out."""
+    """Return the most important lines, in order, and a text that counts the omitted ones."""
     if len(lines) <= line_limit:
         return list(lines), ""
     ranked = sorted(lines, key=lambda line: (_line_priority(line), -_last_changed_at(line)))
     kept = {line.name for line in ranked[: line_limit - 1]}
     rest = [line.state for line in lines if line.name not in kept]
     ended = sum(state.is_terminal for state in rest)
-    parts = [f"{ended} more that have ended"] * bool(ended) + [f"{len(rest) - ended} more to come"] * (
-        len(rest) > ended
-    )
+    counts = {"more that have ended": ended, "more to come": len(rest) - ended}
+    parts = [f"{number} {words}" for words, number in counts.items() if number]
     return [line for line in lines if line.name in kept], " and ".join(parts)
 
 
 def _line_priority(line: TaskLine) -> int:
-    """Return how little a line matters while others run."""
+    """Return the rank of a line; the lowest are shown first."""
     if line.state is TaskState.FAILED or (line.state.is_active and line.state is not TaskState.SCHEDULED):
         return 0
     return 2 if line.state is TaskState.NONE else 1
@@ -245,11 +234,11 @@ def _last_changed_at(line: TaskLine) -> float:
     return at.timestamp() if at is not None else 0.0
 
 
-# -- anything else
+# -- elsewhere
 
 
 class PlainProgress(Progress):
-    """One line per event, and per line that a task logs, with the time: for files and the logs of CI."""
+    """One line per event and per log line of a task, with the time: for files and CI logs."""
 
     wants_events = True
 
@@ -259,10 +248,10 @@ class PlainProgress(Progress):
         self._width = 0
 
     def show(self, snapshot: RunSnapshot) -> None:
-        told = [*map(_log_entry, snapshot.log_lines), *self._transitions(snapshot.events, snapshot.record)]
+        entries = [*map(_log_entry, snapshot.log_lines), *self._transitions(snapshot.events, snapshot.record)]
         names = [row.task for row in snapshot.record.tasks]
         self._width = min(32, max(map(len, [snapshot.record.run.workflow, *names])))
-        for at, name, text in sorted(told, key=lambda one: one[0]):
+        for at, name, text in sorted(entries, key=lambda entry: entry[0]):
             self._print_line(f"{at.astimezone():%H:%M:%S}  {name:<{self._width}}  {text}")
 
     def set_status(self, text: str) -> None:
@@ -279,18 +268,13 @@ class PlainProgress(Progress):
                 yield one.at, record.run.workflow, f"{one.after}{_format_reason(one)}"
             elif one.after not in HIDDEN_STATES and not (one.index != UNMAPPED and one.after == TaskState.RUNNING):
                 number = tries.get((one.task, one.index, one.attempt), 0)
-                tried = f" (try {number})" if number > 1 else ""
-                yield one.at, TaskKey(one.run, one.task, one.index).label, f"{one.after}{tried}{_format_reason(one)}"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None: ...
+                attempt = f" (try {number})" if number > 1 else ""
+                yield one.at, TaskKey(one.run, one.task, one.index).label, f"{one.after}{attempt}{_format_reason(one)}"
 
 
-def _log_entry(said: LogLine) -> tuple[datetime, str, str]:
-    level = "" if said.record.level == "info" else f"{said.record.level}: "
-    return said.record.at, said.key.label, f"| {level}{format_with_fields(said.record.message, said.record.fields)}"
+def _log_entry(line: LogLine) -> tuple[datetime, str, str]:
+    level = "" if line.record.level == "info" else f"{line.record.level}: "
+    return line.record.at, line.key.label, f"| {level}{format_with_fields(line.record.message, line.record.fields)}"
 
 
 def _format_reason(event: EventRow) -> str:

@@ -1,4 +1,4 @@
-"""What came of a run: a table of its tasks, the outcome in a sentence, the tracebacks of what failed."""
+"""Summarizes a run: a table of its tasks, the outcome in a sentence, the tracebacks of failed tasks."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -15,13 +15,13 @@ from tidemill.workflows.result import RunResult, TaskResult
 from tidemill.workflows.states import RunState, TaskState
 
 DROPPABLE_COLUMNS = ("tries", "time", "result")
-"""What is left out where there is no room, in this order."""
-RESULT_TEXT_LIMIT = 200  # characters of a result that are shown at most, where lines are not as long as they need to be
-TRACEBACKS_LIMIT = 3  # tracebacks that are shown before the rest is only counted
+"""The columns that are dropped on a narrow terminal, in this order."""
+RESULT_TEXT_LIMIT = 200  # characters of a result, where the output has a width
+TRACEBACKS_LIMIT = 3  # tracebacks that are printed; the others are counted
 
 
 def tasks_table(result: RunResult, width: int) -> Table:
-    """Return the tasks of a run: state, tries, time, and what each returned, or why it did not."""
+    """Return the tasks of a run: state, tries, time, and the return value or the error."""
     columns = [Column("task"), Column("state"), _number_column("tries"), _number_column("time"), Column("result")]
     limit = text_limit(RESULT_TEXT_LIMIT, width)
     rows = [
@@ -49,9 +49,9 @@ def _state_cell(task: TaskResult) -> Text:
 
 
 def format_element_progress(states: Iterable[TaskState]) -> str:
-    """Return how many elements of a mapped task have succeeded, and how many there are: "2/3"."""
-    found = list(states)
-    return f"{found.count(TaskState.SUCCESS)}/{len(found)}"
+    """Return how many elements of a mapped task have succeeded, of how many: "2/3"."""
+    elements = list(states)
+    return f"{elements.count(TaskState.SUCCESS)}/{len(elements)}"
 
 
 def _result_style(task: TaskResult) -> str:
@@ -61,7 +61,7 @@ def _result_style(task: TaskResult) -> str:
 
 
 def result_text(task: TaskResult, limit: int = LINE_LIMIT) -> str:
-    """Return what a task returned, or why it did not, in one line of at most so many characters."""
+    """Return a task's value, error or reason in one line of at most `limit` characters."""
     if task.state is TaskState.SUCCESS and task.error is None:
         return format_value(task.output, limit)
     if task.error is not None:
@@ -72,29 +72,29 @@ def result_text(task: TaskResult, limit: int = LINE_LIMIT) -> str:
 
 
 def run_outcome_text(result: RunResult) -> Text:
-    """Return how a run ended, in a sentence."""
+    """Return the outcome of a run in a sentence."""
     state = state_text(result.state)
     text = Text.assemble((result.workflow, "bold"), " ", outcome_verb(result.state), style=state.style)
-    took = format_elapsed(result.started_at or result.created_at, result.ended_at)
-    text.append(f" after {took}" if took else "")
+    elapsed = format_elapsed(result.started_at or result.created_at, result.ended_at)
+    text.append(f" after {elapsed}" if elapsed else "")
     if result.state is RunState.CANCELLED and result.reason not in ("", "cancelled"):
         text.append(f": {one_line(result.reason)}")
     return text.append(f"  (run {result.id})", "dim")
 
 
 def outcome_verb(state: RunState) -> str:
-    """Return how a run ended, as the verb of a sentence."""
+    """Return the outcome of a run as the verb of a sentence."""
     return {RunState.SUCCESS: "succeeded", RunState.CANCELLED: "was cancelled"}.get(state, str(state))
 
 
 def find_tracebacks(result: RunResult, element: int | None = None) -> Iterator[tuple[str, str]]:
-    """Yield what failed, or only that element of it, and its traceback, the same one once: the author's own lines."""
+    """Yield the label and traceback of each failed task, or of one element; equal tracebacks once."""
     seen: set[str] = set()
     for name, task in result.tasks.items():
         parts = list(enumerate(task.mapped)) if task.mapped else [(UNMAPPED, task)]
         for number, one in parts:
-            is_meant = element in (None, number)
-            if is_meant and one.state is TaskState.FAILED and one.error and one.error.traceback:
+            is_selected = element in (None, number)
+            if is_selected and one.state is TaskState.FAILED and one.error and one.error.traceback:
                 trace = one.error.traceback.rstrip()
                 if trace not in seen:
                     seen.add(trace)
@@ -102,7 +102,7 @@ def find_tracebacks(result: RunResult, element: int | None = None) -> Iterator[t
 
 
 def show_tracebacks(result: RunResult, element: int | None = None) -> bool:
-    """Print the tracebacks of what failed, or only of that element, the first ones; return whether there are any."""
+    """Print the first tracebacks of failed tasks, or of one element; return whether there are any."""
     traces = list(find_tracebacks(result, element))
     for name, trace in traces[:TRACEBACKS_LIMIT]:
         show("", Text(f"{name} failed:", "red"))
@@ -113,21 +113,21 @@ def show_tracebacks(result: RunResult, element: int | None = None) -> bool:
 
 
 def plain_result(result: RunResult) -> Any:
-    """Return a run's result as JSON can hold it; what JSON cannot is there as its `repr`."""
+    """Return a run's result in JSON types; values that JSON lacks become their repr."""
     tasks = {name: _plain_task(task) for name, task in result.tasks.items()}
-    whole: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(result, tasks={}))
-    return whole | {"tasks": tasks, "outputs": {name: tasks[name]["output"] for name in result.outputs}}
+    fields: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(result, tasks={}))
+    return fields | {"tasks": tasks, "outputs": {name: tasks[name]["output"] for name in result.outputs}}
 
 
 def _plain_task(task: TaskResult) -> dict[str, Any]:
     bare = msgspec.structs.replace(task, output=None, mapped=[])
     mapped = [_plain_task(one) for one in task.mapped]
-    found: dict[str, Any] = msgspec.to_builtins(bare)
-    return found | {"output": plain_value(task.output), "mapped": mapped}
+    fields: dict[str, Any] = msgspec.to_builtins(bare)
+    return fields | {"output": plain_value(task.output), "mapped": mapped}
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value as JSON can hold it, or its text."""
+    """Return a value in JSON types, or its repr."""
     try:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_repr_text))
     except (TypeError, ValueError, RecursionError):

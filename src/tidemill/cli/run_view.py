@@ -1,4 +1,4 @@
-"""A stored run as it is shown: everything that is kept of it, read together."""
+"""Reads a stored run and formats it: title, attempts, timeline, JSON."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,14 +25,14 @@ from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, RunRow, 
 from tidemill.workflows.result import RunResult, TaskResult
 
 ACTOR_LENGTH_LIMIT = 8
-"""Characters of whoever did something, the last, that are shown."""
+"""The number of last characters of an actor that are shown."""
 
 
-FAILED_ATTEMPTS_LIMIT = 10  # tries that are told of before the rest is only counted
+FAILED_ATTEMPTS_LIMIT = 10  # failed attempts that are listed; the others are counted
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with all that belongs to it."""
+    """A run with everything that is stored about it."""
 
     row: RunRow
     result: RunResult
@@ -46,7 +46,7 @@ async def read_run_view(control: StoreClient, id: str) -> RunView:
     record = await control.operations.load_record(id)
     result = _with_class_names(await control.operations.load_result(id), record)
     return RunView(
-        row=msgspec.structs.replace(record.run, reason=result.reason),  # which also tells what cannot be read
+        row=msgspec.structs.replace(record.run, reason=result.reason),  # the result also names unreadable values
         result=result,
         attempts=await control.store.runs.read_attempts(id),
         events=await control.store.runs.read_events(id),
@@ -55,7 +55,7 @@ async def read_run_view(control: StoreClient, id: str) -> RunView:
 
 
 class _NamedFields(dict[str, Any]):
-    """A value of a class whose code is not here: its fields, shown as the class would show itself."""
+    """A value whose class is not loaded: its fields, printed as the class would print itself."""
 
     def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
@@ -66,29 +66,28 @@ class _NamedFields(dict[str, Any]):
 
 
 def _with_class_names(result: RunResult, record: RunRecord) -> RunResult:
-    """Return a result whose values say of which class they are, as far as that is kept."""
+    """Return a result whose values show their class names, as far as these are stored."""
     names = {(row.task, row.index): row.variant or "" for row in record.tasks}
 
-    def named(task: str, index: int, value: Any) -> Any:
+    def with_name(task: str, index: int, value: Any) -> Any:
         name = names.get((task, index), "")
-        return (
-            _NamedFields(name, value) if isinstance(value, dict) and name.isidentifier() and name != "dict" else value
-        )
+        has_class = isinstance(value, dict) and name.isidentifier() and name != "dict"
+        return _NamedFields(name, value) if has_class else value
 
-    def one(name: str, task: TaskResult) -> TaskResult:
+    def with_names(name: str, task: TaskResult) -> TaskResult:
         if not task.mapped:
-            return msgspec.structs.replace(task, output=named(name, UNMAPPED, task.output))
+            return msgspec.structs.replace(task, output=with_name(name, UNMAPPED, task.output))
         mapped = [
-            msgspec.structs.replace(each, output=named(name, number, each.output))
-            for number, each in enumerate(task.mapped)
+            msgspec.structs.replace(one, output=with_name(name, number, one.output))
+            for number, one in enumerate(task.mapped)
         ]
-        return msgspec.structs.replace(task, mapped=mapped, output=[each.output for each in mapped if each.has_output])
+        return msgspec.structs.replace(task, mapped=mapped, output=[one.output for one in mapped if one.has_output])
 
-    return msgspec.structs.replace(result, tasks={name: one(name, task) for name, task in result.tasks.items()})
+    return msgspec.structs.replace(result, tasks={name: with_names(name, task) for name, task in result.tasks.items()})
 
 
 def run_title(view: RunView, width: int) -> Text:
-    """Return what a run is, in a few lines."""
+    """Return the heading of a run: workflow, state, origin, version, times, params."""
     row, limit = view.row, text_limit(LINE_LIMIT, width)
     slot = f" for {format_zoned_time(row.slot)}" if row.slot is not None else ""
     params = ", ".join(f"{name}={value!r}" for name, value in _decode_run_params(row).items())
@@ -108,25 +107,25 @@ def _format_reason(row: RunRow, limit: int) -> str:
 
 def _format_run_times(row: RunRow) -> str:
     if row.ended_at is not None:
-        took = format_elapsed(row.started_at, row.ended_at)
-        return f", ended {format_zoned_time(row.ended_at)}{f' after {took}' if took else ''}"
-    return f", began {format_zoned_time(row.started_at)}" if row.started_at is not None else ""
+        elapsed = format_elapsed(row.started_at, row.ended_at)
+        return f", ended {format_zoned_time(row.ended_at)}{f' after {elapsed}' if elapsed else ''}"
+    return f", started {format_zoned_time(row.started_at)}" if row.started_at is not None else ""
 
 
 def failed_attempt_lines(attempts: Sequence[AttemptRow], width: int) -> Iterator[str]:
-    """Yield a line for each try that neither succeeded nor goes on, with the whole error; the first ones."""
-    found = [one for one in _sort_by_time(attempts) if one.outcome not in ("", "success", "deferred", "skipped")]
-    for one in found[:FAILED_ATTEMPTS_LIMIT]:
-        took = format_elapsed(one.started_at, one.ended_at)
-        why = (
+    """Yield a line for each of the first failed, lost or cancelled attempts, with its error."""
+    failed = [one for one in _sort_by_time(attempts) if one.outcome not in ("", "success", "deferred", "skipped")]
+    for one in failed[:FAILED_ATTEMPTS_LIMIT]:
+        elapsed = format_elapsed(one.started_at, one.ended_at)
+        outcome = f"{_outcome_text(one)}{f' after {elapsed}' if elapsed else ''}"
+        error = (
             f": {one_line(str(one.error), text_limit(LINE_LIMIT, width))}{_format_error_location(one.error)}"
             if one.error is not None
             else ""
         )
-        name = one.key.task_key.label
-        yield f"{name}, try {one.number}: {_outcome_text(one)}{f' after {took}' if took else ''}{why}"
-    if len(found) > FAILED_ATTEMPTS_LIMIT:
-        yield f"... and {len(found) - FAILED_ATTEMPTS_LIMIT:,} more tries that failed"
+        yield f"{one.key.task_key.label}, try {one.number}: {outcome}{error}"
+    if len(failed) > FAILED_ATTEMPTS_LIMIT:
+        yield f"... and {len(failed) - FAILED_ATTEMPTS_LIMIT:,} more tries that failed"
 
 
 def _format_error_location(error: TaskError) -> str:
@@ -138,7 +137,7 @@ def _sort_by_time(attempts: Sequence[AttemptRow]) -> list[AttemptRow]:
 
 
 def attempts_table(attempts: Sequence[AttemptRow], width: int) -> Table:
-    """Return tries: where each ran, how long, and how it ended."""
+    """Return a table of attempts: executor, start, duration, outcome and error of each."""
     rows = [
         [
             Text(one.key.task_key.label),
@@ -163,14 +162,14 @@ def _outcome_text(attempt: AttemptRow) -> str:
 
 
 def timeline_table(events: Sequence[EventRow], width: int) -> Table:
-    """Return all that happened in a run, in order."""
+    """Return a table of all events of a run, in order."""
     rows = []
     for one in events:
-        what = "run" if one.task is None else TaskKey(one.run, one.task, one.index).label
-        by = one.actor if len(one.actor) <= ACTOR_LENGTH_LIMIT else f"…{one.actor[-ACTOR_LENGTH_LIMIT:]}"
+        subject = "run" if one.task is None else TaskKey(one.run, one.task, one.index).label
+        actor = one.actor if len(one.actor) <= ACTOR_LENGTH_LIMIT else f"…{one.actor[-ACTOR_LENGTH_LIMIT:]}"
         at = f"{one.at.astimezone():%H:%M:%S.%f}"[:-3]
-        why = one_line(one.reason, text_limit(LINE_LIMIT, width))
-        rows.append([Text(text) for text in (at, what, one.before, one.after, by, why)])
+        reason = one_line(one.reason, text_limit(LINE_LIMIT, width))
+        rows.append([Text(text) for text in (at, subject, one.before, one.after, actor, reason)])
     at = time_column_title("at", (one.at for one in events))
     columns = list(map(Column, [at, "what", "from", "to", "by", "why"]))
     table = build_table(columns, rows, width, droppable=["by", "from", "why"], truncated="why", folded=["what"])
@@ -183,13 +182,13 @@ def _with_title(title: str, table: Table) -> Table:
 
 
 def plain_run(row: RunRow) -> dict[str, Any]:
-    """Return a run without its tasks, as JSON can hold it."""
-    found: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(row, params=b""))
-    return found | {"params": _decode_run_params(row)}
+    """Return a run without its tasks, in JSON types."""
+    fields: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(row, params=b""))
+    return fields | {"params": _decode_run_params(row)}
 
 
 def plain_view(view: RunView) -> dict[str, Any]:
-    """Return all of a run, as JSON can hold it."""
+    """Return a run with everything that is stored about it, in JSON types."""
     return {
         **plain_run(view.row),
         "tasks": plain_result(view.result)["tasks"],
@@ -200,11 +199,11 @@ def plain_view(view: RunView) -> dict[str, Any]:
 
 
 def _plain_attempt(one: AttemptRow) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(one)
-    return found | {"key": str(one.key), "task": one.key.task, "element": one.key.element}
+    fields: dict[str, Any] = msgspec.to_builtins(one)
+    return fields | {"key": str(one.key), "task": one.key.task, "element": one.key.element}
 
 
 def _decode_run_params(row: RunRow) -> dict[str, Any]:
-    """Return the params as plain values: without the workflow's code nobody knows more of them."""
-    found: dict[str, Any] = msgspec.msgpack.decode(row.params)
-    return msgspec.to_builtins(found, str_keys=True)  # type: ignore[no-any-return]
+    """Return the params as plain values: their types are not known without the workflow's code."""
+    values: dict[str, Any] = msgspec.msgpack.decode(row.params)
+    return msgspec.to_builtins(values, str_keys=True)  # type: ignore[no-any-return]

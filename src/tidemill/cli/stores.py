@@ -1,4 +1,4 @@
-"""The store that a command is about: where it is, and how to reach it."""
+"""Finds and opens the store of a command."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="ADDRESS",
-        help="sqlite:///FILE or postgresql://USER@HOST:PORT/DATABASE; without it, TIDEMILL_STORE.",
+        help="sqlite:///FILE or postgresql://USER@HOST:PORT/DATABASE. Default: $TIDEMILL_STORE.",
         show_default=False,
     ),
 ]
@@ -34,11 +34,11 @@ def _check_tenant(name: str) -> str:
         raise typer.BadParameter(str(error)) from error
 
 
-TenantOption = Annotated[str, typer.Option(help="Whose they are.", callback=_check_tenant)]
+TenantOption = Annotated[str, typer.Option(help="The tenant.", callback=_check_tenant)]
 
 
 def resolve_store(address: str | None) -> Store:
-    """Return the store that a command was given, or that the settings name; not opened."""
+    """Return the store that an option or the settings name; not opened."""
     address = address or Settings.read().store
     if not address:
         message = f"name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE{_dev_store_hint(Path())}"
@@ -47,21 +47,18 @@ def resolve_store(address: str | None) -> Store:
         raise RequestError("a store in memory ends with its process: name a database", code="no_address")
     if "://" not in address:
         hint = f"; did you mean sqlite:///{address}?" if Path(address).is_file() else _dev_store_hint(Path(address))
-        message = f"'{address}' is no address: that is sqlite:///FILE or postgresql://USER@HOST:PORT/DATABASE{hint}"
+        message = f"'{address}' is no address: write sqlite:///FILE or postgresql://USER@HOST:PORT/DATABASE{hint}"
         raise RequestError(message, code="no_address")
     return make_store(address)
 
 
 @asynccontextmanager
 async def open_store(address: str | None, *, read_only: bool = False) -> AsyncIterator[Store]:
-    """Reach a store that is there; to look only, nothing can be changed, and one moment is seen."""
+    """Open an existing store; read-only, it shows one consistent snapshot and cannot be changed."""
     store = resolve_store(address)
     state = await store.read_schema_state()
     if not state.found and (missing := _missing_file(address or Settings.read().store)):
-        advice = (
-            "see that the address is right, or make it with `tidemill db "
-            f"upgrade`{_dev_store_hint(Path(missing).parent)}"
-        )
+        advice = f"check the address, or create it with `tidemill db upgrade`{_dev_store_hint(Path(missing).parent)}"
         message = f"there is no file {missing}: {advice}"
         raise RequestError(message, code="no_file", status=404)
     if state.found != state.known:
@@ -77,40 +74,40 @@ async def open_store(address: str | None, *, read_only: bool = False) -> AsyncIt
 async def open_client(
     address: str | None, *, read_only: bool = False, executor: str = "in_process"
 ) -> AsyncIterator[StoreClient]:
-    """Reach the workflows of a store that is there; to look only, see `reaching`."""
+    """Open an existing store as a client of its workflows; read-only as in `open_store`."""
     async with open_store(address, read_only=read_only) as store:
         yield StoreClient(store, SystemClock(), Settings.read(), actor="cli", executor=executor)
 
 
 def _dev_store_hint(folder: Path) -> str:
-    """Return where `tidemill dev` keeps what it runs, if it does so in a folder, or here."""
+    """Return a hint at the store of `tidemill dev`, if there is one in the folder or here."""
     stores = [home / ".tidemill" / "dev.db" for home in (folder, Path())]
-    found = next((store for store in stores if store.exists()), None)
-    return f"; `tidemill dev` has one: sqlite:///{found}" if found else ""
+    store = next((store for store in stores if store.exists()), None)
+    return f"; `tidemill dev` has one: sqlite:///{store}" if store else ""
 
 
 def _missing_file(address: str | None) -> str | None:
-    """Return the file that a store would be, if it is not there."""
+    """Return the file of a SQLite store that does not exist; None otherwise."""
     scheme, _, path = (address or "").partition(":///")
     return path if scheme == "sqlite" and not Path(path).exists() else None
 
 
 def describe_schema(title: str, state: SchemaState) -> str:
-    """Say how far a schema is, and what to do about it."""
+    """Describe the version of a schema, and what to do about it."""
     found, known = state
     if found == known:
-        return f"{title} is at version {found}, which is what this Tidemill needs"
+        return f"{title} is at schema version {found}, which this Tidemill needs"
     if found > known:
         return (
-            f"{title} is at version {found}, and this Tidemill knows versions up to {known}: "
-            "run the newer Tidemill that made it, or another database"
+            f"{title} is at schema version {found}, and this Tidemill knows versions up to {known}: "
+            "use the newer Tidemill that created it, or another database"
         )
     if not found:
         return (
-            f"{title} has no schema yet, and this Tidemill needs version {known}: see that the address is right, "
+            f"{title} has no schema yet, and this Tidemill needs version {known}: check the address, "
             "then run `tidemill db upgrade`, or start a node on it"
         )
     return (
-        f"{title} is at version {found}, and this Tidemill needs version {known}: "
+        f"{title} is at schema version {found}, and this Tidemill needs version {known}: "
         "run `tidemill db upgrade`, or start a node on it"
     )

@@ -1,4 +1,4 @@
-"""For tests: a node on a virtual clock, with faults on demand.
+"""Testing support: a node on a virtual clock, with fault injection.
 
 async with tm.testing.node(load=[market, maker]) as node:
     await node.push("orderbook", {"bid": 1.0, "ask": 1.1})

@@ -1,4 +1,4 @@
-"""The node for tests: virtual time, no brokers, and ways to break things."""
+"""The node for tests: virtual time, no brokers, and fault injection."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 from tidemill.engine.workflows.executors.code import WorkflowLookup
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
-from tidemill.engine.workflows.process_identity import HostLiveness, ProcessLiveness
-from tidemill.kernel.clock import Clock, VirtualClock
+from tidemill.engine.workflows.process_identity import HostLiveness
+from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.settings import Settings
 from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
+from tidemill.node_parts import NodeParts
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
@@ -22,7 +23,7 @@ from tidemill.testing.faults.stores import fail_next, install_faults
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
 from tidemill.workflows.records import AttemptKey
 
-IDLE_TURN_LIMIT = 50  # turns of the loop, or glances, that are given to work that may be blocked
+IDLE_TURN_LIMIT = 50  # turns of the loop, or idle checks, for work that may be blocked
 
 
 class Probe(NamedTuple):
@@ -34,7 +35,7 @@ class Probe(NamedTuple):
 
 
 class TestNode(Node):
-    """A node whose time moves only when told to, and whose parts break when asked."""
+    """A node whose time moves only by `advance`, and whose parts fail on request."""
 
     __test__ = False  # pytest: this is no test class
 
@@ -66,16 +67,17 @@ class TestNode(Node):
         self._successor: TestNode | None = None
         self._attempts_waited_for: set[AttemptKey] = set()
         self._loaded_packages: dict[tuple[str, str], Any] = {}
-        """What a successor loads again, by tenant and package."""
+        """The definitions that a successor loads again, by tenant and package."""
         super().__init__(load=load, **self._arguments)
         self._graph_runtime.connects_sources = False
         self._scheduler.disconnected_at_start = frozenset(disconnected)
 
-    def _make_clock(self) -> Clock:
-        return self.clock
+    def _make_parts(self) -> NodeParts:
+        # Virtual time is not shared, so no other node could use the store at the same time.
+        return NodeParts(clock=self.clock, liveness=_CrashedNodes(self), is_single_node=True)
 
     def _make_store(self, address: str | None) -> Store | None:
-        """Keep "memory://" in this process: as long as the node and its successors after crashes."""
+        """Return the store; "memory://" lives in this process, and a crashed node's successor takes it over."""
         if address is None:
             return None
         if address != "memory://":
@@ -84,15 +86,8 @@ class TestNode(Node):
 
     def _make_memory_store(self) -> Store:
         if self._predecessor is not None and self._predecessor._store is None:
-            return self._predecessor._run_store  # a crash ends a process, not what stands for a database in a test
+            return self._predecessor._run_store  # a crash ends the process, not its database
         return _with_faults(super()._make_memory_store())
-
-    @property
-    def _is_single_node(self) -> bool:
-        return True  # time is virtual: nobody else could keep step
-
-    def _make_liveness(self) -> ProcessLiveness:
-        return _CrashedNodes(self)
 
     def _make_executors(self, lookup: WorkflowLookup, reports: AttemptListener) -> dict[str, Executor]:
         make_executors = super()._make_executors
@@ -120,7 +115,7 @@ class TestNode(Node):
 
     async def _unload(self, name: str, tenant: str) -> None:
         await super()._unload(name, tenant)
-        self._loaded_packages.pop((tenant, name), None)  # what a source wanted was never loaded here
+        self._loaded_packages.pop((tenant, name), None)  # packages from a folder or registry are not recorded
 
     async def _close(self) -> None:
         if self._successor is not None:
@@ -130,10 +125,10 @@ class TestNode(Node):
         await super()._close()
 
     async def _advance_while_closing(self) -> None:
-        """Let time pass for what does not end while the node closes: nobody else moves the clock then."""
+        """Advance the clock while the node closes, so that grace periods end: no test does it then."""
         while True:
             for _ in range(IDLE_TURN_LIMIT):
-                await asyncio.sleep(IDLE_CHECK_INTERVAL)  # real time: threads and stores take it
+                await asyncio.sleep(IDLE_CHECK_INTERVAL)  # real time: threads and stores need it
             self.clock.advance_to(self.clock.monotonic() + self.settings.unload_timeout)
 
     @property
@@ -144,7 +139,7 @@ class TestNode(Node):
     # -- time
 
     async def advance(self, duration: Duration) -> None:
-        """Move time forward step by step, running what becomes due; work that blocks is not waited for."""
+        """Move time forward step by step and run everything that becomes due; do not wait for blocked work."""
         target = self.clock.monotonic() + parse_duration(duration)
         await self._run_until_idle()
         while (due := self.clock.next_wakeup()) is not None and due <= target:
@@ -154,22 +149,22 @@ class TestNode(Node):
         await self._run_until_idle()
 
     async def _run_until_idle(self) -> None:
-        """Give work its turns: until nothing is due, or what runs does not get on. The store is always waited for.
+        """Run until nothing is due, or the remaining work makes no progress. Always waits for the store.
 
-        Tasks on threads and in processes need real time: each attempt is given some, once. So do questions on threads.
+        Tasks on threads and in processes need real time: each attempt gets some, once. So do polls on threads.
         """
-        calm = turns = 0
-        while turns < IDLE_TURN_LIMIT and calm < 3:
+        idle_checks = turns = 0
+        while turns < IDLE_TURN_LIMIT and idle_checks < 3:
             is_saved = self._checkpointer is None or self._checkpointer.is_idle
             is_writing = self._workflows.is_using_store or self._packages.is_using_store or not is_saved
-            living = self._workflows.attempts.running()
-            is_new = not living <= self._attempts_waited_for
+            running = self._workflows.attempts.running()
+            is_new = not running <= self._attempts_waited_for
             is_asking = self._workflows.scheduler is not None and self._workflows.scheduler.is_polling
             is_loading = self._packages.is_busy
             is_elsewhere = is_writing or is_new or is_asking or is_loading
-            await asyncio.sleep(IDLE_CHECK_INTERVAL if is_elsewhere else 0)  # real time: threads and stores take it
+            await asyncio.sleep(IDLE_CHECK_INTERVAL if is_elsewhere else 0)  # real time: threads and stores need it
             turns += not is_writing
-            calm = calm + 1 if self._is_idle_or_blocked and not self._packages.is_busy else 0
+            idle_checks = idle_checks + 1 if self._is_idle_or_blocked and not self._packages.is_busy else 0
         self._attempts_waited_for = self._workflows.attempts.running()
 
     @property
@@ -178,7 +173,7 @@ class TestNode(Node):
 
     @property
     def _is_idle_or_blocked(self) -> bool:
-        """Whether nothing happens but in tasks that have been waited for already, and that seem to block."""
+        """Whether the only work left is in tasks that already got their time, and seem to be blocked."""
         if self._is_idle or self.clock.has_pending_wakeups or not self._scheduler.is_idle:
             return self._is_idle
         is_saved = self._checkpointer is None or self._checkpointer.is_idle
@@ -228,7 +223,7 @@ class TestNode(Node):
             executor.set_delay(parse_duration(duration))
 
     def break_run(self, run_id: str) -> None:
-        """Let everything that the engine does with a run raise."""
+        """Make every operation of the engine on a run raise."""
         if self._workflows.coordinator is not None:
             self._workflows.coordinator.failing_runs.add(run_id)
 
@@ -259,19 +254,19 @@ def _with_faults(store: Store) -> Store:
 
 
 class _CrashedNodes(HostLiveness):
-    """Knows that the nodes before this one are gone, although their process is the same."""
+    """Reports the crashed predecessors of a node as dead, although they share its process."""
 
     def __init__(self, node: TestNode) -> None:
         self._node = node
 
     def is_dead(self, owner: Owner) -> bool:
-        before = self._node._predecessor
-        while before is not None:
-            if before._workflows.owner.id == owner.id:
+        predecessor = self._node._predecessor
+        while predecessor is not None:
+            if predecessor._workflows.owner.id == owner.id:
                 return True
-            before = before._predecessor
+            predecessor = predecessor._predecessor
         return super().is_dead(owner)
 
 
 node = TestNode
-"""A node on a virtual clock that begins at `start`; `disconnected` accumulators begin without connection."""
+"""A node on a virtual clock that begins at `start`; `disconnected` accumulators start without a connection."""

@@ -1,9 +1,9 @@
-"""How a try ends, and what becomes of its task run: succeeded, tried again, put off, or failed for good. Pure.
+"""The results of an attempt, and their effect on its task run: success, retry, deferral or final failure. Pure.
 
-A try ends in one of a few ways, said by whoever ran it; `Lost` is said by somebody else, about a try that nobody will
-ever report on. Two budgets are kept apart: failures of the author's code spend the retries that the author gave, lost
-tries spend recoveries, so that a worker that dies does not cost a task its retries, and a task that kills its workers
-does not go on for ever.
+The worker that ran an attempt reports its result. Only `Lost` comes from another component, about an attempt that will
+never be reported. There are two budgets: failures of the author's code use up the author's retries, lost attempts use
+up recoveries. So a worker that dies does not cost a task its retries, and a task that kills its workers does not run
+forever.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ PollFunction = Callable[[], bool | Awaitable[bool]]
 
 
 class Succeeded(msgspec.Struct, frozen=True):
-    """It returned a value that can be stored."""
+    """The task returned a value that can be stored."""
 
     value: bytes
     variant: str | None = None
@@ -29,51 +29,51 @@ class Succeeded(msgspec.Struct, frozen=True):
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """It raised Skip."""
+    """The task raised Skip."""
 
     reason: str
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
-    """It raised, ran out of time, or its process ended."""
+    """The task raised or timed out, or its process ended."""
 
     error: TaskError
     outcome: FailureOutcome = "failed"
     may_retry: bool = True
-    """Whether another try could help, as far as the error tells: the author's filter, and no `Fail`."""
+    """Whether a retry could help: False after `Fail`, or if the author's filter rejects the error."""
     exit: int | None = None
 
 
 class Deferred(msgspec.Struct, frozen=True, kw_only=True):
-    """It asked to be put off."""
+    """The task deferred itself."""
 
     wake_at: datetime
     """When it is woken, or polled next."""
     delay: float | None = None
-    """In how many seconds that is, if it asked for a time to pass: on another clock it is another moment."""
+    """The seconds until then, if the task named a duration: another clock computes another moment from it."""
     ends_on_wake: bool = True
-    """Whether the deferral is over when it is woken: not so if a poll must decide."""
+    """Whether waking ends the deferral; False if a poll decides."""
     poll: PollFunction | None = None
-    """What to ask until it says yes, if that can be asked without the task."""
+    """The function to call until it returns true, if it can be called without the task."""
     every: float = 0.0
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """Nobody will report on it any more; why that is known."""
+    """The attempt will never be reported; `reason` says how that is known."""
 
     reason: str
     expired_lease: datetime | None = None
-    """The end of the lease that was not renewed, if that is why: a heartbeat after all refutes it."""
+    """The end of the lease that expired, if that is the reason: a late heartbeat disproves it."""
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """It was ended from outside because its task run was cancelled, cleared, or given to somebody else."""
+    """The attempt was stopped because its task run was cancelled, cleared, or claimed by another worker."""
 
     reason: str = "cancelled"
 
 
 class HandedBack(msgspec.Struct, frozen=True):
-    """It was handed back in good order: before it began, or because its node is closing. It costs nothing."""
+    """The worker handed the attempt back: before it began, or because the node is closing. Uses up no budget."""
 
     reason: str
 
@@ -82,7 +82,7 @@ AttemptResult = Succeeded | Skipped | Failed | Deferred | Lost | Cancelled | Han
 
 
 class RetryBudgets(msgspec.Struct, frozen=True):
-    """How often a task is tried again: after failures as its author said, after losses as the operator did."""
+    """The retry budgets of a task: the author's after failures, the operator's after losses."""
 
     retry: Retry | None = None
     max_recoveries: int = 3
@@ -90,32 +90,32 @@ class RetryBudgets(msgspec.Struct, frozen=True):
 
 
 def apply_result(row: TaskRow, result: AttemptResult, now: datetime, budgets: RetryBudgets) -> TaskRow:
-    """Return a queued or running task run as it is after a try of it has ended."""
-    over = replace(row, claimed_by=None, lease_until=None, since=now, wake_at=None, reason="")
+    """Return a queued or running task run with the result of its attempt applied."""
+    released = replace(row, claimed_by=None, lease_until=None, since=now, wake_at=None, reason="")
     match result:
         case Succeeded(variant=variant, size=size):
-            return _terminal_row(over, TaskState.SUCCESS, now, variant=variant, size=size)
+            return _terminal_row(released, TaskState.SUCCESS, now, variant=variant, size=size)
         case Skipped(reason):
-            return _terminal_row(over, TaskState.SKIPPED, now, reason=reason)
+            return _terminal_row(released, TaskState.SKIPPED, now, reason=reason)
         case Cancelled(reason):
-            return _terminal_row(over, TaskState.CANCELLED, now, reason=reason)
+            return _terminal_row(released, TaskState.CANCELLED, now, reason=reason)
         case Deferred():
             tries, deferrals = row.tries - 1, row.deferrals
             return replace(
-                over,
+                released,
                 state=TaskState.DEFERRED,
                 wake_at=result.wake_at,
                 tries=tries,
                 deferrals=deferrals + result.ends_on_wake,
             )
         case HandedBack(reason) if row.state is TaskState.QUEUED:
-            return replace(over, state=TaskState.SCHEDULED, tries=row.tries - 1, reason=reason)
+            return replace(released, state=TaskState.SCHEDULED, tries=row.tries - 1, reason=reason)
         case HandedBack(reason):
-            return replace(over, state=TaskState.UP_FOR_RETRY, wake_at=now, reason=reason)
+            return replace(released, state=TaskState.UP_FOR_RETRY, wake_at=now, reason=reason)
         case Failed():
-            return _apply_failure(replace(over, failures=row.failures + 1), result, now, budgets)
+            return _apply_failure(replace(released, failures=row.failures + 1), result, now, budgets)
         case Lost(reason=reason):
-            return _apply_loss(replace(over, recoveries=row.recoveries + 1), reason, now, budgets)
+            return _apply_loss(replace(released, recoveries=row.recoveries + 1), reason, now, budgets)
 
 
 def _apply_failure(row: TaskRow, result: Failed, now: datetime, budgets: RetryBudgets) -> TaskRow:
@@ -146,7 +146,7 @@ def _terminal_row(
 
 
 def outcome_word(result: AttemptResult) -> AttemptOutcome:
-    """Return the word for an ending in the row of its attempt."""
+    """Return the outcome of a result, as attempt rows store it."""
     match result:
         case Succeeded():
             return "success"

@@ -1,4 +1,4 @@
-"""How authors declare what starts a workflow: `@tm.trigger`, and `tm.on_firing`."""
+"""Declarations of what starts a workflow: `@tm.trigger` and `tm.on_firing`."""
 
 import inspect
 from collections.abc import Callable
@@ -9,36 +9,38 @@ from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.workflows.definition import OnFiring, Trigger
 
-DEFAULT_TIMEOUT_LIMIT = 60.0  # seconds that an answer may take unless the author says otherwise
+DEFAULT_TIMEOUT_LIMIT = 60.0  # the longest default timeout, in seconds
 
 
 def trigger(
     *, every: Duration, timeout: Duration | None = None, allow_concurrent: bool = False
 ) -> Callable[[Callable[..., Any]], Trigger]:
-    """Declare a trigger: a function that is asked every so often, and answers tm.Fire(...) to start a run, or None.
+    """Declare a trigger: a function that is polled at an interval, and returns tm.Fire(...) to start a run, or None.
 
-    `timeout` is how long an answer may take, `every` unless told otherwise, but never more than a minute then. While a
-    run with the same params is active no other starts, unless `allow_concurrent`.
+    `timeout` is how long a call may take; by default `every`, but at most a minute. While a run with the same params is
+    active no other starts, unless `allow_concurrent`.
     """
     location = caller_location()
     if callable(every):
-        raise DefinitionError.single("trigger", "write @tm.trigger(every=...), with how often it is asked", location)
-    seconds, said = _read_seconds("every", every)
-    patience, more = (
-        _read_seconds("timeout", timeout) if timeout is not None else (min(seconds, DEFAULT_TIMEOUT_LIMIT), [])
-    )
+        raise DefinitionError.single("trigger", "write @tm.trigger(every=...), with how often it is polled", location)
+    problems: list[str] = []
+    seconds = _read_seconds("every", every, problems)
+    timeout_seconds = min(seconds, DEFAULT_TIMEOUT_LIMIT)
+    if timeout is not None:
+        timeout_seconds = _read_seconds("timeout", timeout, problems)
     if not isinstance(allow_concurrent, bool):
-        more.append(f"allow_concurrent is True or False, not {allow_concurrent!r}")
-    if problems := [Problem(message=one, location=location) for one in (*said, *more)]:
-        raise DefinitionError(problems, "trigger")
-    return lambda call: _declare_trigger(call, seconds, patience, allow_concurrent, location)
+        problems.append(f"allow_concurrent is True or False, not {allow_concurrent!r}")
+    if problems:
+        raise DefinitionError([Problem(message=one, location=location) for one in problems], "trigger")
+    return lambda call: _declare_trigger(call, seconds, timeout_seconds, allow_concurrent, location)
 
 
-def _read_seconds(what: str, value: Duration) -> tuple[float, list[str]]:
+def _read_seconds(option: str, value: Duration, problems: list[str]) -> float:
     try:
-        return parse_positive_duration(value), []
+        return parse_positive_duration(value)
     except ValueError as error:
-        return 0.0, [f"{what}: {error}"]
+        problems.append(f"{option}: {error}")
+        return 0.0
 
 
 def _declare_trigger(
@@ -49,7 +51,7 @@ def _declare_trigger(
     except TypeError as error:
         raise DefinitionError.single("trigger", str(error), location) from error
     if names := list(inspect.signature(call).parameters):
-        message = f"a trigger is called with nothing, but '{function.name}' takes ({', '.join(names)})"
+        message = f"a trigger is called without arguments, but '{function.name}' takes ({', '.join(names)})"
         raise DefinitionError.single(f"trigger '{function.name}'", message, function.location)
     return Trigger(function=function, every=every, timeout=timeout, allow_concurrent=allow_concurrent)
 

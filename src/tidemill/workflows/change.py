@@ -1,7 +1,7 @@
-"""One change of one run: everything that is written together, and what must hold for it to be written at all.
+"""One change of one run: everything that is written together, and the conditions for writing it.
 
-A change is all or nothing. It names, for each task run that it moves, the state, attempt and owner that it found; if
-one is no longer so, the store refuses the whole and whoever made the change looks again. So nobody has to lock a run
+A change is all or nothing. For each task run that it moves it names the state, attempt and owner that it found; if one
+of them differs now, the store refuses the whole change, and its author reads the run again. So nobody has to lock a run
 in order to think about it, and a report that comes too late changes nothing.
 """
 
@@ -17,23 +17,23 @@ from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunStat
 
 
 class LeaderFence(NamedTuple):
-    """A term in office. What is written under it is refused once somebody else has taken over."""
+    """A leader's term. The store refuses changes under it once another leader has taken over."""
 
     name: str
     epoch: int
 
 
 class TaskChange(msgspec.Struct, frozen=True, gc=False):
-    """A task run as it was found, and as it shall be. The guard is (state, attempt, claimed_by) of what was found."""
+    """A task run as it was found, and as it shall be. The store compares (state, attempt, claimed_by) of the former."""
 
     expected: TaskRow
     updated: TaskRow
     expired_lease: datetime | None = None
-    """Until when its lease must still be held, if it is taken from somebody because that was not renewed."""
+    """The lease end that must still be stored, if the task run is taken from its worker because its lease expired."""
 
 
 class PoolLimit(NamedTuple):
-    """How many task runs of a pool may be queued or running at a time, in a tenant."""
+    """The number of a tenant's task runs in a pool that may be queued or running at a time."""
 
     tenant: str
     pool: str
@@ -41,7 +41,7 @@ class PoolLimit(NamedTuple):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written together about one run."""
+    """Everything that is written together about one run."""
 
     run: str
     fence: LeaderFence | None = None
@@ -49,59 +49,59 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The run itself, if it does not exist yet; all its tasks are in `added`."""
     fire: FireRow | None = None
     expected_run: RunRow | None = None
-    """The run as it was found: refused unless its `state` and `clears` are still so. None: whatever they are."""
+    """The run as it was found: refused unless its `state` and `clears` are unchanged. None: not compared."""
     updated_run: RunRow | None = None
-    """The run as it shall be: state, times, reason, version. `revision` and `clears` are counted by the store."""
+    """The run as it shall be: state, times, reason, version. The store counts `revision` and `clears`."""
     tasks: Sequence[TaskChange] = ()
     removed: Sequence[TaskRow] = ()
-    """Task runs that make room for others; guarded like changes."""
+    """Task runs to delete; guarded like changes."""
     added: Sequence[TaskRow] = ()
     attempts: Sequence[AttemptRow] = ()
-    """Tries that ended. One that had ended before stays as it is."""
+    """Attempts that ended. One that had ended before keeps its row."""
     outputs: Mapping[AttemptKey, bytes] = {}
-    """What some of these tries returned, encoded."""
+    """The encoded return values of some of these attempts."""
     cleared_outputs: Sequence[str] = ()
-    """Tasks of which everything is deleted that earlier tries returned, all elements."""
+    """Tasks whose outputs are deleted, of all elements and attempts."""
     history: RunEventBatch | None = None
     lease: float = 0.0
-    """Seconds for which what is queued or running after the change is leased to its owner."""
+    """Seconds for which the task runs that are queued or running after the change are leased to their owner."""
     pools: Sequence[PoolLimit] = ()
     """Limits that must hold after the change."""
     is_operator_action: bool = False
-    """Whether it undoes what others may have built on: counts `clears` up."""
+    """Whether an operator undoes work that others may have built on: increments `clears`."""
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
-    """The change was written; the run's revision after it."""
+    """The change was written; `revision` is the run's revision after it."""
 
     revision: int
 
 
 RefusalReason = Literal["fenced", "stale", "full", "fired", "paused"]
-"""Why a change is refused."""
+"""The reasons for refusing a change."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Nothing was written.
+    """The change was refused, and nothing was written.
 
-    * fenced: somebody else is in office;
-    * stale: something is not as it was found, or the run is gone;
-    * full: a pool has no room;
-    * fired: the slot, or the payload, has its run already;
-    * paused: it would make a run, and the workflow is paused.
+    * fenced: another leader has taken over;
+    * stale: the run or a task run is not as it was found, or the run is gone;
+    * full: a pool has no free slot;
+    * fired: the slot, or the payload, already has its run;
+    * paused: the change would create a run of a paused workflow.
     """
 
     reason: RefusalReason
 
 
 def task_event(row: TaskRow, before: TaskState, after: TaskState, reason: str = "") -> RunEvent:
-    """Return the record of a move of a task run; IllegalTransitionError if there is no such move."""
+    """Return the event of a task run's transition; raise IllegalTransitionError if the table does not allow it."""
     if not TASK_TRANSITIONS.is_allowed(before, after):
         TASK_TRANSITIONS.check(f"task '{row.task}'", before, after)
     return RunEvent(row.task, row.index, row.attempt, before, after, reason)
 
 
 def run_event(run: RunRow, after: RunState, reason: str = "") -> RunEvent:
-    """Return the record of a move of a run; IllegalTransitionError if there is no such move."""
+    """Return the event of a run's transition; raise IllegalTransitionError if the table does not allow it."""
     RUN_TRANSITIONS.check(f"run '{run.id}'", run.state, after)
     return RunEvent(None, UNMAPPED, 0, run.state, after, reason)

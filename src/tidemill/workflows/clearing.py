@@ -1,11 +1,11 @@
-"""Intervening in a run: what reruns if tasks are cleared, and the one change that clears or cancels. Pure.
+"""Operator actions on a run: which tasks rerun when some are cleared, and the one change that clears or cancels. Pure.
 
-To clear a task is to forget how it ended, so that the planner decides on it anew. Whatever comes after it was built on
-that, and is cleared too; nothing else is touched. What is still active is cancelled first, as the table of moves wants
-it, and the numbers of attempts go on: a late report of what was interrupted finds a number that is no longer asked for.
+Clearing a task discards its outcome, so that the planner decides on it again. Its downstream tasks were built on that
+outcome and are cleared too; nothing else is touched. Active tasks are cancelled first, as the transition table demands,
+and attempt numbers keep counting: a late report of an interrupted attempt names a number that is no longer current.
 
-A run that has ended may go on with another version of its workflow (`Succession`). Then what is new begins too, and
-what the version does not have is forgotten.
+A run that has ended may continue with another version of its workflow (`VersionSwitch`). Then tasks that are new in
+that version begin too, and tasks that it does not have are removed.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,16 +25,16 @@ from tidemill.workflows.states import RunState, TaskState
 
 
 class VersionSwitch(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, and the version that it is to go on with."""
+    """A run, and the workflow version that it continues with."""
 
     record: RunRecord
     version: str
     new_spec: WorkflowSpec
-    """The structure that it is to have."""
+    """The structure of the new version."""
     old_spec: WorkflowSpec | None = None
-    """The structure that it had; None if that cannot be read."""
+    """The structure of the old version; None if it cannot be read."""
     attempt_counters: Mapping[str, tuple[int, int]] = {}
-    """Of each task that was ever tried in the run: its highest attempt, and its highest try."""
+    """The highest attempt and try number of each task that was ever tried in the run."""
 
     @property
     def removed_tasks(self) -> dict[str, list[TaskRow]]:
@@ -43,133 +43,153 @@ class VersionSwitch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def restarted_tasks(self) -> set[str]:
-        """The tasks that are new, those whose list is another one, and those on which nobody has decided yet."""
+        """The tasks that are new, those mapped over a different list, and those that are still undecided."""
         rows = self.record.by_task()
         return {task.name for task in self.new_spec.tasks if self._restarts(task, rows.get(task.name, []))}
 
     def _restarts(self, task: TaskSpec, rows: list[TaskRow]) -> bool:
         if all(row.state is TaskState.NONE for row in rows):
             return True
-        known = None if self.old_spec is None else self.old_spec.by_name.get(task.name)
-        if known is not None:
-            return _mapped_over(known) != _mapped_over(task)
+        old_task = None if self.old_spec is None else self.old_spec.by_name.get(task.name)
+        if old_task is not None:
+            return _mapped_over(old_task) != _mapped_over(task)
         return (rows[0].index != UNMAPPED) != (task.each is not None)
 
     def new_row(self, task: TaskSpec) -> TaskRow:
-        """Return a task run of a task that the run did not have; numbers go on if it had it once."""
+        """Return a task run for a task that the run lacks; numbers continue if the run had that task before."""
         attempt, tries = self.attempt_counters.get(task.name, (0, 0))
         return replace(new_task_row(task, self._executor_of(task)), attempt=attempt, tries=tries)
 
     def with_placement(self, row: TaskRow) -> TaskRow:
-        """Return a task run that is to run where the new version says."""
+        """Return a task run with the pool, priority, queue and executor of the new version."""
         task = self.new_spec.by_name[row.task]
-        where = self._executor_of(task)
-        return replace(row, pool=task.pool, priority=task.priority, queue=task.queue, executor=where)
+        executor = self._executor_of(task)
+        return replace(row, pool=task.pool, priority=task.priority, queue=task.queue, executor=executor)
 
     def _executor_of(self, task: TaskSpec) -> str:
-        """Return the executor that a task names, or that at which those run that name none."""
+        """Return the executor that a task names, or else the one of the run's tasks that name none."""
         if task.executor is not None:
             return task.executor
-        naming = (
-            {one.name for one in self.old_spec.tasks if one.executor is not None}
-            if self.old_spec is not None
-            else set()
-        )
+        old_tasks = self.old_spec.tasks if self.old_spec is not None else ()
+        with_own_executor = {one.name for one in old_tasks if one.executor is not None}
         rows = self.record.tasks
-        return next((row.executor for row in rows if row.task not in naming), rows[0].executor)
+        return next((row.executor for row in rows if row.task not in with_own_executor), rows[0].executor)
 
 
 def _mapped_over(task: TaskSpec) -> tuple[str | None, tuple[str, ...] | None]:
-    """Return what a task is mapped over, and which variants of that it takes."""
+    """Return the source that a task is mapped over, and the variants that it takes of it."""
     return task.each, None if task.mapping_edge is None else task.mapping_edge.takes
 
 
 class OperatorAction(msgspec.Struct, frozen=True, kw_only=True):
-    """Who intervenes, when and why."""
+    """Who acts on a run, when and why."""
 
     at: datetime
     actor: str
     reason: str = ""
 
 
-def tasks_to_clear(
-    record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None = None, switch: VersionSwitch | None = None
-) -> list[str]:
-    """Return the tasks that would rerun, in order, for a preview.
+class ClearPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The effect of clearing tasks of a run: what would rerun, and the change that does it."""
 
-    Without names: everything that failed, was cancelled or could not run; with names, these; and all that comes after.
-    With another version, also what begins in it.
+    record: RunRecord
+    spec: WorkflowSpec
+    """The structure that the run continues with."""
+    switch: VersionSwitch | None
+    names: list[str]
+    """The tasks that rerun, in topological order."""
+    scope: Mapping[str, bool]
+    """Every task that is cleared, begun or not; True if only its failed elements are."""
+
+    @property
+    def elements(self) -> dict[str, tuple[int, int]]:
+        """For each mapped task in `names`: how many of its elements rerun, and how many it has.
+
+        A task whose list is recomputed is left out: the number of its elements is not known yet.
+        """
+        rows_by_task, restarted, counts = self.record.by_task(), self._restarted, {}
+        for name in self.names:
+            if name in restarted:
+                continue
+            rows = rows_by_task[name]
+            if rows[0].index != UNMAPPED and self.spec.by_name[name].each not in self.scope:
+                cleared = [row for row in rows if not self.scope[name] or row.state.has_failed]
+                counts[name] = len(cleared), len(rows)
+        return counts
+
+    def build_change(self, action: OperatorAction) -> Change:
+        """Return the change that clears the tasks, and queues the run again if it had ended."""
+        builder = _ClearBuilder(self.record, action, self.switch)
+        rows_by_task, restarted = self.record.by_task(), self._restarted
+        if self.switch is not None:
+            builder.switch_version(self.switch)
+        for task in self.spec.topological_order:
+            if task.name not in self.scope or task.name in restarted:
+                continue
+            rows = rows_by_task[task.name]
+            is_mapped = rows[0].index != UNMAPPED
+            if is_mapped and task.each in self.scope:
+                builder.collapse_elements(rows)
+            elif is_mapped and self.scope[task.name]:
+                builder.reset_rows([row for row in rows if row.state.has_failed])
+            else:
+                builder.reset_rows(rows)
+                builder.cleared_outputs.append(task.name)
+        return builder.build_change()
+
+    @property
+    def _restarted(self) -> Collection[str]:
+        return self.switch.restarted_tasks if self.switch is not None else ()
+
+
+def plan_clear(
+    record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None = None, switch: VersionSwitch | None = None
+) -> ClearPlan:
+    """Return the plan that clears the named tasks and everything downstream; raise RequestError if nothing can be.
+
+    Without names, clears every task that failed, was cancelled or could not run. With a version switch, also every task
+    that begins in the new version; `spec` is then the structure of that version.
     """
     if switch is not None and not record.run.state.is_terminal:
         raise _run_active_error(record)
-    reach = _clear_scope(record, spec, tasks, switch)
+    scope = _clear_scope(record, spec, tasks, switch)
     begun = {row.task for row in record.tasks if row.state is not TaskState.NONE}
     begun |= switch.restarted_tasks if switch is not None else set()
-    names = [task.name for task in spec.topological_order if task.name in reach and task.name in begun]
+    names = [task.name for task in spec.topological_order if task.name in scope and task.name in begun]
     if not names and not (switch is not None and switch.removed_tasks):
-        what = "nothing of it has failed" if tasks is None else "none of these tasks has begun"
-        message = f"run {record.run.id} of workflow '{spec.name}' is {record.run.state}, and {what}"
+        cause = "none of its tasks has failed" if tasks is None else "none of these tasks has begun"
+        message = f"run {record.run.id} of workflow '{spec.name}' is {record.run.state}, and {cause}"
         raise RequestError(message, code="nothing_to_retry", status=409, run=record.run.id)
-    return names
+    return ClearPlan(record=record, spec=spec, switch=switch, names=names, scope=scope)
+
+
+def _clear_scope(
+    record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None, switch: VersionSwitch | None
+) -> dict[str, bool]:
+    """Return the tasks to clear, each with whether only its failed elements are cleared."""
+    if tasks is None:
+        seeds = {row.task for row in record.tasks if row.state.has_failed and row.task in spec.by_name}
+    elif unknown := [name for name in tasks if name not in spec.by_name]:
+        raise unknown_task(spec.name, unknown, spec.by_name)
+    else:
+        seeds = set(tasks)
+    if switch is not None:
+        seeds |= switch.restarted_tasks
+    downstream = {name for seed in seeds for name in spec.all_downstream(seed)}
+    return {name: tasks is None and name not in downstream for name in seeds | downstream}
 
 
 def _run_active_error(record: RunRecord) -> RequestError:
     run = record.run
     message = (
-        f"run {run.id} of workflow '{run.workflow}' is {run.state}, and only one that has ended goes on with another "
-        f"version: wait for its end, or cancel it first, `tidemill runs cancel {run.id}`"
+        f"run {run.id} of workflow '{run.workflow}' is {run.state}, and only a run that has ended can continue with "
+        f"another version: wait for its end, or cancel it first, `tidemill runs cancel {run.id}`"
     )
     return RequestError(message, code="run_active", status=409, run=run.id)
 
 
-def count_cleared_elements(
-    record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None, switch: VersionSwitch | None = None
-) -> dict[str, tuple[int, int]]:
-    """Return of each mapped task that `clear` names how many of its elements would rerun, and how many it has.
-
-    One whose list is made anew is not among them: nobody knows how many it will have.
-    """
-    reach, of_tasks, found = _clear_scope(record, spec, tasks, switch), record.by_task(), {}
-    anew = switch.restarted_tasks if switch is not None else set()
-    for name in tasks_to_clear(record, spec, tasks, switch):
-        if name in anew:
-            continue
-        rows = of_tasks[name]
-        if rows[0].index != UNMAPPED and spec.by_name[name].each not in reach:
-            cleared = [row for row in rows if not reach[name] or row.state.has_failed]
-            found[name] = len(cleared), len(rows)
-    return found
-
-
-def build_clear_change(
-    record: RunRecord,
-    spec: WorkflowSpec,
-    tasks: Collection[str] | None,
-    action: OperatorAction,
-    switch: VersionSwitch | None = None,
-) -> Change:
-    """Return the change that clears what `clear` names, and queues the run again if it had ended."""
-    tasks_to_clear(record, spec, tasks, switch)  # refuses what cannot be cleared
-    reach, of_tasks = _clear_scope(record, spec, tasks, switch), record.by_task()
-    work = _ClearBuilder(record, action, switch)
-    anew = work.switch_version() if switch is not None else set()
-    for task in spec.topological_order:
-        if task.name not in reach or task.name in anew:
-            continue
-        rows = of_tasks[task.name]
-        is_mapped = rows[0].index != UNMAPPED
-        if is_mapped and task.each in reach:
-            work.collapse_elements(rows)
-        elif is_mapped and reach[task.name]:
-            work.reset_rows([row for row in rows if row.state.has_failed])
-        else:
-            work.reset_rows(rows)
-            work.cleared_outputs.append(task.name)
-    return work.build_change()
-
-
 def build_cancel_change(record: RunRecord, action: OperatorAction) -> Change:
-    """Return the change that cancels a run, and everything of it that has not ended."""
+    """Return the change that cancels a run and all of its task runs that have not ended."""
     if record.run.state.is_terminal:
         message = f"run {record.run.id} of workflow '{record.run.workflow}' has ended already: {record.run.state}"
         raise RequestError(message, code="run_ended", status=409, run=record.run.id)
@@ -189,24 +209,8 @@ def build_cancel_change(record: RunRecord, action: OperatorAction) -> Change:
     )
 
 
-def _clear_scope(
-    record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None, switch: VersionSwitch | None
-) -> dict[str, bool]:
-    """Return the tasks that are cleared, each with whether only those of its elements are that failed."""
-    if tasks is None:
-        seeds = {row.task for row in record.tasks if row.state.has_failed and row.task in spec.by_name}
-    elif unknown := [name for name in tasks if name not in spec.by_name]:
-        raise unknown_task(spec.name, unknown, spec.by_name)
-    else:
-        seeds = set(tasks)
-    if switch is not None:
-        seeds |= switch.restarted_tasks
-    after = {name for seed in seeds for name in spec.all_downstream(seed)}
-    return {name: tasks is None and name not in after for name in seeds | after}
-
-
 class _ClearBuilder:
-    """The parts of a change that clears, as they come together."""
+    """Collects the parts of a change that clears tasks."""
 
     def __init__(self, record: RunRecord, action: OperatorAction, switch: VersionSwitch | None) -> None:
         self.cleared_outputs: list[str] = []
@@ -219,66 +223,63 @@ class _ClearBuilder:
         self._events: list[RunEvent] = []
 
     def reset_rows(self, rows: Sequence[TaskRow]) -> None:
-        """Let the planner decide on task runs anew."""
+        """Reset task runs, so that the planner decides on them again."""
         begun = [row for row in rows if row.state is not TaskState.NONE]
         self._tasks += [TaskChange(row, self._reset_row(row)) for row in begun]
         self._add_clear_events(begun)
 
     def collapse_elements(self, rows: Sequence[TaskRow]) -> None:
-        """Put one task run in the place of elements whose list is about to be made anew.
+        """Replace the elements of a mapped task by one task run, because their list is recomputed.
 
-        It takes over their highest numbers, so that no attempt of the elements to come has the key of an old one.
+        It takes over their highest numbers, so that no attempt of a new element has the key of an old one.
         """
         attempt, tries = max(row.attempt for row in rows), max(row.tries for row in rows)
         self._added.append(self._reset_row(replace(rows[0], index=UNMAPPED, attempt=attempt, tries=tries)))
         self.remove_rows(rows)
 
     def remove_rows(self, rows: Sequence[TaskRow]) -> None:
-        """Let task runs be no more, nor what they returned."""
+        """Remove task runs and their outputs."""
         self._removed += rows
         self.cleared_outputs.append(rows[0].task)
         self._add_clear_events([row for row in rows if row.state is not TaskState.NONE])
 
-    def switch_version(self) -> set[str]:
-        """Remove what the new version does not have, and add what begins in it; return the names of that."""
-        succession, of_tasks = self._switch, self._record.by_task()
-        assert succession is not None, "only asked for with one"
-        for rows in succession.removed_tasks.values():
+    def switch_version(self, switch: VersionSwitch) -> None:
+        """Remove the tasks that the new version does not have, and add those that begin in it."""
+        rows_by_task, restarted = self._record.by_task(), switch.restarted_tasks
+        for rows in switch.removed_tasks.values():
             self.remove_rows(rows)
-        anew = succession.restarted_tasks
-        for task in succession.new_spec.topological_order:
-            if task.name in anew and task.name in of_tasks:
-                self.collapse_elements(of_tasks[task.name])
-            elif task.name in anew:
-                self._added.append(self._reset_row(succession.new_row(task)))
-        return anew
+        for task in switch.new_spec.topological_order:
+            if task.name in restarted and task.name in rows_by_task:
+                self.collapse_elements(rows_by_task[task.name])
+            elif task.name in restarted:
+                self._added.append(self._reset_row(switch.new_row(task)))
 
     def _reset_row(self, row: TaskRow) -> TaskRow:
-        fresh = _reset_row(row, self._action.at)
-        return fresh if self._switch is None else self._switch.with_placement(fresh)
+        reset = _reset_row(row, self._action.at)
+        return reset if self._switch is None else self._switch.with_placement(reset)
 
     def _add_clear_events(self, rows: Sequence[TaskRow]) -> None:
         for row in rows:
             self._events += _clear_events(row, self._action.reason)
 
     def build_change(self) -> Change:
-        run, by = self._record.run, self._action
-        again = None
+        run, action = self._record.run, self._action
+        requeued = None
         if run.state.is_terminal:
             version = run.version if self._switch is None else self._switch.version
-            again = replace(run, version=version, state=RunState.QUEUED, started_at=None, ended_at=None, reason="")
-            self._events.append(run_event(run, RunState.QUEUED, by.reason))
-        found = [*(one.expected for one in self._tasks), *self._removed]
+            requeued = replace(run, version=version, state=RunState.QUEUED, started_at=None, ended_at=None, reason="")
+            self._events.append(run_event(run, RunState.QUEUED, action.reason))
+        cleared_rows = [*(one.expected for one in self._tasks), *self._removed]
         return Change(
             run=run.id,
             expected_run=run,
-            updated_run=again,
+            updated_run=requeued,
             tasks=self._tasks,
             removed=self._removed,
             added=self._added,
-            attempts=_cancelled_attempts(self._record, found, by),
+            attempts=_cancelled_attempts(self._record, cleared_rows, action),
             cleared_outputs=self.cleared_outputs,
-            history=RunEventBatch(by.at, by.actor, self._events) if self._events else None,
+            history=RunEventBatch(action.at, action.actor, self._events) if self._events else None,
             is_operator_action=True,
         )
 
@@ -292,9 +293,9 @@ def _clear_events(row: TaskRow, reason: str) -> Iterator[RunEvent]:
 
 
 def _cancelled_attempts(record: RunRecord, rows: Sequence[TaskRow], action: OperatorAction) -> list[AttemptRow]:
-    """Return the tries that end because task runs were taken from whoever runs them."""
-    held = [row for row in rows if row.state.is_claimed]
-    return [current_attempt_row(record.run.id, row, ended_at=action.at, outcome="cancelled") for row in held]
+    """Return the attempts that end because their task runs were taken from their workers."""
+    claimed = [row for row in rows if row.state.is_claimed]
+    return [current_attempt_row(record.run.id, row, ended_at=action.at, outcome="cancelled") for row in claimed]
 
 
 def _reset_row(row: TaskRow, at: datetime) -> TaskRow:

@@ -1,71 +1,103 @@
-"""What the code of a task is made of: its own function, and whatever of the same package that uses.
+"""The fingerprint of a workflow's code: of the task functions, and of the definitions of their package that they use.
 
-A run goes on with the version that it began with, so a version has to change with a helper or a constant too; but not
-with a comment, nor with what only stands beside it. So names are followed from function to function through the
-sources of the package's modules. It is the text that counts, without its layout: what a name stands for may differ
-from process to process, as an address from the environment does.
+A run keeps the version that it started with. So the version has to change with a helper or a constant as well; but not
+with a comment, nor with an unrelated definition in the same file. For this, names are followed from function to
+function through the sources of the package's modules. The text counts, without its layout: the value of a name may
+differ from process to process, as an address read from the environment does.
 
-What only Python knows when it runs (`getattr`, a registry), and what other packages do, is not seen.
+Not seen: names that only Python knows at run time (`getattr`, a registry), and the code of other packages.
 """
 
 import ast
 import inspect
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from importlib.util import resolve_name
 from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
+from tidemill.annotations.signatures import AuthorFunction
 from tidemill.kernel.namespaces import load_key, mark_like, plain_name
+from tidemill.workflows.definition import Task
 
 NameSet = frozenset[str]
 ModuleBindings = dict[str, list[ast.stmt]]
-"""The statements of a module that give something to a name, by name."""
+"""The statements of a module that bind a name, by name."""
 
 
-def referenced_definitions(functions: Iterable[FunctionType]) -> list[tuple[str, str, str]]:
-    """Return the definitions that some functions use, beside themselves: module, name and text, in order."""
-    found: set[tuple[str, str, str]] = set()
+def fingerprint(tasks: Sequence[Task]) -> str:
+    """Return a hash that changes with the code of the tasks or of a definition they use, and not with its layout."""
+    functions = [[inspect.unwrap(one.call) for one in _author_functions(task)] for task in tasks]
+    codes = [[_code_key(getattr(function, "__code__", None)) for function in group] for group in functions]
+    used = _referenced_definitions(one for group in functions for one in group if isinstance(one, FunctionType))
+    return sha256(repr((codes, used)).encode()).hexdigest()[:16]
+
+
+def _author_functions(task: Task) -> Sequence[AuthorFunction]:
+    return [task.function] if task.graph is None or isinstance(task.graph, str) else task.graph.functions()
+
+
+def _code_key(code: CodeType | None) -> Any:
+    """Return the contents of a code object, without its position in the file."""
+    if code is None:
+        return None
+    return code.co_code.hex(), code.co_names, code.co_varnames, [_constant_key(one) for one in code.co_consts]
+
+
+def _constant_key(value: Any) -> Any:
+    """Return a constant in a form that is the same in every process: the order of a set is not."""
+    if isinstance(value, CodeType):
+        return _code_key(value)
+    if isinstance(value, frozenset):
+        return "frozenset", sorted(repr(_constant_key(one)) for one in value)
+    return tuple(_constant_key(one) for one in value) if isinstance(value, tuple) else value
+
+
+def _referenced_definitions(functions: Iterable[FunctionType]) -> list[tuple[str, str, str]]:
+    """Return the definitions that some functions use, without the functions: module, name and text, sorted."""
+    definitions: set[tuple[str, str, str]] = set()
     for function in functions:
         module = function.__module__ or function.__globals__.get("__name__") or ""  # generated code may have none
-        reach = _ReferenceWalker(module)
-        reach.follow_names(module, names_used_by_code(function.__code__))
-        found |= reach.definitions
-    return sorted(found)
+        walker = _ReferenceWalker(module)
+        walker.follow_names(module, _names_used_by_code(function.__code__))
+        definitions |= walker.definitions
+    return sorted(definitions)
 
 
-def names_used_by_code(code: CodeType) -> NameSet:
-    """Return every name that some code uses: globals and attributes alike."""
-    inner = (names_used_by_code(one) for one in code.co_consts if isinstance(one, CodeType))
-    return frozenset(code.co_names).union(*inner)
+def _names_used_by_code(code: CodeType) -> NameSet:
+    """Return every name that some code uses, globals and attributes alike."""
+    nested = (_names_used_by_code(one) for one in code.co_consts if isinstance(one, CodeType))
+    return frozenset(code.co_names).union(*nested)
 
 
 class _ReferenceWalker:
-    """What is reached from a function of one package."""
+    """Collects the definitions reachable from a function, within its package."""
 
     def __init__(self, module: str) -> None:
         self.definitions: set[tuple[str, str, str]] = set()
-        self._kinship = load_key(module)
+        self._package = load_key(module)
         self._bindings_by_module: dict[str, ModuleBindings] = {}
         self._seen: set[tuple[str, str, NameSet]] = set()
 
     def follow_names(self, module: str, names: NameSet) -> None:
-        """Follow those of some names that a module of the package defines, or has from another one."""
-        page = self._bindings_of(module)
-        for name in sorted(names & page.keys() | ({"*"} & page.keys())):
-            for statement in page[name]:
+        """Follow the names that a module of the package defines or imports; ignore the others."""
+        bindings = self._bindings_of(module)
+        for name in sorted(names & bindings.keys() | ({"*"} & bindings.keys())):
+            for statement in bindings[name]:
                 if isinstance(statement, ast.Import | ast.ImportFrom):
                     self._follow_import(module, name, statement, names)
                 else:
                     self._follow_definition(module, name, statement)
 
     def _follow_definition(self, module: str, name: str, statement: ast.stmt) -> None:
-        text = plain_name(module).partition(".")[2], name, ast.dump(statement)
-        if text not in self.definitions:
-            self.definitions.add(text)
+        definition = plain_name(module).partition(".")[2], name, ast.dump(statement)
+        if definition not in self.definitions:
+            self.definitions.add(definition)
             self.follow_names(module, _names_in_statement(statement))
 
     def _follow_import(self, module: str, name: str, statement: ast.Import | ast.ImportFrom, names: NameSet) -> None:
-        """Follow a name to where it comes from. Of a module, whatever it has of the names used beside it counts."""
+        """Follow an imported name to its module. For an imported module, follow every name used next to it."""
         if (module, name, names) in self._seen:
             return
         self._seen.add((module, name, names))
@@ -78,10 +110,10 @@ class _ReferenceWalker:
                 self.follow_names(source, frozenset({original}))
 
     def _bindings_of(self, name: str) -> ModuleBindings:
-        """Return what a module defines; nothing if it is another package's, or has no source."""
+        """Return the bindings of a module; none if it belongs to another package or has no source."""
         if name not in self._bindings_by_module:
             module = sys.modules.get(name)
-            is_ours = module is not None and load_key(name) == self._kinship
+            is_ours = module is not None and load_key(name) == self._package
             self._bindings_by_module[name] = _read_bindings(module) if is_ours and module is not None else {}
         return self._bindings_by_module[name]
 
@@ -89,17 +121,17 @@ class _ReferenceWalker:
 def _read_bindings(module: ModuleType) -> ModuleBindings:
     try:
         tree = ast.parse(inspect.getsource(module))
-    except (OSError, TypeError):  # typed in, or compiled: there is nothing to read
+    except (OSError, TypeError):  # typed into a shell, or compiled: there is no source
         return {}
-    page: ModuleBindings = {}
+    bindings: ModuleBindings = {}
     for statement in tree.body:
         for name, binder in _bindings(statement):
-            page.setdefault(name, []).append(binder)
-    return page
+            bindings.setdefault(name, []).append(binder)
+    return bindings
 
 
 def _bindings(statement: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield the names that a statement of a module gives something to, each with what does; an import by itself."""
+    """Yield the names that a top-level statement binds, each with that statement; for a nested import, the import."""
     for node in _outside_functions(statement):
         match node:
             case ast.Import(names) | ast.ImportFrom(names=names):
@@ -119,12 +151,12 @@ def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _names_in_statement(statement: ast.stmt) -> NameSet:
-    found = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    return frozenset(found | {node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute)})
+    names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    return frozenset(names | {node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute)})
 
 
 def _import_origins(module: str, name: str, statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str | None]]:
-    """Yield where an import has a name from: a module, and the name there, or None for the module itself."""
+    """Yield the origins of an imported name: a module, and the name there, or None for the module itself."""
     if isinstance(statement, ast.ImportFrom):
         source = _absolute_name(module, "." * statement.level + (statement.module or ""))
         yield from ((source, one.name) for one in statement.names if (one.asname or one.name) == name)
@@ -143,5 +175,5 @@ def _absolute_name(module: str, name: str) -> str:
     package = getattr(sys.modules[module], "__package__", None) or module.rpartition(".")[0]
     try:
         return resolve_name(name, package)
-    except ImportError:  # beyond the top of the package: no module that could have been imported
+    except ImportError:  # above the top of the package: no module can have been imported from there
         return name

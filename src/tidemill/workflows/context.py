@@ -1,4 +1,4 @@
-"""What a task may know of the attempt it runs in, and how it asks to be put off."""
+"""The context of a task: its attempt, its values, and deferral."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,13 +14,13 @@ from tidemill.workflows.attempt_results import PollFunction
 from tidemill.workflows.records import AttemptKey
 
 DEFAULT_POLL_INTERVAL = 30.0
-"""Seconds between two polls, if the author does not say."""
+"""Seconds between two polls, unless the author sets `every`."""
 
 PushFunction = Callable[[str, Any], Awaitable[Any]]
 
 
 class Deferral(BaseException):
-    """Ends an execution that asked to be put off. No Exception, so that an author's `except Exception` lets it pass."""
+    """Ends an execution that deferred itself. Not an Exception, so that an author's `except Exception` lets it pass."""
 
     def __init__(
         self,
@@ -30,17 +30,17 @@ class Deferral(BaseException):
         poll: PollFunction | None = None,
         pending_answer: Awaitable[bool] | None = None,
     ) -> None:
-        super().__init__("put off")
+        super().__init__("deferred")
         self.delay = delay
         """Seconds until it is woken, or polled next."""
         self.until = until
         self.poll = poll
         self.pending_answer = pending_answer
-        """An answer of `poll` that is still to be awaited, because `defer` cannot."""
+        """A result of `poll` that the runner of the task has to await, because `defer` cannot."""
 
 
 class TaskContext(Context):
-    """The attempt around a task."""
+    """The context that a running task sees."""
 
     __slots__ = ("_deferrals_to_skip", "_key", "_merge", "_merged", "_push", "_wait_for", "attempt", "log", "slot")
 
@@ -62,7 +62,7 @@ class TaskContext(Context):
         self._merged: Mapping[str, Any] | None = None
         self._push = push
         self._wait_for = wait_for
-        self.attempt = number  # type: ignore[misc]  # slots of our own hide the properties
+        self.attempt = number  # type: ignore[misc]  # our slots hide the properties of the base class
         self.slot = slot  # type: ignore[misc]
         self.log = log
 
@@ -73,11 +73,11 @@ class TaskContext(Context):
 
     @property
     def token(self) -> str:
-        """A name for this attempt that no other has, "run/task[element]#attempt": the number grows."""
+        """A unique name of this attempt, "run/task[element]#attempt"; the number only grows."""
         return str(self._key)
 
     def __getitem__(self, key: str) -> Any:
-        """Return a value from the run's params, or from the dicts that tasks before returned; the last one wins."""
+        """Return a value from the run's params, or from the dicts that upstream tasks returned; the last one wins."""
         try:
             return self._values[key]
         except KeyError:
@@ -91,12 +91,12 @@ class TaskContext(Context):
         return key in self._values
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return `ctx[key]`, or something else where there is no such value."""
+        """Return `ctx[key]`, or the default if there is no such value."""
         return self._values.get(key, default)
 
     @property
     def _values(self) -> Mapping[str, Any]:
-        """What `ctx[key]` looks in: put together when somebody first does."""
+        """The values behind `ctx[key]`; merged on first use."""
         if self._merged is None:
             self._merged = self._merge()
         return self._merged
@@ -109,7 +109,7 @@ class TaskContext(Context):
         poll: PollFunction | None = None,
         every: Duration | None = None,
     ) -> None:
-        """End this execution and be called again later; return at once if that has been waited for already."""
+        """End this execution, to be called again later; return at once if this deferral is already over."""
         deferral = _read_deferral(for_, until, poll, every)
         if self._deferrals_to_skip > 0:
             self._deferrals_to_skip -= 1
@@ -124,7 +124,7 @@ class TaskContext(Context):
             return bool(answer)
         if self._wait_for is not None:
             return bool(self._wait_for(answer))
-        deferral.pending_answer = answer  # on a loop that cannot be waited for here: whoever runs the task awaits it
+        deferral.pending_answer = answer  # an async poll cannot be awaited here: the runner of the task awaits it
         return False
 
     async def push(self, accumulator: str, event: Any) -> Any:
@@ -139,11 +139,11 @@ class TaskContext(Context):
 def _read_deferral(
     for_: Duration | None, until: datetime | None, poll: PollFunction | None, every: Duration | None
 ) -> Deferral:
-    """Return what was asked for, or raise what is wrong with it."""
-    if sum(one is not None for one in (for_, until, poll)) != 1:
+    """Validate the arguments of `defer` and return the deferral."""
+    if sum(value is not None for value in (for_, until, poll)) != 1:
         raise TypeError("ctx.defer takes exactly one of for_=, until= and poll=")
     if every is not None and poll is None:
-        raise TypeError("every= says how often poll= is asked, and there is none")
+        raise TypeError("every= sets how often poll= is called, and there is no poll=")
     if for_ is not None:
         return Deferral(delay=parse_duration(for_))
     if poll is not None:
@@ -155,4 +155,4 @@ def _read_deferral(
     try:
         return Deferral(until=until.astimezone(UTC))
     except OverflowError:
-        raise ValueError(f"until= takes a moment that UTC has too, in the years 1 to 9999, not {until}") from None
+        raise ValueError(f"until= takes a moment in the years 1 to 9999 of UTC, not {until}") from None

@@ -1,8 +1,8 @@
-"""Cron expressions as wall times: what the fields mean, before any time zone has its say.
+"""Cron expressions as wall times: the meaning of the fields, independent of any time zone.
 
-The grammar and the search for the next match are those of cronsim. It is given naive wall times only, because what it
-makes of daylight saving is not what we promise: it goes by the minute field as well as by the hour, moves no time out
-of a gap if there are six fields, takes a range of hours for a time of the day, and steps over an hour or invents a slot
+cronsim provides the grammar and the search for the next match. It gets naive wall times only, because its treatment of
+daylight saving differs from what we promise: it goes by the minute field as well as by the hour, moves no time out of a
+gap if there are six fields, takes a range of hours for a time of the day, and steps over an hour or invents a slot
 where the change is at midnight or half an hour long. `tidemill.workflows.schedule` maps wall times to instants.
 """
 
@@ -41,10 +41,10 @@ class CronFields:
         self._minutes = sorted(self._search.minutes)
         self._seconds = sorted(self._search.seconds)
         self.has_fixed_hours = not any(sign in parts[2] for sign in "*/-")
-        """Whether the hours are named one by one: a time of day. Otherwise the hour is a wildcard, step or range."""
+        """Whether the hours are listed: a time of day. Otherwise the hour is a wildcard, step or range."""
 
     def next_match(self, wall: datetime) -> datetime | None:
-        """Return the first match after a wall time, or None: cronsim looks 50 years ahead."""
+        """Return the first match after a wall time; None if there is none within 50 years."""
         search = copy(self._search)
         search.dt = wall.replace(microsecond=0)
         try:
@@ -53,7 +53,7 @@ class CronFields:
             return None
 
     def count_matches(self, after: datetime, until: datetime) -> int:
-        """Return how many matches lie in (after, until], negative if time runs backwards.
+        """Return how many matches lie in (after, until], negative if `until` is earlier.
 
         The work grows with the days in between, not with the matches.
         """
@@ -68,7 +68,7 @@ class CronFields:
         return day.month in self._search.months and self._search.match_day(day)
 
     def _matches_up_to(self, wall: datetime) -> int:
-        """Return how many matches of its day are not later than a wall time."""
+        """Return the number of matches on the day of a wall time, up to that time."""
         if not self._matches_day(wall):
             return 0
         rank = bisect_left(self._hours, wall.hour) * len(self._minutes) * len(self._seconds)
@@ -80,7 +80,7 @@ class CronFields:
 
 
 def expression_problems(expression: object) -> list[str]:
-    """Return everything wrong with an expression, field by field."""
+    """Return every problem of an expression, field by field."""
     if not isinstance(expression, str):
         return [f"an expression is a text such as '0 6 * * *', not {expression!r}"]
     if expression.strip().startswith("@") and expression.strip().lower() not in ALIASES:
@@ -89,14 +89,14 @@ def expression_problems(expression: object) -> list[str]:
     parts = _split_fields(expression)
     if len(parts) != 6:
         return [f"{expression!r} has {len(expression.split())} fields: 5 are needed, or 6 with seconds first"]
-    said = [
+    problems = [
         f"{part!r} is no {name}: {allowed}, with * , - /"
         for position, (part, name, allowed) in enumerate(zip(parts, _FIELD_NAMES, _FIELD_RANGES, strict=True))
         if not _is_valid_field(part, position)
     ]
-    if not said and not _has_any_match(parts):
-        said.append(f"{expression!r} names a day that never comes")
-    return said
+    if not problems and not _has_any_match(parts):
+        problems.append(f"{expression!r} names a day that never comes")
+    return problems
 
 
 def _split_fields(expression: str) -> list[str]:
@@ -107,8 +107,8 @@ def _split_fields(expression: str) -> list[str]:
 
 
 def _is_valid_field(part: str, position: int) -> bool:
-    # cronsim names only the first bad field, so each is tried in an expression that is otherwise all stars.
-    # A day is tried by itself in months of 31 days.
+    # cronsim names only the first bad field, so each is tried in an expression of stars.
+    # A day of the month is tried without a month, so that 31 is valid.
     fields = ["*"] * 6
     fields[position] = part
     try:

@@ -1,4 +1,4 @@
-"""The declarations of a workflow as frozen values: tasks, params, triggers, and what tasks may raise."""
+"""Declarations as frozen values: tasks, params and triggers; and the exceptions that tasks raise on purpose."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,15 +12,15 @@ from tidemill.workflows.graph_calls import CallableGraph
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is started with. Subclass it and declare fields."""
+    """The params of a run. Subclass it and declare fields."""
 
 
 class Skip(Exception):  # noqa: N818 - authors raise it; it is no error
-    """Raise it in a task to skip the task, and say why."""
+    """Raise it in a task to skip the task; the message is the reason."""
 
 
 class Fail(Exception):  # noqa: N818 - the word that authors know
-    """Raise it in a task to fail without another try, and say why."""
+    """Raise it in a task to fail without a retry; the message is the reason."""
 
 
 class Fire:
@@ -41,7 +41,7 @@ class Fire:
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is asked every so often whether a run should start."""
+    """A function that is polled at an interval, and decides whether a run starts."""
 
     function: AuthorFunction
     every: float
@@ -60,12 +60,12 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         return self.function.location
 
     def __call__(self) -> Any:
-        """Ask once, as in a unit test: a Fire or None, or an awaitable of one if the function is async."""
+        """Call it once, as in a unit test: returns a Fire or None, or an awaitable of one if the function is async."""
         return self.function.call()
 
 
 class OnFiring(msgspec.Struct, frozen=True):
-    """A wish for a run per firing of a reactor, if `when`, an expression about the firing, holds."""
+    """A subscription to a reactor's firings: each starts a run if `when`, an expression about the firing, holds."""
 
     reactor: str
     when: str | None = None
@@ -86,7 +86,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     executor: str | None = None
     ignores: tuple[Any, ...] = ()
     graph: CallableGraph | str | None = None
-    """The graph that it calls, or its name; until the workflow is wired, `function` only says how it is called."""
+    """The called graph, or its name; `function` is a placeholder until the workflow is wired."""
 
     @property
     def name(self) -> str:
@@ -95,7 +95,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def task_name(task: str | Task | Callable[..., Any]) -> str:
-    """Return the name of a task that was given by its name, as declared, or as the decorated function."""
+    """Return the name of a task that is given by name, as declared, or as the decorated function."""
     if isinstance(task, Task):
         return task.name
     return task if isinstance(task, str) else getattr(task, "__name__", repr(task))

@@ -1,6 +1,6 @@
-"""Conditions: what `when=` of tm.on_firing says about a firing, in the Common Expression Language.
+"""Conditions on firings: `when=` of tm.on_firing, written in the Common Expression Language (CEL).
 
-The language is imported when a first expression is read: a node without any never pays for it.
+The language is imported when the first expression is compiled, so that a node without expressions does not pay for it.
 """
 
 import importlib
@@ -23,7 +23,7 @@ _CEL_TYPES = frozenset(
     ["bool", "bytes", "double", "duration", "int", "list", "map", "null_type", "string", "timestamp", "type", "uint"]
 )
 _CEL_NAMESPACES = frozenset(["optional"])
-"""Names in front of functions, `optional.of(1)`."""
+"""Prefixes of functions, as in `optional.of(1)`."""
 _SAMPLE_VALUES = (
     "'a'",
     "1",
@@ -38,16 +38,16 @@ _SAMPLE_VALUES = (
     "null",
     "b'a'",
 )
-"""A value of every type, to try functions with."""
+"""One value of every type, to probe functions with."""
 _FUNCTION_NAME = re.compile(r"[A-Za-z]\w*")
-"""What authors call by its name; operators are functions too."""
+"""The names of functions that authors can call; operators are functions too."""
 _MACRO_BINDING = re.compile(r"\.\s*[a-z]\w*\(\s*(?P<first>[A-Za-z_]\w*)\s*,(?:\s*(?P<second>[A-Za-z_]\w*)\s*,)?")
 """The names that a macro binds for its own body: `x` in `payload.all(x, x > 1)`."""
-_PARSE_ERROR = re.compile(r"ERROR: <input>:(?P<place>\d+:\d+): (?P<said>.*)")
+_PARSE_ERROR = re.compile(r"ERROR: <input>:(?P<position>\d+:\d+): (?P<message>.*)")
 
 
 class Condition:
-    """An expression that holds for a firing, or does not; ValueError says what is wrong with its text."""
+    """A compiled expression about a firing. The constructor raises ValueError with what is wrong with the text."""
 
     __slots__ = ("_program", "text")
 
@@ -55,9 +55,9 @@ class Condition:
         self.text = text
         try:
             self._program = importlib.import_module("cel").compile(text)
-        except AUTHOR_ERRORS as error:  # author code: whatever the parser makes of it
+        except AUTHOR_ERRORS as error:  # author code: the parser may raise anything
             raise ValueError(_format_parse_error(str(error))) from None
-        bound = {name for found in _MACRO_BINDING.finditer(text) for name in found.groups() if name}
+        bound = {name for match in _MACRO_BINDING.finditer(text) for name in match.groups() if name}
         used = set(self._program.variables())
         unknown = sorted(used - {*CEL_VARIABLES, *_CEL_TYPES, *_CEL_NAMESPACES, *bound})
         if unknown:
@@ -69,19 +69,19 @@ class Condition:
             self._check_constant()
 
     def _check_constant(self) -> None:
-        """Raise a ValueError if an expression that depends on nothing is wrong, as it then always is."""
+        """Raise ValueError if an expression without variables fails or gives no bool: it would for every firing."""
         try:
             answer = self._program.execute({})
-        except AUTHOR_ERRORS as error:  # author code: whatever the expression comes to
+        except AUTHOR_ERRORS as error:  # author code: the expression may raise anything
             raise ValueError(f"it fails for every firing: {_short_error(error)}") from None
         if not isinstance(answer, bool):
             raise ValueError(f"it gives {answer!r} for every firing, neither true nor false")
 
     def holds(self, payload: Mapping[str, Any], reactor: str, tenant: str) -> bool:
-        """Return whether it holds for a firing; OperationError if that cannot be told."""
+        """Return whether it holds for a firing; raise OperationError if it fails or is not a bool."""
         try:
             answer = self._program.execute({"payload": dict(payload), "reactor": reactor, "tenant": tenant})
-        except AUTHOR_ERRORS as error:  # author code: a payload may lack what the expression asks for
+        except AUTHOR_ERRORS as error:  # author code: the payload may lack a field that the expression reads
             raise OperationError(f"when={self.text!r} failed: {_short_error(error)}") from error
         if not isinstance(answer, bool):
             raise OperationError(f"when={self.text!r} gave {answer!r}, neither true nor false")
@@ -90,14 +90,16 @@ class Condition:
 
 @cache
 def _is_function(name: str) -> bool:
-    """Return whether the language has a function of that name, for whatever types: it tells only of calls."""
+    """Return whether the language has a function of that name. It can only be found out by calling it."""
     return any(_is_known_call(call, name) for call in _sample_calls(name)) or any(
-        _is_known_call(f"{space}.{name}({given})", name, space) for space in _CEL_NAMESPACES for given in ("", "1")
+        _is_known_call(f"{space}.{name}({arguments})", name, space)
+        for space in _CEL_NAMESPACES
+        for arguments in ("", "1")
     )
 
 
 def _sample_calls(name: str) -> Iterator[str]:
-    """Yield calls with few and with many kinds of arguments, the likeliest first."""
+    """Yield calls with different numbers and types of arguments, the likeliest first."""
     for one in _SAMPLE_VALUES:
         yield f"({one}).{name}()"
         yield f"({one}).{name}({one})"
@@ -110,17 +112,17 @@ def _sample_calls(name: str) -> Iterator[str]:
 
 
 def _is_known_call(text: str, *names: str) -> bool:
-    """Return whether a call is one of something that there is, whether or not it comes to an end."""
+    """Return whether a call names an existing function, even if the call fails."""
     try:
         importlib.import_module("cel").evaluate(text, {})
-    except AUTHOR_ERRORS as error:  # the language raises whatever it likes
+    except AUTHOR_ERRORS as error:  # the language may raise anything
         return not any(f"Undefined variable or function: '{name}'" in str(error) for name in names)
     return True
 
 
-def _format_parse_error(said: str) -> str:
-    found = _PARSE_ERROR.search(said)
-    return f"at {found['place']}: {found['said']}" if found else said
+def _format_parse_error(text: str) -> str:
+    match = _PARSE_ERROR.search(text)
+    return f"at {match['position']}: {match['message']}" if match else text
 
 
 def _format_unknown(unknown: list[str]) -> str:
@@ -140,35 +142,33 @@ FIRING_PARAM_NAMES = ("payload", "firing_id")
 def build_firing_params(
     params_class: type[Params] | None, payload: Mapping[str, Any], firing_id: str
 ) -> dict[str, Any]:
-    """Return what a run is started with: both, or those that its workflow declares."""
-    given = {"payload": dict(payload), "firing_id": firing_id}
-    return (
-        given
-        if params_class is None
-        else {name: given[name] for name in FIRING_PARAM_NAMES if name in _field_names(params_class)}
-    )
+    """Return the params of a run that a firing starts: those that its workflow declares, or all."""
+    values = {"payload": dict(payload), "firing_id": firing_id}
+    if params_class is None:
+        return values
+    return {name: values[name] for name in FIRING_PARAM_NAMES if name in _field_names(params_class)}
 
 
 def firing_problems(
     triggers: Iterable[object], params: type[Params] | None, location: Location | None
 ) -> Iterator[Problem]:
-    """Yield what keeps firings from starting a workflow."""
-    wishes = [one for one in triggers if isinstance(one, OnFiring)]
-    for said in (*_expression_problems(wishes), *_param_problems(params if wishes else None)):
-        yield Problem(message=said, location=location)
+    """Yield everything that keeps firings from starting a workflow."""
+    subscriptions = [one for one in triggers if isinstance(one, OnFiring)]
+    for message in (*_expression_problems(subscriptions), *_param_problems(params if subscriptions else None)):
+        yield Problem(message=message, location=location)
 
 
 def _expression_problems(subscriptions: list[OnFiring]) -> Iterator[str]:
-    met: set[str] = set()
-    for wish in subscriptions:
-        if wish.reactor in met:
-            yield f"on_firing({wish.reactor!r}) is there twice: join the expressions with ||"
-        met.add(wish.reactor)
+    seen: set[str] = set()
+    for one in subscriptions:
+        if one.reactor in seen:
+            yield f"on_firing({one.reactor!r}) is there twice: join the expressions with ||"
+        seen.add(one.reactor)
         try:
-            if wish.when is not None:
-                Condition(wish.when)
+            if one.when is not None:
+                Condition(one.when)
         except ValueError as error:
-            yield f"on_firing({wish.reactor!r}, when={wish.when!r}): {error}"
+            yield f"on_firing({one.reactor!r}, when={one.when!r}): {error}"
 
 
 def _param_problems(params_class: type[Params] | None) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""A graph as far as a workflow knows it: something with inputs and outputs that a task may call.
+"""Calls of graphs from workflows: the protocol of a callable graph, and the function of a task that calls one.
 
-Workflows and graphs know nothing of one another. This is the one place where they meet, and they meet as strangers: a
-graph is whatever looks like this.
+Workflows and graphs do not import each other. This module is the one place where they meet: a graph is any object that
+fits the protocol.
 """
 
 import inspect
@@ -16,52 +16,52 @@ from tidemill.kernel.errors import Location
 
 
 class CallableGraph(Protocol):
-    """A graph that is called with its inputs by keyword, and gives a result or an awaitable of one."""
+    """A graph that is called with its inputs by keyword, and returns a result or an awaitable of one."""
 
     name: str
 
     @property
     def reactor_name(self) -> str | None:
-        """The reactor that calls it; a workflow calls only what has none."""
+        """The reactor that calls it; a workflow can only call a graph without one."""
 
     @property
     def is_async(self) -> bool:
-        """Whether calling it gives an awaitable."""
+        """Whether a call returns an awaitable."""
 
     def inputs(self) -> Sequence[Parameter]:
-        """Return what it is called with."""
+        """Return its parameters."""
 
     def returns(self) -> Mapping[str, Any]:
-        """Return what its terminal nodes return, by their names, as annotated."""
+        """Return the annotated return types of its terminal nodes, by node."""
 
     def functions(self) -> Sequence[AuthorFunction]:
-        """Return the authors' functions that it is made of."""
+        """Return the authors' functions that it consists of."""
 
 
 def is_callable_graph(value: object) -> bool:
-    """Return whether something looks like a graph; nothing of it is built in order to find out."""
+    """Return whether an object fits the protocol, without compiling the graph: `is_async` would."""
     return all(hasattr(type(value), name) for name in ("inputs", "returns", "functions", "is_async"))
 
 
 def is_task_name(name: object) -> bool:
-    """Return whether a task may have this name, so that a parameter can have it too."""
+    """Return whether a task may have this name: a parameter must be able to have it too."""
     return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def placeholder_function(name: str, location: Location) -> AuthorFunction:
-    """Return what stands for the call of a graph until that is known."""
+    """Return the function of a call until the graph is resolved."""
 
     def call() -> None:
-        """Hold the place."""
+        """Do nothing: the call of the graph replaces it."""
 
     call.__name__ = call.__qualname__ = name
     return AuthorFunction(call=call, location=location)
 
 
 def build_call_function(graph: CallableGraph, name: str, location: Location, known: Collection[str]) -> AuthorFunction:
-    """Return the function of a task that calls a graph: its inputs are parameters, its outputs a dict by node.
+    """Return the function of a task that calls a graph: its inputs are parameters, its output is a dict by node.
 
-    An input that the graph can do without is left out if nothing known has its name.
+    An optional input is left out if no known task has its name.
     """
     taken = [one for one in graph.inputs() if is_required(one) or (one.name in known and one.name != name)]
     call: Any = _async_call(graph) if graph.is_async else _sync_call(graph)
@@ -90,7 +90,7 @@ def _async_call(graph: Any) -> Any:
 
 
 def _outputs(result: Any) -> dict[str, Any]:
-    """Return a result's outputs, or raise what a node raised, so that retries see the author's own error."""
+    """Return a result's outputs, or raise a node's own exception, so that retries see the author's error."""
     if result.error is not None:
         raise result.error.cause
     outputs: dict[str, Any] = result.outputs
@@ -98,7 +98,7 @@ def _outputs(result: Any) -> dict[str, Any]:
 
 
 def _output_type(name: str, graph: CallableGraph) -> Any:
-    """Return what a call gives: by node, each as annotated, if values of these can be stored at all."""
+    """Return the type of a call's output: by node, as annotated, if values of these types can be stored."""
     nodes = dict(graph.returns())
     named: Any = TypedDict(name, nodes, total=False)  # type: ignore[misc]
     try:

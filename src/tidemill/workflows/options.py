@@ -1,4 +1,4 @@
-"""The options of a task, read and checked: what an author may write becomes what is kept."""
+"""Reads and validates the options of a task."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,26 +12,28 @@ from tidemill.workflows.definition import Task, task_name
 
 
 def read_options(options: dict[str, Any], subject: str, location: Location) -> dict[str, Any]:
-    """Return a task's options as they are kept, or raise one DefinitionError with everything wrong with them."""
+    """Return a task's options in their stored form; raise one DefinitionError with every problem."""
     read: dict[str, Any] = {}
-    said: list[str] = []
+    problems: list[str] = []
     for name, value in options.items():
         if name not in _READERS:
-            said.append(f"a task has no option '{name}'{did_you_mean(name, _READERS)}; it has {', '.join(_READERS)}")
+            problems.append(
+                f"a task has no option '{name}'{did_you_mean(name, _READERS)}; it has {', '.join(_READERS)}"
+            )
             continue
         try:
             read[name] = _READERS[name](value)
         except (TypeError, ValueError) as error:
-            said.append(f"{name}: {error}")
+            problems.append(f"{name}: {error}")
         except DefinitionError as error:
-            said += [f"{name}: {one.message}" for one in error.problems]
-    if said:
-        raise DefinitionError([Problem(message=one, location=location) for one in said], subject)
+            problems += [f"{name}: {one.message}" for one in error.problems]
+    if problems:
+        raise DefinitionError([Problem(message=one, location=location) for one in problems], subject)
     return read
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    """Return what was given as a list; one thing alone stands for a list of it, and None for none."""
+    """Return a list option as a tuple; a single value stands for a list of it, and None for an empty list."""
     if value is None:
         return ()
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else (value,)
@@ -39,7 +41,7 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 def _read_task(value: Any) -> str:
     if not (isinstance(value, str | Task) or callable(value)):
-        raise TypeError(f"a task is named, or is a function that was declared as one, not {value!r}")
+        raise TypeError(f"it takes a task's name, or a function declared as a task, not {value!r}")
     return task_name(value)
 
 
@@ -51,7 +53,7 @@ def _read_retry(value: Any) -> Retry | None:
     if type(value) is int and value >= 0:
         return Retry(value)
     if value is not None and not isinstance(value, Retry):
-        raise TypeError(f"it is a tm.Retry(...), or a number of further tries, not {value!r}")
+        raise TypeError(f"it is a tm.Retry(...), or a number of retries, not {value!r}")
     return value
 
 
@@ -61,7 +63,7 @@ def _read_timeout(value: Any) -> float | None:
 
 def _read_priority(value: Any) -> int:
     if type(value) is not int or abs(value) > MAX_INTEGER:
-        raise TypeError(f"it is a whole number, the higher the sooner, up to {MAX_INTEGER} either way, not {value!r}")
+        raise TypeError(f"it is an integer from -{MAX_INTEGER} to {MAX_INTEGER}, higher runs sooner, not {value!r}")
     return value
 
 

@@ -1,7 +1,7 @@
-"""From keywords to stored params and back.
+"""Encodes the params of a run for the store, and decodes them.
 
-Params are stored as a map by name, each value as msgpack. A workflow that declares no params takes whatever can be
-stored; nothing says then what a value was, so a date comes back as text and an object as a dict.
+Params are stored as a map by name, each value as msgpack. A workflow that declares no params takes any storable value;
+its type is not known then, so a date comes back as a string and an object as a dict.
 """
 
 from collections.abc import Mapping
@@ -30,56 +30,57 @@ _EXAMPLES: dict[Any, str] = {
 
 
 def encode_params(params_class: type[Params] | None, given: Mapping[str, Any], *, from_text: bool = False) -> bytes:
-    """Return params as they are stored; a RequestError names everything that is wrong with them.
+    """Return params in their stored form; raise one RequestError that names every problem.
 
-    Values are converted as msgspec does, "2026-01-01" for a date. With `from_text`, as on a command line, every
-    value is a text: "5" is a number where one is asked for, and JSON is read where something bigger is.
+    Values are converted by msgspec's rules, such as "2026-01-01" for a date. With `from_text`, as on a command line,
+    every value is a string: "5" is a number where one is expected, and JSON is parsed where a container is.
     """
-    reading = _ParamReader(from_text)
-    values = reading.read_undeclared(given) if params_class is None else reading.read_declared(params_class, given)
-    if not reading.problems:
+    reader = _ParamReader(from_text)
+    values = reader.read_undeclared(given) if params_class is None else reader.read_declared(params_class, given)
+    if not reader.problems:
         return encode_msgpack({name: msgspec.Raw(value) for name, value in values.items()})
-    said = "; ".join(reading.problems.values())
-    raise RequestError(f"invalid params: {said}", code="invalid_params", status=422, params=reading.problems)
+    message = "; ".join(reader.problems.values())
+    raise RequestError(f"invalid params: {message}", code="invalid_params", status=422, params=reader.problems)
 
 
 def decode_params(params_class: type[Params] | None, stored: bytes) -> Any:
-    """Return stored params as an instance of their class, or as a dict if there is none."""
+    """Return stored params as an instance of their class, or as a dict if the workflow declares none."""
     if params_class is None:
         return msgspec.msgpack.decode(stored, type=dict[str, Any])
     try:
         raw = msgspec.msgpack.decode(stored, type=dict[str, msgspec.Raw])
         known = {one.name: one for one in fields(params_class) if one.name in raw}
         return params_class(**{name: msgspec.msgpack.decode(raw[name], type=one.type) for name, one in known.items()})
-    except AUTHOR_ERRORS as error:  # author code: a class may refuse a value in its own way
+    except AUTHOR_ERRORS as error:  # author code: a class may reject a value with any error
         raise OperationError(f"stored params no longer fit {label(params_class)}: {describe(error)}") from error
 
 
 class _ParamReader:
-    """One reading of params, and what was wrong with them, by name."""
+    """Reads the params of one run and collects the problems, by name."""
 
     def __init__(self, from_text: bool) -> None:
         self.problems: dict[str, str] = {}
         self._from_text = from_text
 
     def read_undeclared(self, given: Mapping[str, Any]) -> dict[str, bytes]:
-        """Return whatever was given, encoded."""
+        """Return all given params, encoded."""
         read = {}
         for name, value in given.items():
             if isinstance(name, str) and name == make_storable(name):
                 read[name] = _parse_undeclared(value) if self._from_text else value
             else:
-                self.problems[ascii(name)] = f"{name!r} cannot be the name of a param: it is a text of whole characters"
+                self.problems[ascii(name)] = f"{name!r} cannot be the name of a param: it is not a valid Unicode string"
         return self._encode(read)
 
     def read_declared(self, params_class: type[Params], given: Mapping[str, Any]) -> dict[str, bytes]:
-        """Return every declared param, encoded, those that were left out with their defaults."""
+        """Return every declared param, encoded; missing ones get their defaults."""
         known = {one.name: one for one in fields(params_class)}
         for name in given:
             if name not in known:
                 has = f"; there are {', '.join(map(repr, known))}" if known else "; there are none"
-                said = f"there is no param {name!r}{did_you_mean(str(name), known) or has}"
-                self.problems[make_storable(str(name))] = said
+                self.problems[make_storable(str(name))] = (
+                    f"there is no param {name!r}{did_you_mean(str(name), known) or has}"
+                )
         read: dict[str, Any] = {}
         for name, field in known.items():
             if name in given:
@@ -90,7 +91,7 @@ class _ParamReader:
             return {}
         try:
             whole = params_class(**read)
-        except AUTHOR_ERRORS as error:  # author code: `__post_init__` may refuse what fits by type
+        except AUTHOR_ERRORS as error:  # author code: `__post_init__` may reject values of the right type
             self.problems[""] = f"{label(params_class)} refuses them: {describe(error)}"
             return {}
         return self._encode({name: getattr(whole, name) for name in known})
@@ -98,9 +99,11 @@ class _ParamReader:
     def _convert(self, field: FieldInfo, value: Any, read: dict[str, Any]) -> None:
         try:
             read[field.name] = _convert_value(value, field.type, self._from_text)
-        except AUTHOR_ERRORS as error:  # author code: a class may refuse a value in its own way
-            said = str(error) if isinstance(error, msgspec.ValidationError) else describe(error)
-            self.problems[field.name] = f"'{field.name}' takes {label(field.type)}: {said}{_example_hint(field.type)}"
+        except AUTHOR_ERRORS as error:  # author code: a class may reject a value with any error
+            message = str(error) if isinstance(error, msgspec.ValidationError) else describe(error)
+            self.problems[field.name] = (
+                f"'{field.name}' takes {label(field.type)}: {message}{_example_hint(field.type)}"
+            )
 
     def _encode(self, values: Mapping[str, Any]) -> dict[str, bytes]:
         encoded = {}
@@ -124,14 +127,14 @@ def _convert_value(value: Any, kind: Any, from_text: bool) -> Any:
             return msgspec.json.decode(value, type=kind, strict=False)
         except msgspec.DecodeError as inner:
             if not value.lstrip().startswith(("{", "[")):
-                raise error from None  # it is about the text as it was given
+                raise error from None  # the value is no JSON: report the string as it was given
             if isinstance(inner, msgspec.ValidationError):
-                raise  # it says what within the JSON does not fit
+                raise  # it names the part of the JSON that does not fit
             raise msgspec.ValidationError(f"{value!r} is no JSON: {inner}") from None
 
 
 def _example_hint(kind: Any) -> str:
-    """Return what a param of a type may look like, where its name does not tell."""
+    """Return an example of a type whose name does not show how to write a value."""
     for one in get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else (kind,):
         if isinstance(one, type) and issubclass(one, Enum):
             return f"; it is one of {', '.join(repr(member.value) for member in one)}"
@@ -143,7 +146,7 @@ def _example_hint(kind: Any) -> str:
 
 
 def _parse_undeclared(value: Any) -> Any:
-    """Return what a text on a command line means if nobody declared it: JSON if it is that, else the text."""
+    """Return an undeclared param from a command line: parsed as JSON if it is valid JSON, else the string."""
     try:
         return msgspec.json.decode(value) if isinstance(value, str) else value
     except msgspec.DecodeError:

@@ -1,13 +1,13 @@
-"""The planner: a run as it is, and the time, in; what is to be done about it out. Pure, and the same for equal input.
+"""The planner: takes a run and the current time, returns commands. Pure: equal input gives equal output.
 
-One pass looks at the tasks in order, so that a skip or a failure travels through the whole run at once. It decides on
-tasks that nobody has decided on yet, wakes those whose time has come, and ends the run when nothing is left.
+One pass visits the tasks in topological order, so that a skip or a failure travels through the whole run in a single
+plan. It decides on undecided tasks, wakes sleeping tasks whose time has come, and ends the run when nothing is left.
 
-A mapped task is one task run until the list that it is mapped over is known, and then one per element. To those after
-it, it is one again: failed if any is, done when all are.
+A mapped task is one task run until the list that it is mapped over is known, and then one per element. Downstream tasks
+see it as one again: failed if any element failed, done when all are.
 
-Once planned, a run stays as it is until something happens in it. So after the end of a task it is enough to look at
-what comes right after it (`follow`), however many tasks there are.
+Once planned, a run stays as it is until something happens in it. So after the end of a task it is enough to plan its
+direct downstream tasks (`plan_after`), however many tasks the run has.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -16,19 +16,19 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.workflows.rules import Verdict, evaluate_rule
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.rules import ALL_SUCCESS, Verdict
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
 UNMAPPED = -1
-"""The index of a task run that is not one element of a mapping."""
+"""The index of a task run that is not an element of a mapped task."""
 
 TaskRunsByRef = Mapping[tuple[str, int], "TaskRun"]
 """Task runs by task and index."""
 
 
 class TaskRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One task of a run, or one element of a mapped one, as the planner sees it."""
+    """One task of a run, or one element of a mapped task, as the planner sees it."""
 
     task: str
     index: int = UNMAPPED
@@ -36,13 +36,13 @@ class TaskRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     variant: str | None = None
     """The variant of its value, if it succeeded."""
     size: int | None = None
-    """How many elements its value has, if that is a list."""
+    """The number of elements of its value, if that is a list."""
     wake_at: datetime | None = None
-    """When a retry or a deferral is over; None for one that somebody else ends."""
+    """When a retry or a deferral ends; None if something else ends it."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, as the planner sees it."""
+    """A run as the planner sees it."""
 
     spec: WorkflowSpec
     state: RunState
@@ -50,7 +50,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transition(msgspec.Struct, frozen=True, gc=False):
-    """Bring a task run into another state."""
+    """Moves a task run to another state."""
 
     task: str
     index: int
@@ -60,14 +60,14 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
 
 
 class Expand(msgspec.Struct, frozen=True, gc=False):
-    """Replace a mapped task by this many task runs, all of them scheduled."""
+    """Replaces a mapped task by this many task runs, all of them scheduled."""
 
     task: str
     size: int
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):
-    """End the run."""
+    """Ends the run."""
 
     state: RunState
 
@@ -76,19 +76,19 @@ Command = Transition | Expand | Finish
 
 
 def plan(run: Run, now: datetime) -> list[Command]:
-    """Return what is to be done about a run now; nothing for one that has not begun, or has ended."""
+    """Return the commands for a run at `now`; none for a run that has not started or has ended."""
     if run.state is not RunState.RUNNING:
         return []
-    planning = _Planner(run.spec, run.tasks, now)
-    if planning.states.keys() != run.spec.by_name.keys():
-        raise ValueError("a run and its version do not have the same tasks")
-    return planning.plan_tasks(run.spec.topological_order) + _plan_finish(run.spec, lambda name: planning.states[name])
+    planner = _Planner(run.spec, run.tasks, now)
+    if planner.states.keys() != run.spec.by_name.keys():
+        raise ValueError("the run and its workflow version do not have the same tasks")
+    return planner.plan_tasks(run.spec.topological_order) + _plan_finish(run.spec, lambda name: planner.states[name])
 
 
 def plan_after(spec: WorkflowSpec, rows: TaskRunsByRef, changed: Collection[str], now: datetime) -> list[Command]:
-    """Return what `plan` would of a running run in which only some tasks have changed since it was last planned.
+    """Return what `plan` would return for a running run in which only `changed` tasks changed since the last plan.
 
-    Only these and those right after them are looked at, as long as all goes well: else everything is.
+    Visits only these and their direct downstream tasks while every task succeeds; otherwise plans the whole run.
     """
     commands = None if spec.has_mapped_tasks else _plan_after_success(spec, rows, changed, now)
     if commands is None:
@@ -99,7 +99,7 @@ def plan_after(spec: WorkflowSpec, rows: TaskRunsByRef, changed: Collection[str]
 def _plan_after_success(
     spec: WorkflowSpec, rows: TaskRunsByRef, changed: Collection[str], now: datetime
 ) -> list[Command] | None:
-    """Return what goes on right after some tasks; None if that is for the rules to say."""
+    """Return the commands for some tasks and their downstream tasks; None if trigger rules have to decide."""
     commands: list[Command] = []
     for task in spec.with_downstream(changed):
         row = rows[task.name, UNMAPPED]
@@ -118,70 +118,72 @@ _SLEEPING_STATES = (TaskState.UP_FOR_RETRY, TaskState.DEFERRED)
 
 
 class UpstreamView(msgspec.Struct, frozen=True):
-    """What those before a task mean for it: the verdict of its rule, and how each of them stands towards it."""
+    """A task's upstream tasks: the verdict of its rule, and the state of each as it counts for this task."""
 
     verdict: Verdict
-    sources: tuple[tuple[Edge, TaskState], ...]
+    sources: tuple[tuple[TaskEdge, TaskState], ...]
     states: dict[str, TaskState]
 
 
-def upstream_view(task: TaskSpec, states: dict[str, TaskState], takes_branch: Callable[[Edge], bool]) -> UpstreamView:
-    """Judge a task by its rule. Whoever took another branch counts as skipped, and as done where it is optional.
+def upstream_view(
+    task: TaskSpec, states: dict[str, TaskState], takes_branch: Callable[[TaskEdge], bool]
+) -> UpstreamView:
+    """Evaluate a task's rule. An upstream task that took another branch counts as skipped, or as done where optional.
 
-    `takes_branch` says of an edge whether the task before it, which has succeeded, took that branch.
+    `takes_branch` tells of an edge whether its source, which has succeeded, took that branch.
     """
-    seen = tuple((edge, _state_along_edge(edge, states[edge.source], takes_branch)) for edge in task.edges)
+    along_edges = tuple((edge, _state_along_edge(edge, states[edge.source], takes_branch)) for edge in task.edges)
     worst: dict[str, TaskState] = {}
-    for edge, state in seen:  # one task may be named twice, for its value and for its end
+    for edge, state in along_edges:  # a task may appear twice, for its value and for its end
         if edge.source not in worst or state is TaskState.SKIPPED:
             worst[edge.source] = state
-    return UpstreamView(evaluate_rule(task.rule, list(worst.values())), seen, worst)
+    return UpstreamView(task.trigger_rule.evaluate(list(worst.values())), along_edges, worst)
 
 
-def _state_along_edge(edge: Edge, state: TaskState, takes_branch: Callable[[Edge], bool]) -> TaskState:
+def _state_along_edge(edge: TaskEdge, state: TaskState, takes_branch: Callable[[TaskEdge], bool]) -> TaskState:
     if state is TaskState.SUCCESS and edge.takes is not None and not takes_branch(edge):
         state = TaskState.SKIPPED
     return TaskState.SUCCESS if edge.optional and state is TaskState.SKIPPED else state
 
 
-def took_branch(edge: Edge, source: TaskSpec, rows: Sequence[TaskRun]) -> bool:
-    """Return whether a task that has succeeded took the branch of an edge; with an empty list a mapped one took all."""
-    had_nothing = source.each is not None and rows[0].index == UNMAPPED
-    return had_nothing or any(carries(edge, row) for row in rows)
+def took_branch(edge: TaskEdge, source: TaskSpec, rows: Sequence[TaskRun]) -> bool:
+    """Return whether a successful task took the branch of an edge; a task mapped over an empty list took every one."""
+    is_empty_mapping = source.each is not None and rows[0].index == UNMAPPED
+    return is_empty_mapping or any(carries(edge, row) for row in rows)
 
 
-def carries(edge: Edge, row: TaskRun) -> bool:
-    """Return whether a task run has a value that goes along an edge."""
+def carries(edge: TaskEdge, row: TaskRun) -> bool:
+    """Return whether a task run's value passes along an edge."""
     return row.state is TaskState.SUCCESS and (edge.takes is None or row.variant in edge.takes)
 
 
 def mapped_state(states: Iterable[TaskState]) -> TaskState:
-    """Return the state of a mapped task from those of its elements."""
-    found = list(states)
+    """Return the state of a mapped task, from the states of its elements."""
+    elements = list(states)
     for state in (TaskState.FAILED, TaskState.UPSTREAM_FAILED, TaskState.CANCELLED):
-        if state in found and all(one.is_terminal for one in found):
+        if state in elements and all(element.is_terminal for element in elements):
             return state
-    if all(state is TaskState.SKIPPED for state in found):
+    if all(state is TaskState.SKIPPED for state in elements):
         return TaskState.SKIPPED
-    return TaskState.SUCCESS if all(state.is_terminal for state in found) else TaskState.RUNNING
+    return TaskState.SUCCESS if all(state.is_terminal for state in elements) else TaskState.RUNNING
 
 
 def run_outcome(spec: WorkflowSpec, states: dict[str, TaskState]) -> RunState:
-    """Return how a run ended whose tasks have all ended: its leaves decide."""
+    """Return the outcome of a run whose tasks have all ended: its leaves decide."""
     if any(states[name] is TaskState.CANCELLED for name in spec.leaves):
         return RunState.CANCELLED
     return RunState.FAILED if any(states[name].has_failed for name in spec.leaves) else RunState.SUCCESS
 
 
 def _plan_finish(spec: WorkflowSpec, state_of: Callable[[str], TaskState]) -> list[Command]:
-    """Return the end of a run in which nothing is left; the last tasks are asked first, since they end last."""
+    """Return the command that ends a run whose tasks have all ended; checks the last tasks first: they end last."""
     if not all(state_of(task.name).is_terminal for task in reversed(spec.topological_order)):
         return []
     return [Finish(run_outcome(spec, {name: state_of(name) for name in spec.leaves}))]
 
 
 class _Planner:
-    """One pass over tasks of one run."""
+    """One pass over the tasks of one run."""
 
     def __init__(self, spec: WorkflowSpec, rows: Iterable[TaskRun], now: datetime) -> None:
         self._spec = spec
@@ -220,34 +222,33 @@ class _Planner:
         return self._commands
 
     def _may_decide(self, task: TaskSpec) -> bool:
-        """Return whether a rule could say anything but wait: most tasks of a long run have nobody done before them."""
-        if task.rule == "always" or not task.edges:
+        """Return whether the rule could decide now: most undecided tasks of a long run have no ended upstream task."""
+        if not task.edges:
             return True
-        for edge in task.edges:  # noqa: SIM110, asked for every task at every plan: a generator costs more
+        for edge in task.edges:  # no generator: this runs for every task at every plan
             if self.states[edge.source].is_terminal:
                 return True
-        return False
+        return not task.trigger_rule.waits
 
     def _decide(self, task: TaskSpec) -> None:
-        found = upstream_view(task, self.states, self._took_branch)
-        rule, verdict = task.rule, found.verdict
-        if verdict is Verdict.RUN and task.each is not None:
-            rule, found = "all_success", _mapped_source_view(found, task.each)  # whatever its rule, it needs the list
-            verdict = found.verdict
+        rule, view = task.trigger_rule, upstream_view(task, self.states, self._took_branch)
+        if view.verdict is Verdict.RUN and task.each is not None:
+            rule, view = ALL_SUCCESS, _mapped_source_view(view, task.each)  # under any rule, it needs the list
+        verdict = view.verdict
         if verdict is Verdict.SKIP:
-            self._transition(task, TaskState.SKIPPED, _format_cause(found, _SKIP_CAUSES.get(rule, _is_skipped)))
+            self._transition(task, TaskState.SKIPPED, _format_cause(view, rule.is_skip_cause))
         elif verdict is Verdict.FAIL:
-            self._transition(task, TaskState.UPSTREAM_FAILED, _format_cause(found, lambda state: state.has_failed))
+            self._transition(task, TaskState.UPSTREAM_FAILED, _format_cause(view, lambda state: state.has_failed))
         elif verdict is Verdict.RUN and task.each is not None and self._rows[task.name][0].index == UNMAPPED:
             self._expand(task, task.each)
         elif verdict is Verdict.RUN:
             self._transition(task, TaskState.SCHEDULED)
 
-    def _took_branch(self, edge: Edge) -> bool:
+    def _took_branch(self, edge: TaskEdge) -> bool:
         return took_branch(edge, self._spec.by_name[edge.source], self._rows[edge.source])
 
     def _expand(self, task: TaskSpec, each: str) -> None:
-        size = self._mapped_size(task.mapping_edge or Edge(each))
+        size = self._mapped_size(task.mapping_edge or TaskEdge(each))
         if size is None:
             self._transition(task, TaskState.UPSTREAM_FAILED, f"'{each}' returned no list to map over")
         elif size == 0:
@@ -255,49 +256,36 @@ class _Planner:
         else:
             self._commands.append(Expand(task.name, size))
 
-    def _mapped_size(self, mapping: Edge) -> int | None:
-        """Return how many elements there are to map over; of a mapped task those that the mapping carries."""
+    def _mapped_size(self, mapping: TaskEdge) -> int | None:
+        """Return the number of elements to map over; of a mapped source, those that the edge carries."""
         rows = self._rows[mapping.source]
         if self._spec.by_name[mapping.source].each is None:
             return rows[0].size
         return sum(row.index != UNMAPPED and carries(mapping, row) for row in rows)
 
     def _wake(self, task: TaskSpec) -> None:
-        """Schedule what was put off, a retry or a deferral, and has waited long enough."""
+        """Schedule the task's runs whose retry or deferral is due."""
         for row in self._rows[task.name]:
             if row.state in _SLEEPING_STATES and row.wake_at is not None and row.wake_at <= self._now:
                 self._commands.append(Transition(task.name, row.index, row.state, TaskState.SCHEDULED))
 
     def _transition(self, task: TaskSpec, state: TaskState, reason: str = "") -> None:
-        """Bring what nobody has decided on yet into a state: a task, or the elements of a mapping that were cleared."""
+        """Move the undecided runs of a task to a state: its only one, or the cleared elements of a mapped task."""
         rows = self._rows[task.name]
         if rows[0].index == UNMAPPED:
             self._commands.append(Transition(task.name, UNMAPPED, TaskState.NONE, state, reason))
             self.states[task.name] = state
             return
-        fresh = {row.index: replace(row, state=state) for row in rows if row.state is TaskState.NONE}
-        self._commands += [Transition(task.name, index, TaskState.NONE, state, reason) for index in fresh]
-        self._rows[task.name] = [fresh.get(row.index, row) for row in rows]
+        decided = {row.index: replace(row, state=state) for row in rows if row.state is TaskState.NONE}
+        self._commands += [Transition(task.name, index, TaskState.NONE, state, reason) for index in decided]
+        self._rows[task.name] = [decided.get(row.index, row) for row in rows]
         self.states[task.name] = mapped_state(row.state for row in self._rows[task.name])
 
 
 def _mapped_source_view(view: UpstreamView, each: str) -> UpstreamView:
-    """Return what the list that a task is mapped over means for it, and nothing else."""
+    """Return the view of the list that a task is mapped over, and of nothing else."""
     sources = tuple((edge, state) for edge, state in view.sources if edge.source == each)
-    return UpstreamView(evaluate_rule("all_success", [view.states[each]]), sources, {each: view.states[each]})
-
-
-def _is_skipped(state: TaskState) -> bool:
-    return state is TaskState.SKIPPED
-
-
-_SKIP_CAUSES: Mapping[str, Callable[[TaskState], bool]] = {
-    "all_failed": lambda state: state.is_terminal and not state.has_failed,
-    "all_skipped": lambda state: state.is_terminal and state is not TaskState.SKIPPED,
-    "one_failed": lambda state: state.is_terminal,  # it is all of them that are missing a failure
-    "one_done": lambda state: state.is_terminal,
-}
-"""Which of those before it a task is skipped for, by its rule; by every other rule those that were skipped."""
+    return UpstreamView(ALL_SUCCESS.evaluate([view.states[each]]), sources, {each: view.states[each]})
 
 
 def _format_cause(view: UpstreamView, is_cause: Callable[[TaskState], bool]) -> str:

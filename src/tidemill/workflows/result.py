@@ -1,4 +1,4 @@
-"""What comes back of a run: how it ended, and what became of each of its tasks."""
+"""The result of a run, as `run` and `wait` return it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -13,31 +13,31 @@ from tidemill.workflows.states import RunState, TaskState
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one task. A mapped one is its elements taken together: `mapped` has them, by their numbers."""
+    """The result of one task. Of a mapped task, of all its elements together; `mapped` has each, by number."""
 
     state: TaskState
     attempts: int = 0
-    """How often it was tried; of a mapped task, how often the element that needed the most tries."""
+    """The number of tries; of a mapped task, of the element that needed the most."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     output: Any = None
-    """What it returned; of a mapped task the list of what its elements did, those that succeeded and can be read."""
+    """The return value; of a mapped task, the list of the readable values of its successful elements."""
     error: TaskError | None = None
-    """Why it failed, or why it is tried again; of a mapped task the error of the first element that has one.
+    """The error of the last failed try; of a mapped task, of its first element that has one.
 
-    A task that succeeded has one if what it returned cannot be read any more.
+    A successful task has one if its stored value cannot be read any more.
     """
     reason: str = ""
     mapped: list["TaskResult"] = []
 
     @property
     def has_output(self) -> bool:
-        """Whether it succeeded, and what it returned can be read."""
+        """Whether it succeeded and its value can be read."""
         return self.state is TaskState.SUCCESS and self.error is None
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A run at one moment, as a rule after its end."""
+    """The state of a run at one moment, usually after its end."""
 
     id: str
     workflow: str
@@ -50,34 +50,34 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the run has ended well."""
+        """Whether the run has succeeded."""
         return self.state is RunState.SUCCESS
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """What the tasks returned that succeeded, by name; without what cannot be read any more."""
+        """The values of the successful tasks, by name; without values that cannot be read any more."""
         return {name: task.output for name, task in self.tasks.items() if task.has_output}
 
     def raise_for_status(self) -> Self:
-        """Raise an OperationError that says which tasks failed and why, unless the run has ended well."""
+        """Raise an OperationError that names the failed tasks and their errors, unless the run has succeeded."""
         if self.ok:
             return self
         what = f"run {self.id} of workflow '{self.workflow}'"
         if not self.state.is_terminal:
             raise OperationError(f"{what} has not ended: it is {self.state}")
         ended = "was cancelled" if self.state is RunState.CANCELLED else "failed"
-        said = "; ".join(self._failure_clauses()) or ("" if self.reason == self.state else self.reason)
-        raise OperationError(f"{what} {ended}: {said}" if said else f"{what} {ended}")
+        cause = "; ".join(self._failure_clauses()) or ("" if self.reason == self.state else self.reason)
+        raise OperationError(f"{what} {ended}: {cause}" if cause else f"{what} {ended}")
 
     def _failure_clauses(self) -> list[str]:
-        """Return a clause for each task that failed by itself; those behind it only follow."""
-        said = []
+        """Return a clause for each task that failed itself; tasks that failed because of another have none."""
+        clauses = []
         for name, task in self.tasks.items():
             number = next((number for number, one in enumerate(task.mapped) if one.error is not None), None)
             element = "" if number is None else f" (element {number})"
             if task.state is TaskState.FAILED:
-                said.append(f"task '{name}' failed{element}: {task.error}")
-        return said
+                clauses.append(f"task '{name}' failed{element}: {task.error}")
+        return clauses
 
 
 def build_run_result(
@@ -86,9 +86,9 @@ def build_run_result(
     outputs: Mapping[TaskKey, Any],
     mapped: Collection[str] = (),
 ) -> RunResult:
-    """Return the result of a run from what is stored of it: its rows, its last errors, its outputs, decoded.
+    """Return the result of a run from its stored rows, its last errors and its decoded outputs.
 
-    `mapped` names the tasks that are mapped: one of them that had nothing to map over returned an empty list.
+    `mapped` names the mapped tasks: one that succeeded without elements was mapped over an empty list.
     """
     run = record.run
     return RunResult(
@@ -107,7 +107,7 @@ def build_run_result(
 
 
 def last_errors(attempts: Sequence[AttemptRow]) -> dict[TaskKey, TaskError]:
-    """Return the error of each task run whose newest try that has ended has one."""
+    """Return the errors by task run, from the newest ended attempt of each."""
     newest: dict[TaskKey, AttemptRow] = {}
     for one in sorted(attempts, key=lambda one: one.key.attempt):
         if one.outcome:
@@ -122,20 +122,20 @@ def _task_result(
     outputs: Mapping[TaskKey, Any],
     is_mapped: bool,
 ) -> TaskResult:
-    found = [_row_result(row, TaskKey(run, row.task, row.index), errors, outputs) for row in rows]
+    results = [_row_result(row, TaskKey(run, row.task, row.index), errors, outputs) for row in rows]
     if rows[0].index == UNMAPPED:
-        is_empty = is_mapped and found[0].state is TaskState.SUCCESS
-        return msgspec.structs.replace(found[0], output=[]) if is_empty else found[0]
-    ends = [one.ended_at for one in found if one.ended_at is not None]
+        is_empty = is_mapped and results[0].state is TaskState.SUCCESS
+        return msgspec.structs.replace(results[0], output=[]) if is_empty else results[0]
+    ends = [one.ended_at for one in results if one.ended_at is not None]
     return TaskResult(
-        state=mapped_state(one.state for one in found),
-        attempts=max(one.attempts for one in found),
-        started_at=min((one.started_at for one in found if one.started_at is not None), default=None),
-        ended_at=max(ends) if len(ends) == len(found) else None,
-        output=[one.output for one in found if one.has_output],
-        error=next((one.error for one in found if one.error is not None), None),
-        reason=next((one.reason for one in found if one.reason), ""),
-        mapped=found,
+        state=mapped_state(one.state for one in results),
+        attempts=max(one.attempts for one in results),
+        started_at=min((one.started_at for one in results if one.started_at is not None), default=None),
+        ended_at=max(ends) if len(ends) == len(results) else None,
+        output=[one.output for one in results if one.has_output],
+        error=next((one.error for one in results if one.error is not None), None),
+        reason=next((one.reason for one in results if one.reason), ""),
+        mapped=results,
     )
 
 
@@ -146,7 +146,7 @@ def _row_result(
     row: TaskRow, key: TaskKey, errors: Mapping[TaskKey, TaskError], outputs: Mapping[TaskKey, Any]
 ) -> TaskResult:
     error = errors.get(key) if row.state in _STATES_WITH_ERROR else None
-    if error is None and row.state is TaskState.FAILED:  # nobody lived to report it
+    if error is None and row.state is TaskState.FAILED:  # no worker survived to report an error
         error = TaskError("OperationError", row.reason)
     return TaskResult(
         state=row.state,

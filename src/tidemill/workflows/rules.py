@@ -1,4 +1,7 @@
-"""Trigger rules: what the states of the tasks before it mean for a task."""
+"""Trigger rules: each turns the states of a task's upstream tasks into a verdict on the task.
+
+A stored spec names its rule. Everything else that depends on the rule is an attribute of the `Rule` of that name.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -9,7 +12,7 @@ from tidemill.workflows.states import TaskState
 
 
 class Verdict(Enum):
-    """What a rule says."""
+    """The decision of a rule on one task."""
 
     RUN = "run"
     WAIT = "wait"
@@ -18,21 +21,48 @@ class Verdict(Enum):
 
 
 class _UpstreamCounts(msgspec.Struct, frozen=True):
-    """How many of the tasks before it succeeded, failed, were skipped; the rest is not done."""
+    """Counts the upstream tasks that succeeded, failed or were skipped; the others have not ended."""
 
     total: int
     succeeded: int
     failed: int
     skipped: int
     unreached: int
-    """How many of the failed ones never ran, because something before them had failed."""
+    """The number of failed tasks that never ran because one of their own upstream tasks had failed."""
 
     @property
     def all_done(self) -> bool:
         return self.succeeded + self.failed + self.skipped == self.total
 
 
-Rule = Callable[[_UpstreamCounts], Verdict]
+def _is_skipped(state: TaskState) -> bool:
+    return state is TaskState.SKIPPED
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """A trigger rule."""
+
+    name: str
+    """The public name, as authors write it and as specs store it."""
+    decide: Callable[[_UpstreamCounts], Verdict]
+    requires_success: bool = False
+    """Whether every upstream task must succeed, so that every value exists."""
+    waits: bool = True
+    """Whether the rule needs at least one upstream task to end before it can decide."""
+    is_cleanup: bool = False
+    """Whether its tasks clean up: then they do not decide the outcome of their run."""
+    is_skip_cause: Callable[[TaskState], bool] = _is_skipped
+    """Tells of an upstream task's state whether it is a reason for a skip, for the recorded reason."""
+
+    def evaluate(self, upstream: Sequence[TaskState]) -> Verdict:
+        """Return the verdict on a task with these upstream states; a task without upstream tasks may run."""
+        if not upstream:
+            return Verdict.RUN
+        failed = sum(state.has_failed for state in upstream)
+        succeeded = sum(state is TaskState.SUCCESS for state in upstream)
+        skipped = sum(state is TaskState.SKIPPED for state in upstream)
+        unreached = sum(state is TaskState.UPSTREAM_FAILED for state in upstream)
+        return self.decide(_UpstreamCounts(len(upstream), succeeded, failed, skipped, unreached))
 
 
 def _all_success(counts: _UpstreamCounts) -> Verdict:
@@ -91,34 +121,41 @@ def _all_skipped(counts: _UpstreamCounts) -> Verdict:
     return _run_if(counts.skipped == counts.total)
 
 
-def _run_if(holds: bool) -> Verdict:
-    return Verdict.RUN if holds else Verdict.WAIT
+def _run_if(is_met: bool) -> Verdict:
+    return Verdict.RUN if is_met else Verdict.WAIT
 
+
+def _all_done(counts: _UpstreamCounts) -> Verdict:
+    return _run_if(counts.all_done)
+
+
+def _always(_: _UpstreamCounts) -> Verdict:
+    return Verdict.RUN
+
+
+def _is_terminal(state: TaskState) -> bool:
+    return state.is_terminal
+
+
+ALL_SUCCESS = Rule("all_success", _all_success, requires_success=True)
+"""The default rule."""
+NONE_FAILED = Rule("none_failed", _none_failed)
+"""The default rule of a task all of whose inputs are optional."""
 
 RULES: Mapping[str, Rule] = {
-    "all_success": _all_success,
-    "all_failed": _all_failed,
-    "all_done": lambda of: _run_if(of.all_done),
-    "one_success": _one_success,
-    "one_failed": _one_failed,
-    "one_done": _one_done,
-    "none_failed": _none_failed,
-    "none_failed_min_one_success": _none_failed_min_one_success,
-    "none_skipped": _none_skipped,
-    "all_skipped": _all_skipped,
-    "always": lambda _: Verdict.RUN,
+    rule.name: rule
+    for rule in (
+        ALL_SUCCESS,
+        Rule("all_failed", _all_failed, is_skip_cause=lambda state: state.is_terminal and not state.has_failed),
+        Rule("all_done", _all_done, is_cleanup=True),
+        Rule("one_success", _one_success),
+        Rule("one_failed", _one_failed, is_skip_cause=_is_terminal),  # all of them lack a failure
+        Rule("one_done", _one_done, is_skip_cause=_is_terminal),
+        NONE_FAILED,
+        Rule("none_failed_min_one_success", _none_failed_min_one_success),
+        Rule("none_skipped", _none_skipped),
+        Rule("all_skipped", _all_skipped, is_skip_cause=lambda state: state.is_terminal and not _is_skipped(state)),
+        Rule("always", _always, waits=False, is_cleanup=True),
+    )
 }
-
-CLEANUP_RULES = frozenset(["all_done", "always"])
-"""Rules of tasks that tidy up: they say nothing about whether their run went well."""
-
-
-def evaluate_rule(rule: str, upstream: Sequence[TaskState]) -> Verdict:
-    """Return what a rule says of a task, from the states of those before it; without any it may run."""
-    if not upstream:
-        return Verdict.RUN
-    failed = sum(state.has_failed for state in upstream)
-    succeeded = sum(state is TaskState.SUCCESS for state in upstream)
-    skipped = sum(state is TaskState.SKIPPED for state in upstream)
-    unreached = sum(state is TaskState.UPSTREAM_FAILED for state in upstream)
-    return RULES[rule](_UpstreamCounts(len(upstream), succeeded, failed, skipped, unreached))
+"""Every rule, by its name."""

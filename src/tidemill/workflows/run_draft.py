@@ -1,7 +1,7 @@
-"""A run as it would be after some changes, and the change that makes it so.
+"""A draft of a run: collects modifications in memory, and builds the change that writes them.
 
-Whoever has something to do with a run makes a draft of it: tells it how tries ended, lets the planner look, claims what
-is ready. Nothing has happened until the draft's change is written. What comes of a draft depends on its input alone.
+A component that wants to modify a run makes a draft of it: applies attempt results, lets the planner decide, claims
+scheduled tasks. Nothing has happened until the draft's change is written. The result depends on the input alone.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -41,14 +41,14 @@ TaskRef = tuple[str, int]
 
 
 def new_task_row(task: TaskSpec, executor: str) -> TaskRow:
-    """Return a task run on which nobody has decided yet, and which runs at this executor."""
+    """Return an undecided task run for this executor."""
     return TaskRow(
         task=task.name, index=UNMAPPED, pool=task.pool, priority=task.priority, queue=task.queue, executor=executor
     )
 
 
 class RunDraft:
-    """Changes to one run that are written together."""
+    """Modifications of one run that are written together."""
 
     def __init__(
         self, run: RunRow, rows: Mapping[TaskRef, TaskRow], spec: WorkflowSpec, *, now: datetime, actor: str
@@ -56,9 +56,9 @@ class RunDraft:
         self.run = run
         self.rows = dict(rows)
         self.scheduled: list[TaskRow] = []
-        """What became ready in this draft."""
+        """Task runs that became ready in this draft."""
         self.sleeping: list[TaskRow] = []
-        """What is to be woken at some time."""
+        """Task runs that have to be woken at some time."""
         self._original_run = run
         self._original_rows: Mapping[TaskRef, TaskRow] = rows
         self._spec = spec
@@ -84,27 +84,27 @@ class RunDraft:
         actor: str,
         fire: FireRow | None = None,
     ) -> "RunDraft":
-        """Begin a draft of a run that does not exist yet."""
+        """Start a draft of a run that does not exist yet."""
         draft = cls(run, {}, spec, now=run.created_at, actor=actor)
         draft.rows = {(task.name, UNMAPPED): new_task_row(task, executor_of(task)) for task in spec.tasks}
         draft._is_new = True
         draft._fire = fire
         return draft
 
-    # -- what happens to the run
+    # -- the run
 
     def admit(self) -> None:
-        """Let a queued run begin."""
+        """Start a queued run."""
         self._transition_run(RunState.RUNNING, started_at=self.run.started_at or self._now)
 
     def fail(self, reason: str) -> None:
-        """End a run that nothing else would end."""
+        """Fail a run that cannot end by itself."""
         self._transition_run(RunState.FAILED, reason=reason, ended_at=self._now)
 
     def plan(self, kept_deferred: Collection[TaskRef] = (), changed: Collection[str] | None = None) -> None:
-        """Do what the planner says; task runs that are `held` are left asleep although their time has come.
+        """Apply the planner's commands; the task runs in `kept_deferred` stay deferred even if they are due.
 
-        `changed` names the tasks to which something has happened since the run was last planned, if that is known.
+        `changed` names the tasks that changed since the run was last planned, if that is known.
         """
         for command in self._plan_commands(changed):
             match command:
@@ -128,20 +128,20 @@ class RunDraft:
             self.scheduled.append(moved)
 
     def _expand(self, task: str, size: int) -> None:
-        whole = self.rows.pop((task, UNMAPPED))
-        if (found := self._original_rows.get((task, UNMAPPED))) is not None:
-            self._removed.append(found)
+        unmapped = self.rows.pop((task, UNMAPPED))
+        if (original := self._original_rows.get((task, UNMAPPED))) is not None:
+            self._removed.append(original)
         for index in range(size):
-            self.scheduled.append(self._transition(replace(whole, index=index), TaskState.SCHEDULED))
+            self.scheduled.append(self._transition(replace(unmapped, index=index), TaskState.SCHEDULED))
 
     def _transition_run(self, after: RunState, reason: str = "", **fields: Any) -> None:
         self._events.append(run_event(self.run, after, reason))
         self.run = replace(self.run, state=after, reason=reason, **fields)
 
-    # -- what happens to its task runs
+    # -- its task runs
 
     def claim(self, ref: TaskRef, owner: str, *, starts_now: bool) -> TaskRow:
-        """Give a scheduled task run to somebody, who begins at once or will say so."""
+        """Assign a scheduled task run to an owner, which starts it now or reports the start later."""
         found, now = self.rows[ref], self._now
         row = replace(
             found,
@@ -163,7 +163,7 @@ class RunDraft:
         return self._set_row(row)
 
     def mark_started(self, key: AttemptKey) -> bool:
-        """Record that a try begins; False if that is no longer the one that was claimed."""
+        """Record that an attempt starts; return False if it is no longer the claimed one."""
         row = self._claimed_row(key)
         if row is None or row.state is not TaskState.QUEUED or row.claimed_by != self._actor:
             return False
@@ -174,16 +174,15 @@ class RunDraft:
         return self._transition(row, TaskState.RUNNING, started_at=self._now)
 
     def apply_result(self, key: AttemptKey, result: AttemptResult, budgets: RetryBudgets) -> bool:
-        """Record how a try ended; False if that is no longer the one that was claimed: it came too late."""
+        """Record the result of an attempt; return False if it is no longer the claimed one: the report is late."""
         row = self._claimed_row(key)
         if row is None or self._is_invalid_report(result, row):
             return False
         if isinstance(result, Lost) and result.expired_lease is not None:
-            self._expired_leases[row.task, row.index] = (
-                result.expired_lease
-            )  # the store looks again, when the change is written
+            # The store compares this again when the change is written.
+            self._expired_leases[row.task, row.index] = result.expired_lease
         if row.state is TaskState.QUEUED and isinstance(result, Succeeded | Skipped | Deferred):
-            row = self._start(row)  # only what has begun ends so, whoever was told of its beginning
+            row = self._start(row)  # only a started attempt can end like this; the report of its start may be missing
         after = apply_result(row, result, self._now, budgets)
         failure = {"error": result.error, "exit": result.exit} if isinstance(result, Failed) else {}
         attempt = current_attempt_row(self.run.id, row, ended_at=self._now, outcome=outcome_word(result), **failure)
@@ -199,17 +198,17 @@ class RunDraft:
         return True
 
     def _is_invalid_report(self, result: AttemptResult, row: TaskRow) -> bool:
-        """Return whether it is not for us to say: only its owner reports on a try, until it is silent for too long."""
+        """Return whether the reporter has no right to report: only the owner has, until its lease expires."""
         if not isinstance(result, Lost):
             return row.claimed_by != self._actor
         return result.expired_lease is not None and row.lease_until != result.expired_lease
 
     def has_unfinished_element(self, task: str) -> bool:
-        """Return whether some element of a mapped task has not ended; the last ones are asked first: they end last."""
+        """Return whether an element of a mapped task has not ended; checks the last ones first: they end last."""
         return any(row.task == task and not row.state.is_terminal for row in reversed(self.rows.values()))
 
     def end_deferral(self, key: AttemptKey) -> None:
-        """End the deferral of an attempt, because what it waited for is there."""
+        """End the deferral of an attempt."""
         row = self.rows.get((key.task, key.element))
         if row is not None and row.state is TaskState.DEFERRED and row.attempt == key.attempt:
             woken = replace(row, deferrals=row.deferrals + 1)
@@ -227,16 +226,16 @@ class RunDraft:
         self._events.append(task_event(row, before, after, reason))
 
     def _set_row(self, row: TaskRow) -> TaskRow:
-        place = row.task, row.index
-        self.rows[place] = row
-        self._changed[place] = None
+        ref = row.task, row.index
+        self.rows[ref] = row
+        self._changed[ref] = None
         return row
 
     # -- the change
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has changed."""
+        """Whether the draft modifies nothing."""
         return not (self._is_new or self._changed or self.run is not self._original_run)
 
     def build_change(
@@ -247,8 +246,8 @@ class RunDraft:
         pools: Mapping[str, int] | None = None,
         is_guarded: bool = True,
     ) -> Change:
-        """Return the change; `is_guarded` unless it holds whatever became of the run itself."""
-        touched = [(place, self.rows[place]) for place in self._changed if place in self.rows]
+        """Return the change. Without `is_guarded` it is written even if the run itself has changed."""
+        touched = [(ref, self.rows[ref]) for ref in self._changed if ref in self.rows]
         return Change(
             run=self.run.id,
             fence=fence,
@@ -257,9 +256,9 @@ class RunDraft:
             expected_run=self._original_run if is_guarded and not self._is_new else None,
             updated_run=self.run if not self._is_new and self.run is not self._original_run else None,
             tasks=[
-                TaskChange(self._original_rows[place], row, self._expired_leases.get(place))
-                for place, row in touched
-                if place in self._original_rows
+                TaskChange(self._original_rows[ref], row, self._expired_leases.get(ref))
+                for ref, row in touched
+                if ref in self._original_rows
             ],
             removed=self._removed,
             added=self._added_rows(touched),
@@ -273,4 +272,4 @@ class RunDraft:
     def _added_rows(self, touched: Iterable[tuple[TaskRef, TaskRow]]) -> Sequence[TaskRow]:
         if self._is_new:
             return tuple(self.rows.values())
-        return [row for place, row in touched if place not in self._original_rows]
+        return [row for ref, row in touched if ref not in self._original_rows]

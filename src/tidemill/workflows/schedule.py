@@ -1,19 +1,20 @@
 """Schedules: when the clock starts a workflow.
 
-A schedule is a rule that yields slots, instants at which a run is due. `Cron` reads the clock on the wall of a time
-zone, `Every` keeps an interval. Neither knows what time it is: they are asked about spans of time, and answer the same
-for ever. Which of the slots get a run is the business of `tidemill.workflows.schedule`.
+A schedule is a rule that yields slots, instants at which a run is due. `Cron` follows the wall clock of a time zone,
+`Every` keeps an interval. Neither reads the current time: the caller names a span of time, and the answer for that span
+never changes. `due_slots` decides which slots get a run.
 
-Through changes of the wall clock, a Cron whose hours are named one by one, `30 2 * * *` or `0 6,18 * * *`, means
-times of the day. Each comes once a day: in the fold at its first showing, in the gap at the first instant after it, and
-several times that fall into one gap come together as one slot. A Cron whose hour is a wildcard, a step or a range means
-a rhythm: every instant whose wall time matches is a slot, so that `*/15 * * * *` comes every 15 real minutes through
-the gap and through both passes of the fold.
+When the wall clock jumps, a Cron whose hours are listed, `30 2 * * *` or `0 6,18 * * *`, means times of the day. Each
+occurs once a day: in a fold at its first showing, in a gap at the first instant after it, and several times that fall
+into one gap become one slot. A Cron whose hour is a wildcard, a step or a range means a rhythm: every instant whose
+wall time matches is a slot, so that `*/15 * * * *` occurs every 15 real minutes through the gap and through both passes
+of the fold.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -29,22 +30,41 @@ from tidemill.workflows.wallclock import DAY, SECOND, WallClock
 Catchup = Literal["none", "latest", "all"]
 SlotParams = Callable[[datetime], dict[str, Any]]
 
-_CATCHUP_POLICIES = ("none", "latest", "all")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SEARCH_HORIZON = 50 * 366 * DAY
 _EARLIEST_BOUND = datetime(1900, 1, 1, tzinfo=UTC)
-"""Where schedules may begin: before there was anything to miss, and with room before it to reckon in."""
+"""The earliest `start` and `end`: early enough for any use, and late enough for arithmetic before it."""
+
+
+class CatchupPolicy(StrEnum):
+    """Decides which of the slots that fell due get a run. Authors write the value, as in catchup="latest"."""
+
+    NONE = "none"
+    """Every slot that fell due while the scheduler was watching."""
+    LATEST = "latest"
+    """The newest slot that fell due."""
+    ALL = "all"
+    """Every slot that fell due."""
+
+    def first_moment(self, last: datetime, alive_since: datetime) -> datetime:
+        """Return the moment after which slots may get a run; up to `last` they are settled."""
+        return max(last, alive_since) if self is CatchupPolicy.NONE else last
+
+    def max_slots(self, limit: int) -> int:
+        """Return how many slots get a run at most, under the schedule's limit."""
+        return 1 if self is CatchupPolicy.LATEST else limit
 
 
 class Schedule(ABC):
-    """What every schedule has and answers. Moments may be in any zone; slots are aware datetimes in UTC.
+    """A rule that yields slots. Moments may be in any zone; slots are aware datetimes in UTC.
 
-    `start` and `end` are part of the schedule: a slot may fall on either, none lies outside.
+    `start` and `end` are inclusive: a slot may fall on either, none lies outside.
 
-    `key` tells the schedules of one workflow apart: a slot gets at most one run per (tenant, workflow, key). It is a
-    name and not made of the rule, because the rule may change: with the expression in it, a daily workflow changed to
-    weekdays, or back, would run again for slots that have their run. Two schedules of one workflow need two keys, or
-    they would take each other's slots where they meet. `str(schedule)` is the rule: whoever keeps it sees it change.
+    `key` identifies a schedule within its workflow: a slot gets at most one run per (tenant, workflow, key). It is a
+    name and is not derived from the rule, because the rule may change: with the expression in it, a daily workflow
+    changed to weekdays, or back, would run again for slots that have their run. Two schedules of one workflow need two
+    keys, or they would take each other's slots where they coincide. `str(schedule)` is the rule; the scheduler compares
+    it to detect a change.
     """
 
     __slots__ = ("catchup", "end", "key", "limit", "location", "params", "start")
@@ -67,14 +87,14 @@ class Schedule(ABC):
         self.params = params
         self.key = key
         self.location = location
-        if problems := [Problem(message=said, location=location) for said in self._problems()]:
+        if problems := [Problem(message=message, location=location) for message in self._problems()]:
             raise DefinitionError(problems, repr(self))
-        # In UTC, because Python reckons between two datetimes of one zone by the wall clock.
+        # In UTC, because Python compares and subtracts two datetimes of one zone by the wall clock.
         self.start = start if start is None else start.astimezone(UTC)
         self.end = end if end is None else end.astimezone(UTC)
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """Return the first slot after a moment; None after `end`, or if none comes within 50 years."""
+        """Return the first slot after a moment; None after `end`, or if there is none within 50 years."""
         slot = self._next_slot(self._clamp_to_start(moment))
         return None if slot is None or (self.end is not None and slot > self.end) else slot
 
@@ -92,7 +112,7 @@ class Schedule(ABC):
         return self._count_slots(after, until) if after < until else 0
 
     def params_for(self, slot: datetime) -> dict[str, Any]:
-        """Return what the author's `params` makes of a slot, which it gets in the schedule's time zone."""
+        """Return the params of a slot's run, made by the author's function from the slot in the schedule's zone."""
         return {} if self.params is None else dict(self.params(self.in_zone(slot)))
 
     @abstractmethod
@@ -101,7 +121,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def _next_slot(self, moment: datetime) -> datetime | None:
-        """Return the first slot after a moment of UTC, whatever `end` says."""
+        """Return the first slot after a moment in UTC, ignoring `end`."""
 
     @abstractmethod
     def _count_slots(self, after: datetime, until: datetime) -> int:
@@ -114,21 +134,22 @@ class Schedule(ABC):
         return moment if self.start is None else max(moment, self.start - timedelta.resolution)
 
     def _problems(self) -> list[str]:
-        said = []
-        if self.catchup not in _CATCHUP_POLICIES:
-            hint = did_you_mean(str(self.catchup), _CATCHUP_POLICIES)
-            said.append(f"catchup is one of {', '.join(map(repr, _CATCHUP_POLICIES))}, not {self.catchup!r}{hint}")
+        problems = []
+        policies = [policy.value for policy in CatchupPolicy]
+        if self.catchup not in policies:
+            hint = did_you_mean(str(self.catchup), policies)
+            problems.append(f"catchup is one of {', '.join(map(repr, policies))}, not {self.catchup!r}{hint}")
         if type(self.limit) is not int or not 1 <= self.limit <= MAX_INTEGER:
-            said.append(f"limit is a number of slots from 1 to {MAX_INTEGER}, not {self.limit!r}")
+            problems.append(f"limit is a number of slots from 1 to {MAX_INTEGER}, not {self.limit!r}")
         if self.params is not None and not callable(self.params):
-            said.append(f"params is a function that makes a dict of a slot, not {self.params!r}")
+            problems.append(f"params is a function that makes a dict of a slot, not {self.params!r}")
         if not is_word(self.key):
-            said.append(f"key is a name, such as 'morning', {WORD_RULE}, not {self.key!r}")
-        return said + _bounds_problems(self.start, self.end)
+            problems.append(f"key is a name, such as 'morning', {WORD_RULE}, not {self.key!r}")
+        return problems + _bounds_problems(self.start, self.end)
 
 
 class Cron(Schedule):
-    """Slots by the clock on the wall: `Cron("0 6 * * *", timezone="Europe/Berlin")`.
+    """Slots by the wall clock: `Cron("0 6 * * *", timezone="Europe/Berlin")`.
 
     Five fields (minute, hour, day of month, month, day of week), or six with seconds first, or an alias like `@daily`.
     """
@@ -174,7 +195,7 @@ class Cron(Schedule):
             if wall is None:
                 break
             slot = self._clock.instant_showing(wall, since)
-            # A fold shows matches of the last day again, before the next one: so the search begins afresh at a jump.
+            # A fold shows matches of the last day again, before the next one: so the search starts again at a jump.
             jump = self._clock.next_jump(since, since + DAY)
             if slot is not None and (jump is None or slot < jump.instant):
                 return slot
@@ -191,9 +212,9 @@ class Cron(Schedule):
                 for jump in jumps
                 if jump.expected_wall < jump.actual_wall
             )
-            together = sum(max(0, times - 1) for times in gaps)
-            return count(clock.latest_wall_time(after), clock.latest_wall_time(until)) - together
-        # A gap takes its matches away, a fold (where the count is negative) adds them once more.
+            merged = sum(max(0, times - 1) for times in gaps)
+            return count(clock.latest_wall_time(after), clock.latest_wall_time(until)) - merged
+        # A gap removes its matches, a fold (where the count is negative) adds them once more.
         skipped = sum(count(jump.expected_wall - SECOND, jump.actual_wall - SECOND) for jump in jumps)
         return count(clock.wall_time_at(after), clock.wall_time_at(until)) - skipped
 
@@ -210,7 +231,7 @@ class Cron(Schedule):
 class Every(Schedule):
     """Slots at a fixed interval: `Every("15m")`.
 
-    They are counted from `start`, or else from the beginning of 1970 in UTC, so that no restart shifts them.
+    They are counted from `start`, or else from 1970-01-01 in UTC, so that no restart shifts them.
     """
 
     __slots__ = ("_period", "interval")
@@ -277,30 +298,30 @@ def _timezone_problems(name: object) -> list[str]:
 
 
 def _bounds_problems(start: datetime | None, end: datetime | None) -> list[str]:
-    said = [
+    problems = [
         message
-        for what, bound in (("start", start), ("end", end))
-        if bound is not None and (message := _bound_problem(what, bound))
+        for name, bound in (("start", start), ("end", end))
+        if bound is not None and (message := _bound_problem(name, bound))
     ]
-    if not said and start is not None and end is not None and end.astimezone(UTC) < start.astimezone(UTC):
-        said.append(f"end {end} is before start {start}")
-    return said
+    if not problems and start is not None and end is not None and end.astimezone(UTC) < start.astimezone(UTC):
+        problems.append(f"end {end} is before start {start}")
+    return problems
 
 
-def _bound_problem(what: str, bound: Any) -> str | None:
+def _bound_problem(name: str, bound: Any) -> str | None:
     if not isinstance(bound, datetime):
-        return f"{what} is an aware datetime, not {bound!r}"
+        return f"{name} is an aware datetime, not {bound!r}"
     if bound.utcoffset() is None:
-        return f"{what} {bound} has no time zone: write datetime(..., tzinfo=UTC)"
+        return f"{name} {bound} has no time zone: write datetime(..., tzinfo=UTC)"
     try:
         is_outside = bound.astimezone(UTC) < _EARLIEST_BOUND
-    except OverflowError:  # UTC is there before the year 1, or after 9999
+    except OverflowError:  # in UTC it lies before the year 1, or after 9999
         is_outside = True
-    return f"{what} {bound} is not in the years 1900 to 9999, in UTC" if is_outside else None
+    return f"{name} {bound} is not in the years 1900 to 9999, in UTC" if is_outside else None
 
 
 class DueSlots(msgspec.Struct, frozen=True):
-    """The slots that get a run now, oldest first, and how many others fell due and get none."""
+    """The slots that get a run now, oldest first, and the number of due slots that get none."""
 
     slots: tuple[datetime, ...]
     dropped: int
@@ -309,34 +330,34 @@ class DueSlots(msgspec.Struct, frozen=True):
 def due_slots(schedule: Schedule, last: datetime | None, now: datetime, *, alive_since: datetime) -> DueSlots:
     """Return which slots of a schedule get a run at `now`.
 
-    `last` is how far the schedule was looked at, by whomever: slots up to there are settled. None means never; then a
-    schedule owes its slots since its `start`, and without one only those since `alive_since`: nobody could have missed
-    what did not exist. When the rule of a schedule changes, `last` moves up to the moment of the change, for the same
-    reason. `alive_since` is when this scheduler began to watch without interruption.
+    `last` is how far the schedule has been processed, by any scheduler: slots up to there are settled. None means
+    never; then slots since the schedule's `start` are due, and without a start only those since `alive_since`: a
+    schedule that did not exist cannot have missed a slot. When the rule of a schedule changes, `last` moves up to the
+    moment of the change, for the same reason. `alive_since` is when this scheduler began to watch without interruption.
 
-    * catchup "none": every slot that fell due while somebody watched; what fell due before `alive_since` is dropped.
+    * catchup "none": every slot that fell due while the scheduler watched; slots before `alive_since` are dropped.
     * catchup "latest": of all slots that fell due, the newest.
     * catchup "all": every slot that fell due.
 
     At most `schedule.limit` slots are returned, the newest. The work grows with the days since `last`, not with the
-    slots. A clock that was put back owes nothing until it has passed `last` again.
+    slots. After a clock was put back, no slot is due until it has passed `last` again.
     """
     if last is None:
         last = alive_since if schedule.start is None else schedule.start - timedelta.resolution  # it may be a slot
+    policy = CatchupPolicy(schedule.catchup)
     total = schedule.count(last, now)
-    since = max(last, alive_since) if schedule.catchup == "none" else last
-    slots = newest_slots(schedule, since, now, 1 if schedule.catchup == "latest" else schedule.limit)
+    slots = newest_slots(schedule, policy.first_moment(last, alive_since), now, policy.max_slots(schedule.limit))
     return DueSlots(slots, total - len(slots))
 
 
 def newest_slots(schedule: Schedule, after: datetime, until: datetime, limit: int) -> tuple[datetime, ...]:
-    """Return the last slots in (after, until], at most `limit`, oldest first, without listing those before them."""
-    # In UTC, because Python reckons between two datetimes of one zone by the wall clock.
-    many, few = after.astimezone(UTC), until.astimezone(UTC)
-    while schedule.count(many, until) > 2 * limit:
-        middle = many + (few - many) / 2
+    """Return the last slots in (after, until], at most `limit`, oldest first, without listing the earlier ones."""
+    # In UTC, because Python compares and subtracts two datetimes of one zone by the wall clock.
+    low, high = after.astimezone(UTC), until.astimezone(UTC)
+    while schedule.count(low, until) > 2 * limit:
+        middle = low + (high - low) / 2
         if schedule.count(middle, until) >= limit:
-            many = middle
+            low = middle
         else:
-            few = middle
-    return tuple(schedule.slots(many, until))[-limit:]
+            high = middle
+    return tuple(schedule.slots(low, until))[-limit:]

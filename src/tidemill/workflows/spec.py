@@ -1,7 +1,6 @@
-"""A workflow as it is planned and stored: names, edges and numbers, no code.
+"""A workflow as the planner and the store see it: names, edges and numbers, no code.
 
-The planner, the store and another process need no more than this, so a run can be planned although the module that
-declared it is long gone.
+A run can be planned from its spec alone, in any process, even after the module that declared the workflow is gone.
 """
 
 from collections.abc import Collection
@@ -13,28 +12,28 @@ from heapq import heappop, heappush
 import msgspec
 from msgspec.structs import force_setattr
 
-from tidemill.workflows.rules import CLEANUP_RULES
+from tidemill.workflows.rules import ALL_SUCCESS, RULES, Rule
 
 
-class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task that another one waits for: for its value, or (`parameter` is None) only for its end."""
+class TaskEdge(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A dependency on an upstream task: on its value, or, if `parameter` is None, only on its end."""
 
     source: str
     parameter: str | None = None
     takes: tuple[str, ...] | None = None
-    """The variants of the value that the parameter admits; None for all."""
+    """The variants of the value that the parameter accepts; None for all."""
     optional: bool = False
-    """Whether the task runs without it if it was skipped, although its rule, which nobody named, is "all_success"."""
+    """Whether the task also runs if the source was skipped. Set only where the default rule "all_success" applies."""
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One task: what it waits for, and how it is run."""
+    """One task: its dependencies and its execution options."""
 
     name: str
-    edges: tuple[Edge, ...] = ()
-    rule: str = "all_success"
+    edges: tuple[TaskEdge, ...] = ()
+    rule: str = ALL_SUCCESS.name
     each: str | None = None
-    """The task over whose list it is mapped."""
+    """The task whose list it is mapped over."""
     tries: int = 1
     timeout: float | None = None
     pool: str | None = None
@@ -43,49 +42,54 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     executor: str | None = None
 
     def __post_init__(self) -> None:
-        if self.timeout is not None:  # equal tasks are stored alike: 60 is 60.0
+        if self.timeout is not None:  # equal tasks have equal stored forms: 60 becomes 60.0
             force_setattr(self, "timeout", float(self.timeout))
 
     @property
+    def trigger_rule(self) -> Rule:
+        """The rule that decides whether it runs."""
+        return RULES[self.rule]
+
+    @property
     def upstream(self) -> tuple[str, ...]:
-        """The tasks before it, each once, in the order of its parameters."""
+        """Its direct upstream tasks, each once, in the order of its parameters."""
         return tuple(dict.fromkeys(edge.source for edge in self.edges))
 
     @property
-    def mapping_edge(self) -> Edge | None:
-        """What it is mapped along: over a mapped task it takes the elements of some variants, else a list."""
+    def mapping_edge(self) -> TaskEdge | None:
+        """The edge to the task that it is mapped over; None if it is not mapped."""
         return next((edge for edge in self.edges if edge.parameter == self.each), None) if self.each else None
 
 
 class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A workflow: its tasks in the order of their declaration."""
+    """A workflow: its tasks in declaration order."""
 
     name: str
     tasks: tuple[TaskSpec, ...]
     code: str = ""
-    """A digest of the authors' functions."""
+    """The fingerprint of the authors' functions."""
 
     @cached_property
     def version(self) -> str:
-        """What changes when structure or code does, and only then."""
+        """A hash that changes exactly when the structure or the code changes."""
         return sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
 
     @cached_property
     def by_name(self) -> dict[str, TaskSpec]:
-        """The tasks by their names."""
+        """The tasks by name."""
         return {task.name: task for task in self.tasks}
 
     @cached_property
     def topological_order(self) -> tuple[TaskSpec, ...]:
-        """The tasks so that each comes after those before it, else as declared."""
+        """The tasks in topological order, ties in declaration order."""
         sorter: TopologicalSorter[str] = TopologicalSorter({task.name: task.upstream for task in self.tasks})
-        place = {task.name: number for number, task in enumerate(self.tasks)}
+        declared_position = {task.name: number for number, task in enumerate(self.tasks)}
         sorter.prepare()
         ready: list[int] = []
         ordered: list[TaskSpec] = []
         while sorter.is_active():
             for name in sorter.get_ready():
-                heappush(ready, place[name])
+                heappush(ready, declared_position[name])
             ordered.append(self.tasks[heappop(ready)])
             sorter.done(ordered[-1].name)
         return tuple(ordered)
@@ -97,16 +101,18 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def plain_tasks(self) -> frozenset[str]:
-        """The tasks that run, once, when all before them have succeeded, whatever these returned."""
+        """The unmapped tasks that run when every upstream task has succeeded, with any value."""
         return frozenset(
             task.name
             for task in self.tasks
-            if task.rule == "all_success" and task.each is None and all(edge.takes is None for edge in task.edges)
+            if task.trigger_rule.requires_success
+            and task.each is None
+            and all(edge.takes is None for edge in task.edges)
         )
 
     @cached_property
     def value_sources(self) -> dict[str, tuple[str, ...]]:
-        """By task, those whose values it takes, each once."""
+        """By task, the tasks whose values it takes, each once."""
         return {
             task.name: tuple(dict.fromkeys(edge.source for edge in task.edges if edge.parameter is not None))
             for task in self.tasks
@@ -114,12 +120,12 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def downstream(self) -> dict[str, tuple[str, ...]]:
-        """By task, those right after it."""
-        found: dict[str, list[str]] = {task.name: [] for task in self.tasks}
+        """By task, its direct downstream tasks."""
+        downstream: dict[str, list[str]] = {task.name: [] for task in self.tasks}
         for task in self.tasks:
             for source in task.upstream:
-                found[source].append(task.name)
-        return {name: tuple(after) for name, after in found.items()}
+                downstream[source].append(task.name)
+        return {name: tuple(names) for name, names in downstream.items()}
 
     @cached_property
     def _with_downstream(self) -> dict[str, tuple[TaskSpec, ...]]:
@@ -128,10 +134,10 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         }
 
     def with_downstream(self, names: Collection[str]) -> Collection[TaskSpec]:
-        """Return tasks and those right after them, in order."""
+        """Return the named tasks and their direct downstream tasks, in topological order."""
         if len(names) == 1:
             return self._with_downstream[next(iter(names))]
-        return self._sort_topologically({near.name for name in names for near in self._with_downstream[name]})
+        return self._sort_topologically({task.name for name in names for task in self._with_downstream[name]})
 
     @cached_property
     def _position(self) -> dict[str, int]:
@@ -142,8 +148,11 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def leaves(self) -> tuple[str, ...]:
-        """The tasks that decide a run's outcome: the last ones, and in place of those that tidy up, those before."""
-        decides = {task.name: task.rule not in CLEANUP_RULES or not task.upstream for task in self.tasks}
+        """The tasks that decide a run's outcome: the last ones that do not clean up.
+
+        A clean-up task without upstream tasks counts as an ordinary one: nothing stands in for it.
+        """
+        decides = {task.name: not task.trigger_rule.is_cleanup or not task.upstream for task in self.tasks}
         return tuple(
             task.name
             for task in self.tasks
@@ -151,9 +160,9 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def all_downstream(self, name: str) -> tuple[str, ...]:
-        """Return the tasks that come after one, directly or not, in order."""
-        found = {name}
+        """Return the direct and indirect downstream tasks of a task, in topological order."""
+        reached = {name}
         for task in self.topological_order:
-            if found.intersection(task.upstream):
-                found.add(task.name)
-        return tuple(task.name for task in self.topological_order if task.name in found and task.name != name)
+            if reached.intersection(task.upstream):
+                reached.add(task.name)
+        return tuple(task.name for task in self.topological_order if task.name in reached and task.name != name)

@@ -1,4 +1,4 @@
-"""What is set for tasks from outside of the code, as by the manifest of a package."""
+"""Task options that are overridden from outside the code, such as by a package's manifest."""
 
 from collections.abc import Iterator, Mapping
 from copy import copy
@@ -12,7 +12,7 @@ from tidemill.workflows.definition import Task
 
 
 class TaskOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is set for a task, in place of what its code says; None leaves it."""
+    """Overrides of a task's options; None keeps the option of the code."""
 
     retries: int | None = None
     timeout: float | None = None
@@ -24,7 +24,7 @@ class TaskOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     executor: str | None = None
 
     def apply_to(self, task: Task) -> Task:
-        """Return a task with these settings; how late and for which errors it is tried again stays as the code says."""
+        """Return a task with these overrides; backoff and error filter of its retries stay as in the code."""
         changes: dict[str, Any] = {
             name: value
             for name in ("timeout", "pool", "queue", "priority", "executor")
@@ -44,7 +44,7 @@ def _with_retries(retry: Retry | None, times: int) -> Retry:
 
 
 def overrides_for(workflow: str, overrides: Mapping[str, TaskOverrides]) -> Iterator[tuple[str, TaskOverrides]]:
-    """Yield the settings of one workflow by task, from those by workflow and task: "daily_report.large"."""
+    """Yield the overrides of one workflow by task; the input is keyed "workflow.task"."""
     for name, one in overrides.items():
         owner, _, task = name.rpartition(".")
         if owner == workflow:

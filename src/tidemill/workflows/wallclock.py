@@ -1,8 +1,8 @@
-"""The clock on the wall of a time zone: which instants show a given time, and where its hands jump.
+"""The wall clock of a time zone: which instants show a given time, and where the clock jumps.
 
 An instant is an aware datetime in UTC; a wall time is a naive datetime. Most wall times belong to one instant.
-When the hands are put forward they pass over a gap, whose wall times no instant shows; when they are put back,
-the wall times of the fold are shown twice. Everything here counts in whole seconds, as time zones do.
+When the clock is set forward it skips a gap, whose wall times no instant shows; when it is set back, the wall times of
+the fold are shown twice. Everything here counts in whole seconds, as time zones do.
 """
 
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 SECOND = timedelta(seconds=1)
 
-# No jump is longer than a day, and no two jumps are as near to one another as that.
+# No jump is longer than a day, and two jumps are always more than a day apart.
 DAY = timedelta(days=1)
 
 
 class DstJump(NamedTuple):
-    """An instant at which the hands are moved: what they would have shown, and what they show instead."""
+    """A jump of the wall clock: its instant, the wall time expected there, and the wall time actually shown."""
 
     instant: datetime
     expected_wall: datetime
@@ -33,18 +33,18 @@ class WallClock:
         self._never_jumps = str(zone) == "UTC"
 
     def wall_time_at(self, instant: datetime) -> datetime:
-        """Return what the clock shows at an instant."""
+        """Return the wall time at an instant."""
         return instant.astimezone(self.zone).replace(tzinfo=None, fold=0)
 
     def latest_wall_time(self, instant: datetime) -> datetime:
-        """Return the latest wall time that the clock has shown up to an instant: it counts no hour of a fold twice."""
+        """Return the latest wall time shown up to an instant; it counts no hour of a fold twice."""
         local = instant.astimezone(self.zone)
         if local.fold and (jump := self.next_jump(instant - DAY, instant)):
             return jump.expected_wall - SECOND
         return local.replace(tzinfo=None, fold=0)
 
     def first_instant(self, wall: datetime) -> datetime:
-        """Return the first instant at which the clock shows a wall time, or by which it has passed over it."""
+        """Return the first instant at which the clock shows a wall time, or has skipped it."""
         return self.instant_showing(wall) or self.end_of_gap(wall)
 
     def instant_showing(self, wall: datetime, since: datetime | None = None) -> datetime | None:
@@ -56,8 +56,8 @@ class WallClock:
         return None
 
     def end_of_gap(self, wall: datetime) -> datetime:
-        """Return the first instant after the gap in which a wall time lies."""
-        # Read by the hands before and after the jump, the wall time lies on either side of it.
+        """Return the first instant after the gap that contains a wall time."""
+        # Read with the offsets before and after the jump, the wall time lies on either side of it.
         late, early = (wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1))
         return self._find_offset_change(early, late)
 

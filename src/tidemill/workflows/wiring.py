@@ -1,22 +1,19 @@
-"""From declared tasks to a wired workflow: who waits for whom, what routes where, and everything that is wrong.
+"""Wires declared tasks into a workflow: resolves dependencies and branches, and collects every problem.
 
-A parameter names a task, or is annotated with the params or the context. The rules are those of graphs; what differs is
-that a task may wait for another one's end without its value, that a rule may run it without a value, and that one may
-be mapped over another's list. All problems are collected before any is raised.
+A parameter names a task, or is annotated with the params or the context. The rules are those of graphs, with three
+differences: a task may wait for another one's end without its value, a trigger rule may run it without a value, and it
+may be mapped over another task's list. All problems are collected before one error is raised.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from hashlib import sha256
-from inspect import unwrap
-from types import CodeType, FunctionType
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec.structs import replace
 
 from tidemill.annotations.context import Context
-from tidemill.annotations.signatures import AuthorFunction, Parameter, Signature
+from tidemill.annotations.signatures import Parameter, Signature
 from tidemill.annotations.variants import (
     NoneType,
     Variant,
@@ -29,43 +26,43 @@ from tidemill.annotations.variants import (
 )
 from tidemill.kernel.errors import DefinitionError, Problem
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.code_fingerprint import referenced_definitions
+from tidemill.workflows.code_fingerprint import fingerprint
 from tidemill.workflows.definition import Params, Task
-from tidemill.workflows.rules import RULES
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.rules import ALL_SUCCESS, NONE_FAILED, RULES, Rule
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 
 RequiredVariants = dict[str, frozenset[str]]
-"""Of each task that takes branches: the variants with which a task can still run."""
+"""By source task, the variants of its value with which a task can still run."""
 
 
 def find_unreachable_tasks(tasks: Mapping[str, TaskSpec]) -> Iterator[tuple[str, str]]:
-    """Yield the tasks that need two branches of one task at once, with that task; there must be no cycle.
+    """Yield each task that needs two exclusive branches of one source, with that source; there must be no cycle.
 
-    Only "all_success" needs anything of those before it: by every other rule a task may run without them.
+    Only rules that require success can make a task unreachable: under every other rule it may run without a value.
     """
     needs: dict[str, RequiredVariants] = {}
     for name in TopologicalSorter({name: one.upstream for name, one in tasks.items()}).static_order():
-        found: RequiredVariants = {}
-        for edge in tasks[name].edges if tasks[name].rule == "all_success" else ():
+        required: RequiredVariants = {}
+        for edge in tasks[name].edges if tasks[name].trigger_rule.requires_success else ():
             if edge.optional:
                 continue
             is_mapped = tasks[edge.source].each is not None
             for source, variants in _required_variants(edge, needs[edge.source], is_mapped=is_mapped).items():
-                found[source] = found.get(source, variants) & variants
-        needs[name] = {source: variants for source, variants in found.items() if variants}
-        for source in found.keys() - needs[name].keys():  # said once: what comes after it needs nothing of them
+                required[source] = required.get(source, variants) & variants
+        needs[name] = {source: variants for source, variants in required.items() if variants}
+        for source in required.keys() - needs[name].keys():  # reported once: downstream tasks inherit no need
             yield name, source
 
 
-def _required_variants(edge: Edge, upstream: RequiredVariants, *, is_mapped: bool) -> RequiredVariants:
-    """Return what must have been returned for an edge to be fulfilled; the elements of a mapped task go many ways."""
+def _required_variants(edge: TaskEdge, upstream: RequiredVariants, *, is_mapped: bool) -> RequiredVariants:
+    """Return the variants that satisfy an edge; elements of a mapped task may take different branches."""
     if not edge.takes or is_mapped:
         return upstream
     return upstream | {edge.source: frozenset(edge.takes)}
 
 
 class WiredTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task with its parameters resolved: what each is filled with."""
+    """A task with its parameters resolved."""
 
     task: Task
     signature: Signature
@@ -75,7 +72,7 @@ class WiredTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WiredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow whose tasks fit together."""
+    """A workflow that has passed every check of wiring."""
 
     spec: WorkflowSpec
     tasks: dict[str, WiredTask]
@@ -87,7 +84,7 @@ def wire(name: str, tasks: Sequence[Task], params: type[Params] | None) -> Wired
 
 
 class _Wirer:
-    """The work of wiring one workflow: names first, then edges, then what must hold of the whole."""
+    """Wires one workflow: reads signatures, then builds edges, then checks the workflow as a whole."""
 
     def __init__(self, name: str, tasks: Sequence[Task], params: type[Params] | None) -> None:
         self._name = name
@@ -106,7 +103,7 @@ class _Wirer:
             raise DefinitionError(self._problems, f"workflow '{self._name}'")
         specs = tuple(one.spec for one in wired.values())
         return WiredWorkflow(
-            spec=WorkflowSpec(name=self._name, tasks=specs, code=_code_digest(self._tasks)), tasks=wired
+            spec=WorkflowSpec(name=self._name, tasks=specs, code=fingerprint(self._tasks)), tasks=wired
         )
 
     def _add_problem(self, task: Task, message: str, parameter: str | None = None) -> None:
@@ -125,9 +122,9 @@ class _Wirer:
             signature = task.function.signature()
             self._problems.extend(signature.problems)
             self._signatures[task.name] = signature
-            found = expand_variants(signature.returns)
-            self._result_variants[task.name] = found
-            for one, other in find_clashes(found or ()):
+            variants = expand_variants(signature.returns)
+            self._result_variants[task.name] = variants
+            for one, other in find_clashes(variants or ()):
                 self._add_problem(
                     task,
                     f"task '{task.name}' returns {one.label} or {other.label}, which are both '{one.cls.__name__}' at "
@@ -144,7 +141,7 @@ class _Wirer:
         edges = [edge for one in data if (edge := self._data_edge(task, one)) is not None]
         edges += self._order_edges(task)
         rule = self._resolve_rule(task, data)
-        if task.rule is None and rule == "all_success":
+        if task.rule is None and rule is ALL_SUCCESS:
             edges = [self._as_optional(task, edge, data) for edge in edges]
         self._check_mapping(task, data)
         return WiredTask(
@@ -155,26 +152,26 @@ class _Wirer:
             spec=_build_spec(task, tuple(edges), rule),
         )
 
-    def _as_optional(self, task: Task, edge: Edge, data: Sequence[Parameter]) -> Edge:
-        """Return an edge as its annotation has it, where no rule was named; the list of a mapping is always needed."""
+    def _as_optional(self, task: Task, edge: TaskEdge, data: Sequence[Parameter]) -> TaskEdge:
+        """Mark an edge optional if its annotation is; the list of a mapping is always required."""
         is_optional = any(one.name == edge.parameter and not is_required(one) for one in data)
         return replace(edge, optional=True) if is_optional and edge.parameter != task.each else edge
 
     def _takes_params(self, task: Task, parameter: Parameter) -> bool:
-        asked = parameter.annotation
-        if not (isinstance(asked, type) and issubclass(asked, Params)):
+        expected = parameter.annotation
+        if not (isinstance(expected, type) and issubclass(expected, Params)):
             return False
-        if self._params is None or not issubclass(self._params, asked):
+        if self._params is None or not issubclass(self._params, expected):
             declared = "no params" if self._params is None else label(self._params)
             self._add_problem(
                 task,
-                f"parameter '{parameter.name}' of task '{task.name}' takes {label(asked)}, but workflow "
-                f"'{self._name}' has {declared}: pass params={label(asked)}",
+                f"parameter '{parameter.name}' of task '{task.name}' takes {label(expected)}, but workflow "
+                f"'{self._name}' has {declared}: pass params={label(expected)}",
                 parameter.name,
             )
         return True
 
-    def _data_edge(self, task: Task, parameter: Parameter) -> Edge | None:
+    def _data_edge(self, task: Task, parameter: Parameter) -> TaskEdge | None:
         if parameter.name not in self._result_variants:
             known = [name for name in self._result_variants if name != task.name]
             self._add_problem(
@@ -186,10 +183,10 @@ class _Wirer:
             return None
         opens_list = task.each == parameter.name and not self._is_mapped(task.each)
         takes = self._admitted_lists(task, parameter) if opens_list else self._admitted_variants(task, parameter)
-        return Edge(parameter.name, parameter.name, takes)
+        return TaskEdge(parameter.name, parameter.name, takes)
 
     def _parameter_hint(self, parameter: Parameter) -> str:
-        """Return what an author may have meant by a parameter that names no task."""
+        """Suggest what the author may have meant by a parameter that names no task."""
         if parameter.name in ("ctx", "context"):
             return f": for the context annotate it, `{parameter.name}: tm.Context`"
         if self._params is not None and parameter.name in self._params.__struct_fields__:
@@ -201,7 +198,7 @@ class _Wirer:
         return f": for the run's params annotate it, `params: {label(self._params)}`"
 
     def _admitted_variants(self, task: Task, parameter: Parameter) -> tuple[str, ...] | None:
-        """Return the variants that a parameter admits; None for all of them."""
+        """Return the variants that a parameter accepts; None for all."""
         source = parameter.name
         given = self._result_variants[source] if task.each == source else expand_variants(self._return_type(source))
         if given is None or expand_variants(parameter.annotation) is None:
@@ -212,10 +209,10 @@ class _Wirer:
         return _labels(admitted, given)
 
     def _admitted_lists(self, task: Task, parameter: Parameter) -> tuple[str, ...] | None:
-        """Return the variants that are lists of what a parameter admits; None if there are no others."""
+        """Return the list variants whose elements a parameter accepts; None if these are all variants."""
         given = self._result_variants[parameter.name]
         lists = [one for one in given or () if issubclass(one.cls, list | tuple)]
-        if given is None or not lists:  # that it is no list is said elsewhere
+        if given is None or not lists:  # `_check_mapping` reports that it is no list
             return None
         admitted = [one for one in lists if self._admits_elements(task, parameter, one)]
         if not admitted:
@@ -224,7 +221,7 @@ class _Wirer:
         return _labels(admitted, given)
 
     def _admits_elements(self, task: Task, parameter: Parameter, given: Variant) -> bool:
-        """Return whether a parameter admits the elements of a list: all of them, for they have one way to go."""
+        """Return whether a parameter accepts the elements of a list: it must accept all, for a list is not split."""
         elements = expand_variants(_element_type(given.annotation))
         if elements is None or expand_variants(parameter.annotation) is None:
             return True
@@ -249,31 +246,32 @@ class _Wirer:
         )
 
     def _return_type(self, name: str) -> Any:
-        """Return what a task as a whole returns: a list if it is mapped."""
+        """Return the type of a task's whole value: a list if it is mapped."""
         returns = self._signatures[name].returns
         return list[returns] if self._is_mapped(name) else returns  # type: ignore[valid-type]
 
     def _is_mapped(self, name: str) -> bool:
         return next(one for one in self._tasks if one.name == name).each is not None
 
-    def _order_edges(self, task: Task) -> Iterator[Edge]:
+    def _order_edges(self, task: Task) -> Iterator[TaskEdge]:
         for name in task.after:
             if name in self._result_variants:
-                yield Edge(name)
+                yield TaskEdge(name)
             else:
                 hint = did_you_mean(name, [one for one in self._result_variants if one != task.name])
                 self._add_problem(task, f"task '{task.name}' comes after '{name}', which is no task{hint}")
 
-    def _resolve_rule(self, task: Task, data: Sequence[Parameter]) -> str:
+    def _resolve_rule(self, task: Task, data: Sequence[Parameter]) -> Rule:
         required = [one for one in data if is_required(one)]
         if task.rule is None:
-            return "all_success" if required or not data else "none_failed"
-        if task.rule not in RULES:
+            return ALL_SUCCESS if required or not data else NONE_FAILED
+        rule = RULES.get(task.rule)
+        if rule is None:
             self._add_problem(
                 task, f"rule is one of {', '.join(RULES)}, not {task.rule!r}{did_you_mean(task.rule, RULES)}"
             )
-            return "all_success"
-        if task.rule != "all_success":
+            return ALL_SUCCESS
+        if not rule.requires_success:
             for one in required:
                 self._add_problem(
                     task,
@@ -281,7 +279,7 @@ class _Wirer:
                     f"'{label(one.annotation)} | None'",
                     one.name,
                 )
-        return task.rule
+        return rule
 
     def _check_mapping(self, task: Task, data: Sequence[Parameter]) -> None:
         if task.each is None:
@@ -294,23 +292,24 @@ class _Wirer:
                 task, f"task '{task.name}' is mapped over '{task.each}' but has no parameter of that name"
             )
         elif not _may_be_list(returns := self._return_type(task.each)):
-            said = f"each='{task.each}' maps over a list, and task '{task.each}' returns {label(returns)}"
-            self._add_problem(task, said)
+            self._add_problem(
+                task, f"each='{task.each}' maps over a list, and task '{task.each}' returns {label(returns)}"
+            )
 
-    # -- the whole
+    # -- checks of the whole workflow
 
     def _check_routes(self, wired: dict[str, WiredTask]) -> None:
         for name, one in wired.items():
-            found = self._result_variants[name]
+            variants = self._result_variants[name]
             edges = [edge for other in wired.values() for edge in other.spec.edges if edge.source == name]
-            # A parameter that nothing can reach has been complained of: it says nothing about the variants.
+            # A parameter that no value can reach has its own problem: it takes none of the variants.
             data = [edge for edge in edges if edge.parameter is not None and edge.takes != ()]
             for ignored in one.task.ignores:
-                if found is not None and not any(admits(ignored, variant) for variant in found):
+                if variants is not None and not any(admits(ignored, variant) for variant in variants):
                     self._add_problem(one.task, f"task '{name}' ignores {label(ignored)}, which it never returns")
-            if found is None or not data:
+            if variants is None or not data:
                 continue
-            for variant in found:
+            for variant in variants:
                 if variant.cls is NoneType or any(admits(ignored, variant) for ignored in one.task.ignores):
                     continue
                 if not any(edge.takes is None or variant.label in edge.takes for edge in data):
@@ -337,11 +336,11 @@ class _Wirer:
             )
 
 
-def _build_spec(task: Task, edges: tuple[Edge, ...], rule: str) -> TaskSpec:
+def _build_spec(task: Task, edges: tuple[TaskEdge, ...], rule: Rule) -> TaskSpec:
     return TaskSpec(
         name=task.name,
         edges=edges,
-        rule=rule,
+        rule=rule.name,
         each=task.each,
         tries=1 + (task.retry.times if task.retry else 0),
         timeout=task.timeout,
@@ -353,45 +352,17 @@ def _build_spec(task: Task, edges: tuple[Edge, ...], rule: str) -> TaskSpec:
 
 
 def _may_be_list(annotation: Any) -> bool:
-    """Return whether an annotation may be a list: only what says otherwise is none."""
-    found = expand_variants(annotation)
-    return found is None or any(issubclass(one.cls, list | tuple) for one in found)
+    """Return whether values of an annotation may be lists; an open annotation, such as Any, may."""
+    variants = expand_variants(annotation)
+    return variants is None or any(issubclass(one.cls, list | tuple) for one in variants)
 
 
 def _element_type(annotation: Any) -> Any:
-    """Return what the elements of a list are."""
+    """Return the element type of a list annotation; Any if it names none."""
     args = tuple(one for one in get_args(annotation) if one is not ...)
     return Union[args] if get_origin(annotation) in (list, tuple) and args else Any  # noqa: UP007
 
 
 def _labels(admitted: Sequence[Variant], given: Sequence[Variant]) -> tuple[str, ...] | None:
-    """Return the names of the variants that a parameter admits; None for all that there are."""
+    """Return the labels of the accepted variants; None if every variant is accepted."""
     return None if len(admitted) == len(given) else tuple(one.label for one in admitted)
-
-
-def _code_digest(tasks: Sequence[Task]) -> str:
-    """Return what changes when the code of a task does, or what it uses, and not when it only moves or is commented."""
-    functions = [[unwrap(one.call) for one in _author_functions(task)] for task in tasks]
-    codes = [[_code_key(getattr(one, "__code__", None)) for one in some] for some in functions]
-    used = referenced_definitions(one for some in functions for one in some if isinstance(one, FunctionType))
-    return sha256(repr((codes, used)).encode()).hexdigest()[:16]
-
-
-def _author_functions(task: Task) -> Sequence[AuthorFunction]:
-    return [task.function] if task.graph is None or isinstance(task.graph, str) else task.graph.functions()
-
-
-def _code_key(code: CodeType | None) -> Any:
-    """Return what a function does, without where it stands."""
-    if code is None:
-        return None
-    return code.co_code.hex(), code.co_names, code.co_varnames, [_constant_key(one) for one in code.co_consts]
-
-
-def _constant_key(value: Any) -> Any:
-    """Return a constant so that it reads the same in every process: a set has another order in each."""
-    if isinstance(value, CodeType):
-        return _code_key(value)
-    if isinstance(value, frozenset):
-        return "frozenset", sorted(repr(_constant_key(one)) for one in value)
-    return tuple(_constant_key(one) for one in value) if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""Workflow: tasks declared by decorator, wired and checked when first needed."""
+"""The declaration of a workflow: tasks by decorator, wired and validated on first use."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -36,11 +36,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 DEFAULT_MAX_ACTIVE_RUNS = 16
 
 _SAMPLE_MOMENTS = (datetime(2026, 1, 1, tzinfo=UTC), datetime(1, 1, 2, tzinfo=UTC))
-"""Moments after which an example of a slot is looked for: an ordinary one, and one before every schedule's end."""
+"""Starting points for finding a sample slot: a usual one, and one before the end of every schedule."""
 
 
 class Workflow:
-    """The declaration of a workflow: its tasks, what it is started with and by. Authors use tm.Workflow, which runs."""
+    """A workflow as declared: tasks, params, schedules and triggers. Authors use tm.Workflow, which adds `run`."""
 
     __slots__ = (
         "_wired",
@@ -71,7 +71,7 @@ class Workflow:
         self.schedules: tuple[Schedule, ...] = as_tuple(schedule)
         self.params = params
         self.tags: tuple[str, ...] = as_tuple(tags)
-        said = [
+        option_problems = [
             *_unknown_option_problems(unknown),
             *_list_option_problems("tags", tags),
             *_list_option_problems("triggers", triggers),
@@ -83,7 +83,7 @@ class Workflow:
         self.location = caller_location()
         self.declaration = self
         self._wired: WiredWorkflow | None = None
-        if problems := [Problem(message=one, location=self.location) for one in (*said, *self._problems())]:
+        if problems := [Problem(message=one, location=self.location) for one in (*option_problems, *self._problems())]:
             raise DefinitionError(problems, f"workflow {name!r}")
 
     def _problems(self) -> Iterator[str]:
@@ -142,10 +142,10 @@ class Workflow:
         return call
 
     def call(self, graph: CallableGraph | str, /, *, name: str | None = None, **options: Any) -> Task:
-        """Declare a task that calls a graph without a reactor, given as declared, or by name across packages.
+        """Declare a task that calls a graph without a reactor: the declared graph, or its name in another package.
 
-        The graph's inputs are the task's parameters, wired by name; what its terminal nodes return is the task's
-        output, a dict by their names. The options are those of `task`. What is returned may stand in `after=`.
+        The graph's inputs are the task's parameters, wired by name; the values of its terminal nodes are the task's
+        output, a dict by their names. The options are those of `task`. The returned task may be used in `after=`.
         """
         location = caller_location()
         named = name if name is not None else graph if isinstance(graph, str) else getattr(graph, "name", None)
@@ -168,25 +168,22 @@ class Workflow:
         self._wired = None
 
     def with_graphs(self, find_graph: Callable[[str], CallableGraph | None]) -> Self:
-        """Return the workflow with the graphs that it calls by name; itself if there are none of these.
+        """Return a copy in which graphs called by name are resolved; the workflow itself if it calls none by name.
 
-        `declared` of what is returned is what the author declared, whoever asks.
+        `declaration` of the copy is the workflow that the author declared.
         """
         if not any(isinstance(task.graph, str) for task in self.tasks):
             return self
-        found = copy(self)
-        found.tasks = [
+        return self._with_tasks(
             replace(task, graph=find_graph(task.graph) or task.graph) if isinstance(task.graph, str) else task
             for task in self.tasks
-        ]
-        found._wired = None
-        return found
+        )
 
     def with_overrides(self, overrides: Mapping[str, TaskOverrides]) -> Self:
-        """Return the workflow with what is set for its tasks from outside of the code; itself if nothing is set at all.
+        """Return a copy with task options overridden from outside the code; the workflow itself if there are none.
 
-        The settings are by workflow and task, "daily_report.large": those of other workflows are kept with it, so that
-        another process can do the same to everything that comes from the same place.
+        The keys name workflow and task, "daily_report.large". The copy keeps the overrides of other workflows too, so
+        that another process can apply them to everything from the same package.
         """
         if not overrides:
             return self
@@ -198,21 +195,26 @@ class Workflow:
             if name not in known
         ]:
             raise DefinitionError(problems, f"workflow '{self.name}'")
-        found = copy(self)
-        found.tasks = [own[task.name].apply_to(task) if task.name in own else task for task in self.tasks]
-        found.task_overrides = overrides
-        found._wired = None
-        return found
+        changed = self._with_tasks(own[task.name].apply_to(task) if task.name in own else task for task in self.tasks)
+        changed.task_overrides = overrides
+        return changed
+
+    def _with_tasks(self, tasks: Iterable[Task]) -> Self:
+        """Return a copy with other tasks, which is wired again."""
+        changed = copy(self)
+        changed.tasks = list(tasks)
+        changed._wired = None
+        return changed
 
     def standalone(self) -> Self:
-        """Return the workflow, of the same version, as it runs in a script: nothing starts it but the script."""
-        found = copy(self)
-        found.tasks = list(self.tasks)
-        found.schedules, found.triggers = (), ()
-        return found
+        """Return a copy for a script: the same version, without schedules and triggers."""
+        alone = copy(self)  # keeps the wiring, and so the version
+        alone.tasks = list(self.tasks)
+        alone.schedules, alone.triggers = (), ()
+        return alone
 
     def check(self) -> None:
-        """Wire the workflow, try its schedules and read its expressions; a DefinitionError has every problem found."""
+        """Wire the workflow, try schedules, compile expressions; raise one DefinitionError with every problem."""
         problems = [*self._schedule_problems(), *firing_problems(self.triggers, self.params, self.location)]
         try:
             problems += _value_problems(self.wired())
@@ -228,7 +230,7 @@ class Workflow:
         return self._wired
 
     def _resolve_graph_calls(self) -> list[Task]:
-        """Return the tasks with a function each, also those that call a graph."""
+        """Return the tasks, with a function for each call of a graph."""
         known = [task.name for task in self.tasks]
         resolved: list[Task] = []
         problems: list[Problem] = []
@@ -242,7 +244,7 @@ class Workflow:
         return resolved
 
     def _schedule_problems(self) -> Iterator[Problem]:
-        """Try each schedule on a slot: does it fill the params?"""
+        """Try each schedule on a sample slot, and yield a problem if its params are not valid."""
         for schedule in self.schedules:
             slot = next((slot for moment in _SAMPLE_MOMENTS if (slot := schedule.next_after(moment))), None)
             if slot is None:
@@ -268,21 +270,21 @@ def _unknown_option_problems(given: Iterable[str]) -> Iterator[str]:
 
 
 def _list_option_problems(option: str, value: Any) -> Iterator[str]:
-    """Refuse a text where a list of them is meant: whoever forgets the brackets might as well mean its letters."""
+    """Reject a string where a list of strings is expected: it would be read as a list of its characters."""
     if isinstance(value, str):
         yield f"{option}= takes a list, such as [{value!r}], not {value!r}"
 
 
 def _value_problems(wired: WiredWorkflow) -> Iterator[Problem]:
-    """Yield a problem for each task whose values could never be stored."""
+    """Yield a problem for each task whose return type cannot be stored."""
     for name, one in wired.tasks.items():
         try:
             build_codec(one.signature.returns)
-        except AUTHOR_ERRORS as error:  # author code: the annotations of a class may hold any expression
-            said = str(error) if isinstance(error, UnstorableError) else describe(error)
+        except AUTHOR_ERRORS as error:  # author code: an annotation may hold any expression
+            cause = str(error) if isinstance(error, UnstorableError) else describe(error)
             yield Problem(
-                message=f"task '{name}' returns {label(one.signature.returns)}, and what it returns is stored: {said}. "
-                "Return what can be: numbers, texts, lists, dicts, dates, dataclasses, tm.Boundary classes",
+                message=f"task '{name}' returns {label(one.signature.returns)}, which cannot be stored: {cause}. "
+                "Return numbers, strings, lists, dicts, dates, dataclasses or tm.Boundary classes",
                 location=one.task.function.location,
                 node=name,
             )
@@ -298,7 +300,7 @@ def _location_of(function: Any) -> Location | None:
 
 
 def _resolve_graph_call(task: Task, known: Sequence[str]) -> Task:
-    """Return a task as it is run: the call of a graph gets its function, now that the graph is whole."""
+    """Return a task with its function; for a call of a graph, build the function now that the graph is complete."""
     if task.graph is None:
         return task
     location = task.function.location

@@ -219,7 +219,7 @@ async def test_nothing_to_retry_is_said() -> None:
     async with tm.testing.node(load=[flow]) as node:
         run = await node.start("chain")
         await node.settle()
-        with pytest.raises(tm.RequestError, match="nothing of it has failed") as caught:
+        with pytest.raises(tm.RequestError, match="none of its tasks has failed") as caught:
             await run.retry()
         assert (caught.value.code, caught.value.status) == ("nothing_to_retry", 409)
 

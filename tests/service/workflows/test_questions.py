@@ -173,7 +173,7 @@ async def test_a_poll_that_hangs_is_called_once_and_why_says_so(release: threadi
         assert (await run.state()).tasks["fine"].state is TaskState.SUCCESS
         (why,) = await run.why("stuck")
         assert why.endswith(
-            "its poll is called every 10s until that says yes; it was called 51s ago, and has not returned"
+            "its poll is called every 10s until it returns true; it was called 51s ago, and has not returned"
         )
         release.set()
         await node.settle()

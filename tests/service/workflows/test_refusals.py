@@ -144,7 +144,7 @@ async def test_a_bad_version_leaves_the_good_one_in_place(store: str | None) -> 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"pools": ["warehouse"]}, "pools= takes places by name, such as {'warehouse': 2}, not ['warehouse']"),
+        ({"pools": ["warehouse"]}, "pools= takes slots by pool, such as {'warehouse': 2}, not ['warehouse']"),
         ({"pools": {"warehouse": "2"}}, "pool 'warehouse' is a whole number from 1 to 2147483647, not '2'"),
         ({"store": 3}, "store '3': an address looks like 'sqlite:///tidemill.db'"),
     ],

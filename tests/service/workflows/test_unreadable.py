@@ -66,7 +66,7 @@ async def test_a_run_whose_version_cannot_be_read(statement: str, said: str, sql
         assert said in found.reason
         assert found.reason.endswith("load that version again, or cancel the run")
         first, second = await run.why("total")
-        assert first == f"the run is set aside: {found.reason}"
+        assert first == f"the run is quarantined: {found.reason}"
         assert second.startswith("it is deferred until ")
         assert (await run.why("numbers"))[0].startswith("it has succeeded at ")
         await run.cancel("no use")
@@ -88,7 +88,7 @@ async def test_a_queued_run_whose_version_cannot_be_read(statement: str, said: s
         await node.advance("1m")
         run = node.run_handle(made)
         (reason,) = await run.why("total")
-        assert reason.startswith("the run is set aside: version ")
+        assert reason.startswith("the run is quarantined: version ")
         assert said in reason
         assert set(states(await run.state()).values()) == {"none"}
         await run.cancel()

@@ -177,7 +177,7 @@ async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) ->
         said = f"run {run.id} is pinned to version {before} of 'daily'; {after} is newer"
         again = f"`tidemill runs retry {run.id} --latest`"
         assert await operations.pinned_note(run.id) == (
-            f"{said}: unless a node has {before} loaded it waits; {again} goes on with {after}"
+            f"{said}: unless a node has {before} loaded it waits; {again} continues it with {after}"
         )
         await run.retry()
         await node.advance("1m")

@@ -50,7 +50,7 @@ async def test_every_state(store: str | None) -> None:
         "bad": "it has failed: ValueError: no",
         "behind": "it cannot run because of 'bad'",
         "skipped": "it was skipped: not today",
-        "retried": "it is tried again at 2026-01-01 00:05:00+00:00, after: ConnectionError: refused",
+        "retried": "it is retried at 2026-01-01 00:05:00+00:00, after: ConnectionError: refused",
         "deferred": "it is deferred until 2026-01-01 02:00:00+00:00",
         "running": "it is running at ",
         "crowded": "it is scheduled, but pool 'narrow' is full (1 of 1)",
@@ -105,7 +105,7 @@ async def test_a_full_node_a_cancelled_run_and_elements(store: str | None) -> No
         await node.advance("1s")
         found = await run.why("work")
         assert found[0].startswith("element 0: it is running at")
-        assert found[1] == "element 1: it is scheduled, but executor 'in_process' has no place free"
+        assert found[1] == "element 1: it is scheduled, but executor 'in_process' has no free slot"
         await run.cancel("enough")
         await node.settle()
         assert await run.why("work") == ["elements 0, 1: it was cancelled: enough"]
@@ -127,7 +127,7 @@ async def test_a_deferral_that_polls(store: str | None) -> None:
         for wait in ("1s", "5m", "1d"):
             await node.advance(wait)
             assert await run.why("work") == [
-                "it is deferred since 2026-01-01 00:00:00+00:00: its poll is called every 30s until that says yes"
+                "it is deferred since 2026-01-01 00:00:00+00:00: its poll is called every 30s until it returns true"
             ]
         is_there = True
         await node.advance("30s")
@@ -146,7 +146,7 @@ async def test_a_run_that_is_set_aside(store: str | None) -> None:
         node.break_run(run.id)
         await node.resume("poison")
         await node.advance("5s")
-        assert "the run is set aside" in (await run.why("work"))[0]
+        assert "the run is quarantined" in (await run.why("work"))[0]
 
 
 async def test_nobody_has_the_version_that_a_run_is_pinned_to(sqlite: str) -> None:
@@ -171,10 +171,10 @@ async def test_nobody_has_the_version_that_a_run_is_pinned_to(sqlite: str) -> No
     old, new = before.wired().spec.version, after.wired().spec.version
     assert first == (
         f"run {run.id} is pinned to version {old} of 'w'; {new} is newer: unless a node has {old} loaded it waits; "
-        f"`tidemill runs cancel {run.id}`, and then `tidemill runs retry {run.id} --latest`, goes on with {new}"
+        f"`tidemill runs cancel {run.id}`, and then `tidemill runs retry {run.id} --latest`, continues it with {new}"
     )
     assert second.startswith("it is scheduled since ")
-    assert second.endswith("and waits to be taken")
+    assert second.endswith("and waits to be claimed")
 
 
 async def test_the_nodes_are_counted_by_whoever_knows_them(store: str | None) -> None:

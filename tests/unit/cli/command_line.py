@@ -1,4 +1,4 @@
-"""The command line in this process, and files for it to look at."""
+"""Runs the command line in this process, and writes files for it."""
 
 import time
 from collections.abc import Iterator

@@ -26,12 +26,12 @@ def test_an_upgrade_says_what_it_did(
 ) -> None:
     """The second time there is nothing left to do."""
     assert run(monkeypatch, "db", "upgrade", "--store", f"sqlite:///{path}") == 0
-    assert capsys.readouterr().out == f"SQLite database {path} brought from version 0 to {NEWEST}\n"
+    assert capsys.readouterr().out == f"SQLite database {path} upgraded from schema version 0 to {NEWEST}\n"
     assert run(monkeypatch, "db", "upgrade", "--store", f"sqlite:///{path}") == 0
-    assert capsys.readouterr().out == f"SQLite database {path} is at version {NEWEST}: nothing to do\n"
+    assert capsys.readouterr().out == f"SQLite database {path} is at schema version {NEWEST}: nothing to do\n"
     assert run(monkeypatch, "db", "check", "--store", f"sqlite:///{path}") == 0
     assert (
-        capsys.readouterr().out == f"SQLite database {path} is at version {NEWEST}, which is what this Tidemill needs\n"
+        capsys.readouterr().out == f"SQLite database {path} is at schema version {NEWEST}, which this Tidemill needs\n"
     )
 
 
@@ -40,7 +40,7 @@ def test_a_check_creates_nothing(
 ) -> None:
     """The address may be misspelt."""
     assert run(monkeypatch, "db", "check", "--store", f"sqlite:///{path}") == 1
-    assert f"has no schema yet, and this Tidemill needs version {NEWEST}: see that the address is right" in (
+    assert f"has no schema yet, and this Tidemill needs version {NEWEST}: check the address" in (
         capsys.readouterr().out
     )
     assert not path.exists()
@@ -54,7 +54,8 @@ def test_a_newer_schema_is_left_alone(
         connection.execute("PRAGMA user_version = 99")
     assert run(monkeypatch, "db", "check", "--store", f"sqlite:///{path}") == 1
     assert (
-        f"is at version 99, and this Tidemill knows versions up to {NEWEST}: run the newer" in capsys.readouterr().out
+        f"is at schema version 99, and this Tidemill knows versions up to {NEWEST}: use the newer"
+        in capsys.readouterr().out
     )
     assert run(monkeypatch, "db", "upgrade", "--store", f"sqlite:///{path}") == 2
     assert "its schema has version 99" in capsys.readouterr().err
@@ -109,8 +110,8 @@ async def test_a_postgresql_database_is_upgraded_once(
     assert codes == [1, 0, 0]
     out = capsys.readouterr().out.splitlines()
     assert "has no schema yet" in out[0]
-    assert out[1].endswith(f"brought from version 0 to {NEWEST}")
-    assert out[2].endswith(f"is at version {NEWEST}, which is what this Tidemill needs")
+    assert out[1].endswith(f"upgraded from schema version 0 to {NEWEST}")
+    assert out[2].endswith(f"is at schema version {NEWEST}, which this Tidemill needs")
 
 
 def test_what_a_schema_is_at_is_json_for_programs(
@@ -127,7 +128,7 @@ def test_what_a_schema_is_at_is_json_for_programs(
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ([], "; `tidemill dev` has one: sqlite:///.tidemill/dev.db\n"),
         (["--store", "desk"], "; `tidemill dev` has one: sqlite:///desk/.tidemill/dev.db\n"),
@@ -137,9 +138,9 @@ def test_what_a_schema_is_at_is_json_for_programs(
     ],
 )
 def test_the_store_of_dev_is_named_where_it_is_near(
-    given: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    given: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever ran `tidemill dev` here does not know where that keeps what it ran."""
+    """A user of `tidemill dev` may not know where its store is."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TIDEMILL_STORE", raising=False)
     for home in (tmp_path, tmp_path / "desk"):
@@ -147,5 +148,5 @@ def test_the_store_of_dev_is_named_where_it_is_near(
         (home / ".tidemill" / "dev.db").touch()
     assert run(monkeypatch, "runs", "list", *given) == 2
     said = capsys.readouterr().err
-    assert said.endswith(told)
+    assert said.endswith(expected)
     assert "in memory" not in said

@@ -41,8 +41,8 @@ def let_go(process: subprocess.Popen[str]) -> None:
         pipe.close()
 
 
-def test_a_second_one_is_refused_and_told_who_is_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names the process and the store as it is seen from here, whatever name the second one has for it."""
+def test_a_second_one_is_refused_with_the_process_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the process, and the store relative to the current folder, for any spelling of its address."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path)
     process, pid = holder(f"sqlite:///{tmp_path}/dev.db")
@@ -50,7 +50,7 @@ def test_a_second_one_is_refused_and_told_who_is_the_first(tmp_path: Path, monke
         for store in ("sqlite:///dev.db", f"sqlite:///{tmp_path}/link/dev.db"):
             with pytest.raises(RequestError) as refused, hold_store_lock(store):
                 pass
-            assert str(refused.value).startswith(f"process {pid} runs `tidemill dev` on dev.db already")
+            assert str(refused.value).startswith(f"process {pid} already runs `tidemill dev` on dev.db")
             assert (refused.value.code, refused.value.facts["pid"]) == ("already_running", str(pid))
     finally:
         let_go(process)
@@ -65,7 +65,7 @@ def test_the_lock_ends_with_its_process_and_a_file_that_is_left_is_no_obstacle(t
     assert file.read_text() == f"{pid}\n"
     with hold_store_lock(store):
         assert file.read_text() == f"{os.getpid()}\n"
-        with pytest.raises(RequestError, match=f"process {os.getpid()} runs"), hold_store_lock(store):
+        with pytest.raises(RequestError, match=f"process {os.getpid()} already runs"), hold_store_lock(store):
             pass
     with hold_store_lock(store):
         pass

@@ -73,7 +73,7 @@ def test_a_store_that_is_not_there_is_an_answer(
 def test_a_damaged_file_is_a_finding_not_a_failure_to_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever watches must be able to tell "damaged" from "down"."""
+    """A monitor must be able to distinguish "damaged" from "down"."""
     damaged = tmp_path / "damaged.db"
     damaged.write_bytes(b"no database" * 500)
     assert run(monkeypatch, "doctor", "--store", f"sqlite:///{damaged}", "-o", "json") == 1
@@ -87,7 +87,7 @@ def test_a_newer_schema_is_reported_and_not_read(
     """This Tidemill would not know what it means."""
     change(path, "PRAGMA user_version = 99")
     assert run(monkeypatch, "doctor", "--store", f"sqlite:///{path}") == 1
-    assert f"is at version 99, and this Tidemill knows versions up to {NEWEST}" in capsys.readouterr().out
+    assert f"is at schema version 99, and this Tidemill knows versions up to {NEWEST}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o444])
@@ -120,7 +120,7 @@ def test_a_crashed_nodes_log_is_read_and_left_alone(
 async def test_the_doctor_may_look_while_a_node_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It sees one moment, and disturbs nobody."""
+    """It reads one snapshot, and blocks no writer."""
     sample = single(durability="boundary", strategy="sequential")
     address = f"sqlite:///{tmp_path}/tidemill.db"
     async with tm.testing.node(address, load=sample.load) as node:
@@ -135,7 +135,7 @@ async def test_the_doctor_may_look_while_a_node_works(
 async def test_a_postgresql_database_is_examined(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """First it has no schema, then it is healthy, then somebody breaks it."""
+    """First it has no schema, then it is healthy, then it is damaged."""
     url = await postgres.fresh_database()
     assert await asyncio.to_thread(run, monkeypatch, "doctor", "--store", url) == 1
     sample = single(durability="boundary", strategy="sequential")

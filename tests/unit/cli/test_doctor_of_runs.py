@@ -31,7 +31,7 @@ def path(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> Path:
 
 
 def change(path: Path, *statements: str) -> None:
-    """Change a store as nobody should."""
+    """Damage a store on purpose."""
     with closing(sqlite3.connect(path)) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -47,7 +47,7 @@ def findings(monkeypatch: Monkey, capsys: Captured, code: int) -> list[dict[str,
 
 @pytest.mark.usefixtures("path")
 def test_runs_that_wait_are_no_reason_for_concern(monkeypatch: Monkey, capsys: Captured) -> None:
-    """They are counted, and their histories read; it is told that nobody is there to go on with them."""
+    """They are counted, and their histories read; and it says that no node is there to continue them."""
     assert run(monkeypatch, "doctor") == 0
     out = capsys.readouterr().out
     assert "0 dead letters, 1 active run: nothing wrong" in out
@@ -84,7 +84,7 @@ def test_what_was_changed_behind_our_back_is_found(
     assert any(sentence in one for one in found), found
 
 
-def test_a_run_that_goes_on_without_tasks_is_found(path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+def test_a_run_that_continues_without_tasks_is_found(path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """W-10: no node is there to end it."""
     change(
         path,
@@ -96,7 +96,7 @@ def test_a_run_that_goes_on_without_tasks_is_found(path: Path, monkeypatch: Monk
 
 
 @pytest.mark.usefixtures("path")
-def test_why_says_that_nobody_is_there(monkeypatch: Monkey, capsys: Captured) -> None:
+def test_why_says_that_no_node_is_running(monkeypatch: Monkey, capsys: Captured) -> None:
     """W-17: the first thing to know about a run that waits."""
     assert run(monkeypatch, "runs", "list", "--state", "queued", "-o", "json") == 0
     queued = json.loads(capsys.readouterr().out)[0]["id"]

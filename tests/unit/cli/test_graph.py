@@ -52,12 +52,12 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_sound_file_passes_the_check(
+def test_a_valid_file_passes_the_check(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The check says what it looked at."""
+    """The check names what it checked."""
     assert run(monkeypatch, "graph", "check", str(file)) == 0
-    assert capsys.readouterr().out == "1 graph and 1 reactor are sound\n"
+    assert capsys.readouterr().out == "1 graph and 1 reactor: no problems found\n"
 
 
 def test_the_check_shows_every_problem_with_file_and_line(

@@ -1,4 +1,4 @@
-"""The command line as a whole: how it begins, how it is explained."""
+"""The command line as a whole: start and help."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""What is printed where there is little room, no terminal, or another encoding."""
+"""Output on a narrow terminal, without a terminal, and in other encodings."""
 
 import io
 import os
@@ -54,7 +54,7 @@ def test_a_name_without_room_is_folded_and_not_cut() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_only_what_may_be_folded_is(width: int) -> None:
-    """Several columns share what room there is; all others stay whole, whatever comes before them."""
+    """Several columns share what room there is; all others stay complete."""
     columns = list(map(Column, ["id", "takes", "returns", "last"]))
     rows = [[Text("12345678"), Text("word, " * 20), Text("x" * 50), Text("state")], [Text("1"), *[Text("a")] * 3]]
     table = build_table(columns, rows, width, droppable=["last"], folded=["takes", "returns"])
@@ -75,7 +75,7 @@ def test_a_dumb_terminal_cannot_redraw(monkeypatch: pytest.MonkeyPatch) -> None:
         assert can_redraw(Console(file=io.StringIO(), force_terminal=True)) is expected
 
 
-def test_a_pipe_gets_whole_lines_in_whatever_encoding(tmp_path: Path) -> None:
+def test_a_pipe_gets_complete_lines_in_any_encoding(tmp_path: Path) -> None:
     """Nothing is broken at 80 columns, and a sign that the encoding lacks is no traceback."""
     name = "a_very_long_name_" * 5
     (tmp_path / "signs.py").write_text(

@@ -1,4 +1,4 @@
-"""`tidemill package` and the registry of a store: upload, list, unload, and the keys that count."""
+"""`tidemill package` and the registry of a store: upload, list, unload, and trusted keys."""
 
 import json
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_a_package_is_published_listed_and_taken_back(
 def test_what_cannot_be_imported_is_not_published(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """P-10: nodes could not load it, and would have nothing in its place; told as by `check`, unless one insists."""
+    """P-10: no node could load it; the problems are those of `check`, unless --no-import is given."""
     assert package(monkeypatch, "upload", "market") == 0
     code = (here / "market" / "market.py").read_text()
     (here / "market" / "market.py").write_text(f"import a_library_of_the_nodes\n{code}")
@@ -88,7 +88,7 @@ def test_what_cannot_be_imported_is_not_published(
 def test_what_cannot_run_anywhere_is_not_tried(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """P-10: what it requires is told, not what fails because that is not there."""
+    """P-10: the missing requirement is reported, not the import that fails because of it."""
     (here / "market" / "market.py").write_text("1 / 0\n")
     with (here / "market" / "package.toml").open() as file:
         manifest = file.read().replace('requires-tidemill = ">=', 'requires-tidemill = ">=99, >=')
@@ -186,7 +186,7 @@ def test_settings_that_are_wrong_say_nothing_about_a_package(
         assert capsys.readouterr().err.startswith("settings: require_signatures: 'maybe' is neither true nor false")
 
 
-def test_a_signature_of_other_files_is_told(
+def test_a_signature_of_other_files_is_reported(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also where signatures are not required: its nodes would refuse it as soon as they trust the key."""
@@ -200,10 +200,10 @@ def test_a_signature_of_other_files_is_told(
     ("arguments", "code", "complaint"),
     [
         (["upload", "nowhere"], 2, "there is no file nowhere"),
-        (["upload", "market", "--store", "sqlite:///none.db"], 2, "there is no file none.db: see that the address is"),
+        (["upload", "market", "--store", "sqlite:///none.db"], 2, "there is no file none.db: check the address"),
         (["upload", "market", "--store", "memory:"], 2, "a store in memory ends with its process"),
         (["upload", "bad.tidemill"], 1, "bad.tidemill: it is not a zip file"),
-        (["list", "--store", "sqlite:///none.db"], 2, "or make it with `tidemill db upgrade`"),
+        (["list", "--store", "sqlite:///none.db"], 2, "or create it with `tidemill db upgrade`"),
         (["unload", "markt"], 2, "no package 'markt' is published for tenant 'public' (did you mean 'market'?)"),
         (["trust", "none.pub"], 2, "there is no file none.pub"),
         (["trust", "bad.tidemill"], 2, "is not a public key: it is one line"),

@@ -124,7 +124,7 @@ def test_help_shows_the_params_of_the_workflow(file: Path, monkeypatch: Monkey, 
 def test_what_cannot_run_is_one_line_and_exit_code_2(
     file: Path, arguments: list[str], complaint: str, monkeypatch: Monkey, capsys: Captured
 ) -> None:
-    """Nothing was run, and whoever looks at the code can tell."""
+    """Nothing was run, and the exit code says so."""
     assert run(monkeypatch, "run", *(argument.format(file=file) for argument in arguments)) == 2
     captured = capsys.readouterr()
     assert complaint in captured.err
@@ -143,7 +143,7 @@ def test_a_file_that_ends_the_program_is_explained(tmp_path: Path, monkeypatch: 
 
 
 def test_params_named_like_options_of_the_command(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
-    """The help says how they are given, and so does whoever takes one for the other."""
+    """The help and the error explain how to pass them."""
     path = tmp_path / "named_flow.py"
     path.write_text(
         "import tidemill as tm\nclass P(tm.Params):\n    store: str\n    help: str = 'none'\n"
@@ -156,13 +156,13 @@ def test_params_named_like_options_of_the_command(tmp_path: Path, monkeypatch: M
         ["--param", "help=str"],
     ]
     assert run(monkeypatch, "run", str(path), "--store", "eu") == 2
-    assert "the param of that name is given as -p store=eu" in capsys.readouterr().err
+    assert "pass the param of that name as -p store=eu" in capsys.readouterr().err
     assert run(monkeypatch, "run", str(path), "-p", "store=eu", "-q", "-o", "json") == 0
     assert outputs(capsys) == {"a": "eu"}
 
 
 def test_the_file_comes_before_its_params(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
-    """Before the file is known nobody knows what a param is."""
+    """Without the file, the params are not known."""
     assert run(monkeypatch, "run", "--day", "2026-01-01", str(file)) == 2
     assert "name the file first" in capsys.readouterr().err
 
@@ -197,7 +197,7 @@ def test_quiet_shows_only_the_table(file: Path, monkeypatch: Monkey, capsys: Cap
 
 
 def test_elsewhere_than_on_a_terminal_each_event_is_a_line(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
-    """Time, task, what happened; and what the task logged, once, whatever logging is set up."""
+    """Time, task, what happened; and what the task logged, once, under any logging configuration."""
     logging.getLogger().addHandler(handler := logging.StreamHandler())
     try:
         assert run(monkeypatch, "run", str(file), "--day", "2026-01-01") == 0
@@ -222,7 +222,7 @@ def test_what_tasks_print_is_not_in_the_json(file: Path, monkeypatch: Monkey, ca
     assert "printed by the task" in captured.err
 
 
-def test_an_enum_is_told_with_its_values(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+def test_an_enum_is_shown_with_its_values(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """And a moment with an example."""
     path = tmp_path / "typed_flow.py"
     path.write_text(
@@ -292,8 +292,18 @@ def test_the_first_interrupt_asks_and_leaves_the_old_handlers_in_place() -> None
     before = signal.getsignal(signal.SIGINT)
     asked: list[str] = []
     interrupts = Interrupts(on_second=lambda: None)
-    interrupts.on_first = lambda: asked.append("to stop")
+    interrupts.on_first(lambda: asked.append("to stop"))
     with interrupts.handling_signals():
         signal.raise_signal(signal.SIGINT)
     assert (asked, interrupts.exit_code) == (["to stop"], 130)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_that_came_early_is_not_lost() -> None:
+    """A signal while the node opens counts as soon as there is something to stop."""
+    asked: list[str] = []
+    interrupts = Interrupts(on_second=lambda: None)
+    with interrupts.handling_signals():
+        signal.raise_signal(signal.SIGINT)
+        interrupts.on_first(lambda: asked.append("to stop"))
+    assert asked == ["to stop"]

@@ -1,4 +1,4 @@
-"""`tidemill run` and `workflow.run()` run what was declared: the same version, wherever its tasks say that they run."""
+"""`tidemill run` and `workflow.run()` run the declared version, at the executors that its tasks name."""
 
 import json
 import logging
@@ -53,7 +53,7 @@ def file(tmp_path: Path) -> Path:
 def test_the_version_is_that_of_the_declaration(
     file: Path, executor: str, tmp_path: Path, monkeypatch: Monkey, capsys: Captured
 ) -> None:
-    """W-8: so that any other node can go on with the run; pools have room, and executors that are here count."""
+    """W-8: so that any other node can continue the run; pools have no limit, and known executors are used."""
     store = f"sqlite:///{tmp_path / 'tidemill.db'}"
     arguments = ["--store", store, "--executor", executor, "-o", "json"]
     assert run(monkeypatch, "run", f"{file}:placed", *arguments) == 0
@@ -73,7 +73,7 @@ def test_a_task_in_a_process_of_its_own_ends_only_that(file: Path, monkeypatch: 
     assert "exit code 3" in json.loads(capsys.readouterr().out)["tasks"]["explode"]["error"]["message"]
 
 
-def test_a_script_is_told_of_executors_that_it_lacks(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_script_is_warned_of_missing_executors(caplog: pytest.LogCaptureFixture) -> None:
     """A misspelt one is no reason to fail in a script, and none to keep quiet."""
     flow = tm.Workflow("flow")
 

@@ -74,7 +74,7 @@ def test_runs_are_listed_newest_last(monkeypatch: Monkey, capsys: Captured) -> N
     assert [one["state"] for one in listed(monkeypatch, capsys, "--state", "success")] == ["success"]
     assert [one["state"] for one in listed(monkeypatch, capsys, "--limit", "1")] == ["failed"]
     assert listed(monkeypatch, capsys, "--workflow", "other") == []
-    assert run(monkeypatch, "runs", "list", "--tenant", "nobody") == 0
+    assert run(monkeypatch, "runs", "list", "--tenant", "other") == 0
     assert capsys.readouterr().out == "no runs\n"
 
 
@@ -130,10 +130,13 @@ def test_why_explains(failed: str, file: Path, monkeypatch: Monkey, capsys: Capt
     assert capsys.readouterr().out == "it cannot run because of 'clean'\n"
     assert run(monkeypatch, "runs", "why", failed, "clean") == 0
     place = f"{file}:{REPORT.split('raise')[0].count(chr(10)) + 1}"
-    told = [f"element 13: it has failed: ValueError: no thirteen ({place})", "elements 0 to 12, 14: it has succeeded"]
-    assert capsys.readouterr().out.splitlines() == told
+    expected = [
+        f"element 13: it has failed: ValueError: no thirteen ({place})",
+        "elements 0 to 12, 14: it has succeeded",
+    ]
+    assert capsys.readouterr().out.splitlines() == expected
     assert run(monkeypatch, "runs", "why", failed, "clean[13]") == 0
-    assert capsys.readouterr().out.splitlines() == told[:1]
+    assert capsys.readouterr().out.splitlines() == expected[:1]
     assert run(monkeypatch, "runs", "why", failed, "clean[15]") == 2
     assert "task 'clean' has 15 elements" in capsys.readouterr().err
     assert run(monkeypatch, "runs", "why", failed, "publsh") == 2
@@ -141,12 +144,12 @@ def test_why_explains(failed: str, file: Path, monkeypatch: Monkey, capsys: Capt
 
 
 def test_what_failed_is_queued_again_and_cancelled(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
-    """With a preview that changes nothing; whoever plans the store's runs goes on with it."""
+    """With a preview that changes nothing; the leader on the store continues the run."""
     assert run(monkeypatch, "runs", "retry", failed, "--preview") == 0
-    assert capsys.readouterr().out == "would run again: clean (1 of 15), publish\n"
+    assert capsys.readouterr().out == "would rerun: clean (1 of 15), publish\n"
     assert shown(monkeypatch, capsys, failed)["state"] == "failed"
     assert run(monkeypatch, "runs", "retry", failed, "--from", "extract") == 0
-    assert capsys.readouterr().out == f"to run again: extract, clean, publish\n{NO_NODE}"
+    assert capsys.readouterr().out == f"will rerun: extract, clean, publish\n{NO_NODE}"
     assert shown(monkeypatch, capsys, failed)["state"] == "queued"
     assert run(monkeypatch, "runs", "cancel", failed, "--reason", "no need") == 0
     found = shown(monkeypatch, capsys, failed) if not capsys.readouterr().err else {}
@@ -159,9 +162,9 @@ def test_what_failed_is_queued_again_and_cancelled(failed: str, monkeypatch: Mon
 def test_cleared_tasks_run_again_where_a_node_is(
     failed: str, file: Path, store: str, monkeypatch: Monkey, capsys: Captured
 ) -> None:
-    """The next node that has the workflow goes on with what was cleared."""
+    """The next node with the workflow reruns the cleared tasks."""
     assert run(monkeypatch, "runs", "clear", failed, "publish", "clean") == 0
-    assert capsys.readouterr().out == f"to run again: clean (15 of 15), publish\n{NO_NODE}"
+    assert capsys.readouterr().out == f"will rerun: clean (15 of 15), publish\n{NO_NODE}"
     assert shown(monkeypatch, capsys, failed)["state"] == "queued"
     assert run(monkeypatch, "run", str(file), "--day", "2026-01-02", "--store", store, "-q") == 0
     capsys.readouterr()
@@ -176,7 +179,7 @@ def answered(monkeypatch: Monkey, capsys: Captured, *arguments: str) -> dict[str
 
 
 def test_every_command_answers_programs(failed: str, monkeypatch: Monkey, capsys: Captured) -> None:
-    """server.md, `-o json` everywhere: with the whole id, whatever part of it was given."""
+    """server.md, `-o json` everywhere: with the full id, for any given part of it."""
     part = failed[-8:]
     assert answered(monkeypatch, capsys, "runs", "why", part, "publish") == {
         "run": failed,
@@ -196,11 +199,11 @@ def test_every_command_answers_programs(failed: str, monkeypatch: Monkey, capsys
     cancelled = {"run": failed, "state": "cancelled", "reason": "no need"}
     assert answered(monkeypatch, capsys, "runs", "cancel", part, "--reason", "no need") == cancelled
     for verb, paused in [("pause", True), ("resume", False)]:
-        told = {"workflow": "daily_report", "paused": paused}
-        assert answered(monkeypatch, capsys, "workflows", verb, "daily_report") == told
+        expected = {"workflow": "daily_report", "paused": paused}
+        assert answered(monkeypatch, capsys, "workflows", verb, "daily_report") == expected
 
 
-def test_what_cannot_be_read_is_told_and_can_be_cancelled(
+def test_an_unreadable_run_is_reported_and_can_be_cancelled(
     failed: str, store: str, monkeypatch: Monkey, capsys: Captured
 ) -> None:
     """W-5: the version of a run, and what a task returned; everything else is shown."""
@@ -216,7 +219,7 @@ def test_what_cannot_be_read_is_told_and_can_be_cancelled(
     assert "load that version again, or cancel the run  (run " in printed
     assert "cannot be read" in shown(monkeypatch, capsys, failed)["reason"]
     assert run(monkeypatch, "runs", "why", failed, "publish") == 0
-    assert capsys.readouterr().out.startswith("the run is set aside: version ")
+    assert capsys.readouterr().out.startswith("the run is quarantined: version ")
     assert run(monkeypatch, "runs", "cancel", failed) == 0
     assert capsys.readouterr().out == f"run {failed} is cancelled\n"
     assert shown(monkeypatch, capsys, failed)["state"] == "cancelled"
@@ -240,35 +243,35 @@ def test_logs_are_printed(failed: str, monkeypatch: Monkey, capsys: Captured) ->
 
 @pytest.mark.usefixtures("store")
 def test_looking_creates_no_store(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
-    """A misspelt address is a mistake, not a wish."""
+    """A misspelt address is an error, and creates nothing."""
     missing = tmp_path / "missing.db"
     for command in (["list"], ["cancel", "x"]):
         assert run(monkeypatch, "runs", *command, "--store", f"sqlite:///{missing}") == 2
         said = capsys.readouterr().err
-        assert said.startswith(f"there is no file {missing}: see that the address is right")
-        assert said.endswith("or make it with `tidemill db upgrade`\n")
+        assert said.startswith(f"there is no file {missing}: check the address")
+        assert said.endswith("or create it with `tidemill db upgrade`\n")
     assert not missing.exists()
 
 
 # -- another version
 
 
-def test_a_run_goes_on_with_the_code_that_was_mended(
+def test_a_run_continues_with_fixed_code(
     failed: str, file: Path, store: str, monkeypatch: Monkey, capsys: Captured
 ) -> None:
     """W-19: `retry` says that the run is pinned and what to do, and `--latest` does it."""
     before = shown(monkeypatch, capsys, failed)["version"]
-    mended = file.with_name("mended_flow.py")
-    mended.write_text(REPORT.replace('raise ValueError("no thirteen")', "return 13"))
-    assert run(monkeypatch, "run", str(mended), "--day", "2026-01-02", "--store", store, "-q") == 0
+    fixed = file.with_name("fixed_flow.py")
+    fixed.write_text(REPORT.replace('raise ValueError("no thirteen")', "return 13"))
+    assert run(monkeypatch, "run", str(fixed), "--day", "2026-01-02", "--store", store, "-q") == 0
     capsys.readouterr()
     after = listed(monkeypatch, capsys)[-1]["version"]
     assert run(monkeypatch, "runs", "retry", failed, "--preview") == 0
     names, pinned = capsys.readouterr().out.splitlines()
-    assert names == "would run again: clean (1 of 15), publish"
+    assert names == "would rerun: clean (1 of 15), publish"
     assert pinned == (
         f"run {failed} is pinned to version {before} of 'daily_report'; {after} is newer: unless a node has {before} "
-        f"loaded it waits; `tidemill runs retry {failed} --latest` goes on with {after}"
+        f"loaded it waits; `tidemill runs retry {failed} --latest` continues it with {after}"
     )
     assert run(monkeypatch, "runs", "retry", failed) == 0
     assert f"`tidemill runs cancel {failed}`, and then" in capsys.readouterr().out.splitlines()[1]
@@ -279,7 +282,7 @@ def test_a_run_goes_on_with_the_code_that_was_mended(
     assert run(monkeypatch, "runs", "cancel", failed) == 0
     capsys.readouterr()
     assert run(monkeypatch, "runs", "clear", failed, "clean", "--latest", "--preview") == 0
-    assert capsys.readouterr().out == f"would run again, with version {after}: clean (15 of 15), publish\n"
+    assert capsys.readouterr().out == f"would rerun, with version {after}: clean (15 of 15), publish\n"
     assert run(monkeypatch, "runs", "retry", failed, "--latest", "-o", "json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["version"], found["pinned"], found["tasks"]) == (after, None, ["clean", "publish"])
@@ -304,10 +307,10 @@ def test_workflows_are_listed_paused_and_resumed(monkeypatch: Monkey, capsys: Ca
     assert "did you mean 'daily_report'?" in capsys.readouterr().err
 
 
-def test_the_check_of_a_sound_file_says_what_it_looked_at(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+def test_the_check_of_a_valid_file_names_its_contents(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """As `tidemill graph check` does."""
     assert run(monkeypatch, "workflows", "check", str(file)) == 0
-    assert capsys.readouterr().out == "1 workflow and 0 triggers are sound\n"
+    assert capsys.readouterr().out == "1 workflow and 0 triggers: no problems found\n"
     found = answered(monkeypatch, capsys, "workflows", "check", str(file))
     assert (found["sound"], found["workflows"], found["triggers"]) == (True, ["daily_report"], [])
 
@@ -351,10 +354,10 @@ def test_a_backfill_makes_the_missing_runs(file: Path, monkeypatch: Monkey, caps
     assert run(monkeypatch, *backfill, "--preview") == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("2026-01-01 06:00 UTC") or "(2026-01-01 06:00 UTC)" in printed[0]
-    assert printed[-1] == "3 runs of 'daily_report' would be made"
+    assert printed[-1] == "3 runs of 'daily_report' would be started"
     assert len(listed(monkeypatch, capsys)) == 2
     assert run(monkeypatch, *backfill) == 0
-    assert "3 runs of 'daily_report' made" in capsys.readouterr().out
+    assert "3 runs of 'daily_report' started" in capsys.readouterr().out
     made = listed(monkeypatch, capsys, "--state", "queued")
     assert [one["params"]["day"] for one in made] == ["2026-01-01", "2026-01-02", "2026-01-03"]
     assert run(monkeypatch, *backfill, "-o", "json") == 0
@@ -367,16 +370,16 @@ def test_a_backfill_makes_the_missing_runs(file: Path, monkeypatch: Monkey, caps
 def test_the_days_of_a_backfill_are_those_of_the_schedule(
     file: Path, tmp_path: Path, monkeypatch: Monkey, capsys: Captured
 ) -> None:
-    """A day begins and ends where the schedule's clock hangs, and slots are told by this clock and by that."""
-    told = "2026-01-02 04:30 UTC (2026-01-01 23:30 EST)"
+    """A day begins and ends in the schedule's time zone, and slots are shown in both time zones."""
+    expected = "2026-01-02 04:30 UTC (2026-01-01 23:30 EST)"
     path = tmp_path / "zoned_flow.py"
     path.write_text(REPORT.replace('"0 6 * * *"', '"30 23 * * *", timezone="America/New_York"'))
     days = ["--from", "2026-01-01", "--to", "2026-01-01"]
     with in_zone("UTC"):
         assert run(monkeypatch, "backfill", str(path), *days, "--preview") == 0
-        assert capsys.readouterr().out.splitlines()[0] == told
+        assert capsys.readouterr().out.splitlines()[0] == expected
         assert run(monkeypatch, "backfill", str(path), "--from", "2026-01-02T04:30Z", *days[2:], "--preview") == 0
-        assert capsys.readouterr().out.splitlines()[0] == told
+        assert capsys.readouterr().out.splitlines()[0] == expected
 
 
 @pytest.mark.usefixtures("store")
@@ -384,17 +387,17 @@ def test_slots_that_are_yet_to_come_are_left_to_the_schedule(file: Path, monkeyp
     """W-15: a typo in --to takes no slot away from the schedule; and a day is a day however it is written."""
     far = ["backfill", str(file), "--from", "2999-01-01", "--to", "29990103"]
     assert run(monkeypatch, *far, "--preview") == 0
-    said = "0 runs of 'daily_report' would be made; 3 slots of the range are yet to come\n"
+    said = "0 runs of 'daily_report' would be started; 3 slots of the range are in the future\n"
     assert capsys.readouterr().out == said
     assert run(monkeypatch, *far) == 0
-    assert capsys.readouterr().out == "no run of 'daily_report' was made; 3 slots of the range are yet to come\n"
+    assert capsys.readouterr().out == "no run of 'daily_report' was started; 3 slots of the range are in the future\n"
     assert run(monkeypatch, *far, "-o", "json") == 0
     assert json.loads(capsys.readouterr().out)["future"] == 3
     assert run(monkeypatch, "backfill", str(file), "--from", "20260101", "--to", "20260101", "--preview") == 0
-    assert capsys.readouterr().out.endswith("1 run of 'daily_report' would be made\n")
+    assert capsys.readouterr().out.endswith("1 run of 'daily_report' would be started\n")
     nothing = ["--from", "2026-01-01T07:00", "--to", "2026-01-01T08:00"]
     assert run(monkeypatch, "backfill", str(file), *nothing) == 0
-    assert capsys.readouterr().out == "no run of 'daily_report' was made; there is no slot in this range\n"
+    assert capsys.readouterr().out == "no run of 'daily_report' was started; there is no slot in this range\n"
 
 
 @pytest.mark.usefixtures("store")
@@ -404,12 +407,12 @@ def test_a_backfill_is_cancelled(file: Path, monkeypatch: Monkey, capsys: Captur
     assert run(monkeypatch, "backfill", str(file), *days, "-o", "json") == 0
     made = json.loads(capsys.readouterr().out)["id"]
     assert run(monkeypatch, "backfill-cancel", made) == 0
-    assert capsys.readouterr().out == f"backfill {made} is cancelled, and 3 runs of it with it\n"
+    assert capsys.readouterr().out == f"backfill {made} is cancelled, with 3 runs\n"
     assert len(listed(monkeypatch, capsys, "--state", "cancelled")) == 3
     assert run(monkeypatch, "backfill-cancel", made, "-o", "json") == 0
     assert json.loads(capsys.readouterr().out) == {"id": made, "cancelled": 0}
-    assert run(monkeypatch, "backfill-cancel", "nobody") == 2
-    assert capsys.readouterr().err == "there is no backfill 'nobody'\n"
+    assert run(monkeypatch, "backfill-cancel", "missing") == 2
+    assert capsys.readouterr().err == "there is no backfill 'missing'\n"
 
 
 def test_a_backfill_that_could_not_run_is_refused(
@@ -444,7 +447,7 @@ def test_a_range_that_is_none_is_refused(file: Path, monkeypatch: Monkey, capsys
 async def test_commands_reach_the_runs_of_a_node_at_work(
     postgres: PostgresServer, monkeypatch: Monkey, capsys: Captured
 ) -> None:
-    """On PostgreSQL too: looked at while it runs, followed, cancelled; the node heeds that and stops the code."""
+    """On PostgreSQL too: shown while it runs, followed, cancelled; the node then stops the code."""
     url, stopped = await postgres.fresh_database(), asyncio.Event()
     flow = tm.Workflow("flow")
 

@@ -1,4 +1,4 @@
-"""Runs in the middle of their lives: random workflows, stopped at random, as a store would hold them."""
+"""Random runs in progress, as a store would hold them."""
 
 from datetime import timedelta
 from random import Random
@@ -38,7 +38,7 @@ def lived(spec: WorkflowSpec, seed: int) -> RunRecord:
         if number >= patience:
             break
     for _ in range(0 if world.state.is_terminal else chance.randint(0, 3)):
-        if any(row.state.is_active for row in world.rows.values()):  # so that the planner has something to say
+        if any(row.state.is_active for row in world.rows.values()):  # so that the planner has something to decide
             world.work()
     return RunRecord(run_row(world.state), [_row(TaskRow(**asdict(row)), chance) for row in world.rows.values()])
 

@@ -1,4 +1,4 @@
-"""A slow and simple second opinion on cron: walk over real minutes, look at the wall clock, match the fields by hand.
+"""A slow and simple oracle for cron: walks over real minutes, and matches the fields with the wall clock.
 
 It shares no code and no idea with the implementation, and knows only numbers, `*`, lists, ranges and steps.
 """
@@ -11,7 +11,7 @@ MINUTE = timedelta(minutes=1)
 
 
 class Oracle:
-    """What five fields mean, minute by minute."""
+    """The five fields of an expression, matched minute by minute."""
 
     def __init__(self, expression: str) -> None:
         minute, hour, day, month, weekday = expression.split()
@@ -24,7 +24,7 @@ class Oracle:
         self.is_fixed = hour.replace(",", "").isdigit()
 
     def matches(self, wall: datetime) -> bool:
-        """Compare the hands of the clock with the fields."""
+        """Return whether a wall time matches the fields."""
         if wall.minute not in self.minutes or wall.hour not in self.hours or wall.month not in self.months:
             return False
         by_day, by_weekday = wall.day in self.days, wall.isoweekday() % 7 in self.weekdays
@@ -45,7 +45,7 @@ class Oracle:
 
 
 def walk(zone: ZoneInfo, first: datetime, last: datetime) -> list[tuple[datetime, datetime]]:
-    """Return every real minute from first to last, with what the clock on the wall shows."""
+    """Return every real minute from first to last, with its wall time."""
     minutes = (first + number * MINUTE for number in range(int((last - first) / MINUTE) + 1))
     return [(instant, instant.astimezone(zone).replace(tzinfo=None, fold=0)) for instant in minutes]
 

@@ -1,4 +1,4 @@
-"""Declaring what starts a workflow, its options, and tasks that call graphs."""
+"""Declaring triggers, task options, and tasks that call graphs."""
 
 from datetime import UTC, date, datetime
 from inspect import isawaitable
@@ -9,7 +9,7 @@ import pytest
 import tidemill as tm
 from tidemill.annotations.codec import build_codec
 from tidemill.workflows.definition import OnFiring
-from tidemill.workflows.spec import Edge
+from tidemill.workflows.spec import TaskEdge
 
 
 def said(error: tm.DefinitionError) -> list[str]:
@@ -22,7 +22,7 @@ def said(error: tm.DefinitionError) -> list[str]:
 
 
 async def test_a_trigger_stays_callable() -> None:
-    """api.md, "A workflow": async or not, asked once by hand."""
+    """api.md, "A workflow": async or not, called once by hand."""
 
     @tm.trigger(every="10s", timeout="5s", allow_concurrent=True)
     async def new_files() -> tm.Fire | None:
@@ -57,7 +57,7 @@ async def test_a_trigger_stays_callable() -> None:
     ],
 )
 def test_a_trigger_that_cannot_work_is_refused(options: dict[str, Any], message: str) -> None:
-    """api.md: said where it is declared."""
+    """api.md: reported with the location of the declaration."""
     with pytest.raises(tm.DefinitionError) as caught:
         tm.trigger(**options)
     assert [one for one in said(caught.value) if one.startswith(message)]
@@ -65,7 +65,7 @@ def test_a_trigger_that_cannot_work_is_refused(options: dict[str, Any], message:
 
 def test_a_trigger_is_called_with_nothing() -> None:
     """api.md."""
-    with pytest.raises(tm.DefinitionError, match=r"called with nothing, but 'greedy' takes \(path\)"):
+    with pytest.raises(tm.DefinitionError, match=r"called without arguments, but 'greedy' takes \(path\)"):
 
         @tm.trigger(every="1s")
         def greedy(path: str) -> None: ...
@@ -142,7 +142,7 @@ def test_options_that_make_sense_are_kept() -> None:
         "big",
         "subprocess",
     )
-    assert two.edges == (Edge("first"),)
+    assert two.edges == (TaskEdge("first"),)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_workflow_that_cannot_work_is_refused(options: dict[str, Any], message
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 1000, "a\0b", "half \ud800", "a/b", None, 3])
 def test_a_workflow_has_a_name_that_every_store_can_hold(name: Any) -> None:
-    """W-5: refused where it is declared, not when a run of it is to be stored."""
+    """W-5: rejected at the declaration, not when a run is stored."""
     with pytest.raises(tm.DefinitionError, match="a workflow needs a name, a text of 1 to 200 characters") as caught:
         tm.Workflow(name)
     str(caught.value).encode()
@@ -178,8 +178,8 @@ def test_a_workflow_has_a_name_that_every_store_can_hold(name: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"priority": 2**31}, "priority: it is a whole number, the higher the sooner, up to 2147483647 either way"),
-        ({"priority": -(10**30)}, "priority: it is a whole number"),
+        ({"priority": 2**31}, "priority: it is an integer from -2147483647 to 2147483647"),
+        ({"priority": -(10**30)}, "priority: it is an integer"),
         ({"retry": 10**30}, "retry: the first argument counts further tries"),
         ({"timeout": "100000000d"}, "timeout: '100000000d' is not a duration: it is finite"),
         ({"pool": ""}, "pool: it is a name"),
@@ -189,7 +189,7 @@ def test_a_workflow_has_a_name_that_every_store_can_hold(name: Any) -> None:
     ],
 )
 def test_what_no_store_could_hold_is_refused_where_it_is_declared(options: dict[str, Any], message: str) -> None:
-    """W-5: not when a run of it is to be stored."""
+    """W-5: not when a run is stored."""
 
     def work() -> None: ...
 
@@ -245,13 +245,13 @@ def test_a_schedule_that_leaves_params_unfilled_is_a_definition_error() -> None:
         tm.Cron("@daily", key="over", end=datetime(2001, 1, 1, tzinfo=UTC)),
     )
 
-    @flow.task(after=["nobody"])
+    @flow.task(after=["missing"])
     def broken() -> None: ...
 
     with pytest.raises(tm.DefinitionError) as caught:
         flow.check()
     found = said(caught.value)
-    assert found[0] == "task 'broken' comes after 'nobody', which is no task"
+    assert found[0] == "task 'broken' comes after 'missing', which is no task"
     assert found[1] == "schedule Cron('@daily') does not fill the params: invalid params: 'day' (date) is missing"
     assert "there is no param 'dya' (did you mean 'day'?)" in found[2]
     assert "'day' (date) is missing" in found[2]
@@ -310,14 +310,14 @@ def calls(graph: Any, **options: Any) -> tm.Workflow:
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_graph_is_called_as_a_task(is_async: bool) -> None:
-    """api.md: inputs wired by name, terminal outputs as a dict; what nobody gives and it can do without is left out."""
+    """api.md: inputs wired by name, terminal outputs as a dict; an optional input without a source is left out."""
     flow = calls(scoring(is_async=is_async), retry=1, timeout="5s")
     wired = flow.wired()
     spec = wired.spec.by_name["score"]
-    assert spec.edges == (Edge("rows", "rows"),)
+    assert spec.edges == (TaskEdge("rows", "rows"),)
     assert (spec.tries, spec.timeout, spec.rule) == (2, 5.0, "all_success")
-    assert wired.spec.by_name["tidy"].edges == (Edge("score"),)
-    assert wired.spec.by_name["report"].edges == (Edge("score", "score"),)
+    assert wired.spec.by_name["tidy"].edges == (TaskEdge("score"),)
+    assert wired.spec.by_name["report"].edges == (TaskEdge("score", "score"),)
     task = wired.tasks["score"].task
     assert task.function.is_async is is_async
     result = task.function.call(rows=[1, 2])

@@ -1,4 +1,4 @@
-"""Clearing and cancelling: what reruns, and the one change that makes it so."""
+"""Clearing and cancelling: which tasks rerun, and the one change that does it."""
 
 from collections.abc import Collection
 from random import Random
@@ -12,10 +12,10 @@ import tidemill as tm
 from tests.unit.workflows.lives import LATER, NOW, lived, run_row
 from tests.unit.workflows.test_plan_against_an_oracle import World, workflows
 from tidemill.workflows.change import Change
-from tidemill.workflows.clearing import OperatorAction, build_cancel_change, build_clear_change, tasks_to_clear
+from tidemill.workflows.clearing import OperatorAction, build_cancel_change, plan_clear
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, AttemptRow, RunRecord, TaskRow
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunState, TaskState
 
 BY = OperatorAction(at=LATER, actor="me", reason="again")
@@ -23,10 +23,10 @@ SPEC = WorkflowSpec(
     name="w",
     tasks=(
         TaskSpec(name="extract"),
-        TaskSpec(name="clean", edges=(Edge("extract", "extract"),), each="extract"),
-        TaskSpec(name="choose", edges=(Edge("clean", "clean"),)),
+        TaskSpec(name="clean", edges=(TaskEdge("extract", "extract"),), each="extract"),
+        TaskSpec(name="choose", edges=(TaskEdge("clean", "clean"),)),
         TaskSpec(name="other"),
-        TaskSpec(name="tidy", edges=(Edge("choose"),), rule="all_done"),
+        TaskSpec(name="tidy", edges=(TaskEdge("choose"),), rule="all_done"),
     ),
 )
 
@@ -42,7 +42,7 @@ def record(*rows: TaskRow, state: RunState = RunState.FAILED) -> RunRecord:
 
 
 def applied(before: RunRecord, change: Change) -> RunRecord:
-    """Return a run after a change, as a store would write it; everything is found as the change says."""
+    """Return a run after a change, as a store would write it; assuming that the store is as the change expects."""
     rows = {(one.task, one.index): one for one in before.tasks}
     for one in change.removed:
         assert rows.pop((one.task, one.index)) == one
@@ -72,10 +72,10 @@ FAILED = [
 
 
 def test_without_names_what_failed_reruns_and_all_after_it() -> None:
-    """Clear and retry: only the elements that failed, and whatever was built on them."""
+    """Clear and retry: only the failed elements and everything downstream of them."""
     before = record(*FAILED)
-    assert tasks_to_clear(before, SPEC) == ["clean", "choose", "tidy"]
-    change = build_clear_change(before, SPEC, None, BY)
+    assert plan_clear(before, SPEC).names == ["clean", "choose", "tidy"]
+    change = plan_clear(before, SPEC).build_change(BY)
     assert moves(change) == [
         "clean[1]: failed -> none",
         "choose: upstream_failed -> none",
@@ -94,38 +94,42 @@ def test_without_names_what_failed_reruns_and_all_after_it() -> None:
 def test_a_task_that_is_named_is_cleared_whole() -> None:
     """One that is cleared without its list keeps its elements."""
     before = record(*FAILED)
-    assert tasks_to_clear(before, SPEC, ["clean"]) == ["clean", "choose", "tidy"]
-    after = applied(before, build_clear_change(before, SPEC, ["clean"], BY))
+    assert plan_clear(before, SPEC, ["clean"]).names == ["clean", "choose", "tidy"]
+    after = applied(before, plan_clear(before, SPEC, ["clean"]).build_change(BY))
     assert [(one.index, one.state) for one in after.tasks if one.task == "clean"] == [(0, "none"), (1, "none")]
 
 
 def test_a_mapped_task_is_one_again_when_its_list_is_made_anew() -> None:
     """No attempt of the elements to come may have the key of an old one."""
     before = record(*FAILED)
-    change = build_clear_change(before, SPEC, ["extract"], BY)
+    change = plan_clear(before, SPEC, ["extract"]).build_change(BY)
     assert [one.index for one in change.removed] == [0, 1]
     assert change.added == [row("clean", "none", attempt=4, tries=3, since=LATER)]
     assert change.cleared_outputs == ["extract", "clean", "choose", "tidy"]
-    assert "other" not in tasks_to_clear(before, SPEC, ["extract"])
+    assert "other" not in plan_clear(before, SPEC, ["extract"]).names
 
 
 def test_elements_that_were_built_on_what_failed_rerun_too() -> None:
     """Without names: those that succeeded stay only where nothing before them reruns."""
-    tasks = (TaskSpec(name="a"), TaskSpec(name="b"), TaskSpec(name="c", edges=(Edge("a", "a"), Edge("b")), each="a"))
+    tasks = (
+        TaskSpec(name="a"),
+        TaskSpec(name="b"),
+        TaskSpec(name="c", edges=(TaskEdge("a", "a"), TaskEdge("b")), each="a"),
+    )
     spec = WorkflowSpec(name="w", tasks=tasks)
     rows = [row("a", "success", size=2), row("b", "failed"), row("c", "success", 0), row("c", "failed", 1)]
-    change = build_clear_change(RunRecord(run_row(RunState.FAILED), rows), spec, None, BY)
+    change = plan_clear(RunRecord(run_row(RunState.FAILED), rows), spec, None).build_change(BY)
     assert moves(change)[:3] == ["b: failed -> none", "c[0]: success -> none", "c[1]: failed -> none"]
     assert change.cleared_outputs == ["b", "c"]
 
 
 def test_what_is_active_is_cancelled_before_it_is_cleared() -> None:
-    """The table of moves; its try is ended."""
+    """The transition table; its attempt ends."""
     running = row("choose", "running", attempt=2, tries=1, claimed_by="n1", claimed_at=NOW, executor="e")
     before = record(running, row("tidy", "none"), state=RunState.RUNNING)
-    change = build_clear_change(before, SPEC, ["choose"], BY)
+    change = plan_clear(before, SPEC, ["choose"]).build_change(BY)
     assert moves(change) == ["choose: running -> cancelled", "choose: cancelled -> none"]
-    assert change.updated_run is None  # the run goes on
+    assert change.updated_run is None  # the run continues
     (attempt,) = change.attempts
     assert attempt == AttemptRow(
         key=AttemptKey("r1", "choose", UNMAPPED, 2),
@@ -136,13 +140,13 @@ def test_what_is_active_is_cancelled_before_it_is_cleared() -> None:
         ended_at=LATER,
         outcome="cancelled",
     )
-    assert tasks_to_clear(before, SPEC, ["choose"]) == ["choose"]  # what has not begun does not rerun
+    assert plan_clear(before, SPEC, ["choose"]).names == ["choose"]  # an undecided task does not rerun
 
 
 def test_unknown_tasks_are_all_named() -> None:
     """api.md: with suggestions."""
     with pytest.raises(tm.RequestError, match="no task 'cleen' \\(did you mean 'clean'\\?\\), 'zzz'") as caught:
-        tasks_to_clear(record(*FAILED), SPEC, ["cleen", "clean", "zzz"])
+        plan_clear(record(*FAILED), SPEC, ["cleen", "clean", "zzz"])
     assert (caught.value.code, caught.value.status) == ("unknown_task", 404)
     assert caught.value.facts["tasks"] == ["cleen", "zzz"]
 
@@ -157,10 +161,9 @@ def test_unknown_tasks_are_all_named() -> None:
 )
 def test_there_may_be_nothing_to_clear(before: RunRecord, tasks: list[str] | None) -> None:
     """A conflict, not an empty success."""
-    for act in (lambda: tasks_to_clear(before, SPEC, tasks), lambda: build_clear_change(before, SPEC, tasks, BY)):
-        with pytest.raises(tm.RequestError) as caught:
-            act()
-        assert (caught.value.code, caught.value.status) == ("nothing_to_retry", 409)
+    with pytest.raises(tm.RequestError) as caught:
+        plan_clear(before, SPEC, tasks)
+    assert (caught.value.code, caught.value.status) == ("nothing_to_retry", 409)
 
 
 def test_cancelling_ends_everything_at_once() -> None:
@@ -185,14 +188,14 @@ def test_cancelling_ends_everything_at_once() -> None:
     with pytest.raises(tm.RequestError) as caught:
         build_cancel_change(after, BY)
     assert (caught.value.code, caught.value.status) == ("run_ended", 409)
-    assert tasks_to_clear(after, SPEC) == ["clean", "choose", "tidy"]
+    assert plan_clear(after, SPEC).names == ["clean", "choose", "tidy"]
 
 
-# -- whatever the run
+# -- random runs
 
 
 def check_events(before: RunRecord, after: RunRecord, change: Change) -> None:
-    """Every event is a legal move, they follow one another, and end where the rows do."""
+    """Every event is a legal transition, events are consecutive, and the last ones match the rows."""
     states: dict[tuple[str | None, int], str] = {(one.task, one.index): one.state for one in before.tasks}
     states[None, UNMAPPED] = before.run.state
     for one in change.history.events if change.history else ():
@@ -220,20 +223,21 @@ def closure(spec: WorkflowSpec, seeds: Collection[str]) -> set[str]:
 
 
 @given(workflows(), st.integers(0, 2**32))
-def test_a_cleared_run_goes_on_legally_and_nothing_else_is_touched(spec: WorkflowSpec, seed: int) -> None:
-    """Clear, then plan: no illegal move, no run that gets stuck; what is not after a cleared task stays as it is."""
+def test_a_cleared_run_continues_legally_and_nothing_else_changes(spec: WorkflowSpec, seed: int) -> None:
+    """Clear, then plan: no illegal transition, no stuck run; tasks that are not downstream stay unchanged."""
     chance = Random(seed)
     before, tasks = lived(spec, seed), some_tasks(spec, chance)
     seeds = tasks if tasks is not None else {one.task for one in before.tasks if one.state.has_failed}
     reach = closure(spec, seeds)
     if not any(one.task in reach and one.state != "none" for one in before.tasks):
-        with pytest.raises(tm.RequestError, match=r"nothing of it has failed|none of these tasks has begun"):
-            tasks_to_clear(before, spec, tasks)
+        with pytest.raises(tm.RequestError, match=r"none of its tasks has failed|none of these tasks has begun"):
+            plan_clear(before, spec, tasks)
         return
-    names = tasks_to_clear(before, spec, tasks)
+    plan = plan_clear(before, spec, tasks)
+    names = plan.names
     assert names == [one.name for one in spec.topological_order if one.name in names]
     assert set(names) == {one.task for one in before.tasks if one.task in reach and one.state != "none"}
-    change = build_clear_change(before, spec, tasks, BY)
+    change = plan.build_change(BY)
     after = applied(before, change)
     check_events(before, after, change)
     outside = [one for one in before.tasks if one.task not in reach]
@@ -257,7 +261,7 @@ def test_a_cleared_run_goes_on_legally_and_nothing_else_is_touched(spec: Workflo
 
 @given(workflows(), st.integers(0, 2**32))
 def test_a_cancelled_run_has_ended(spec: WorkflowSpec, seed: int) -> None:
-    """Nothing is left to move, and what had ended stays."""
+    """Nothing is left active, and ended tasks stay unchanged."""
     before = lived(spec, seed)
     if before.run.state.is_terminal:
         return

@@ -1,4 +1,4 @@
-"""What a task may know of its attempt, and how it asks to be put off."""
+"""The context of a task, and deferral."""
 
 import logging
 from collections.abc import Awaitable, Mapping
@@ -56,7 +56,7 @@ async def test_a_node_can_do_nothing_of_a_task() -> None:
         await ctx.push("a", 1)
 
 
-def test_keys_are_looked_up_and_guessed() -> None:
+def test_keys_are_looked_up_and_suggested() -> None:
     """API: ctx["key"]."""
     ctx = context({"limit": 1})
     assert ctx["limit"] == 1
@@ -85,14 +85,14 @@ def test_a_key_may_be_missing() -> None:
     ],
 )
 def test_a_deferral_takes_exactly_one_reason(wrong: dict[str, Any]) -> None:
-    """API: for_=, until=, or poll= with every=; also for a call that would be passed."""
+    """API: for_=, until=, or poll= with every=; also for a call whose deferral is over."""
     with pytest.raises((TypeError, ValueError)):
         context(deferrals=1).defer(**wrong)
 
 
 @pytest.mark.parametrize("wait", [float("inf"), "10000000d", 10**30, timedelta.max])
 def test_a_deferral_ends_some_day(wait: Any) -> None:
-    """W-5: said where it is asked for."""
+    """W-5: raised by the call."""
     for asked in ({"for_": wait}, {"poll": bool, "every": wait}):
         with pytest.raises(ValueError, match="it is finite, and at most a hundred years"):
             context().defer(**asked)
@@ -103,8 +103,8 @@ WEST, EAST = timezone(timedelta(hours=-12)), timezone(timedelta(hours=12))
 
 @pytest.mark.parametrize("until", [datetime(9999, 12, 31, 23, 59, tzinfo=WEST), datetime(1, 1, 1, tzinfo=EAST)])
 def test_a_moment_is_one_in_utc_too(until: datetime) -> None:
-    """W-5: nobody could store another; one that fits is kept in UTC."""
-    with pytest.raises(ValueError, match="a moment that UTC has too, in the years 1 to 9999"):
+    """W-5: no store could hold another one; a valid one is kept in UTC."""
+    with pytest.raises(ValueError, match="a moment in the years 1 to 9999 of UTC"):
         context().defer(until=until)
     with pytest.raises(Deferral) as caught:
         context().defer(until=until.replace(year=2026))
@@ -123,7 +123,7 @@ def test_deferrals_that_are_over_are_passed() -> None:
     assert not isinstance(caught.value, Exception)
 
 
-def test_a_poll_is_asked_once_before_anything_is_put_off() -> None:
+def test_a_poll_is_called_once_before_the_task_is_deferred() -> None:
     """API: poll=fn."""
     asked: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Params: from keywords to what is stored, and back."""
+"""Params: encoded from keywords, and decoded."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -80,7 +80,7 @@ def test_every_wrong_param_is_named() -> None:
 
 
 def test_a_class_may_refuse_what_fits_by_type() -> None:
-    """api.md: whatever the class looks like, params are stored by name."""
+    """api.md: params are stored by name, for any class."""
     stored = encode_params(Picky, {"first_day": 1, "last_day": 2})
     assert msgspec.msgpack.decode(stored) == {"first_day": 1, "last_day": 2}
     assert decode_params(Picky, stored) == Picky(first_day=1, last_day=2)
@@ -122,15 +122,15 @@ def test_stored_params_that_no_longer_fit_are_the_operators_business() -> None:
 @pytest.mark.parametrize("name", ["half \ud800", "a\0b"])
 @pytest.mark.parametrize("kind", [None, Some])
 def test_a_name_that_no_store_can_hold_is_a_request_error(name: str, kind: Any) -> None:
-    """Errors: whatever is wrong with params is told at once, and can be printed."""
+    """Errors: all problems of params are reported together, and can be printed."""
     found = refused(kind, {name: 1, "day": "2026-01-01"})
-    ((told, message),) = found.items()
+    ((reported, message),) = found.items()
     assert repr(name) in message
-    (told + message).encode()
+    (reported + message).encode()
 
 
 def test_a_text_for_anything_is_what_it_would_be_without_a_declaration() -> None:
-    """A class whose param takes anything does not turn the numbers of a command line into texts."""
+    """A class whose param takes anything does not turn the numbers of a command line into strings."""
 
     class Anything(tm.Params):
         value: Any

@@ -1,4 +1,4 @@
-"""The planner, case by case: a run in, what is to be done about it out."""
+"""The planner, case by case: a run in, commands out."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import permutations, product
@@ -21,7 +21,7 @@ from tidemill.workflows.plan import (
     upstream_view,
 )
 from tidemill.workflows.rules import RULES, Verdict
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import TASK_TRANSITIONS, RunState, TaskState
 
 NOW = datetime(2026, 1, 1, 6, tzinfo=UTC)
@@ -29,15 +29,15 @@ SECOND = timedelta(seconds=1)
 ENDED = [one for one in TaskState if one.is_terminal]
 
 
-def task(name: str, *sources: str | Edge, rule: str = "all_success", each: str | None = None) -> TaskSpec:
+def task(name: str, *sources: str | TaskEdge, rule: str = "all_success", each: str | None = None) -> TaskSpec:
     """Return a task after others; a name stands for an edge that takes every variant."""
-    edges = tuple(Edge(one, one) if isinstance(one, str) else one for one in sources)
+    edges = tuple(TaskEdge(one, one) if isinstance(one, str) else one for one in sources)
     return TaskSpec(name=name, edges=edges, rule=rule, each=each)
 
 
-def takes(source: str, *variants: str) -> Edge:
+def takes(source: str, *variants: str) -> TaskEdge:
     """Return an edge that takes some variants."""
-    return Edge(source, source, variants)
+    return TaskEdge(source, source, variants)
 
 
 def workflow(*tasks: TaskSpec) -> WorkflowSpec:
@@ -88,7 +88,7 @@ CHAIN = workflow(task("a"), task("b", "a"), task("c", "b"))
 
 @pytest.mark.parametrize("rule", RULES)
 def test_roots_are_scheduled_on_the_first_pass(rule: str) -> None:
-    """leoflow 11: root tasks schedule on the first tick, whatever their rule, in the order of their declaration."""
+    """leoflow 11: root tasks schedule on the first tick, under any rule, in the order of their declaration."""
     spec = workflow(task("a", rule=rule), task("b", "a"), task("c", rule=rule))
     assert planned(spec) == [
         Transition("a", UNMAPPED, TaskState.NONE, TaskState.SCHEDULED),
@@ -98,7 +98,7 @@ def test_roots_are_scheduled_on_the_first_pass(rule: str) -> None:
 
 @pytest.mark.parametrize("state", [one for one in RunState if one is not RunState.RUNNING])
 def test_a_run_that_waits_or_has_ended_gets_nothing(state: RunState) -> None:
-    """States: a queued run has not begun, and an ended one is over, whatever its tasks look like."""
+    """States: a queued run has not begun, and an ended one is over, in any state of its tasks."""
     retry = row("b", "up_for_retry", wake_at=NOW - SECOND)
     assert planned(CHAIN, state=state) == []
     assert planned(CHAIN, row("a", "success"), retry, state=state) == []
@@ -107,7 +107,7 @@ def test_a_run_that_waits_or_has_ended_gets_nothing(state: RunState) -> None:
 
 @pytest.mark.parametrize("state", [one for one in TaskState if one.is_active])
 def test_nothing_is_done_while_a_task_is_on_its_way(state: TaskState) -> None:
-    """leoflow 12, W-10: whatever is active is waited for, and its run does not end."""
+    """leoflow 12, W-10: the run does not end while a task is active."""
     assert planned(CHAIN, row("a", state)) == []
     assert planned(CHAIN, row("a", "success"), row("b", "success"), row("c", state)) == []
 
@@ -213,8 +213,8 @@ def test_the_other_branch_is_the_other_way_round() -> None:
 
 
 @pytest.mark.parametrize("variant", ["None", None])
-def test_a_variant_that_nobody_takes_skips_every_branch(variant: str | None) -> None:
-    """api.md: with `ignores=` a task may return what nobody takes; as in Airflow none_failed runs all the same."""
+def test_a_variant_that_no_task_takes_skips_every_branch(variant: str | None) -> None:
+    """api.md: with `ignores=` a task may return what no task takes; as in Airflow none_failed runs all the same."""
     commands = planned(ROUTER, row("choose", "success", variant=variant))
     assert brief(commands) == [
         *("small: skipped", "large: skipped", "behind: skipped", "both: skipped"),
@@ -232,9 +232,9 @@ def test_waiting_for_the_end_of_a_router_is_no_branch() -> None:
     """api.md, `after=`: order without data takes every variant, unless the value is taken too."""
     spec = workflow(
         task("choose"),
-        task("next", Edge("choose")),
-        task("either", takes("choose", "A"), Edge("choose")),
-        task("other", Edge("choose"), takes("choose", "A")),
+        task("next", TaskEdge("choose")),
+        task("either", takes("choose", "A"), TaskEdge("choose")),
+        task("other", TaskEdge("choose"), takes("choose", "A")),
     )
     found = brief(planned(spec, row("choose", "success", variant="B")))
     assert found == ["next: scheduled", "either: skipped", "other: skipped"]
@@ -244,7 +244,7 @@ def test_waiting_for_the_end_of_a_router_is_no_branch() -> None:
 
 def test_one_task_named_twice_counts_once() -> None:
     """leoflow 9: a rule counts tasks, not edges: a success that went elsewhere is no success."""
-    spec = task("b", takes("a", "A"), Edge("a"), rule="one_success")
+    spec = task("b", takes("a", "A"), TaskEdge("a"), rule="one_success")
     found = upstream_view(spec, {"a": TaskState.SUCCESS}, lambda _: False)
     assert found.verdict is Verdict.SKIP
     assert [state for _, state in found.sources] == [TaskState.SKIPPED, TaskState.SUCCESS]
@@ -298,7 +298,7 @@ def test_no_rule_maps_over_a_list_that_is_not_there_yet(rule: str, state: TaskSt
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("state", [one for one in ENDED if one is not TaskState.SUCCESS])
 def test_a_list_that_never_comes_settles_the_mapping(rule: str, state: TaskState) -> None:
-    """Tasks, mapped tasks: without its list nothing is mapped, whatever the rule: skipped if it was, else failed."""
+    """Tasks, mapped tasks: without its list nothing is mapped, under any rule: skipped if it was, else failed."""
     spec = workflow(task("a"), task("m", "a", rule=rule, each="a"))
     first = planned(spec, row("a", state))[0]
     assert first.after in (TaskState.SKIPPED, TaskState.UPSTREAM_FAILED)
@@ -318,7 +318,7 @@ NESTED = workflow(task("a"), task("m", "a", each="a"), task("n", "m", each="m"),
 
 
 def test_a_mapping_over_a_mapping_has_as_many_elements() -> None:
-    """api.md: what consumes a mapped task gets the list; so does what is mapped over it, whatever the elements are."""
+    """api.md: a task that takes a mapped one gets the list, and so does one that is mapped over it."""
     rows = [row("m", "success", index=number, size=9) for number in range(3)]
     assert planned(NESTED, row("a", "success", size=3), *rows) == [Expand("n", 3)]
 
@@ -399,7 +399,7 @@ def test_an_element_that_did_not_succeed_takes_no_branch() -> None:
 
 
 def test_what_is_no_list_takes_another_branch() -> None:
-    """api.md, A workflow: of `list[int] | A`, mapped over, an A skips; of anything else it cannot be told."""
+    """api.md, A workflow: of `list[int] | A`, mapped over, an A skips; of any other value it is not known."""
     spec = workflow(task("a"), task("m", takes("a", "list[int]"), each="a"))
     assert brief(planned(spec, row("a", "success", variant="A")))[0] == "m: skipped"
     assert brief(planned(spec, row("a", "success", variant="list[int]", size=2))) == ["m x 2"]
@@ -439,7 +439,7 @@ def test_a_cleared_mapping_keeps_its_elements() -> None:
 
 
 @pytest.mark.parametrize("state", ["up_for_retry", "deferred"])
-def test_what_was_put_off_is_woken_at_its_time_and_not_before(state: str) -> None:
+def test_a_sleeping_task_is_woken_at_its_time_and_not_before(state: str) -> None:
     """leoflow 13, cloacina 116: a retry waits at least its delay, a deferral until its time, both no longer."""
     waiting = row("a", state, wake_at=NOW)
     assert planned(CHAIN, waiting, now=NOW - timedelta(microseconds=1)) == []
@@ -449,7 +449,7 @@ def test_what_was_put_off_is_woken_at_its_time_and_not_before(state: str) -> Non
 
 
 @pytest.mark.parametrize("state", ["up_for_retry", "deferred"])
-def test_what_somebody_else_wakes_is_left_alone(state: str) -> None:
+def test_a_sleeping_task_without_a_wake_time_is_left_alone(state: str) -> None:
     """Tasks, deferral: `ctx.defer(poll=...)` is ended by the poll, not by time."""
     assert planned(CHAIN, row("a", state), now=NOW + timedelta(days=900)) == []
 

@@ -1,7 +1,7 @@
 """Random workflows, driven to their end in random order: the planner against an interpreter of the documented rules.
 
 The interpreter is the specification in its shortest form. It knows tasks, words and lists, no rows and no commands: it
-is told what ended, and says by recursion how every task stands. Both are compared after every pass.
+gets the ended tasks, and computes the state of every task by recursion. Both are compared after every pass.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from tidemill.workflows.plan import (
     run_outcome,
 )
 from tidemill.workflows.rules import RULES
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunState, TaskState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -70,19 +70,19 @@ def mappings(draw: st.DrawFn) -> WorkflowSpec:
         source = draw(st.sampled_from(tasks))
         takes = None if source.each is None else draw(st.none() | some_variants)
         is_mapped = draw(st.integers(0, 3)) > 0
-        edge = Edge(source.name, source.name, takes if is_mapped else None)
+        edge = TaskEdge(source.name, source.name, takes if is_mapped else None)
         rule = "all_success" if is_mapped else "all_done"
         tasks.append(TaskSpec(name=f"t{number}", edges=(edge,), rule=rule, each=source.name if is_mapped else None))
     return WorkflowSpec(name="w", tasks=tuple(tasks))
 
 
 @st.composite
-def edges_from(draw: st.DrawFn, source: TaskSpec) -> list[Edge]:
+def edges_from(draw: st.DrawFn, source: TaskSpec) -> list[TaskEdge]:
     """Draw how a task waits for another one: for its end, its value, some variants of it, or two of these."""
-    value = Edge(source.name, source.name)
+    value = TaskEdge(source.name, source.name)
     if source.each is None and draw(st.booleans()):  # a mapped one gives a list, which is no variant
-        value = Edge(source.name, source.name, draw(some_variants))
-    return draw(st.sampled_from([[value], [value], [Edge(source.name)], [value, Edge(source.name)]]))
+        value = TaskEdge(source.name, source.name, draw(some_variants))
+    return draw(st.sampled_from([[value], [value], [TaskEdge(source.name)], [value, TaskEdge(source.name)]]))
 
 
 # -- the interpreter
@@ -141,14 +141,14 @@ class Interpreter:
         worst = [bad for bad in ("failed", "upstream_failed", "cancelled") if bad in parts]
         return worst[0] if worst else "success" if "success" in parts else "skipped"
 
-    def towards(self, edge: Edge) -> str:
+    def towards(self, edge: TaskEdge) -> str:
         word = self.word(edge.source)
         has_value = word == "success" and self.decided[edge.source] != "success"  # which says: an empty list
         if has_value and edge.takes is not None and not self.carried(edge):
             word = "skipped"
         return "success" if edge.optional and word == "skipped" else word
 
-    def carried(self, edge: Edge) -> list[int]:
+    def carried(self, edge: TaskEdge) -> list[int]:
         """Return the elements of a task whose values go along an edge; WHOLE for one that is not mapped."""
         ends = [(index, fate) for (name, index), fate in sorted(self.ended.items()) if name == edge.source]
         return [
@@ -171,7 +171,7 @@ class Interpreter:
         [mapping] = [edge for edge in task.edges if edge.parameter == task.each]
         return self.mapped(mapping, words[task.each])
 
-    def mapped(self, mapping: Edge, word: str) -> str | int | None:
+    def mapped(self, mapping: TaskEdge, word: str) -> str | int | None:
         """Return what becomes of a task that is mapped over another one and may run."""
         if word != "success":
             return {"open": None, "skipped": "skipped"}.get(word, "upstream_failed")
@@ -362,7 +362,7 @@ def test_mappings_over_mappings_go_as_the_interpreter_says(spec: WorkflowSpec, s
 
 @given(workflows(), st.integers(0, 2**32))
 def test_no_run_gets_stuck_wherever_it_begins(spec: WorkflowSpec, seed: int) -> None:
-    """W-10, leoflow 8 and 14: whatever was cleared or half done, a run whose tasks all end gets its Finish."""
+    """W-10, leoflow 8 and 14: from any cleared or half-done state, a run whose tasks all end gets its Finish."""
     for order in range(ORDERS):
         chance = Random(seed + order)
         world = World(spec, chance, [row for one in spec.tasks for row in anyhow(one, chance)])

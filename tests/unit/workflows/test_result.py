@@ -1,4 +1,4 @@
-"""What comes back of a run."""
+"""The results of runs."""
 
 import traceback
 from datetime import UTC, datetime, timedelta

@@ -10,14 +10,14 @@ from itertools import combinations_with_replacement, permutations
 
 import pytest
 
-from tidemill.workflows.rules import CLEANUP_RULES, RULES, Verdict, evaluate_rule
+from tidemill.workflows.rules import RULES, Verdict
 from tidemill.workflows.states import TaskState
 
 RUN, WAIT, SKIP, FAIL = Verdict.RUN, Verdict.WAIT, Verdict.SKIP, Verdict.FAIL
 ACTIVE = [one for one in TaskState if not one.is_terminal]
 ENDED = [one for one in TaskState if one.is_terminal]
 
-#                                success failed skipped upstream_failed cancelled, and whatever has not ended
+#                                success failed skipped upstream_failed cancelled, and every state that has not ended
 ALONE = {
     "all_success":                 (RUN, FAIL, SKIP, FAIL, FAIL, WAIT),
     "all_failed":                  (SKIP, RUN, SKIP, RUN, RUN, WAIT),
@@ -97,14 +97,14 @@ def airflow(rule: str, states: Sequence[TaskState]) -> Verdict:
 def test_the_rules_are_those_of_airflow() -> None:
     """Tasks: eleven trigger rules; those that tidy up are two of them."""
     assert set(RULES) == set(ALONE) == set(HOLDS)
-    assert {"all_done", "always"} == CLEANUP_RULES
+    assert {name for name, rule in RULES.items() if rule.is_cleanup} == {"all_done", "always"}
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_over_one_upstream_is_as_the_table_says(rule: str) -> None:
     """leoflow 9: rule x state, written out."""
     expected = dict(zip(("success", "failed", "skipped", "upstream_failed", "cancelled"), ALONE[rule], strict=False))
-    found = {one.value: evaluate_rule(rule, [one]) for one in TaskState}
+    found = {one.value: RULES[rule].evaluate([one]) for one in TaskState}
     assert found == expected | {one.value: ALONE[rule][-1] for one in ACTIVE}
 
 
@@ -113,20 +113,20 @@ def test_a_rule_over_one_upstream_is_as_the_table_says(rule: str) -> None:
 def test_a_rule_is_airflows_over_every_multiset(rule: str, size: int) -> None:
     """leoflow 9: rule x multiset of upstream states -> run, skip, upstream_failed or wait."""
     for states in combinations_with_replacement(TaskState, size):
-        assert evaluate_rule(rule, states) is airflow(rule, states), (rule, states)
+        assert RULES[rule].evaluate(states) is airflow(rule, states), (rule, states)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_order_of_the_upstreams_does_not_matter(rule: str) -> None:
     """leoflow 11: a verdict depends on what stands before, not on how it is listed."""
     for states in combinations_with_replacement(TaskState, 3):
-        assert len({evaluate_rule(rule, listed) for listed in permutations(states)}) == 1
+        assert len({RULES[rule].evaluate(listed) for listed in permutations(states)}) == 1
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_root_may_run_whatever_its_rule(rule: str) -> None:
+def test_a_root_may_run_under_any_rule(rule: str) -> None:
     """leoflow 11: root tasks are scheduled on the first tick."""
-    assert evaluate_rule(rule, []) is RUN
+    assert RULES[rule].evaluate([]) is RUN
 
 
 @pytest.mark.parametrize("other", ACTIVE)
@@ -140,7 +140,7 @@ def test_a_root_may_run_whatever_its_rule(rule: str) -> None:
 )
 def test_some_rules_fire_while_others_still_run(rule: str, state: str, other: TaskState) -> None:
     """leoflow 10: one_success, one_failed and one_done do not wait for the rest."""
-    assert evaluate_rule(rule, [other, TaskState(state), other]) is RUN
+    assert RULES[rule].evaluate([other, TaskState(state), other]) is RUN
 
 
 @pytest.mark.parametrize(
@@ -149,14 +149,14 @@ def test_some_rules_fire_while_others_still_run(rule: str, state: str, other: Ta
 def test_the_other_rules_run_nothing_before_all_have_ended(rule: str) -> None:
     """leoflow 10, cloacina 107: dependents wait for terminal states."""
     for states in combinations_with_replacement(ENDED, 3):
-        assert evaluate_rule(rule, [*states, TaskState.RUNNING]) is not RUN
+        assert RULES[rule].evaluate([*states, TaskState.RUNNING]) is not RUN
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_no_rule_waits_for_what_has_ended(rule: str) -> None:
     """No run gets stuck: once every upstream has ended there is a verdict."""
     for size in (1, 2, 3, 4):
-        assert all(evaluate_rule(rule, states) is not WAIT for states in combinations_with_replacement(ENDED, size))
+        assert all(RULES[rule].evaluate(states) is not WAIT for states in combinations_with_replacement(ENDED, size))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -164,8 +164,8 @@ def test_a_verdict_stays_what_it_is_when_the_rest_ends(rule: str) -> None:
     """leoflow 11: when the planner looks does not matter, but for all_success: a failure after its skip is too late."""
     for size in (1, 2, 3):
         for states in combinations_with_replacement(ENDED, size):
-            early = evaluate_rule(rule, [*states, TaskState.RUNNING])
-            late = {evaluate_rule(rule, [*states, last]) for last in ENDED}
+            early = RULES[rule].evaluate([*states, TaskState.RUNNING])
+            late = {RULES[rule].evaluate([*states, last]) for last in ENDED}
             too_late = {FAIL} if rule == "all_success" and early is SKIP else set()
             assert early is WAIT or late - too_late == {early}, (rule, states)
 
@@ -174,6 +174,6 @@ def test_a_verdict_stays_what_it_is_when_the_rest_ends(rule: str) -> None:
 def test_a_retry_or_a_deferral_is_not_an_end(rule: str) -> None:
     """leoflow 12, cloacina 110: a task that will be tried again is judged like one that runs."""
     for states in combinations_with_replacement(ENDED, 2):
-        while_running = evaluate_rule(rule, [*states, TaskState.RUNNING])
-        assert evaluate_rule(rule, [*states, TaskState.UP_FOR_RETRY]) is while_running
-        assert evaluate_rule(rule, [*states, TaskState.DEFERRED]) is while_running
+        while_running = RULES[rule].evaluate([*states, TaskState.RUNNING])
+        assert RULES[rule].evaluate([*states, TaskState.UP_FOR_RETRY]) is while_running
+        assert RULES[rule].evaluate([*states, TaskState.DEFERRED]) is while_running

@@ -1,4 +1,4 @@
-"""Schedules: what authors may write, and which slots come of it."""
+"""Schedules: valid declarations, and their slots."""
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
@@ -110,7 +110,7 @@ def test_params_get_the_slot_in_the_zone_of_the_schedule() -> None:
 
 
 def test_the_key_outlives_a_change_of_the_rule() -> None:
-    """W-13: uniqueness is by (tenant, workflow, schedule key, slot), whatever the expression is today."""
+    """W-13: uniqueness is by (tenant, workflow, schedule key, slot), independent of the current expression."""
     assert Cron("0 6 * * *").key == Cron("0 6 * * 1-5", timezone="Asia/Tokyo").key == Every("1d").key
     assert Cron("0 6 * * *", key="morning").key != Cron("0 6 * * *", key="evening").key
 
@@ -273,6 +273,6 @@ def test_spans_of_slots_join(schedule: Schedule, moment: datetime, one: timedelt
 
 @given(st.sampled_from([1, 2, 3, 5, 10, 15, 30]), zones, moments)
 def test_a_wildcard_hour_keeps_real_intervals_for_ever(minutes: int, zone: str, moment: datetime) -> None:
-    """Time: whatever the clock on the wall does."""
+    """Time: independent of the wall clock."""
     slots = first(Cron(f"*/{minutes} * * * *", timezone=zone), moment, 20)
     assert {later - slot for slot, later in pairwise(slots)} == {timedelta(minutes=minutes)}

@@ -1,4 +1,4 @@
-"""A workflow as it is stored: order, leaves, what comes after a task, and its version."""
+"""The spec of a workflow: order, leaves, downstream tasks, version."""
 
 import os
 import subprocess
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.workflows.rules import CLEANUP_RULES, RULES
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.rules import RULES
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 
 
 def workflow(**tasks: str) -> WorkflowSpec:
@@ -22,7 +22,7 @@ def workflow(**tasks: str) -> WorkflowSpec:
 def task(name: str, words: list[str]) -> TaskSpec:
     """Return a task from the names of those before it, and perhaps its rule."""
     rule = next((word for word in words if word in RULES), "all_success")
-    return TaskSpec(name=name, edges=tuple(Edge(word, word) for word in words if word not in RULES), rule=rule)
+    return TaskSpec(name=name, edges=tuple(TaskEdge(word, word) for word in words if word not in RULES), rule=rule)
 
 
 # -- order
@@ -46,7 +46,7 @@ def test_tasks_come_after_those_before_them_and_else_as_declared(spec: WorkflowS
 
 def test_a_source_named_twice_is_one_source() -> None:
     """A task may wait for another one's value and for its end; it is one task before it."""
-    spec = TaskSpec(name="b", edges=(Edge("x", "x"), Edge("a", "a"), Edge("x")))
+    spec = TaskSpec(name="b", edges=(TaskEdge("x", "x"), TaskEdge("a", "a"), TaskEdge("x")))
     assert spec.upstream == ("x", "a")
 
 
@@ -84,7 +84,7 @@ def test_a_cycle_has_no_order() -> None:
         (workflow(a="", handle="a one_failed"), "handle"),
         (workflow(a="", handle="a one_failed", tidy="a handle all_done"), "handle"),
         (workflow(a="", handle="a all_failed", ok="a", tidy="handle ok all_done"), "handle ok"),
-        # A root tidies up after nobody: its rule means nothing.
+        # A root has nothing to clean up after: its rule does not matter.
         (workflow(a="all_done"), "a"),
         (workflow(a="always", b="a all_done"), "a"),
         # Work behind a task that tidies up: both count, else the tidying would hide what went wrong before it.
@@ -112,10 +112,10 @@ def test_leaves_do_the_work_and_only_tidying_comes_straight_after_them(spec: Wor
     followers = {one.name: [other for other in spec.tasks if one.name in other.upstream] for one in spec.tasks}
     assert spec.leaves
     for name in spec.leaves:
-        assert spec.by_name[name].rule not in CLEANUP_RULES or not spec.by_name[name].upstream
-        assert all(one.rule in CLEANUP_RULES for one in followers[name])
+        assert not spec.by_name[name].trigger_rule.is_cleanup or not spec.by_name[name].upstream
+        assert all(one.trigger_rule.is_cleanup for one in followers[name])
     for one in spec.tasks:
-        if not followers[one.name] and (one.rule not in CLEANUP_RULES or not one.upstream):
+        if not followers[one.name] and (not one.trigger_rule.is_cleanup or not one.upstream):
             assert one.name in spec.leaves
 
 
@@ -141,7 +141,7 @@ def test_after_is_everything_behind_a_task_in_order() -> None:
 
 @given(workflows())
 def test_after_is_the_closure_of_the_edges(spec: WorkflowSpec) -> None:
-    """Tasks: whatever can be reached from a task comes after it."""
+    """Tasks: everything reachable from a task is downstream of it."""
 
     def reaches(start: str, end: str) -> bool:
         return any(source == start or reaches(start, source) for source in spec.by_name[end].upstream)
@@ -154,7 +154,7 @@ def test_after_is_the_closure_of_the_edges(spec: WorkflowSpec) -> None:
 
 # -- version
 
-BASE = TaskSpec(name="a", edges=(Edge("x", "x", ("A",)),))
+BASE = TaskSpec(name="a", edges=(TaskEdge("x", "x", ("A",)),))
 OTHERS = {
     "name": "b",
     "edges": (),
@@ -178,7 +178,7 @@ def of(task: TaskSpec) -> WorkflowSpec:
 def test_every_field_has_another_value_below() -> None:
     """W-19: no field of a task or an edge is left out of the proof."""
     assert set(OTHERS) == set(TaskSpec.__struct_fields__)
-    assert set(EDGES) == set(Edge.__struct_fields__)
+    assert set(EDGES) == set(TaskEdge.__struct_fields__)
 
 
 @pytest.mark.parametrize("field", OTHERS)

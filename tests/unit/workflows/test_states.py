@@ -1,4 +1,4 @@
-"""The states of runs and task runs: which may follow which, over the full product, and what each means."""
+"""The states of runs and task runs: transitions over the full product, and properties."""
 
 from itertools import product
 
@@ -51,7 +51,7 @@ def test_the_words_are_those_of_the_documentation() -> None:
     assert [one.value for one in RunState] == ["queued", "running", "success", "failed", "cancelled"]
 
 
-def test_somebody_has_what_is_queued_or_running() -> None:
+def test_queued_and_running_tasks_are_claimed() -> None:
     """W-1, W-2."""
     assert {one.value for one in TaskState if one.is_claimed} == {"queued", "running"}
 
@@ -76,7 +76,7 @@ def test_a_run_has_ended_in_three_states() -> None:
 
 
 @pytest.mark.parametrize("state", [one for one in TaskState if one.is_active])
-def test_whatever_is_active_can_be_cancelled(state: TaskState) -> None:
+def test_every_active_state_can_be_cancelled(state: TaskState) -> None:
     """States: any active -> cancelled."""
     assert TASK_TRANSITIONS.is_allowed(state, TaskState.CANCELLED)
 
@@ -99,7 +99,7 @@ def test_nothing_runs_without_having_been_claimed() -> None:
 
 @pytest.mark.parametrize(("moves", "states"), [(TASK_TRANSITIONS, TaskState), (RUN_TRANSITIONS, RunState)])
 def test_no_state_is_a_trap_and_every_state_can_be_reached(moves: TransitionTable, states: type) -> None:
-    """States: whatever has ended can be cleared, so every state leads to every other one."""
+    """States: every ended state can be cleared, so every state leads to every other one."""
     assert set(moves.table) == set(states)
     for start in states:
         seen, todo = {start}, [start]
@@ -111,7 +111,7 @@ def test_no_state_is_a_trap_and_every_state_can_be_reached(moves: TransitionTabl
 
 
 def test_an_illegal_move_says_who_from_where_and_to_where() -> None:
-    """leoflow 1: a move that no table allows is refused, and the operator is told."""
+    """leoflow 1: a transition that no table allows is refused with an error."""
     with pytest.raises(IllegalTransitionError, match="extract cannot move from success to running") as caught:
         TASK_TRANSITIONS.check("extract", TaskState.SUCCESS, TaskState.RUNNING)
     assert isinstance(caught.value, OperationError)

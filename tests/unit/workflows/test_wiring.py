@@ -1,4 +1,4 @@
-"""Declaring workflows: wired by parameter name, routed by type, everything wrong said at once."""
+"""Wiring: by parameter name, routed by type; all problems are reported together."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 import tidemill as tm
 from tidemill.workflows.definition import Params
-from tidemill.workflows.spec import Edge, TaskSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec
 from tidemill.workflows.workflow import Workflow
 
 
@@ -49,7 +49,7 @@ def spec(workflow: Workflow, task: str) -> TaskSpec:
 
 
 def daily_report() -> Workflow:
-    """The example of the design: a mapping, a route, a join, and somebody who tidies up."""
+    """The example of the design: a mapping, a route, a join, and a clean-up task."""
     daily = Workflow("daily_report", params=Daily, tags=["finance"], max_active_runs=1)
 
     @daily.task(retry=tm.Retry(3, delay="10s"), timeout="10m")
@@ -97,15 +97,15 @@ def test_the_example_is_wired_as_its_parameters_say() -> None:
     ]
     assert (spec(daily, "extract").tries, spec(daily, "extract").timeout) == (4, 600.0)
     assert spec(daily, "clean").each == "extract"
-    assert spec(daily, "small").edges == (Edge("choose", "choose", ("Small",)),)
-    assert spec(daily, "choose").edges == (Edge("clean", "clean", None),)
+    assert spec(daily, "small").edges == (TaskEdge("choose", "choose", ("Small",)),)
+    assert spec(daily, "choose").edges == (TaskEdge("clean", "clean", None),)
     assert (spec(daily, "large").queue, spec(daily, "large").pool, spec(daily, "large").priority) == (
         "big",
         "warehouse",
         10,
     )
     assert spec(daily, "publish").rule == "none_failed"
-    assert spec(daily, "tidy").edges == (Edge("publish"),)
+    assert spec(daily, "tidy").edges == (TaskEdge("publish"),)
     assert daily.wired().spec.leaves == ("publish",)
     wired = daily.wired().tasks
     assert (wired["extract"].takes_params, wired["publish"].takes_context) == (("params",), ("ctx",))
@@ -198,7 +198,7 @@ def test_all_problems_come_at_once() -> None:
     assert "takes str, which can never arrive" in said[4]
 
 
-def test_a_variant_that_nobody_takes_is_a_problem_unless_ignored() -> None:
+def test_a_variant_that_no_task_takes_is_a_problem_unless_ignored() -> None:
     """api.md: `ignores=` makes it explicit."""
 
     def choose() -> Small | Large:
@@ -211,7 +211,7 @@ def test_a_variant_that_nobody_takes_is_a_problem_unless_ignored() -> None:
     workflow = Workflow("w")
     workflow.task(ignores=[Large])(choose)
     workflow.task(small)
-    assert spec(workflow, "small").edges == (Edge("choose", "choose", ("Small",)),)
+    assert spec(workflow, "small").edges == (TaskEdge("choose", "choose", ("Small",)),)
     wrong = Workflow("w")
     wrong.task(ignores=[Report])(choose)
     wrong.task(small)
@@ -278,7 +278,7 @@ def test_a_mapping_takes_the_branch_that_is_a_list(returns: Any, takes: tuple[st
         return numbers
 
     workflow.check()
-    assert spec(workflow, "square").edges == (Edge("numbers", "numbers", takes),)
+    assert spec(workflow, "square").edges == (TaskEdge("numbers", "numbers", takes),)
 
 
 def routing(*, ignores: Any = ()) -> Workflow:
@@ -300,7 +300,7 @@ def routing(*, ignores: Any = ()) -> Workflow:
 
 
 def test_the_elements_of_a_mapped_task_are_routed_like_any_value() -> None:
-    """api.md: the rest of the wiring rules are those of graphs; somebody must take every variant, or a list of all."""
+    """api.md: the rest of the wiring rules are those of graphs; some task must take every variant, or a list of all."""
     assert problems(routing()) == [
         "task 'sort' may return Large, which no task takes: add a task with a parameter 'sort: Large', or declare "
         "ignores=[Large]"
@@ -451,7 +451,7 @@ def branching() -> Workflow:
 
 
 def test_without_a_rule_required_inputs_must_have_succeeded_and_optional_ones_must_not_have_failed() -> None:
-    """W-4: a join of exclusive branches that takes something else besides is not skipped for ever."""
+    """W-4: a join of exclusive branches that takes something else besides is not skipped forever."""
     workflow = branching()
 
     @workflow.task
@@ -537,11 +537,11 @@ def test_what_can_never_be_stored_is_refused() -> None:
 
     found = problems(workflow)
     assert len(found) == 2
-    assert found[0].startswith("task 'start' returns Thread, and what it returns is stored: Thread is not a type that")
+    assert found[0].startswith("task 'start' returns Thread, which cannot be stored: Thread is not a type that")
     assert "task 'several' returns list[threading.Thread] | None" in found[1]
 
 
-def test_a_parameter_that_is_no_task_is_told_what_it_may_mean() -> None:
+def test_a_parameter_that_is_no_task_gets_a_suggestion() -> None:
     """api.md: context and params are known by their annotation, not by their name."""
     workflow, plain = Workflow("w", params=Daily), Workflow("p")
 

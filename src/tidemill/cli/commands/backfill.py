@@ -1,4 +1,4 @@
-"""`tidemill backfill`: runs for slots of the past."""
+"""`tidemill backfill`: start runs for past slots of a schedule."""
 
 import asyncio
 from datetime import UTC, date, datetime, time
@@ -10,7 +10,7 @@ from tidemill.cli.definitions import WorkflowArgument, load_workflow
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.formatting import format_count, format_time, timezone_name
 from tidemill.cli.graph_imports import LoadOption, importing_graphs, resolve_graph_calls
-from tidemill.cli.output import Format, print_text, show_json
+from tidemill.cli.output import Format, Output, print_text, show_json
 from tidemill.cli.stores import StoreOption, TenantOption, open_client
 from tidemill.engine.workflows.client.backfills import BackfillPlan, find_schedule
 from tidemill.engine.workflows.executors.in_process import InProcess
@@ -20,27 +20,27 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.workflow import Workflow
 
-LISTED_SLOTS_LIMIT = 20  # slots that are named before the rest is only counted
-SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # to ask a schedule for its time zone
+LISTED_SLOTS_LIMIT = 20  # slots that are listed; the others are counted
+SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # any moment, to read the time zone of a schedule
 
 
 def backfill(
     place: WorkflowArgument,
-    start: Annotated[str, typer.Option("--from", metavar="TIME", help="The first day, or format_time.")],
-    end: Annotated[str, typer.Option("--to", metavar="TIME", help="The last day, or format_time; it counts.")],
+    start: Annotated[str, typer.Option("--from", metavar="TIME", help="The first day or moment.")],
+    end: Annotated[str, typer.Option("--to", metavar="TIME", help="The last day or moment, inclusive.")],
     store: StoreOption = None,
-    preview: Annotated[bool, typer.Option("--preview", help="Only print_text which runs would be made.")] = False,
-    all_: Annotated[bool, typer.Option("--all", help="Also for slots that have had a run.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many may run at a time.")] = 1,
-    key: Annotated[str | None, typer.Option(help="Which schedule, if there are several.", show_default=False)] = None,
-    executor: Annotated[str, typer.Option(help="Where tasks run that do not print_text.")] = "in_process",
+    preview: Annotated[bool, typer.Option("--preview", help="Only show which runs would be started.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also start runs for slots that already had one.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="The number of runs active at a time.")] = 1,
+    key: Annotated[str | None, typer.Option(help="The key of one of several schedules.", show_default=False)] = None,
+    executor: Annotated[str, typer.Option(help="The executor of tasks that name none.")] = "in_process",
     load: LoadOption = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="How to print it.")] = Format.TABLE,
+    output: Output = Format.TABLE,
     tenant: TenantOption = "public",
 ) -> None:
-    """Make a run for every slot of a workflow's schedule in a range of time; a node on the store runs them.
+    """Start a run for every slot of a workflow's schedule in a time range; a node on the store executes them.
 
-    Times are ISO 8601, in the time zone of the schedule unless they say otherwise. A day as --to is meant to its end.
+    Times are ISO 8601, by default in the time zone of the schedule. A day as --to includes the whole day.
     """
 
     async def make(workflow: Workflow, schedule: Schedule) -> BackfillPlan:
@@ -70,11 +70,16 @@ def backfill(
 
 
 def backfill_cancel(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The id of a backfill, as it was told.", show_default=False)],
+    id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="The id of a backfill, as `tidemill backfill` printed it.", show_default=False
+        ),
+    ],
     store: StoreOption = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="How to print it.")] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
-    """Cancel a backfill: it makes no more runs, and those that have not ended are cancelled."""
+    """Cancel a backfill: it starts no more runs, and its active runs are cancelled."""
 
     async def cancel() -> int:
         async with open_client(store) as control:
@@ -85,11 +90,11 @@ def backfill_cancel(
     if output is Format.JSON:
         show_json({"id": id, "cancelled": runs})
     else:
-        print_text(f"backfill {id} is cancelled, and {format_count(runs, 'run')} of it with it")
+        print_text(f"backfill {id} is cancelled, with {format_count(runs, 'run')}")
 
 
 def _check_executor(executor: str) -> None:
-    """Refuse an executor that no node has: whatever is to run there would wait for ever."""
+    """Reject an executor that no node has: its tasks would wait forever."""
     known = [InProcess.name, Subprocess.name]
     if executor not in known:
         hint = did_you_mean(executor, known) or f"; there are {', '.join(known)}"
@@ -97,7 +102,7 @@ def _check_executor(executor: str) -> None:
 
 
 def _parse_time(text: str, time_of_day: time, schedule: Schedule) -> datetime:
-    """Return a moment that was given as one, or as a day; where it does not say, of the schedule's time zone."""
+    """Parse a moment or a day; without a time zone, it is in that of the schedule."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
@@ -109,7 +114,7 @@ def _parse_time(text: str, time_of_day: time, schedule: Schedule) -> datetime:
 
 
 def _is_date(text: str) -> bool:
-    """Return whether a time is a whole day, however that is written: 2026-01-31, 20260131, 2026-W05-6."""
+    """Return whether a text is a date, in any ISO form: 2026-01-31, 20260131, 2026-W05-6."""
     try:
         date.fromisoformat(text)
     except ValueError:
@@ -123,24 +128,26 @@ def _print_plan(plan: BackfillPlan, schedule: Schedule, *, preview: bool) -> Non
         print_text(_format_slot(slot, schedule, has_seconds))
     if len(plan.slots) > LISTED_SLOTS_LIMIT:
         print_text(f"... and {len(plan.slots) - LISTED_SLOTS_LIMIT:,} more")
-    more = f"; {format_count(len(plan.present), 'slot')} had one before" if plan.present else ""
+    rest = f"; {format_count(len(plan.present), 'slot')} already had one" if plan.present else ""
     if plan.future:
-        more += f"; {format_count(plan.future, 'slot')} of the range {'is' if plan.future == 1 else 'are'} yet to come"
+        rest += (
+            f"; {format_count(plan.future, 'slot')} of the range {'is' if plan.future == 1 else 'are'} in the future"
+        )
     if preview:
-        print_text(f"{format_count(len(plan.slots), 'run')} of '{plan.workflow}' would be made{more}")
+        print_text(f"{format_count(len(plan.slots), 'run')} of '{plan.workflow}' would be started{rest}")
     elif not plan.slots:
-        print_text(f"no run of '{plan.workflow}' was made{more or '; there is no slot in this range'}")
+        print_text(f"no run of '{plan.workflow}' was started{rest or '; there is no slot in this range'}")
     else:
-        print_text(f"{format_count(len(plan.runs), 'run')} of '{plan.workflow}' made, backfill {plan.id}{more}")
+        print_text(f"{format_count(len(plan.runs), 'run')} of '{plan.workflow}' started, backfill {plan.id}{rest}")
 
 
 def _format_slot(slot: datetime, schedule: Schedule, has_seconds: bool) -> str:
-    """Return a slot in the time of this machine, as runs are listed, and in that of its schedule if it is another."""
-    there = schedule.in_zone(slot)
-    here = f"{format_time(slot, seconds=has_seconds)} {timezone_name([slot])}"
-    if there.utcoffset() == slot.astimezone().utcoffset():
-        return here
-    return f"{here} ({there:{'%Y-%m-%d %H:%M:%S %Z' if has_seconds else '%Y-%m-%d %H:%M %Z'}})"
+    """Return a slot in local time, as runs are listed, and in the time zone of its schedule if that differs."""
+    zoned = schedule.in_zone(slot)
+    local = f"{format_time(slot, seconds=has_seconds)} {timezone_name([slot])}"
+    if zoned.utcoffset() == slot.astimezone().utcoffset():
+        return local
+    return f"{local} ({zoned:{'%Y-%m-%d %H:%M:%S %Z' if has_seconds else '%Y-%m-%d %H:%M %Z'}})"
 
 
 def _plain_plan(plan: BackfillPlan) -> dict[str, object]:

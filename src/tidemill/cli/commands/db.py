@@ -1,4 +1,4 @@
-"""`tidemill db`: the schema of a store."""
+"""`tidemill db`: check and upgrade the schema of a store."""
 
 import asyncio
 
@@ -10,21 +10,21 @@ from tidemill.cli.stores import StoreOption, describe_schema, resolve_store
 from tidemill.storage.migrations import SchemaState
 from tidemill.storage.store import Store
 
-app = typer.Typer(help="Look at the schema of a store, and bring it up to date.", no_args_is_help=True)
+app = typer.Typer(help="Check and upgrade the schema of a store.", no_args_is_help=True)
 
 
 @app.command()
 def upgrade(store: StoreOption = None, output: Output = Format.TABLE) -> None:
-    """Bring the schema of a store up to date; creates what is not there yet."""
+    """Upgrade the schema of a store to the newest version; creates missing tables, and the file of a SQLite store."""
     with exit_on_error():
         chosen = resolve_store(store)
         found, known = asyncio.run(_upgrade(chosen))
     if output is Format.JSON:
         show_json({"store": chosen.title, "before": found, "now": known})
     elif found == known:
-        print_text(f"{chosen.title} is at version {known}: nothing to do")
+        print_text(f"{chosen.title} is at schema version {known}: nothing to do")
     else:
-        print_text(f"{chosen.title} brought from version {found} to {known}")
+        print_text(f"{chosen.title} upgraded from schema version {found} to {known}")
 
 
 async def _upgrade(store: Store) -> SchemaState:
@@ -36,7 +36,7 @@ async def _upgrade(store: Store) -> SchemaState:
 
 @app.command()
 def check(store: StoreOption = None, output: Output = Format.TABLE) -> None:
-    """Say how far the schema of a store is; changes nothing. Exit code 1 if it is not as far as this Tidemill."""
+    """Show the schema version of a store; changes nothing. Exit code 1 if this Tidemill needs another one."""
     with exit_on_error():
         chosen = resolve_store(store)
         state = asyncio.run(chosen.read_schema_state())

@@ -1,4 +1,4 @@
-"""`tidemill dev`: the packages of a folder, loaded as they are saved."""
+"""`tidemill dev`: run the packages of a folder, and reload them when they are saved."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,36 +22,36 @@ from tidemill.packages.format.archive import ARCHIVE_SUFFIX
 from tidemill.packages.reconcile.reconciler import Reconciler
 
 STORE_FOLDER = ".tidemill"
-"""Where the store is unless another one is named; hidden, so that it is no part of any package."""
+"""The folder of the default store; hidden, so that it is not part of a package."""
 
 FIRST_LOAD_TIMEOUT = 5.0
-"""Seconds to wait for packages that take long before those are shown that are there."""
+"""Seconds to wait for slow packages before the table of packages is shown without them."""
 
 
 def dev(
-    path: Annotated[Path, typer.Argument(help="A folder with packages or Python files, or one of them.")] = Path("."),
+    path: Annotated[Path, typer.Argument(help="A folder of packages and Python files, or a single one.")] = Path("."),
     store: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help=f"Another store than {STORE_FOLDER}/dev.db in the folder.", show_default=False
+            metavar="ADDRESS", help=f"The store. Default: {STORE_FOLDER}/dev.db in the folder.", show_default=False
         ),
     ] = None,
-    executor: Annotated[str, typer.Option(help="Where tasks run: in_process or subprocess.")] = "in_process",
-    concurrency: Annotated[int, typer.Option(min=1, help="How many tasks may run at a time.")] = 8,
+    executor: Annotated[str, typer.Option(help="The executor of tasks: in_process or subprocess.")] = "in_process",
+    concurrency: Annotated[int, typer.Option(min=1, help="The number of tasks that may run at a time.")] = 8,
     pool: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=N", help="How many tasks of a pool may run at a time; as often as needed."),
+        typer.Option(metavar="NAME=N", help="The number of slots of a pool. May be repeated."),
     ] = None,
 ) -> None:
-    """Run everything in a folder, and load it anew whenever something is saved.
+    """Run the packages of a folder, and reload them whenever a file is saved.
 
-    What cannot be loaded is told with file and line, and the last good version goes on. Ctrl-C ends it; what was
-    running goes on with the next start.
+    If a package cannot be loaded, its problems are shown with file and line, and the last good version keeps running.
+    Ctrl-C stops the node; active runs continue at the next start.
     """
-    interrupts = Interrupts(on_second=lambda: print_error("stopped: what was running is not waited for"))
+    interrupts = Interrupts(on_second=lambda: print_error("stopped without waiting for running tasks"))
     with exit_on_error():
         root, pools = _resolve_root(path), _parse_pools(pool or ())
-        settings = Settings.read({"packages": None})  # this folder, and no other
+        settings = Settings.read({"packages": None})  # only this folder
         address = store or _default_store_address(root)
         node = Node(
             address,
@@ -76,52 +76,51 @@ def _resolve_root(path: Path) -> Path:
 
 
 def _default_store_address(root: Path) -> str:
-    """Return the address of the folder's own store, in a folder that is made here and that Git leaves alone."""
+    """Return the address of the default store; create its folder, which Git ignores."""
     home = (root if root.is_dir() else root.parent) / STORE_FOLDER
     try:
         home.mkdir(exist_ok=True)
         (home / ".gitignore").write_text("*\n", encoding="utf-8")
     except OSError as error:
-        message = f"{home} cannot be made ({error.strerror}): name a store with --store sqlite:///FILE"
+        message = f"{home} cannot be created ({error.strerror}): name a store with --store sqlite:///FILE"
         raise OperationError(message) from error
     return f"sqlite:///{home / 'dev.db'}"
 
 
 def _parse_pools(pairs: Sequence[str]) -> dict[str, int]:
-    found = {}
+    pools = {}
     for pair in pairs:
         name, _, number = pair.partition("=")
         if not name or not number.isdecimal():
             raise typer.BadParameter(f"--pool takes NAME=N, such as warehouse=2, not {pair!r}")
-        found[name] = int(number)
-    return found
+        pools[name] = int(number)
+    return pools
 
 
 async def _run_node(node: Node, root: Path, interrupts: Interrupts) -> None:
-    """Run the node until somebody asks for an end. An API and a UI would be served here, beside the activity."""
-    loop, asked = asyncio.get_running_loop(), asyncio.Event()
-    interrupts.on_first = lambda: loop.call_soon_threadsafe(asked.set)
-    view = DevView(node, root, SystemClock(), on_output_closed=asked.set)
+    """Run the node until it is interrupted. An API and a UI would be served here, next to the activity."""
+    loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
+    interrupts.on_first(lambda: loop.call_soon_threadsafe(stop_requested.set))
+    view = DevView(node, root, SystemClock(), on_output_closed=stop_requested.set)
     activity = DevActivity(node, view, SystemClock())
     with forwarding_logs(loop, activity.handle_record):
         async with node:
             view.print_banner()
             reconciler = await node.depot.watch_folder(root, node.tenant, view.on_status, is_developer_code=True)
             async with asyncio.TaskGroup() as group:
-                going = [
+                tasks = [
                     group.create_task(_show_initial_packages(reconciler, view), name="dev: packages"),
                     group.create_task(activity.run(), name="dev: activity"),
                 ]
-                if interrupts.exit_code is None:  # else it came while the node opened
-                    await asked.wait()
-                for one in going:
-                    one.cancel()
-            view.print_event("stopping; Ctrl-C again does so at once")
+                await stop_requested.wait()
+                for task in tasks:
+                    task.cancel()
+            view.print_event("stopping; Ctrl-C again stops at once")
             activity.mute_warnings()
 
 
 async def _show_initial_packages(reconciler: Reconciler, view: DevView) -> None:
-    """Show the packages when all of them have been tried; what takes too long for that is told when it is there."""
+    """Show the packages when all have been loaded or have failed; slow ones are shown later, one by one."""
     with suppress(TimeoutError):
         async with asyncio.timeout(FIRST_LOAD_TIMEOUT):
             await reconciler.wait_until_settled()

@@ -1,4 +1,4 @@
-"""`tidemill doctor`: whether a store can be relied on."""
+"""`tidemill doctor`: check the integrity of a store."""
 
 import asyncio
 from datetime import datetime
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import typer
 
-from tidemill.cli.exit_codes import exit_on_error
+from tidemill.cli.exit_codes import EXIT_FAILED, exit_on_error
 from tidemill.cli.output import Format, Output, print_text, show_json, show_paragraph
 from tidemill.cli.stores import StoreOption, describe_schema, resolve_store
 from tidemill.engine.audit_findings import format_timespan, problem_finding
@@ -26,26 +26,26 @@ EMPTY_REPORT = StoreReport(
 
 
 def doctor(store: StoreOption = None, output: Output = Format.TABLE) -> None:
-    """Look for what is wrong with a store, and say what to do; changes nothing.
+    """Check a store for problems, and say what to do about each; changes nothing.
 
-    Exit code 0 if nothing is wrong, 1 if something is, 2 if it could not look.
+    Exit code 0 if there are no problems, 1 if there are, 2 if the store could not be read.
     """
     now = SystemClock().now()
     with exit_on_error():
         chosen = resolve_store(store)
-        state, found = asyncio.run(_examine_store(chosen, now))
+        state, report = asyncio.run(_examine_store(chosen, now))
     if output is Format.JSON:
-        show_json(_plain_report(chosen, state, found))
+        show_json(_plain_report(chosen, state, report))
     else:
-        _print_findings(chosen.title, found, now)
+        _print_findings(chosen.title, report, now)
         is_known = state.found == state.known > 0
-        print_text(f"{found.summary}: {_verdict(found)}" if is_known else _verdict(found))
-    if found.problem_count:
-        raise typer.Exit(1)
+        print_text(f"{report.summary}: {_verdict(report)}" if is_known else _verdict(report))
+    if report.problem_count:
+        raise typer.Exit(EXIT_FAILED)
 
 
 async def _examine_store(store: Store, now: datetime) -> tuple[SchemaState, StoreReport]:
-    """Examine a store; of one that is damaged, or whose schema this code does not know, that is all there is to say."""
+    """Audit a store; a damaged file or an unknown schema is then the only finding."""
     try:
         return await _examine_readable_store(store, now)
     except DamagedStoreError as error:
@@ -70,7 +70,7 @@ async def _examine_readable_store(store: Store, now: datetime) -> tuple[SchemaSt
 
 
 def _print_findings(title: str, found: StoreReport, now: datetime) -> None:
-    """Print findings by what they are about."""
+    """Print the findings, grouped by subject."""
     written = found.last_written
     print_text(title if written is None else f"{title}, last written {format_timespan(now - written)} ago")
     for subject, findings in groupby(found.findings, key=lambda one: one.subject):

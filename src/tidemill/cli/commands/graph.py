@@ -1,4 +1,4 @@
-"""`tidemill graph`: look at the graphs of a file before they run."""
+"""`tidemill graph`: inspect the graphs of a file before they run."""
 
 import re
 from typing import Annotated, Any
@@ -7,25 +7,25 @@ import typer
 
 from tidemill.annotations.variants import label
 from tidemill.cli.definitions import GraphArgument, check_definitions, importable_from, load_definitions, load_graph
-from tidemill.cli.exit_codes import check_report, exit_on_error, exit_on_problems
+from tidemill.cli.exit_codes import exit_on_error, exit_on_problems, print_check
 from tidemill.cli.formatting import format_count, relative_path
-from tidemill.cli.output import Format, Output, print_text, show_code, show_json, show_rows
+from tidemill.cli.output import Format, Output, show_code, show_rows
 from tidemill.graphs.graph import Graph
 from tidemill.graphs.wiring_model import WiredNode
 
-app = typer.Typer(help="Look at the graphs of a file before they run.", no_args_is_help=True)
+app = typer.Typer(help="Inspect the graphs of a file before they run.", no_args_is_help=True)
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A Python file, or the name of a module.")]
 
 
 @app.command("list")
 def list_graphs(file: FileArgument, output: Output = Format.TABLE) -> None:
-    """List the graphs of a file, with the reactor each binds to."""
+    """List the graphs of a file, with the reactor that each is bound to."""
     with importable_from(file), exit_on_error():
         package = load_definitions(file, Graph)
-    nothing, place = (None, str) if output is Format.JSON else ("", relative_path)
+    missing, to_text = (None, str) if output is Format.JSON else ("", relative_path)
     rows = [
-        [graph.name, graph.reactor_name or nothing, [node.name for node in graph.nodes], place(str(graph.location))]
+        [graph.name, graph.reactor_name or missing, [node.name for node in graph.nodes], to_text(str(graph.location))]
         for graph in package.graphs
     ]
     show_rows(["graph", "reactor", "nodes", "declared"], rows, output, folded=["nodes", "declared"])
@@ -33,20 +33,18 @@ def list_graphs(file: FileArgument, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def check(file: FileArgument, output: Output = Format.TABLE) -> None:
-    """Wire and compile every graph of a file; show everything that is wrong."""
+    """Wire and compile every graph of a file, and show all problems."""
     with importable_from(file), exit_on_error(), exit_on_problems(output):
         package = load_definitions(file, Graph)
         check_definitions(package.graphs)
     graphs, reactors = [one.name for one in package.graphs], [one.name for one in package.reactors]
-    if output is Format.JSON:
-        show_json(check_report(graphs=graphs, reactors=reactors))
-    else:
-        print_text(f"{format_count(len(graphs), 'graph')} and {format_count(len(reactors), 'reactor')} are sound")
+    counts = f"{format_count(len(graphs), 'graph')} and {format_count(len(reactors), 'reactor')}"
+    print_check(output, f"{counts}: no problems found", graphs=graphs, reactors=reactors)
 
 
 @app.command()
 def show(place: GraphArgument, output: Output = Format.TABLE) -> None:
-    """Show the nodes of a graph in the order in which they run, what each takes and what it returns."""
+    """Show the nodes of a graph in execution order, with their parameters and return types."""
     with importable_from(place), exit_on_error():
         compiled = load_graph(place).compiled()
     nodes = {wired.name: wired for wired in compiled.wiring.nodes}
@@ -60,14 +58,14 @@ def _node_row(wired: WiredNode, *, is_terminal: bool) -> list[Any]:
 
 
 def _short_annotation(annotation: Any) -> str:
-    """Return an annotation without the modules of classes within it: alone they are named without them too."""
+    """Return an annotation with class names only, without their modules."""
     text = label(annotation)
     return text if "Literal[" in text else re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)
 
 
 @app.command()
 def code(place: GraphArgument) -> None:
-    """Print the function that a graph was compiled to."""
+    """Print the function that a graph is compiled to."""
     with importable_from(place), exit_on_error():
         source = load_graph(place).source_code
     show_code(source)

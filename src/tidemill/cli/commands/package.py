@@ -1,12 +1,12 @@
-"""`tidemill package`: make, check, build, sign and verify packages. Nothing of one is imported in this process.
+"""`tidemill package`: create, check, build, sign and verify packages. No package is imported in this process.
 
-What is checked is imported in a process of its own, and whatever a package says is shown without control characters.
+A check imports the package in a process of its own, and all text from a package is printed without control characters.
 
-What is done with the registry of a store stands in `package_registry`.
+The commands for the registry of a store are in `package_registry`.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +15,13 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from msgspec.structs import replace
 
-from tidemill.cli.exit_codes import EXIT_ERROR, EXIT_FAILED, check_report, exit_on_error
+from tidemill.cli.definitions import with_real_path
+from tidemill.cli.exit_codes import EXIT_ERROR, EXIT_FAILED, exit_on_error, print_check
 from tidemill.cli.formatting import format_count
 from tidemill.cli.output import Format, Output, print_error, print_text, show_json, show_rows
 from tidemill.kernel.clock import SystemClock
-from tidemill.kernel.errors import DefinitionError, Location, OperationError, Problem, RequestError, TidemillError
+from tidemill.kernel.errors import DefinitionError, OperationError, Problem, RequestError, TidemillError
 from tidemill.packages.format import archive
 from tidemill.packages.format.archive import (
     ARCHIVE_SUFFIX,
@@ -34,14 +34,16 @@ from tidemill.packages.format.template import write_skeleton
 from tidemill.packages.format.zip_format import SIGNATURE_FILE
 from tidemill.packages.sanitizing import sanitize, sanitize_problem
 
-app = typer.Typer(help="Make, check, build, sign, verify and publish packages.", no_args_is_help=True)
+app = typer.Typer(help="Create, check, build, sign, verify and publish packages.", no_args_is_help=True)
 
-# `signature` and `probe` are imported where they are used: that takes longer than most commands run.
+# `signature` and `probe` are imported in the functions that use them: their import takes longer than most commands.
 
-PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="An archive, or the folder of a package.")]
-NoImportOption = Annotated[bool, typer.Option("--no-import", help="Do not run its code, not even in a process.")]
+PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="A package archive or folder.")]
+NoImportOption = Annotated[
+    bool, typer.Option("--no-import", help="Do not import the package, not even in a process of its own.")
+]
 
-_NON_PACKAGE_ERROR_CODES = {
+_NON_PACKAGE_ERROR_CODES = {  # these errors say nothing about the package
     "no_address",
     "no_file",
     "file_exists",
@@ -57,37 +59,29 @@ _NON_PACKAGE_ERROR_CODES = {
 
 @contextmanager
 def exit_on_bad_package(output: Format = Format.TABLE) -> Iterator[None]:
-    """End a command with 1 if the package is bad, and with 2 if nothing can be said about it."""
+    """End a command with EXIT_FAILED if the package has problems, and with EXIT_ERROR if it could not be judged."""
     try:
         yield
     except DefinitionError as error:
-        if error.subject == "settings":  # which say nothing about the package
+        if error.subject == "settings":  # they say nothing about the package
             print_error(sanitize(str(error)))
             raise typer.Exit(EXIT_ERROR) from error
-        _print_problems([sanitize_problem(one) for one in error.problems], output)
+        print_check(output, problems=[sanitize_problem(one) for one in error.problems], to_stderr=True)
         raise typer.Exit(EXIT_FAILED) from error
     except TidemillError as error:
         if not isinstance(error, RequestError) or error.code in _NON_PACKAGE_ERROR_CODES:
             print_error(sanitize(str(error)))
             raise typer.Exit(EXIT_ERROR) from error
-        _print_problems([Problem(message=sanitize(str(error)))], output)
+        print_check(output, problems=[Problem(message=sanitize(str(error)))], to_stderr=True)
         raise typer.Exit(EXIT_FAILED) from error
-
-
-def _print_problems(problems: Sequence[Problem], output: Format) -> None:
-    if output is Format.JSON:
-        show_json(check_report(problems))
-        return
-    for one in problems:
-        print_error(str(one))
 
 
 @app.command()
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the package, and of its module.")],
-    folder: Annotated[Path | None, typer.Option("--folder", help="Where to put it; NAME, if not given.")] = None,
+    folder: Annotated[Path | None, typer.Option("--folder", help="The folder to write to. Default: NAME.")] = None,
 ) -> None:
-    """Write a small package that works: package.toml, a module with a graph and a workflow, and a test.
+    """Create a small working package: package.toml, a module with a graph and a workflow, and a test.
 
     Example: tidemill package new market
     """
@@ -98,9 +92,9 @@ def new(
 
 @app.command()
 def check(path: PathArgument, no_import: NoImportOption = False, output: Output = Format.TABLE) -> None:
-    """Look for what is wrong with a folder or an archive. Exit code 1 if something is.
+    """Check a package folder or archive. Exit code 1 if it has problems.
 
-    Its modules are imported in a process of their own, with limits, and what they declare is checked.
+    Its modules are imported in a process of their own, with limits, and their definitions are checked.
 
     Example: tidemill package check market
     """
@@ -111,19 +105,23 @@ def check(path: PathArgument, no_import: NoImportOption = False, output: Output 
             check_signed_files(contents)
         if not no_import:
             asyncio.run(probe_package(contents, path))
-    if output is Format.JSON:
-        about = {"files": len(contents.files), "bytes": contents.size, "signed": contents.signature is not None}
-        show_json(check_report() | {"name": contents.manifest.name, "version": str(contents.manifest.version)} | about)
-    else:
-        print_text(f"{_title(contents)} is sound: {_size_text(contents)}")
+    print_check(
+        output,
+        f"{_title(contents)}: no problems found ({_size_text(contents)})",
+        name=contents.manifest.name,
+        version=str(contents.manifest.version),
+        files=len(contents.files),
+        bytes=contents.size,
+        signed=contents.signature is not None,
+    )
 
 
 @app.command()
 def build(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a package.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A package folder.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The archive to write.")] = None,
 ) -> None:
-    """Make an archive of a folder: NAME-VERSION.tidemill, if no other is given. The same files give the same bytes.
+    """Build an archive from a package folder, NAME-VERSION.tidemill by default. Equal files give equal bytes.
 
     Example: tidemill package build market -o market.tidemill
     """
@@ -138,36 +136,36 @@ def build(
 
 @app.command()
 def key(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call the key.")],
-    folder: Annotated[Path, typer.Option("--folder", help="Where to put the two files.")] = Path(),
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the key.")],
+    folder: Annotated[Path, typer.Option("--folder", help="The folder for the two files.")] = Path(),
 ) -> None:
-    """Make a key pair: NAME.pem to sign with, which stays secret, and NAME.pub for those who verify.
+    """Create a key pair: NAME.pem, the secret key to sign with, and NAME.pub, the public key to verify with.
 
     Example: tidemill package key alice
     """
     from tidemill.packages.format import signature
 
     with exit_on_bad_package():
-        made = signature.generate_key(name)
+        generated = signature.generate_key(name)
         private, public = folder / f"{name}.pem", folder / f"{name}.pub"
         if public.exists():
-            raise RequestError(f"{public} is there already", code="file_exists", status=409)
-        made.save(private)
-        _write_file(public, f"{made.public}\n".encode())
+            raise RequestError(f"{public} already exists", code="file_exists", status=409)
+        generated.save(private)
+        _write_file(public, f"{generated.public}\n".encode())
     print_text(f"{private} is the private key: keep it secret")
-    print_text(f"{public} is the public key, with the id {made.public.id}")
+    print_text(f"{public} is the public key, with the id {generated.public.id}")
 
 
 @app.command()
 def sign(
     path: PathArgument,
-    key: Annotated[Path, typer.Option("--key", help="The file of a private key.")],
+    key: Annotated[Path, typer.Option("--key", help="A private key file.")],
     not_after: Annotated[
-        str | None, typer.Option("--not-after", help="The day or the moment until which it holds; UTC unless it says.")
+        str | None, typer.Option("--not-after", help="The last day or moment of validity; in UTC unless given.")
     ] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="The only tenant that it is for.")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="The only tenant that may load the package.")] = None,
 ) -> None:
-    """Sign a folder or an archive, in place of a signature that it may have.
+    """Sign a package folder or archive. Replaces an existing signature.
 
     Example: tidemill package sign market-0.1.0.tidemill --key alice.pem --not-after 2027-12-31
     """
@@ -187,10 +185,12 @@ def sign(
 @app.command()
 def verify(
     path: PathArgument,
-    key: Annotated[list[str], typer.Option("--key", help="A file with public keys, one per line. May be given again.")],
-    tenant: Annotated[str | None, typer.Option("--tenant", help="For whom it must be signed, if for anybody.")] = None,
+    key: Annotated[list[str], typer.Option("--key", help="A file of public keys, one per line. May be repeated.")],
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="The tenant that a tenant-bound signature must name.")
+    ] = None,
 ) -> None:
-    """Say whether a folder or an archive is what the owner of a key signed. Exit code 1 if it is not.
+    """Verify that a package folder or archive is signed with one of the keys. Exit code 1 if it is not.
 
     Example: tidemill package verify market-0.1.0.tidemill --key alice.pub
     """
@@ -198,17 +198,16 @@ def verify(
 
     with exit_on_bad_package():
         trusted = [one for file in key for one in signature.load_public_keys(Path(file))]
-        found = signature.verify(read_folder_or_archive(path), trusted, now=SystemClock().now(), tenant=tenant)
-    scope = f", for tenant '{found.tenant}' only" if found.tenant else ""
-    until = f", until {found.not_after:%Y-%m-%d %H:%M:%S} UTC" if found.not_after else ""
-    print_text(
-        f"{path}: {found.package} {found.version} is what key '{found.key.name}' ({found.key.id}) signed{scope}{until}"
-    )
+        verified = signature.verify(read_folder_or_archive(path), trusted, now=SystemClock().now(), tenant=tenant)
+    scope = f", for tenant '{verified.tenant}' only" if verified.tenant else ""
+    until = f", until {verified.not_after:%Y-%m-%d %H:%M:%S} UTC" if verified.not_after else ""
+    key_text = f"key '{verified.key.name}' ({verified.key.id})"
+    print_text(f"{path}: {verified.package} {verified.version} is signed with {key_text}{scope}{until}")
 
 
 @app.command()
 def show(path: PathArgument, output: Output = Format.TABLE) -> None:
-    """Show what a folder or an archive holds, and what its manifest and its signature say; verifies nothing.
+    """Show the files, the manifest and the signature of a package folder or archive, without verifying it.
 
     Example: tidemill package show market-0.1.0.tidemill -o json
     """
@@ -219,14 +218,14 @@ def show(path: PathArgument, output: Output = Format.TABLE) -> None:
         signed = None if contents.signature is None else signature.read_signature(contents)
         hashes = signature.file_digests(contents)
     files = [(name, len(content), hashes[name]) for name, content in contents.files.items()]
-    about = _manifest_fields(contents)
-    about["signature"] = msgspec.to_builtins(signed) if signed else None
+    fields = _manifest_fields(contents)
+    fields["signature"] = msgspec.to_builtins(signed) if signed else None
     if output is Format.JSON:
-        about["files"] = [dict(zip(("file", "size", "sha256"), row, strict=True)) for row in files]
-        show_json(about)
+        fields["files"] = [dict(zip(("file", "size", "sha256"), row, strict=True)) for row in files]
+        show_json(fields)
         return
-    about["signature"] = f"with key {signed.key[:80]!r}, not verified" if signed else "not signed"
-    for name, value in about.items():
+    fields["signature"] = f"with key {signed.key[:80]!r}, not verified" if signed else "not signed"
+    for name, value in fields.items():
         if value:
             print_text(f"{name}: {', '.join(value) if isinstance(value, list | dict) else value}")
     show_rows(["file", "size", "sha256"], [[name, size, digest[:16]] for name, size, digest in files], output)
@@ -247,18 +246,18 @@ def _manifest_fields(contents: PackageContents) -> dict[str, Any]:
 
 
 def check_signed_files(contents: PackageContents) -> None:
-    """Refuse a signature that is about other files than there are: it would be refused wherever it is verified."""
+    """Reject a signature whose digests differ from the files: every verification would reject it."""
     from tidemill.packages.format import signature
 
     signed = signature.read_signature(contents).files
-    found = signature.file_digests(contents)
-    if other := sorted(name for name in signed.keys() | found.keys() if signed.get(name) != found.get(name)):
-        message = f"{contents.title}: {', '.join(map(repr, other[:5]))} changed since it was signed: sign it again"
-        raise RequestError(message, code="invalid_signature", status=403, changed=other)
+    actual = signature.file_digests(contents)
+    if changed := sorted(name for name in signed.keys() | actual.keys() if signed.get(name) != actual.get(name)):
+        message = f"{contents.title}: {', '.join(map(repr, changed[:5]))} changed since it was signed: sign it again"
+        raise RequestError(message, code="invalid_signature", status=403, changed=changed)
 
 
 async def probe_package(contents: PackageContents, path: Path) -> None:
-    """Import what belongs to a package, and nothing that happens to lie beside it, in a process of its own."""
+    """Import a copy of a package in a process of its own, without other files of its folder."""
     from tidemill.packages.loading.probe import ProbeError, run_probe
     from tidemill.packages.loading.probe_environment import ProbeEnvironment, local_origin
 
@@ -267,19 +266,17 @@ async def probe_package(contents: PackageContents, path: Path) -> None:
         archive.write_archive(contents, packed)
         archive.unpack(packed, staged)
         try:
-            surroundings = ProbeEnvironment.isolated(local_origin(str(path)))
-            await run_probe(staged, contents.manifest, environment=surroundings, clock=SystemClock())
+            environment = ProbeEnvironment.isolated(local_origin(str(path)))
+            await run_probe(staged, contents.manifest, environment=environment, clock=SystemClock())
         except ProbeError as error:
             raise _with_real_paths(error, path) from None
 
 
 def _with_real_paths(error: DefinitionError, path: Path) -> DefinitionError:
-    """Return an error with the files where an editor finds them; those of an archive are named as they are there."""
+    """Return an error with the paths of its files; the files of an archive have none."""
     if not path.is_dir():
         return error
-    places = [one.location and Location(str(path / one.location.file), one.location.line) for one in error.problems]
-    moved = (replace(one, location=place) for one, place in zip(error.problems, places, strict=True))
-    return DefinitionError(moved, error.subject)
+    return DefinitionError((with_real_path(one, path) for one in error.problems), error.subject)
 
 
 def _title(contents: PackageContents) -> str:
@@ -292,7 +289,7 @@ def _size_text(contents: PackageContents) -> str:
 
 
 def _parse_expiry(text: str | None) -> datetime | None:
-    """Return a moment as it was written; of a day alone, its end."""
+    """Parse a moment; a date means its end."""
     if text is None:
         return None
     try:
@@ -304,7 +301,9 @@ def _parse_expiry(text: str | None) -> datetime | None:
         at = at.replace(hour=23, minute=59, second=59)
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     if at <= SystemClock().now():
-        raise RequestError(f"--not-after: {text} is over, so nobody would accept the signature", code="invalid_date")
+        raise RequestError(
+            f"--not-after: {text} is in the past: every verification would reject the signature", code="invalid_date"
+        )
     return at
 
 

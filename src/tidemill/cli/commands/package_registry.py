@@ -1,4 +1,4 @@
-"""`tidemill package` and the registry of a store: what nodes on it load, and whose signatures count there."""
+"""`tidemill package` for the registry of a store: published packages and trusted keys."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,13 +40,13 @@ def upload(
     store: StoreOption = None,
     tenant: TenantOption = "public",
     allow_downgrade: Annotated[
-        bool, typer.Option("--allow-downgrade", help="Also a version below the one that was published last.")
+        bool, typer.Option("--allow-downgrade", help="Accept a version lower than the last published one.")
     ] = False,
     no_import: NoImportOption = False,
 ) -> None:
-    """Publish a folder or an archive: nodes on the store with the setting load_published load it, or swap it.
+    """Publish a package folder or archive: nodes on the store with the setting load_published load or hot-swap it.
 
-    It is tried first as by `tidemill package check`; --no-import is for machines that lack the libraries it needs.
+    It is checked first, as by `tidemill package check`; use --no-import on machines without its dependencies.
 
     Example: tidemill package upload market-0.1.0.tidemill --store sqlite:///tidemill.db
     """
@@ -56,10 +56,10 @@ def upload(
         if contents.signature is not None:
             check_signed_files(contents)
         contents.manifest.check_requirements()
-        async with open_store(store) as reached:
+        async with open_store(store) as opened:
             if not no_import:
                 await probe_package(contents, path)
-            return await _make_publisher(reached).publish(contents, tenant, allow_downgrade=allow_downgrade)
+            return await _make_publisher(opened).publish(contents, tenant, allow_downgrade=allow_downgrade)
 
     with exit_on_bad_package():
         package = asyncio.run(work())
@@ -70,21 +70,21 @@ def upload(
 
 @app.command("list")
 def list_packages(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public") -> None:
-    """List the packages that are published in a store."""
+    """List the packages published in a store."""
 
     async def read() -> list[PublishedPackage]:
-        async with open_store(store, read_only=True) as reached:
-            return [one for one in await reached.packages.list_published() if one.tenant == tenant]
+        async with open_store(store, read_only=True) as opened:
+            return [one for one in await opened.packages.list_published() if one.tenant == tenant]
 
     with exit_on_bad_package():
-        found = asyncio.run(read())
+        packages = asyncio.run(read())
     if output is Format.JSON:
         columns = ["package", "version", "size", "published", "digest"]
-        rows = [[one.name, one.version, one.size, one.at.isoformat(), one.digest] for one in found]
+        rows = [[one.name, one.version, one.size, one.at.isoformat(), one.digest] for one in packages]
         show_rows(columns, rows, output)
-    elif found:
-        cells = [[one.name, one.version, f"{one.size:,}", format_time(one.at), one.digest[:16]] for one in found]
-        published = time_column_title("published", (one.at for one in found))
+    elif packages:
+        cells = [[one.name, one.version, f"{one.size:,}", format_time(one.at), one.digest[:16]] for one in packages]
+        published = time_column_title("published", (one.at for one in packages))
         show_rows(["package", "version", "bytes", published, "digest"], cells, output, droppable=["digest", "bytes"])
     else:
         print_text("no packages; publish one with `tidemill package upload`")
@@ -96,11 +96,11 @@ def unload(
     store: StoreOption = None,
     tenant: TenantOption = "public",
 ) -> None:
-    """Take a package out of a store's registry: nodes unload it, as soon as no other package needs it."""
+    """Remove a package from the registry of a store: nodes unload it as soon as no other package needs it."""
 
     async def work() -> None:
-        async with open_store(store) as reached:
-            await _make_publisher(reached).withdraw(tenant, name)
+        async with open_store(store) as opened:
+            await _make_publisher(opened).withdraw(tenant, name)
 
     with exit_on_bad_package():
         asyncio.run(work())
@@ -109,11 +109,11 @@ def unload(
 
 @app.command()
 def trust(
-    file: Annotated[Path, typer.Argument(metavar="KEYFILE", help="A file with public keys, one per line.")],
+    file: Annotated[Path, typer.Argument(metavar="KEYFILE", help="A file of public keys, one per line.")],
     store: StoreOption = None,
     tenant: TenantOption = "public",
 ) -> None:
-    """Let the owners of public keys sign packages for a tenant.
+    """Trust public keys: packages signed with them may be loaded for the tenant.
 
     Example: tidemill package trust alice.pub --store sqlite:///tidemill.db
     """
@@ -121,12 +121,12 @@ def trust(
     from tidemill.packages.format.signature import load_public_keys
 
     async def work() -> "Sequence[PublicKey]":
-        found = load_public_keys(file)
-        async with open_store(store) as reached:
-            for one in found:
+        public_keys = load_public_keys(file)
+        async with open_store(store) as opened:
+            for one in public_keys:
                 at = SystemClock().now()
-                await reached.trusted_keys.add(TrustedKey(tenant=tenant, id=one.id, text=str(one), at=at))
-        return found
+                await opened.trusted_keys.add(TrustedKey(tenant=tenant, id=one.id, text=str(one), at=at))
+        return public_keys
 
     with exit_on_bad_package():
         trusted = asyncio.run(work())
@@ -136,19 +136,19 @@ def trust(
 
 @app.command()
 def untrust(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The id of a key, or so much of its beginning as is enough.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="The id of a key, or an unambiguous beginning of it.")],
     store: StoreOption = None,
     tenant: TenantOption = "public",
 ) -> None:
-    """Trust a key no more. What is loaded stays; what it signed is not loaded again where signatures are required.
+    """Stop trusting a key. Loaded packages stay; those it signed are not loaded again where signatures are required.
 
     Example: tidemill package untrust fca075b5ce94e4ef --store sqlite:///tidemill.db
     """
 
     async def work() -> TrustedKey:
-        async with open_store(store) as reached:
-            key = _find_key(id, await reached.trusted_keys.for_tenant(tenant), tenant)
-            await reached.trusted_keys.delete(tenant, key.id)
+        async with open_store(store) as opened:
+            key = _find_key(id, await opened.trusted_keys.for_tenant(tenant), tenant)
+            await opened.trusted_keys.delete(tenant, key.id)
             return key
 
     with exit_on_bad_package():
@@ -158,24 +158,24 @@ def untrust(
 
 @app.command()
 def keys(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public") -> None:
-    """List the keys that may sign a tenant's packages: those of the store, and of the file that the settings name."""
+    """List the keys that may sign a tenant's packages: from the store, and from the file that the settings name."""
 
     async def read() -> list[TrustedKey]:
-        async with open_store(store, read_only=True) as reached:
-            return await reached.trusted_keys.for_tenant(tenant)
+        async with open_store(store, read_only=True) as opened:
+            return await opened.trusted_keys.for_tenant(tenant)
 
     with exit_on_bad_package():
         settings = Settings.read()
-        found = asyncio.run(read())
-        listed = _configured_keys(settings)
+        stored = asyncio.run(read())
+        configured = _configured_keys(settings)
     if output is Format.JSON:
-        rows: list[list[Any]] = [[one.id, _key_name(one), tenant, one.at.isoformat()] for one in found]
-        rows += [[one.id, one.name, None, None] for one in listed]
+        rows: list[list[Any]] = [[one.id, _key_name(one), tenant, one.at.isoformat()] for one in stored]
+        rows += [[one.id, one.name, None, None] for one in configured]
         show_rows(["id", "name", "for", "since"], rows, output)
-    elif found or listed:
-        since = time_column_title("since", (one.at for one in found))
-        rows = [[one.id, _key_name(one), tenant, format_time(one.at)] for one in found]
-        rows += [[one.id, one.name, ALL_TENANTS_LABEL, ""] for one in listed]
+    elif stored or configured:
+        since = time_column_title("since", (one.at for one in stored))
+        rows = [[one.id, _key_name(one), tenant, format_time(one.at)] for one in stored]
+        rows += [[one.id, one.name, ALL_TENANTS_LABEL, ""] for one in configured]
         show_rows(["id", "name", "for", since], rows, output, droppable=[since])
     else:
         print_text("no keys are trusted; trust one with `tidemill package trust`")
@@ -201,11 +201,11 @@ def _configured_keys(settings: Settings) -> "Sequence[PublicKey]":
 
 
 def _find_key(id: str, known: Sequence[TrustedKey], tenant: str) -> TrustedKey:
-    found = [one for one in known if one.id.startswith(id)] if id else []
-    if len(found) == 1:
-        return found[0]
-    if found:
-        message = f"{format_count(len(found), 'key')} begin with '{id}': {', '.join(one.id for one in found)}"
+    matches = [one for one in known if one.id.startswith(id)] if id else []
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        message = f"{format_count(len(matches), 'key')} begin with '{id}': {', '.join(one.id for one in matches)}"
     else:
         message = f"tenant '{tenant}' trusts no key '{id}'{did_you_mean(id, [one.id for one in known])}"
     raise RequestError(message, code="not_trusted", status=404)

@@ -1,4 +1,4 @@
-"""`tidemill run`: a workflow, here and now."""
+"""`tidemill run`: run a workflow now."""
 
 import asyncio
 import logging
@@ -29,26 +29,26 @@ from tidemill.workflows.workflow import Workflow
 
 
 class RunCommand(TyperCommand):
-    """A command whose help, if a workflow is named, shows the workflow's params too."""
+    """A command whose help also shows the params of the named workflow."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Find out which workflow help is wanted for, if it is."""
+        """Load the workflow if its help is requested."""
         if "--help" in args:
-            found, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-            place = found.get("place")
+            options, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+            place = options.get("place")
             if isinstance(place, str):
                 with importable_from(place), exit_on_error():
                     ctx.obj = load_workflow(place)
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the command's own options, and those that the help adds to them."""
+        """Return the command's own options, and those of the workflow's params."""
         more = help_options(ctx.obj) if isinstance(ctx.obj, Workflow) else []
         return [*super().get_params(ctx), *more]
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a workflow is to be run."""
+    """The options of a run."""
 
     store: str | None
     executor: str
@@ -62,32 +62,32 @@ def run(
     place: WorkflowArgument,
     store: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Keep the run in this store; without it, in memory.", show_default=False),
+        typer.Option(metavar="ADDRESS", help="Store the run here. Default: in memory only.", show_default=False),
     ] = None,
-    executor: Annotated[str, typer.Option(help="Where tasks run: in_process or subprocess.")] = "in_process",
-    concurrency: Annotated[int, typer.Option(min=1, help="How many tasks may run at a time.")] = 8,
-    output: Annotated[Format, typer.Option("-o", "--output", help="How to print what came of it.")] = Format.TABLE,
+    executor: Annotated[str, typer.Option(help="The executor of tasks: in_process or subprocess.")] = "in_process",
+    concurrency: Annotated[int, typer.Option(min=1, help="The number of tasks that may run at a time.")] = 8,
+    output: Annotated[Format, typer.Option("-o", "--output", help="The output format of the result.")] = Format.TABLE,
     load: LoadOption = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress and no tracebacks.")] = False,
     param: Annotated[
         list[str] | None,
-        typer.Option("-p", "--param", metavar="NAME=VALUE", help="A param, whatever its name; as often as needed."),
+        typer.Option("-p", "--param", metavar="NAME=VALUE", help="A param of the workflow. May be repeated."),
     ] = None,
 ) -> None:
-    """Run a workflow here and now, and show how it goes and what comes of it.
+    """Run a workflow now; show its progress and its result.
 
     Its params are options: --day 2026-01-01; `tidemill run FILE:NAME --help` lists them. Ctrl-C cancels the run, a
-    second one stops at once. Exit code 0 if the run succeeded, 1 if it failed, 2 if it could not be run.
+    second Ctrl-C stops at once. Exit code 0 if the run succeeded, 1 if it failed, 2 if it could not be started.
     """
-    wanted = RunOptions(store=store, executor=executor, concurrency=concurrency, output=output, quiet=quiet)
+    options = RunOptions(store=store, executor=executor, concurrency=concurrency, output=output, quiet=quiet)
     with exit_on_error(), importing_graphs(place, load or ()) as graphs:
         workflow = _load_runnable_workflow(place, graphs, executor)
         params = read_cli_params(workflow, context.args, param or (), store)
-        progress = _make_progress(wanted, workflow)
+        progress = _make_progress(options, workflow)
         interrupts = Interrupts(on_second=lambda: _restore_terminal(progress))
-        with _isolating_task_output(wanted), interrupts.handling_signals(), progress:
-            result = asyncio.run(_execute_run(workflow, params, wanted, progress, interrupts))
-    _print_result(result, wanted)
+        with _isolating_task_output(options), interrupts.handling_signals(), progress:
+            result = asyncio.run(_execute_run(workflow, params, options, progress, interrupts))
+    _print_result(result, options)
     if interrupts.exit_code is not None:
         raise typer.Exit(interrupts.exit_code)
     if not result.ok:
@@ -95,20 +95,20 @@ def run(
 
 
 def _restore_terminal(progress: Progress) -> None:
-    """Leave the terminal as it was before the process ends."""
+    """Restore the terminal before the process ends."""
     progress.__exit__(None, None, None)
-    print_error("stopped: what was running is not waited for")
+    print_error("stopped without waiting for running tasks")
 
 
 def _load_runnable_workflow(place: str, graphs: Mapping[str, Graph], executor: str) -> Workflow:
     if place.startswith("-"):
         raise typer.BadParameter(f"name the file first, then its params: tidemill run FILE {place} ...")
     declared = load_workflow(place)
-    found = resolve_graph_calls(declared, graphs)
-    if unresolved_calls(declared) and "subprocess" in {executor, *(task.executor for task in found.tasks)}:
-        message = f"workflow '{found.name}' calls graphs of other files, which the executor 'subprocess' cannot do"
+    workflow = resolve_graph_calls(declared, graphs)
+    if unresolved_calls(declared) and "subprocess" in {executor, *(task.executor for task in workflow.tasks)}:
+        message = f"workflow '{workflow.name}' calls graphs of other files, which the executor 'subprocess' cannot do"
         raise RequestError(f"{message}: run it in_process", code="not_runnable")
-    return found
+    return workflow
 
 
 def _make_progress(options: RunOptions, workflow: Workflow) -> Progress:
@@ -122,44 +122,40 @@ def _make_progress(options: RunOptions, workflow: Workflow) -> Progress:
 
 @contextmanager
 def _isolating_task_output(options: RunOptions) -> Iterator[None]:
-    """Let what tasks log appear once, in the progress; and let nothing they print get into the JSON.
+    """Show logs of tasks only in the progress, and keep what tasks print out of the JSON.
 
-    What the engine itself logs is for whoever has set up logging; the summary says what matters of it.
+    Logs of the engine appear only if logging is configured; the summary has what matters of them.
     """
-    ours, tasks = logging.getLogger("tidemill"), logging.getLogger("tidemill.task")
+    engine, tasks = logging.getLogger("tidemill"), logging.getLogger("tidemill.task")
     silent = logging.NullHandler()
-    ours.addHandler(silent)
-    before, tasks.propagate = tasks.propagate, False
+    engine.addHandler(silent)
+    propagated, tasks.propagate = tasks.propagate, False
     tasks.addHandler(silent)
     try:
         with redirect_stdout(sys.stderr) if options.output is Format.JSON else nullcontext():
             yield
     finally:
         tasks.removeHandler(silent)
-        tasks.propagate = before
-        ours.removeHandler(silent)
+        tasks.propagate = propagated
+        engine.removeHandler(silent)
 
 
 async def _execute_run(
     workflow: Workflow, params: Mapping[str, Any], options: RunOptions, progress: Progress, interrupts: Interrupts
 ) -> RunResult:
-    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    loop, cancel_requested = asyncio.get_running_loop(), asyncio.Event()
 
-    def ask() -> None:
-        progress.set_status(
-            "cancelling; Ctrl-C again stops at once"
-        )  # here, as author code may keep the loop from hearing it
-        loop.call_soon_threadsafe(asked.set)
+    def request_cancel() -> None:
+        progress.set_status("cancelling; Ctrl-C again stops at once")  # not in the loop: author code may block it
+        loop.call_soon_threadsafe(cancel_requested.set)
 
-    interrupts.on_first = ask
+    interrupts.on_first(request_cancel)
     node = ScriptNode(workflow, options.store, executor=options.executor, concurrency=options.concurrency)
     async with node:
         for sentence in node.executor_warnings():
             progress.print_note(sentence)
         handle = await node.start(workflow.name, params)
-        if interrupts.exit_code is not None:  # it came while the node opened
-            asked.set()
-        await follow_run(handle, asked, progress, node, SystemClock())
+        await follow_run(handle, cancel_requested, progress, node, SystemClock())
         return await handle.state()
 
 

@@ -1,4 +1,4 @@
-"""`tidemill runs`: look at the runs of a store, and intervene; with or without a node that runs them."""
+"""`tidemill runs`: inspect and control the runs of a store, with or without a running node."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -42,29 +42,32 @@ from tidemill.workflows.records import AttemptKey, RunRow
 from tidemill.workflows.result import RunResult
 from tidemill.workflows.states import RunState, TaskState
 
-app = typer.Typer(help="Look at the runs of a store, and intervene.", no_args_is_help=True)
+app = typer.Typer(help="Inspect and control the runs of a store.", no_args_is_help=True)
 
-RUN_ID_LENGTH = 8  # characters of an id, its last, that tell runs apart
-LIST_LIMIT = 1_000_000  # runs that are listed
-LOG_LINE_LIMIT = 10_000  # characters of one line of a log
+RUN_ID_LENGTH = 8  # last characters of an id that are shown: enough to name a run
+LIST_LIMIT = 1_000_000  # the largest --limit
+LOG_LINE_LIMIT = 10_000  # characters of a log line
 
 RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="The id of a run, or enough of its beginning or end.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="RUN", help="The id of a run, or an unambiguous beginning or end of it.", show_default=False
+    ),
 ]
 TaskArgument = Annotated[
     str,
-    typer.Argument(metavar="TASK", help="The name of a task, or of one of its elements: clean[7].", show_default=False),
+    typer.Argument(metavar="TASK", help="The name of a task, or one element of it: clean[7].", show_default=False),
 ]
-PreviewOption = Annotated[bool, typer.Option("--preview", help="Only say what would run again.")]
+PreviewOption = Annotated[bool, typer.Option("--preview", help="Only show which tasks would rerun.")]
 LatestOption = Annotated[
-    bool, typer.Option("--latest", help="Go on with the newest version of the workflow; the run must have ended.")
+    bool, typer.Option("--latest", help="Continue with the newest version of the workflow; the run must have ended.")
 ]
 
 
 def _with_run(
     store: str | None, run: str, tenant: str, work: Callable[[StoreClient, str], Awaitable[Any]], *, read_only: bool
 ) -> Any:
-    """Do something with one run of a store, and return what comes of it."""
+    """Open a store, resolve a run's id, call `work` with both, and return its result."""
 
     async def do() -> Any:
         async with open_client(store, read_only=read_only) as control:
@@ -79,7 +82,9 @@ def list_runs(
     store: StoreOption = None,
     workflow: Annotated[str | None, typer.Option(help="Only runs of this workflow.", show_default=False)] = None,
     state: Annotated[RunState | None, typer.Option(help="Only runs in this state.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(min=1, max=LIST_LIMIT, help="At most so many, the newest.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=LIST_LIMIT, help="The maximum number of runs; the newest are listed.")
+    ] = 20,
     output: Output = Format.TABLE,
     tenant: TenantOption = "public",
 ) -> None:
@@ -125,11 +130,11 @@ def _runs_table(rows: list[RunRow]) -> Table:
 def show_run(
     run: RunArgument,
     store: StoreOption = None,
-    timeline: Annotated[bool, typer.Option("--timeline", help="Also show every try, and all that happened.")] = False,
+    timeline: Annotated[bool, typer.Option("--timeline", help="Also show every attempt and every event.")] = False,
     output: Output = Format.TABLE,
     tenant: TenantOption = "public",
 ) -> None:
-    """Show a run: its tasks, what failed and where, notes; as JSON everything that is kept of it."""
+    """Show a run: its tasks, errors and notes; as JSON, everything that is stored about it."""
     view: RunView = _with_run(store, run, tenant, read_run_view, read_only=True)
     if output is Format.JSON:
         show_json(plain_view(view))
@@ -152,7 +157,7 @@ def why(
     output: Output = Format.TABLE,
     tenant: TenantOption = "public",
 ) -> None:
-    """Say why a task has not run yet, or what became of it: one sentence per reason."""
+    """Explain why a task has not run yet, or how it ended: one sentence per reason."""
 
     async def work(control: StoreClient, id: str) -> tuple[str, list[str]]:
         return id, await control.operations.why(id, task)
@@ -162,7 +167,7 @@ def why(
 
 
 def _print_result(output: Format, sentences: Iterable[str], plain: Mapping[str, Any]) -> None:
-    """Print what came of a command: sentences for people, an object for programs."""
+    """Print the result of a command: sentences for people, an object for programs."""
     if output is Format.JSON:
         show_json(plain)
         return
@@ -174,11 +179,11 @@ def _print_result(output: Format, sentences: Iterable[str], plain: Mapping[str, 
 def cancel(
     run: RunArgument,
     store: StoreOption = None,
-    reason: Annotated[str, typer.Option(help="Why; it is kept with the run.")] = "cancelled",
+    reason: Annotated[str, typer.Option(help="The reason; it is stored with the run.")] = "cancelled",
     output: Output = Format.TABLE,
     tenant: TenantOption = "public",
 ) -> None:
-    """Cancel a run: what has not ended never will, and running code is stopped."""
+    """Cancel a run: waiting tasks never start, and running ones are stopped."""
 
     async def work(control: StoreClient, id: str) -> str:
         await control.operations.cancel(id, reason)
@@ -194,14 +199,16 @@ def retry(
     store: StoreOption = None,
     from_: Annotated[
         list[str] | None,
-        typer.Option("--from", metavar="TASK", help="Rerun this task and all after it; without, all that failed."),
+        typer.Option(
+            "--from", metavar="TASK", help="Rerun this task and all after it. Default: failed tasks. May be repeated."
+        ),
     ] = None,
     preview: PreviewOption = False,
     latest: LatestOption = False,
     output: Output = Format.TABLE,
     tenant: TenantOption = "public",
 ) -> None:
-    """Let what failed run again, or a task and everything after it."""
+    """Rerun the failed tasks of a run, or a task and everything after it."""
     _clear_tasks(run, from_ or None, store, tenant, output, preview=preview, latest=latest)
 
 
@@ -215,22 +222,22 @@ def clear(
     output: Output = Format.TABLE,
     tenant: TenantOption = "public",
 ) -> None:
-    """Forget how tasks ended, and everything after them, so that they run again."""
+    """Clear the outcome of tasks and of everything after them, so that they run again."""
     _clear_tasks(run, tasks, store, tenant, output, preview=preview, latest=latest)
 
 
 class _ClearResult(NamedTuple):
-    """What came of clearing a run, or would."""
+    """The result of clearing tasks of a run, or of a preview of it."""
 
     run: str
     names: list[str]
     elements: dict[str, tuple[int, int]]
     version: str
-    """Which it goes on with."""
+    """The version that the run continues with."""
     left_out: list[str]
     """Tasks that this version does not have."""
     pinned: str | None
-    """What is to be known if it is not the newest."""
+    """The note on a run that stays with an older version."""
     nodes: int
 
 
@@ -252,7 +259,7 @@ def _clear_tasks(
         "run": cleared.run,
         "preview": preview,
         "tasks": cleared.names,
-        "elements": {name: {"cleared": some, "of": of} for name, (some, of) in cleared.elements.items()},
+        "elements": {name: {"cleared": count, "of": total} for name, (count, total) in cleared.elements.items()},
         "version": cleared.version,
         "left_out": cleared.left_out,
         "pinned": cleared.pinned,
@@ -264,9 +271,9 @@ def _clear_sentences(cleared: _ClearResult, *, preview: bool, latest: bool) -> I
     elements = cleared.elements
     names = [f"{name} ({'{} of {}'.format(*elements[name])})" if name in elements else name for name in cleared.names]
     with_version = f", with version {cleared.version}" if latest else ""
-    yield f"{'would run' if preview else 'to run'} again{with_version}: {', '.join(names) or 'nothing'}"
+    yield f"{'would rerun' if preview else 'will rerun'}{with_version}: {', '.join(names) or 'nothing'}"
     if cleared.left_out:
-        yield f"not in this version, and forgotten: {', '.join(cleared.left_out)}"
+        yield f"removed, because this version does not have them: {', '.join(cleared.left_out)}"
     if cleared.pinned is not None:
         yield cleared.pinned
     if not preview and not cleared.nodes:
@@ -276,13 +283,13 @@ def _clear_sentences(cleared: _ClearResult, *, preview: bool, latest: bool) -> I
 @app.command()
 def note(
     run: RunArgument,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help='What to write; "" removes it.', show_default=False)],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help='The text; "" removes the note.', show_default=False)],
     store: StoreOption = None,
-    task: Annotated[str | None, typer.Option(help="Write it on this task.", show_default=False)] = None,
+    task: Annotated[str | None, typer.Option(help="Write the note on this task.", show_default=False)] = None,
     output: Output = Format.TABLE,
     tenant: TenantOption = "public",
 ) -> None:
-    """Write a note on a run, or on one of its tasks, in place of the one it has."""
+    """Write a note on a run, or on one of its tasks. Replaces an existing note."""
 
     async def work(control: StoreClient, id: str) -> str:
         await control.operations.note(id, text, task)
@@ -298,11 +305,11 @@ def logs(
     run: RunArgument,
     task: TaskArgument,
     store: StoreOption = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the task has ended.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing until the task has ended.")] = False,
     output: Output = Format.TABLE,
     tenant: TenantOption = "public",
 ) -> None:
-    """Print what a task said and, if it failed, where."""
+    """Print the log of a task and, if it failed, the traceback."""
 
     async def work(control: StoreClient, id: str) -> None:
         name, index = resolve_task(await control.operations.load_record(id), task)
@@ -332,17 +339,17 @@ def logs(
 
 
 def _print_failure(result: RunResult, name: str, index: int | None) -> None:
-    """Print why a task, or one element of it, failed; with the traceback if there is one."""
+    """Print why a task or one of its elements failed, with the traceback if there is one."""
     task = result.tasks[name]
     if show_tracebacks(replace(result, tasks={name: task}), index):
         return
-    found = task if index is None else task.mapped[index]
-    if found.state is TaskState.FAILED:
-        print_text(f"{name if index is None else f'{name}[{index}]'} failed: {result_text(found)}")
+    shown = task if index is None else task.mapped[index]
+    if shown.state is TaskState.FAILED:
+        print_text(f"{name if index is None else f'{name}[{index}]'} failed: {result_text(shown)}")
 
 
 def _log_line_text(line: LogLine, number: int) -> str:
-    """Return when, which try, how loud or to which stream, which element, and what."""
+    """Return a log line with time, attempt, level or stream, and element."""
     record = line.record
     element = "" if line.key.element == UNMAPPED else f"[{line.key.element}] "
     how = record.level if record.stream == "log" else record.stream

@@ -1,4 +1,4 @@
-"""`tidemill workflows`: the workflows of a store, and those of a file before they run."""
+"""`tidemill workflows`: the workflows of a store, and checks of those in a file."""
 
 import asyncio
 from datetime import datetime
@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from tidemill.cli.definitions import bind_package_graphs, check_definitions, importable_from, load_definitions
-from tidemill.cli.exit_codes import check_report, exit_on_error, exit_on_problems
+from tidemill.cli.exit_codes import exit_on_error, exit_on_problems, print_check
 from tidemill.cli.formatting import format_count, format_time, time_column_title
 from tidemill.cli.graph_imports import unresolved_calls
 from tidemill.cli.output import Format, Output, print_text, show_json, show_rows
@@ -21,7 +21,7 @@ from tidemill.storage.workflow_ports import RunFilter, WorkflowVersion
 from tidemill.workflows.states import RunState, active_states
 from tidemill.workflows.workflow import Workflow
 
-app = typer.Typer(help="Look at workflows, check, pause and resume them.", no_args_is_help=True)
+app = typer.Typer(help="List, check, pause and resume workflows.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of a workflow.", show_default=False)]
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A Python file, or the name of a module.")]
@@ -29,7 +29,7 @@ FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A Python file
 
 @app.command("list")
 def list_workflows(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public") -> None:
-    """List the workflows that a store knows: versions seen, whether paused, active runs, the last run."""
+    """List the workflows of a store: number of versions, paused or not, active runs, last run."""
 
     async def read() -> list[WorkflowSummary]:
         async with open_client(store, read_only=True) as control:
@@ -54,7 +54,7 @@ def list_workflows(store: StoreOption = None, output: Output = Format.TABLE, ten
 
 
 class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow that a store knows, and how it stands."""
+    """A workflow of a store."""
 
     workflow: str
     versions: int
@@ -90,9 +90,9 @@ async def _summarize_workflow(
 
 @app.command()
 def check(file: FileArgument, output: Output = Format.TABLE) -> None:
-    """Wire every workflow of a file, and try its schedules; show everything that is wrong.
+    """Wire every workflow of a file, try its schedules, and show all problems.
 
-    Graphs that are called by name and are not in the file may come from elsewhere: they are named.
+    Lists graphs that are called by name and are not in the file: another package has to declare them.
     """
     with importable_from(file), exit_on_error(), exit_on_problems(output):
         package = load_definitions(file, Workflow)
@@ -100,21 +100,24 @@ def check(file: FileArgument, output: Output = Format.TABLE) -> None:
         check_definitions([bind_known_graphs(one, {}) for one in workflows])
     calls = [(workflow.name, task.name, task.graph) for workflow in workflows for task in unresolved_calls(workflow)]
     names, triggers = [one.name for one in workflows], [one.name for one in package.triggers]
-    if output is Format.JSON:
-        elsewhere = [dict(zip(("workflow", "task", "graph"), one, strict=True)) for one in calls]
-        show_json(check_report(workflows=names, triggers=triggers, calls_elsewhere=elsewhere))
-        return
-    print_text(f"{format_count(len(names), 'workflow')} and {format_count(len(triggers), 'trigger')} are sound")
-    for workflow, task, graph in calls:
-        what = f"'{workflow}.{task}' calls graph '{graph}'"
-        print_text(f"{what}, which is not in the file: it must be loaded where it runs")
+    print_check(
+        output,
+        f"{format_count(len(names), 'workflow')} and {format_count(len(triggers), 'trigger')}: no problems found",
+        *(
+            f"'{workflow}.{task}' calls graph '{graph}', which is not in the file: the node must have it loaded"
+            for workflow, task, graph in calls
+        ),
+        workflows=names,
+        triggers=triggers,
+        calls_elsewhere=[dict(zip(("workflow", "task", "graph"), one, strict=True)) for one in calls],
+    )
 
 
 @app.command()
 def pause(
     name: NameArgument, store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public"
 ) -> None:
-    """Pause a workflow: no run of it begins, none of its tasks is started; what runs goes on."""
+    """Pause a workflow: no run and no task of it starts; running tasks continue."""
     _set_paused(name, store, tenant, output, paused=True)
 
 
@@ -122,7 +125,7 @@ def pause(
 def resume(
     name: NameArgument, store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public"
 ) -> None:
-    """Let a paused workflow go on; slots that passed meanwhile get no run: `tidemill backfill` makes them."""
+    """Resume a paused workflow. Slots that passed in the meantime get no run; `tidemill backfill` starts them."""
     _set_paused(name, store, tenant, output, paused=False)
 
 
@@ -143,4 +146,4 @@ def _set_paused(name: str, store: str | None, tenant: str, output: Format, *, pa
     if output is Format.JSON:
         show_json({"workflow": name, "paused": paused})
     else:
-        print_text(f"workflow '{name}' {'is paused' if paused else 'goes on'}")
+        print_text(f"workflow '{name}' {'is paused' if paused else 'is resumed'}")

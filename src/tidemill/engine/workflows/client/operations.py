@@ -25,9 +25,7 @@ from tidemill.workflows.clearing import (
     OperatorAction,
     VersionSwitch,
     build_cancel_change,
-    build_clear_change,
-    count_cleared_elements,
-    tasks_to_clear,
+    plan_clear,
 )
 from tidemill.workflows.explain import ExplainContext, explain_task
 from tidemill.workflows.lookup import pinned_note, unknown_run, unknown_task
@@ -205,14 +203,14 @@ class RunOperations:
         With `latest` a run that has ended goes on with the newest version of its workflow.
         """
         record = await self.load_record(run)
-        names = tasks_to_clear(record, *await self._clear_target(record, tasks, latest=latest))
+        names = plan_clear(record, *await self._clear_target(record, tasks, latest=latest)).names
         if not preview:
 
             async def change(found: RunRecord, by: OperatorAction) -> Change:
                 spec, wanted, succession = await self._clear_target(found, tasks, latest=latest)
                 if succession is not None:
                     by = replace(by, reason=f"cleared, to go on with version {succession.version}")
-                return build_clear_change(found, spec, wanted, by, succession)
+                return plan_clear(found, spec, wanted, succession).build_change(by)
 
             await self._apply_action(run, "cleared", change)
         return names
@@ -222,7 +220,7 @@ class RunOperations:
     ) -> dict[str, tuple[int, int]]:
         """Return how many elements of each mapped task that `clear` names would run again, and how many it has."""
         record = await self.load_record(run)
-        return count_cleared_elements(record, *await self._clear_target(record, tasks, latest=latest))
+        return plan_clear(record, *await self._clear_target(record, tasks, latest=latest)).elements
 
     async def tasks_missing_in_newest(self, run: str) -> list[str]:
         """Return the tasks of a run that the newest version of its workflow does not have."""

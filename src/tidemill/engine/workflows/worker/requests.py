@@ -8,7 +8,7 @@ from tidemill.workflows.attempt_results import AttemptResult, Failed, HandedBack
 from tidemill.workflows.plan import UNMAPPED, carries
 from tidemill.workflows.records import RunRow, TaskError, TaskRow, current_attempt_key
 from tidemill.workflows.run_draft import TaskRef
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import TaskState
 
 Rows = Mapping[TaskRef, TaskRow]
@@ -38,7 +38,7 @@ def build_request(run: RunRow, row: TaskRow, spec: WorkflowSpec, rows: Rows, out
 
 
 def _build_input(
-    edge: Edge, task: TaskSpec, row: TaskRow, spec: WorkflowSpec, rows: Rows, outputs: Outputs
+    edge: TaskEdge, task: TaskSpec, row: TaskRow, spec: WorkflowSpec, rows: Rows, outputs: Outputs
 ) -> Input | None:
     place = edge.source, UNMAPPED
     found = rows.get(place)
@@ -53,7 +53,7 @@ def _build_input(
     return ItemOfList(outputs[place], row.index) if is_mapping else SingleInput(outputs[place])
 
 
-def _element_values(edge: Edge, rows: Rows, outputs: Outputs) -> tuple[bytes, ...]:
+def _element_values(edge: TaskEdge, rows: Rows, outputs: Outputs) -> tuple[bytes, ...]:
     """Return the values of those elements of a mapped task that go along an edge, in order."""
     places = sorted(place for place, row in rows.items() if place[0] == edge.source and carries(edge, row))
     return tuple(outputs[place] for place in places)

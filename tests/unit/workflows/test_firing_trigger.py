@@ -1,4 +1,4 @@
-"""Conditions: what `when=` of tm.on_firing says."""
+"""Conditions on firings: `when=` of tm.on_firing."""
 
 import re
 import subprocess
@@ -50,7 +50,7 @@ def test_expressions(text: str, answer: bool) -> None:
     ],
 )
 def test_an_expression_that_fails_says_why_in_one_line(text: str, said: str) -> None:
-    """It stands in logs and in `reactor.events()`."""
+    """Logs and `reactor.events()` show it."""
     with pytest.raises(OperationError) as caught:
         holds(text, a="x", zero=0)
     assert said in str(caught.value)
@@ -97,13 +97,13 @@ def test_what_can_never_be_right_is_refused(text: str, said: str) -> None:
     ],
 )
 def test_what_may_be_right_is_let_through(text: str) -> None:
-    """cloacina.md 100: only what can never be right is refused; a payload may hold anything."""
+    """cloacina.md 100: only expressions that can never be right are rejected; a payload may hold anything."""
     assert Condition(text).text == text
 
 
 @given(text=st.text(alphabet="payloadxreactor .()[]{}'\"\\|&!<>=?:,+-*/%0123456789\n", max_size=30))
 def test_no_text_breaks_the_parser(text: str) -> None:
-    """Whatever an author writes is an expression, or a ValueError in one line."""
+    """Any text is an expression, or raises a one-line ValueError."""
     try:
         Condition(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A run that has ended goes on with another version of its workflow: what stays, what goes, what begins."""
+"""A run that has ended continues with another version of its workflow: which tasks stay, go and begin."""
 
 from random import Random
 
@@ -15,13 +15,11 @@ from tidemill.workflows.change import Change
 from tidemill.workflows.clearing import (
     VersionSwitch,
     build_cancel_change,
-    build_clear_change,
-    count_cleared_elements,
-    tasks_to_clear,
+    plan_clear,
 )
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import RunRecord, TaskRow
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState
 
 FAILED = [
@@ -41,13 +39,13 @@ def record(*rows: TaskRow, state: RunState = RunState.FAILED) -> RunRecord:
 
 
 def into(spec: WorkflowSpec, before: RunRecord, **values: object) -> VersionSwitch:
-    """Return how a run goes on with a structure."""
+    """Return the switch of a run to another spec."""
     return VersionSwitch(record=before, version="new", new_spec=spec, **({"old_spec": OLDER} | values))
 
 
 def changed(spec: WorkflowSpec, before: RunRecord, tasks: list[str] | None = None, **values: object) -> Change:
-    """Return the change that lets a run go on with a structure, which is sound."""
-    change = build_clear_change(before, spec, tasks, BY, into(spec, before, **values))
+    """Return the change that switches a run to another spec, checked."""
+    change = plan_clear(before, spec, tasks, into(spec, before, **values)).build_change(BY)
     after = applied(before, change)
     assert {one.task for one in after.tasks} == {one.name for one in spec.tasks}
     assert after.run.version == "new"
@@ -61,11 +59,11 @@ def version(*tasks: TaskSpec, without: tuple[str, ...] = ()) -> WorkflowSpec:
 
 
 def test_the_same_structure_reruns_what_failed() -> None:
-    """W-19: code was mended, and nothing else; the run is pinned anew."""
+    """W-19: only code was fixed; the run is pinned to the new version."""
     before = record(*FAILED)
     spec = version()
-    assert tasks_to_clear(before, spec, None, into(spec, before)) == ["clean", "choose", "tidy"]
-    assert count_cleared_elements(before, spec, None, into(spec, before)) == {"clean": (1, 2)}
+    assert plan_clear(before, spec, None, into(spec, before)).names == ["clean", "choose", "tidy"]
+    assert plan_clear(before, spec, None, into(spec, before)).elements == {"clean": (1, 2)}
     change = changed(spec, before)
     assert moves(change)[0] == "clean[1]: failed -> none"
     assert not change.removed
@@ -81,17 +79,17 @@ def test_the_same_structure_reruns_what_failed() -> None:
 def test_a_task_that_is_gone_is_removed_and_forgotten() -> None:
     """W-19: rows of tasks that the new version does not have; one that is new begins, and all after it again."""
     before = record(*FAILED)
-    tidy = TaskSpec(name="tidy", edges=(Edge("other"), Edge("mended")))
-    spec = version(TaskSpec(name="mended", edges=(Edge("extract", "extract"),)), tidy, without=("clean", "choose"))
-    assert tasks_to_clear(before, spec, None, into(spec, before)) == ["mended", "tidy"]
+    tidy = TaskSpec(name="tidy", edges=(TaskEdge("other"), TaskEdge("fixed")))
+    spec = version(TaskSpec(name="fixed", edges=(TaskEdge("extract", "extract"),)), tidy, without=("clean", "choose"))
+    assert plan_clear(before, spec, None, into(spec, before)).names == ["fixed", "tidy"]
     change = changed(spec, before)
     assert [(one.task, one.index) for one in change.removed] == [("clean", 0), ("clean", 1), ("choose", UNMAPPED)]
     assert {"clean", "choose"} <= set(change.cleared_outputs)
     (added,) = change.added
-    assert (added.task, str(added.state), added.attempt, added.executor) == ("mended", "none", 0, "usual")
+    assert (added.task, str(added.state), added.attempt, added.executor) == ("fixed", "none", 0, "usual")
 
 
-def test_numbers_of_attempts_go_on_if_a_task_comes_back() -> None:
+def test_attempt_numbers_continue_if_a_task_comes_back() -> None:
     """W-1: no attempt ever has the key of another one."""
     before = record(*FAILED)
     change = changed(version(TaskSpec(name="back")), before, attempt_counters={"back": (7, 5)})
@@ -101,9 +99,9 @@ def test_numbers_of_attempts_go_on_if_a_task_comes_back() -> None:
 @pytest.mark.parametrize(
     "clean",
     [
-        TaskSpec(name="clean", edges=(Edge("extract", "extract"),)),
-        TaskSpec(name="clean", edges=(Edge("other", "other"),), each="other"),
-        TaskSpec(name="clean", edges=(Edge("extract", "extract", ("Big",)),), each="extract"),
+        TaskSpec(name="clean", edges=(TaskEdge("extract", "extract"),)),
+        TaskSpec(name="clean", edges=(TaskEdge("other", "other"),), each="other"),
+        TaskSpec(name="clean", edges=(TaskEdge("extract", "extract", ("Big",)),), each="extract"),
     ],
 )
 def test_a_task_whose_list_is_another_is_made_whole(clean: TaskSpec) -> None:
@@ -117,7 +115,7 @@ def test_a_task_whose_list_is_another_is_made_whole(clean: TaskSpec) -> None:
 
 def test_what_was_whole_and_is_mapped_begins_anew() -> None:
     """W-19: its success was another one."""
-    other = TaskSpec(name="other", edges=(Edge("extract", "extract"),), each="extract")
+    other = TaskSpec(name="other", edges=(TaskEdge("extract", "extract"),), each="extract")
     change = changed(version(other), record(*FAILED))
     assert ("other", UNMAPPED) in {(one.task, one.index) for one in change.removed}
     assert [(one.task, one.index, one.attempt) for one in change.added] == [("other", UNMAPPED, 2)]
@@ -125,7 +123,9 @@ def test_what_was_whole_and_is_mapped_begins_anew() -> None:
 
 def test_what_reruns_runs_where_the_new_version_says() -> None:
     """W-19: pool, priority, queue and executor; without an executor, at that of those which name none."""
-    choose = TaskSpec(name="choose", edges=(Edge("clean", "clean"),), pool="p", priority=3, queue="q", executor="far")
+    choose = TaskSpec(
+        name="choose", edges=(TaskEdge("clean", "clean"),), pool="p", priority=3, queue="q", executor="far"
+    )
     before = record(*FAILED)
     change = changed(
         version(choose, TaskSpec(name="other"), TaskSpec(name="extract", pool="p")), before, ["choose", "other"]
@@ -141,10 +141,10 @@ def test_nothing_to_do_is_said_and_the_end_of_what_failed_is_enough() -> None:
     """W-19: a version without the task that failed is a reason to look at the run again."""
     done = record(*(replace(one, state=FAILED[0].state) for one in FAILED), state=RunState.SUCCESS)
     with pytest.raises(tm.RequestError) as caught:
-        tasks_to_clear(done, OLDER, None, into(OLDER, done))
+        plan_clear(done, OLDER, None, into(OLDER, done))
     assert caught.value.code == "nothing_to_retry"
     less = version(without=("other",))
-    assert tasks_to_clear(done, less, None, into(less, done)) == []
+    assert plan_clear(done, less, None, into(less, done)).names == []
     assert [one.task for one in changed(less, done).removed] == ["other"]
 
 
@@ -152,16 +152,15 @@ def test_nothing_to_do_is_said_and_the_end_of_what_failed_is_enough() -> None:
 def test_a_run_that_has_not_ended_is_left_alone(state: RunState) -> None:
     """W-19: with what to do."""
     before = record(*FAILED, state=state)
-    for act in (tasks_to_clear, lambda *all_: build_clear_change(*all_[:3], BY, all_[3])):
-        with pytest.raises(tm.RequestError, match=f"is {state}, and only one that has ended") as caught:
-            act(before, OLDER, None, into(OLDER, before))
-        assert (caught.value.code, caught.value.status) == ("run_active", 409)
-        assert "`tidemill runs cancel r1`" in str(caught.value)
+    with pytest.raises(tm.RequestError, match=f"is {state}, and only a run that has ended") as caught:
+        plan_clear(before, OLDER, None, into(OLDER, before))
+    assert (caught.value.code, caught.value.status) == ("run_active", 409)
+    assert "`tidemill runs cancel r1`" in str(caught.value)
 
 
 @pytest.mark.parametrize("is_read", [True, False])
 @given(workflows(), workflows(), st.integers(0, 2**32))
-def test_any_run_goes_on_with_any_version(is_read: bool, first: WorkflowSpec, then: WorkflowSpec, seed: int) -> None:
+def test_any_run_continues_with_any_version(is_read: bool, first: WorkflowSpec, then: WorkflowSpec, seed: int) -> None:
     """No illegal move, no task run that the version does not have, and none that gets stuck."""
     chance = Random(seed)
     before = lived(first, seed)
@@ -171,11 +170,12 @@ def test_any_run_goes_on_with_any_version(is_read: bool, first: WorkflowSpec, th
     succession = into(then, before, old_spec=first if is_read else None)
     failed = {one.task for one in before.tasks if one.state.has_failed} & {one.name for one in then.tasks}
     if not (tasks or failed or succession.restarted_tasks or succession.removed_tasks):
-        with pytest.raises(tm.RequestError, match="nothing of it has failed"):
-            tasks_to_clear(before, then, tasks, succession)
+        with pytest.raises(tm.RequestError, match="none of its tasks has failed"):
+            plan_clear(before, then, tasks, succession)
         return
-    names = tasks_to_clear(before, then, tasks, succession)
-    change = build_clear_change(before, then, tasks, BY, succession)
+    plan = plan_clear(before, then, tasks, succession)
+    names = plan.names
+    change = plan.build_change(BY)
     after = applied(before, change)
     check_events(before, after, change)
     assert {one.task for one in after.tasks} == {one.name for one in then.tasks}

@@ -1,4 +1,4 @@
-"""Workflows that call by name a graph of another file or package, from the shell (api.md: across packages)."""
+"""Workflows that call a graph of another file or package by name, from the shell (api.md: across packages)."""
 
 import json
 import sys
@@ -70,8 +70,8 @@ def test_a_check_leaves_it_open_and_names_it(place: Path, monkeypatch: Monkey, c
     """As the probe of packages does; what else is wrong is still found."""
     assert run(monkeypatch, "workflows", "check", "nightly.py") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "1 workflow and 0 triggers are sound",
-        "'nightly.score' calls graph 'scoring', which is not in the file: it must be loaded where it runs",
+        "1 workflow and 0 triggers: no problems found",
+        "'nightly.score' calls graph 'scoring', which is not in the file: the node must have it loaded",
     ]
     (place / "nightly.py").write_text(NIGHTLY.replace("def tell(score:", "def tell(scores:"))
     assert run(monkeypatch, "workflows", "check", "nightly.py") == 1
@@ -89,12 +89,12 @@ def test_it_runs_with_what_brings_the_graph(place: Path, path: str, monkeypatch:
     assert (sys.path, [name for name in sys.modules if "@" in name]) == before
 
 
-def test_what_is_not_loaded_is_told_with_the_option(place: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+def test_a_missing_graph_is_reported_with_the_option(place: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """With everything else that is wrong, and with a name that is almost right."""
     assert run(monkeypatch, "run", "nightly.py") == 2
     error = capsys.readouterr().err
     assert "nightly.py:12: task 'score' calls graph 'scoring', which is not loaded: " in error
-    assert error.endswith("name the file or the package that brings it, with --load PATH\n")
+    assert error.endswith("name the file or package that declares it, with --load PATH\n")
     file = place / "packages" / "scoring" / "scoring.py"
     file.write_text(SCORING.replace('"scoring"', '"scorings"'))
     arguments = ["--from", "2026-01-01", "--to", "2026-01-02", "--store", "sqlite:///none.db", "--load", str(file)]
@@ -105,7 +105,7 @@ def test_what_is_not_loaded_is_told_with_the_option(place: Path, monkeypatch: Mo
 def test_a_backfill_is_of_the_version_that_a_node_with_both_has(
     place: Path, monkeypatch: Monkey, capsys: Captured
 ) -> None:
-    """W-19: whoever runs it has loaded both, as packages."""
+    """W-19: a node that runs it has loaded both, as packages."""
     store = "sqlite:///runs.db"
     assert run(monkeypatch, "db", "upgrade", "--store", store) == 0
     arguments = ["--from", "2026-01-01", "--to", "2026-01-01", "--store", store, "--load", "packages/scoring"]
@@ -137,7 +137,7 @@ def test_what_cannot_be_loaded_is_refused(
 
 
 def test_two_that_bring_one_name_are_refused(place: Path, monkeypatch: Monkey, capsys: Captured) -> None:
-    """Nobody can tell which is meant."""
+    """The name is ambiguous."""
     (place / "scoring.py").write_text(SCORING)
     assert run(monkeypatch, "run", "nightly.py", "--load", "packages/scoring", "--load", "scoring.py") == 2
     assert "two graphs are named 'scoring'" in capsys.readouterr().err

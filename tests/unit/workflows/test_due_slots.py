@@ -47,14 +47,14 @@ def test_the_limit_is_the_authors() -> None:
 
 
 @pytest.mark.parametrize("outage", [1, 100, 101, 10_000])
-def test_none_runs_nothing_that_fell_due_while_nobody_watched(outage: int) -> None:
+def test_none_runs_nothing_that_fell_due_while_no_scheduler_watched(outage: int) -> None:
     """catchup="none": missed is missed, and counted."""
     for schedule in minutely(catchup="none"):
         assert due_slots(schedule, NOW - outage * MINUTE, NOW, alive_since=NOW) == DueSlots((), outage)
 
 
-def test_none_runs_what_fell_due_while_somebody_watched() -> None:
-    """catchup="none": a scheduler that looks late has not missed the slot."""
+def test_none_runs_what_fell_due_while_a_scheduler_watched() -> None:
+    """catchup="none": a late scheduler has not missed the slot."""
     for schedule in minutely(catchup="none"):
         late = NOW + timedelta(seconds=5)
         assert due_slots(schedule, NOW - 10 * MINUTE, late, alive_since=NOW - timedelta(seconds=1)) == DueSlots(
@@ -66,8 +66,8 @@ def test_none_runs_what_fell_due_while_somebody_watched() -> None:
 
 
 @pytest.mark.parametrize("catchup", ["none", "latest", "all"])
-def test_a_new_schedule_owes_nothing_from_before_it_was_known(catchup: Catchup) -> None:
-    """`last` is None: nobody has looked yet."""
+def test_a_new_schedule_has_no_due_slots_from_before_it_was_known(catchup: Catchup) -> None:
+    """`last` is None: never processed yet."""
     for schedule in minutely(catchup=catchup):
         assert due_slots(schedule, None, NOW, alive_since=NOW) == DueSlots((), 0)
         assert due_slots(schedule, None, NOW + MINUTE, alive_since=NOW) == DueSlots((NOW + MINUTE,), 0)
@@ -82,7 +82,7 @@ def test_a_new_schedule_owes_its_slots_since_its_start() -> None:
 
 
 @pytest.mark.parametrize("catchup", ["none", "latest", "all"])
-def test_a_clock_that_was_put_back_owes_nothing(catchup: Catchup) -> None:
+def test_a_clock_that_was_set_back_makes_no_slot_due(catchup: Catchup) -> None:
     """Reliability F45: no slot twice."""
     for schedule in minutely(catchup=catchup):
         assert due_slots(schedule, NOW, NOW - timedelta(hours=1), alive_since=NOW) == DueSlots((), 0)
@@ -98,7 +98,7 @@ def test_nothing_is_owed_after_the_end() -> None:
     "schedule", [Cron("* * * * * *", timezone="Europe/Berlin", catchup="all"), Every("1s", catchup="all")]
 )
 def test_a_year_of_seconds_is_not_listed(schedule: Schedule) -> None:
-    """Bounded work: 31.5 million slots fell due, a hundred are looked at."""
+    """Bounded work: 31.5 million slots fell due, a hundred are computed."""
     began = perf_counter()
     found = due_slots(schedule, NOW - timedelta(days=365), NOW, alive_since=NOW)
     assert perf_counter() - began < 1.0
@@ -107,7 +107,7 @@ def test_a_year_of_seconds_is_not_listed(schedule: Schedule) -> None:
 
 
 def test_slots_that_come_in_crowds_are_not_listed_either() -> None:
-    """Bounded work: every second of January, looked at in December."""
+    """Bounded work: every second of January, computed in December."""
     schedule = Cron("* * * * 1 *", catchup="all", limit=2)
     december = datetime(2026, 12, 31, tzinfo=UTC)
     found = due_slots(schedule, datetime(2025, 12, 31, tzinfo=UTC), december, alive_since=december)
@@ -124,7 +124,7 @@ moments = st.datetimes(datetime(2025, 1, 1), datetime(2027, 1, 1), timezones=st.
 def test_what_is_due_is_what_a_full_list_would_say(
     rule: str, zone: str, last: datetime, outage: timedelta, limit: int
 ) -> None:
-    """Counting and halving are only quicker ways to the same answer."""
+    """Counting and bisection give the same answer as listing every slot."""
     now = last + outage
     for catchup, most in (("latest", 1), ("all", limit)):
         schedule = Cron(rule, timezone=zone, catchup=catchup, limit=limit)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Who is known to be gone: only a process that cannot come back."""
+"""Liveness: only a process that cannot come back is dead."""
 
 import os
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ def hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "read_text", instead)
 
 
-def nobody() -> int:
+def unused_pid() -> int:
     """Return the number of a process that is gone."""
     pid = os.fork()
     if pid == 0:
@@ -43,25 +43,25 @@ def here() -> Owner:
 
 
 def test_what_can_be_seen(here: Owner) -> None:
-    """W-12: dead is who is gone, or whose number somebody else has; of those elsewhere nothing is known."""
+    """W-12: a process is dead if it is gone or its pid was reused; of other hosts nothing is known."""
     liveness = HostLiveness()
     assert not liveness.is_dead(here)
     assert liveness.is_dead(replace(here, started=here.started + "1"))
-    assert liveness.is_dead(replace(here, pid=nobody()))
-    assert not liveness.is_dead(replace(here, pid=nobody(), host="elsewhere"))
-    assert not liveness.is_dead(replace(here, pid=nobody(), boot="before"))
+    assert liveness.is_dead(replace(here, pid=unused_pid()))
+    assert not liveness.is_dead(replace(here, pid=unused_pid(), host="elsewhere"))
+    assert not liveness.is_dead(replace(here, pid=unused_pid(), boot="before"))
 
 
 @pytest.mark.usefixtures("hidden")
 def test_one_that_lives_where_it_is_not_shown(here: Owner) -> None:
-    """W-12: when it began cannot be told, so it is not known to be gone; one that is not there is."""
+    """W-12: without a start time a process is not known to be dead; a missing one is."""
     liveness = HostLiveness()
     assert not liveness.is_dead(replace(here, started="4711"))
-    assert liveness.is_dead(replace(here, pid=nobody()))
+    assert liveness.is_dead(replace(here, pid=unused_pid()))
 
 
 def test_one_that_could_not_tell_when_it_began(here: Owner) -> None:
     """W-12: it may be the one that is seen now."""
     liveness = HostLiveness()
     assert not liveness.is_dead(replace(here, started="unknown"))
-    assert liveness.is_dead(replace(here, started="unknown", pid=nobody()))
+    assert liveness.is_dead(replace(here, started="unknown", pid=unused_pid()))

@@ -1,4 +1,4 @@
-"""Why a task has not run: sentences, from the planner's own rules."""
+"""Explanations: sentences, from the planner's own rules."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from tests.unit.workflows.test_plan_against_an_oracle import workflows
 from tidemill.workflows.explain import ExplainContext, explain_task
 from tidemill.workflows.plan import UNMAPPED, Expand, Finish, Run, mapped_state, plan
 from tidemill.workflows.records import RunRecord, TaskRow
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
 NOW = datetime(2026, 1, 1, 6, tzinfo=UTC)
@@ -26,9 +26,9 @@ SPEC = WorkflowSpec(
     tasks=(
         TaskSpec(name="extract"),
         TaskSpec(name="load"),
-        TaskSpec(name="clean", edges=(Edge("extract", "extract"), Edge("load")), each="extract"),
-        TaskSpec(name="publish", edges=(Edge("clean", "clean"), Edge("load", "load")), rule="none_failed"),
-        TaskSpec(name="alarm", edges=(Edge("extract"), Edge("load")), rule="all_failed"),
+        TaskSpec(name="clean", edges=(TaskEdge("extract", "extract"), TaskEdge("load")), each="extract"),
+        TaskSpec(name="publish", edges=(TaskEdge("clean", "clean"), TaskEdge("load", "load")), rule="none_failed"),
+        TaskSpec(name="alarm", edges=(TaskEdge("extract"), TaskEdge("load")), rule="all_failed"),
     ),
 )
 
@@ -44,15 +44,15 @@ def ask(task: str, *rows: TaskRow, run: RunState = RunState.RUNNING, facts: Expl
 
 
 def test_it_waits_for_others() -> None:
-    """W-17: for which, and how each of them stands; the rule, where that is not the plain one."""
+    """W-17: which upstream tasks, with their states; and the rule, if it is not the default."""
     rows = [row("extract", "running"), row("load", "up_for_retry", wake_at=NOW + timedelta(minutes=1))]
     assert ask("clean", *rows) == [
         "it waits for 'extract', which is running",
-        "it waits for 'load', which waits for another try",
+        "it waits for 'load', which waits for a retry",
     ]
     assert ask("publish", *rows) == [
-        "it waits for 'clean', which has not been decided on yet (its rule is 'none_failed')",
-        "it waits for 'load', which waits for another try (its rule is 'none_failed')",
+        "it waits for 'clean', which is still undecided (its rule is 'none_failed')",
+        "it waits for 'load', which waits for a retry (its rule is 'none_failed')",
     ]
     assert ask("clean", row("extract", "success", size=2), row("load", "deferred")) == [
         "it waits for 'load', which is deferred"
@@ -60,8 +60,8 @@ def test_it_waits_for_others() -> None:
 
 
 def test_a_mapped_task_whose_rule_is_content_waits_for_its_list_alone() -> None:
-    """W-17: whatever its rule, it needs the list, and nothing else."""
-    each = TaskSpec(name="c", edges=(Edge("a", "a"), Edge("b")), rule="always", each="a")
+    """W-17: under any rule, it needs the list, and nothing else."""
+    each = TaskSpec(name="c", edges=(TaskEdge("a", "a"), TaskEdge("b")), rule="always", each="a")
     spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="b"), each))
     rows = [row("a", "running"), row("b", "running"), row("c", "none")]
     said = explain_task(RunRecord(run_row(RunState.RUNNING), rows), spec, "c", FACTS)
@@ -74,14 +74,14 @@ def test_what_is_about_to_happen() -> None:
     assert ask("clean", *good) == ["it is about to be scheduled, as 2 elements"]
     assert ask("alarm", *good) == ["it is about to be skipped because of 'extract', 'load'"]
     bad = [row("extract", "failed"), row("load", "success")]
-    assert ask("clean", *bad) == ["it is about to be given up because of 'extract'"]
+    assert ask("clean", *bad) == ["it is about to be marked upstream_failed because of 'extract'"]
     assert ask("extract") == ["it is about to be scheduled"]
 
 
 def test_a_run_that_has_not_begun() -> None:
-    """W-17: paused, too many others, or just not looked at yet."""
+    """W-17: paused, too many others, or just not planned yet."""
     queued = RunState.QUEUED
-    assert ask("load", run=queued) == ["the run is queued, and begins when it is next looked at"]
+    assert ask("load", run=queued) == ["the run is queued, and starts when it is next planned"]
     paused = ExplainContext(now=NOW, paused=True, active_runs=16, capacity=1)
     assert ask("load", run=queued, facts=paused) == [
         "the run is queued: workflow 'daily' is paused",
@@ -89,10 +89,10 @@ def test_a_run_that_has_not_begun() -> None:
     ]
 
 
-def test_a_run_that_was_set_aside() -> None:
-    """W-5, W-17: what has ended has no need of that."""
+def test_a_quarantined_run() -> None:
+    """W-5, W-17: ended tasks are explained without it."""
     facts = ExplainContext(now=NOW, capacity=1, quarantine_reason="KeyError: 'x'")
-    assert ask("extract", facts=facts)[0] == "the run is set aside: KeyError: 'x'"
+    assert ask("extract", facts=facts)[0] == "the run is quarantined: KeyError: 'x'"
     assert ask("extract", row("extract", "success"), facts=facts) == ["it has succeeded"]
 
 
@@ -101,14 +101,14 @@ def test_a_run_that_was_set_aside() -> None:
     [
         (
             ExplainContext(now=NOW, capacity=1, pool_usage={"db": (1, 2)}),
-            [f"it is scheduled since {SIX}, and waits to be taken"],
+            [f"it is scheduled since {SIX}, and waits to be claimed"],
         ),
-        (ExplainContext(now=NOW, capacity=1), [f"it is scheduled since {SIX}, and waits to be taken"]),
+        (ExplainContext(now=NOW, capacity=1), [f"it is scheduled since {SIX}, and waits to be claimed"]),
         (
             ExplainContext(now=NOW, capacity=0, pool_usage={"db": (2, 2)}),
             [
                 "it is scheduled, but pool 'db' is full (2 of 2)",
-                "it is scheduled, but executor 'ray' has no place free",
+                "it is scheduled, but executor 'ray' has no free slot",
             ],
         ),
         (
@@ -122,7 +122,7 @@ def test_a_run_that_was_set_aside() -> None:
     ],
 )
 def test_scheduled_and_not_taken(facts: ExplainContext, said: list[str]) -> None:
-    """W-6, W-17: paused, pool, executor, or nothing but a little time."""
+    """W-6, W-17: paused, pool, executor, or just not claimed yet."""
     assert ask("load", row("load", "scheduled", since=NOW, pool="db", executor="ray"), facts=facts) == said
 
 
@@ -131,10 +131,10 @@ def test_scheduled_and_not_taken(facts: ExplainContext, said: list[str]) -> None
     [
         ("queued", {"claimed_by": "n1", "since": NOW}, f"it is queued at 'n1' since {SIX}, and has not begun"),
         ("running", {"claimed_by": "n1", "started_at": NOW}, f"it is running at 'n1' since {SIX}"),
-        ("up_for_retry", {"wake_at": NOW, "reason": "E: no"}, f"it is tried again at {SIX}, after: E: no"),
+        ("up_for_retry", {"wake_at": NOW, "reason": "E: no"}, f"it is retried at {SIX}, after: E: no"),
         ("deferred", {"wake_at": NOW + SECOND}, "it is deferred until 2026-01-01 06:00:01+00:00"),
-        ("deferred", {"wake_at": NOW}, f"it was deferred until {SIX}, and goes on when the run is next looked at"),
-        ("deferred", {}, "it is deferred until somebody ends that"),
+        ("deferred", {"wake_at": NOW}, f"it was deferred until {SIX}, and continues when the run is next planned"),
+        ("deferred", {}, "it is deferred, and has no wake-up time"),
         ("success", {"ended_at": NOW}, f"it has succeeded at {SIX}"),
         ("failed", {"reason": "E: no"}, "it has failed: E: no"),
         ("skipped", {"reason": "nothing to do"}, "it was skipped: nothing to do"),
@@ -151,14 +151,14 @@ def test_every_other_state_has_its_sentence(state: str, more: dict[str, Any], sa
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"poll_intervals": {("load", UNMAPPED): 30.0}}, "its poll is called every 30s until that says yes"),
-        ({"poll_intervals": {("load", UNMAPPED): 5400.0}}, "its poll is called every 1h30m until that says yes"),
-        ({"poll_intervals": {("load", UNMAPPED): 86400.25}}, "its poll is called every 1d0.25s until that says yes"),
-        ({"live_nodes": 1}, "a node calls its poll again and again until that says yes"),
+        ({"poll_intervals": {("load", UNMAPPED): 30.0}}, "its poll is called every 30s until it returns true"),
+        ({"poll_intervals": {("load", UNMAPPED): 5400.0}}, "its poll is called every 1h30m until it returns true"),
+        ({"poll_intervals": {("load", UNMAPPED): 86400.25}}, "its poll is called every 1d0.25s until it returns true"),
+        ({"live_nodes": 1}, "a node calls its poll until it returns true"),
     ],
 )
-def test_a_poll_is_told_without_a_time_that_has_passed(more: dict[str, Any], said: str) -> None:
-    """W-17: how often it is called, if whoever answers knows; else that it is, as a time would have woken it."""
+def test_a_poll_is_explained_without_a_passed_time(more: dict[str, Any], said: str) -> None:
+    """W-17: how often it is called, if that is known; a passed time alone would have woken it."""
     waiting = row("load", "deferred", since=NOW - 300 * SECOND, wake_at=NOW - 270 * SECOND)
     facts = ExplainContext(now=NOW, capacity=1, **more)
     assert ask("load", waiting, facts=facts) == [f"it is deferred since 2026-01-01 05:55:00+00:00: {said}"]
@@ -167,26 +167,26 @@ def test_a_poll_is_told_without_a_time_that_has_passed(more: dict[str, Any], sai
 @pytest.mark.parametrize(
     "more", [{"poll_intervals": {}, "live_nodes": 1}, {"poll_intervals": {("clean", 0): 1.0}}, {"live_nodes": 0}]
 )
-def test_a_deferral_that_is_over_and_that_nobody_polls(more: dict[str, Any]) -> None:
-    """W-17: the leader has just not looked, or there is none."""
+def test_a_deferral_that_is_over_and_has_no_poll(more: dict[str, Any]) -> None:
+    """W-17: the leader has not planned yet, or there is no leader."""
     *_, said = ask("load", row("load", "deferred", wake_at=NOW), facts=ExplainContext(now=NOW, capacity=1, **more))
-    assert said == f"it was deferred until {SIX}, and goes on when the run is next looked at"
+    assert said == f"it was deferred until {SIX}, and continues when the run is next planned"
 
 
 @pytest.mark.parametrize("run", [RunState.QUEUED, RunState.RUNNING])
 def test_a_version_that_cannot_be_read_is_the_reason(run: RunState) -> None:
-    """W-5, W-17: of what is undecided nothing else is known; what has ended is told all the same."""
+    """W-5, W-17: nothing else is known of undecided tasks; ended ones are explained as usual."""
     nothing, facts = (
         WorkflowSpec(name="daily", tasks=()),
         ExplainContext(now=NOW, capacity=1, quarantine_reason="it cannot be read"),
     )
     found = RunRecord(run_row(run, "daily"), [row("load", "none"), row("extract", "failed", reason="E: no")])
-    assert explain_task(found, nothing, "load", facts) == ["the run is set aside: it cannot be read"]
+    assert explain_task(found, nothing, "load", facts) == ["the run is quarantined: it cannot be read"]
     assert explain_task(found, nothing, "extract", facts) == ["it has failed: E: no"]
 
 
-def test_the_elements_of_a_mapped_task_are_told_together() -> None:
-    """W-17: those of which the same is to be said, by their numbers."""
+def test_the_elements_of_a_mapped_task_are_explained_together() -> None:
+    """W-17: elements with the same explanation share a sentence, with their numbers."""
     rows = [
         row("clean", "success", 0),
         row("clean", "failed", 1, reason="ValueError: no"),
@@ -201,14 +201,14 @@ def test_the_elements_of_a_mapped_task_are_told_together() -> None:
 
 
 def test_elements_that_follow_one_another_are_a_range() -> None:
-    """W-17: what is said of many is short, and when each of them ended does not matter."""
+    """W-17: a sentence about many elements is short, without the time at which each ended."""
     rows = [row("clean", "success", number, ended_at=NOW + timedelta(seconds=number)) for number in range(400)]
     rows[290] = row("clean", "failed", 290, reason="E: no")
-    rows[292] = row("clean", "running", 292, claimed_by="somebody")
+    rows[292] = row("clean", "running", 292, claimed_by="node-1")
     others = [row("extract", "success", size=400), row("load", "none")]
     failed, running, succeeded = ask("clean", *rows, *others)
     assert failed == "element 290: it has failed: E: no"
-    assert running.startswith("element 292: it is running at 'somebody'")
+    assert running.startswith("element 292: it is running at 'node-1'")
     assert succeeded == "elements 0 to 289, 291, 293 to 399: it has succeeded"
 
 
@@ -221,7 +221,7 @@ def test_an_unknown_task_is_refused() -> None:
 
 @given(workflows(), st.integers(0, 2**32))
 def test_there_is_always_an_answer_and_the_planner_agrees(spec: WorkflowSpec, seed: int) -> None:
-    """W-17: never nothing; waiting is said of what the planner leaves alone, and only of those that have not ended."""
+    """W-17: at least one sentence; a task waits exactly if the planner leaves it alone, and only for unended tasks."""
     record = lived(spec, seed)
     commands = plan(Run(spec=spec, state=record.run.state, tasks=record.tasks), NOW)
     soon = {
@@ -246,15 +246,15 @@ def test_there_is_always_an_answer_and_the_planner_agrees(spec: WorkflowSpec, se
 
 @given(workflows(), st.integers(0, 2**32))
 def test_the_planner_says_why_it_skips_and_gives_up(spec: WorkflowSpec, seed: int) -> None:
-    """W-17: also where it is a success that a task is skipped for."""
+    """W-17: also if a success is the reason for a skip."""
     record = lived(spec, seed)
     for one in plan(Run(spec=spec, state=record.run.state, tasks=record.tasks), NOW):
         if not isinstance(one, Expand | Finish) and one.after in ("skipped", "upstream_failed"):
             assert one.reason
 
 
-def test_nobody_has_the_code() -> None:
-    """W-17, W-19: a run is pinned to its version, which somebody must have; without a node nobody has."""
+def test_no_node_has_the_code() -> None:
+    """W-17, W-19: a run is pinned to its version, which a node must have loaded."""
     found = ask(
         "extract", row("extract", "scheduled"), facts=ExplainContext(now=NOW, capacity=1, loaded_versions=["other"])
     )
@@ -264,7 +264,7 @@ def test_nobody_has_the_code() -> None:
         "cancel the run and start it again"
     ]
     here = ExplainContext(now=NOW, capacity=1, loaded_versions=[version])
-    assert ask("extract", row("extract", "scheduled"), facts=here) == ["it is scheduled, and waits to be taken"]
+    assert ask("extract", row("extract", "scheduled"), facts=here) == ["it is scheduled, and waits to be claimed"]
     gone = ExplainContext(now=NOW, capacity=1, live_nodes=0)
     assert ask("extract", row("extract", "scheduled"), facts=gone)[0] == "no node is running on this store: start one"
     assert ask("extract", row("extract", "success"), facts=gone) == ["it has succeeded"]
@@ -272,7 +272,7 @@ def test_nobody_has_the_code() -> None:
 
 PINNED = (
     "run r1 is pinned to version v of 'daily'; v2 is newer: unless a node has v loaded it waits; "
-    "`tidemill runs cancel r1`, and then `tidemill runs retry r1 --latest`, goes on with v2"
+    "`tidemill runs cancel r1`, and then `tidemill runs retry r1 --latest`, continues it with v2"
 )
 
 
@@ -295,8 +295,8 @@ PINNED = (
         ([row("extract", "scheduled")], {"newest_version": None}, False),
     ],
 )
-def test_a_newer_version_is_told_of_first(rows: list[TaskRow], facts: dict[str, Any], is_said: bool) -> None:
-    """W-17, W-19: of what waits, unless a node is known to have its version: it has it loaded, or has claimed some."""
+def test_a_newer_version_is_named_first(rows: list[TaskRow], facts: dict[str, Any], is_said: bool) -> None:
+    """W-17, W-19: only for waiting tasks, and unless a node has the version loaded or has claimed a task of it."""
     said = ask("extract", *rows, facts=ExplainContext(now=NOW, capacity=1, **facts))
     assert (said[0] == PINNED) is is_said
     assert PINNED not in said[1:]

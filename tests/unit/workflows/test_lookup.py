@@ -1,4 +1,4 @@
-"""Runs, tasks and elements as people name them."""
+"""Names of runs, tasks and elements."""
 
 import pickle
 
@@ -55,18 +55,18 @@ def test_all_that_is_unknown_is_said_at_once() -> None:
 
 
 def test_of_many_tasks_some_are_named() -> None:
-    """A short list is told whole, a long one is cut."""
+    """A short list is complete, a long one is cut."""
     names = [f"t{number}" for number in range(40)]
     assert str(unknown_task("w", ["x"], names[:12])).endswith("it has " + ", ".join(f"'{one}'" for one in names[:12]))
-    told = ", ".join(f"'{one}'" for one in names[:10])
-    assert str(unknown_task("w", ["x"], names[:13])).endswith(f"it has {told} and 3 more")
-    assert str(unknown_task("w", ["x"], names)).endswith(f"it has {told} and 30 more")
+    listed = ", ".join(f"'{one}'" for one in names[:10])
+    assert str(unknown_task("w", ["x"], names[:13])).endswith(f"it has {listed} and 3 more")
+    assert str(unknown_task("w", ["x"], names)).endswith(f"it has {listed} and 30 more")
     assert str(unknown_task("w", ["x"], [])).endswith("it has none")
 
 
 @pytest.mark.parametrize(("id", "said"), [("a\0", r"'a\x00'"), ("\ud800", r"'\ud800'"), (5, "5"), (None, "None")])
 def test_an_id_that_is_none_can_be_printed(id: object, said: str) -> None:
-    """Whatever somebody gave for one."""
+    """A caller may pass anything."""
     assert str(unknown_run(id)) == f"there is no run {said}"  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What people see of runs that are stored: where something failed, what was said, when, and values."""
+"""Views of stored runs: error locations, logs, times and values."""
 
 import json
 from collections.abc import Iterator
@@ -96,7 +96,7 @@ def said(monkeypatch: Monkey, capsys: Captured, *arguments: str) -> str:
 
 
 def test_a_stored_failure_has_its_place_and_its_traceback(ran: str, monkeypatch: Monkey, capsys: Captured) -> None:
-    """For whoever looks the next morning."""
+    """For a reader on the next day."""
     found = json.loads(ran)["id"]
     printed = said(monkeypatch, capsys, "runs", "show", found)
     line = FLOW.split("raise ValueError")[0].count("\n") + 1
@@ -109,14 +109,14 @@ def test_a_stored_failure_has_its_place_and_its_traceback(ran: str, monkeypatch:
 
 def test_fields_are_behind_the_message(ran: str, file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """While it runs, and afterwards."""
-    told = "extracting  rows=3 table='new orders'\n"
-    assert said(monkeypatch, capsys, "runs", "logs", json.loads(ran)["id"], "rows").endswith(told)
+    lines = "extracting  rows=3 table='new orders'\n"
+    assert said(monkeypatch, capsys, "runs", "logs", json.loads(ran)["id"], "rows").endswith(lines)
     assert run(monkeypatch, "run", str(file)) == 1
-    assert f"| {told}" in capsys.readouterr().err
+    assert f"| {lines}" in capsys.readouterr().err
 
 
 def test_values_of_unions_are_the_same_everywhere(ran: str, monkeypatch: Monkey, capsys: Captured) -> None:
-    """The name under which a variant is stored is nobody's business; what `run` says and what is stored agree."""
+    """The name under which a variant is stored is internal; `run` and the stored run show the same."""
     result = json.loads(ran)
     expected = {"rows": [1, 2], "judge": [{"total": 1}, {"worst": 2}], "both": [{"total": 1}, {"worst": 2}]}
     assert result["outputs"] == expected | {"one": {"total": 2}, "takes": "x" * 3000}
@@ -128,7 +128,7 @@ def test_values_of_unions_are_the_same_everywhere(ran: str, monkeypatch: Monkey,
 
 
 def test_nothing_is_cut_in_a_pipe(ran: str, monkeypatch: Monkey, capsys: Captured) -> None:
-    """Nobody can widen a file afterwards."""
+    """A file has no width that could be enlarged later."""
     found = json.loads(ran)["id"]
     assert "x" * 3000 in said(monkeypatch, capsys, "runs", "show", found)
     monkeypatch.setenv("COLUMNS", "80")
@@ -141,9 +141,9 @@ def test_times_are_of_one_zone_which_is_named(file: Path, monkeypatch: Monkey, c
     """Slots, too, and with the seconds that tell them apart."""
     monkeypatch.setenv("COLUMNS", "120")
     backfill = ["backfill", str(file), "--from", "2026-01-01T01:00:00Z", "--to", "2026-01-01T01:00:04Z"]
-    told = said(monkeypatch, capsys, *backfill).splitlines()
-    assert told[0] == "2025-12-31 20:00:00 EST (2026-01-01 01:00:00 UTC)"
-    assert told[1] == "2025-12-31 20:00:04 EST (2026-01-01 01:00:04 UTC)"
+    lines = said(monkeypatch, capsys, *backfill).splitlines()
+    assert lines[0] == "2025-12-31 20:00:00 EST (2026-01-01 01:00:00 UTC)"
+    assert lines[1] == "2025-12-31 20:00:04 EST (2026-01-01 01:00:04 UTC)"
     listed = said(monkeypatch, capsys, "runs", "list")
     assert " slot (EST) " in listed.splitlines()[1]
     assert " 2025-12-31 20:00:00 " in listed
@@ -181,4 +181,4 @@ def test_one_element_cannot_be_cleared(ran: str, monkeypatch: Monkey, capsys: Ca
         ["retry", json.loads(ran)["id"], "--from", "judge[1]"],
     ):
         assert run(monkeypatch, "runs", *arguments) == 2
-        assert "(that is one element: here a mapped task is taken as a whole, 'judge')" in capsys.readouterr().err
+        assert "(that is one element: this command takes a mapped task as a whole, 'judge')" in capsys.readouterr().err

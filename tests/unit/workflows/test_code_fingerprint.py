@@ -1,4 +1,4 @@
-"""W-19: what a version of a workflow is made of, besides the functions of its tasks."""
+"""W-19: a version covers the definitions that its tasks use, not only their functions."""
 
 import itertools
 import os
@@ -114,7 +114,7 @@ _folders = itertools.count()
 
 
 def version(tmp_path: Path, **changes: tuple[str, str]) -> str:
-    """Return the version of the workflow with changes in some files: a text and what stands in its place."""
+    """Return the version of the workflow with changes in some files: a text and its replacement."""
     place = tmp_path / str(next(_folders))
     for name, text in FILES.items():
         before, after = changes.get(name.partition(".")[0].replace("/", "_"), ("", ""))
@@ -171,7 +171,7 @@ def test_a_version_stays_with_what_only_stands_beside_it(tmp_path: Path, file: s
 
 
 def test_a_version_is_the_same_wherever_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the text that counts, not what a name stands for in this process."""
+    """The text counts, not the value of a name in this process."""
     here = version(tmp_path)
     monkeypatch.setenv("REACH", "elsewhere")
     assert version(tmp_path) == here
@@ -184,7 +184,7 @@ def test_a_version_is_the_same_wherever_it_runs(tmp_path: Path, monkeypatch: pyt
 
 
 def test_code_without_a_module_has_a_version() -> None:
-    """Generated, for instance: there is nothing beside it to look at, but in the module that its names are from."""
+    """Such as generated code: it has no source, but its names come from a module."""
     flow = tm.Workflow("flow")
     made: dict[str, Any] = {}
     exec("def one() -> int:\n    return 1", {}, made)
@@ -201,7 +201,7 @@ def generated() -> int:
 
 
 def test_code_without_a_source_has_a_version(tmp_path: Path) -> None:
-    """Typed in, for instance: then the functions of the tasks are all there is."""
+    """Such as code typed into a shell: then only the task functions count."""
     typed = 'import tidemill as tm\nflow = tm.Workflow("flow")\n@flow.task\ndef one() -> int:\n    return helper()\n'
     typed += "def helper() -> int:\n    return 1\nprint(flow.wired().spec.version)\n"
     found = subprocess.run([sys.executable, "-c", typed], cwd=tmp_path, capture_output=True, check=True)

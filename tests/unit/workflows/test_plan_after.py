@@ -1,4 +1,4 @@
-"""Following what has ended: the same as a whole plan, from a look at what comes right after it."""
+"""Planning after the end of a task: the same as a full plan, from its downstream tasks alone."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidemill.workflows.plan import UNMAPPED, Command, Finish, Run, TaskRun, Transition, plan, plan_after
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
 NOW = datetime(2026, 1, 1, 6, tzinfo=UTC)
@@ -16,7 +16,7 @@ LENGTH = 1000
 
 def workflow(**after: str) -> WorkflowSpec:
     """Return a workflow: tasks, and behind each the names of those before it."""
-    tasks = [TaskSpec(name=name, edges=tuple(map(Edge, names.split()))) for name, names in after.items()]
+    tasks = [TaskSpec(name=name, edges=tuple(map(TaskEdge, names.split()))) for name, names in after.items()]
     return WorkflowSpec(name="w", tasks=tuple(tasks))
 
 
@@ -29,7 +29,7 @@ DIAMOND = workflow(a="", b="a", c="a", d="b c")
 
 
 class Watched(Mapping[tuple[str, int], TaskRun]):
-    """Task runs that know which of them were looked at."""
+    """Task runs that record which of them were read."""
 
     def __init__(self, rows: dict[tuple[str, int], TaskRun]) -> None:
         self.rows = rows
@@ -87,19 +87,21 @@ def test_a_retry_whose_time_has_not_come_is_left_asleep() -> None:
 
 
 def test_a_rule_other_than_the_usual_is_asked() -> None:
-    spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="b", edges=(Edge("a"),), rule="one_failed")))
+    spec = WorkflowSpec(
+        name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="b", edges=(TaskEdge("a"),), rule="one_failed"))
+    )
     commands = plan_after(spec, rows_of(a="success", b="none"), ["a"], NOW)
     assert [one.after for one in commands if isinstance(one, Transition)] == [TaskState.SKIPPED]
 
 
 def test_a_mapping_is_planned_as_a_whole() -> None:
-    spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="m", edges=(Edge("a", "a"),), each="a")))
+    spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="m", edges=(TaskEdge("a", "a"),), each="a")))
     rows = {("a", UNMAPPED): TaskRun(task="a", state=TaskState.SUCCESS, size=2), ("m", UNMAPPED): TaskRun(task="m")}
     run = Run(spec=spec, state=RunState.RUNNING, tasks=list(rows.values()))
     assert plan_after(spec, rows, ["a"], NOW) == plan(run, NOW) != []
 
 
-def test_of_a_long_chain_only_the_next_link_is_looked_at() -> None:
+def test_of_a_long_chain_only_the_next_task_is_read() -> None:
     """W-4: the end of a task costs what comes right after it, not what the workflow holds."""
     spec = workflow(**{f"t{number}": f"t{number - 1}" if number else "" for number in range(LENGTH)})
     states = {f"t{number}": "success" if number <= LENGTH // 2 else "none" for number in range(LENGTH)}

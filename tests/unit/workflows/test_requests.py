@@ -1,4 +1,4 @@
-"""Orders: what goes into an attempt is what the planner counted on."""
+"""Attempt requests: the inputs of an attempt are those that the planner counted on."""
 
 from collections.abc import Mapping
 from random import Random
@@ -15,7 +15,7 @@ from tidemill.engine.workflows.worker.requests import build_request
 from tidemill.workflows.plan import UNMAPPED, TaskRun
 from tidemill.workflows.records import TaskRow
 from tidemill.workflows.run_draft import TaskRef
-from tidemill.workflows.spec import Edge, TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
 
@@ -35,7 +35,7 @@ def inputs(spec: WorkflowSpec, rows: Mapping[TaskRef, TaskRun], place: TaskRef) 
     return build_request(run_row(RunState.RUNNING), kept[place], spec, kept, outputs).inputs
 
 
-def expected(edge: Edge, task: TaskSpec, index: int, oracle: Interpreter) -> Input | None:
+def expected(edge: TaskEdge, task: TaskSpec, index: int, oracle: Interpreter) -> Input | None:
     """Return what goes along an edge, as the interpreter of the rules has it."""
     carried = [(edge.source, one) for one in oracle.carried(edge)]
     if oracle.spec.by_name[edge.source].each is None:
@@ -63,13 +63,13 @@ def agree(world: World) -> None:
 
 
 @given(workflows(), st.integers(0, 2**32))
-def test_whatever_is_scheduled_gets_what_the_rules_say(spec: WorkflowSpec, seed: int) -> None:
+def test_every_scheduled_task_gets_the_inputs_of_the_rules(spec: WorkflowSpec, seed: int) -> None:
     """api.md, A workflow: a parameter gets the value of the task that it names, if that took its branch."""
     agree(World(spec, Random(seed)))
 
 
 @given(mappings(), st.integers(0, 2**32))
-def test_elements_get_what_the_rules_say(spec: WorkflowSpec, seed: int) -> None:
+def test_elements_get_the_inputs_of_the_rules(spec: WorkflowSpec, seed: int) -> None:
     """api.md, A workflow: a union routes, also the elements of a mapped task; planner and orders agree on which."""
     agree(World(spec, Random(seed), is_kind=True))
 
@@ -78,8 +78,8 @@ OPTIONAL = WorkflowSpec(
     name="w",
     tasks=(
         TaskSpec(name="a"),
-        TaskSpec(name="m", edges=(Edge("a", "a"),), each="a"),
-        TaskSpec(name="z", edges=(Edge("m", "m"),), rule="all_done"),
+        TaskSpec(name="m", edges=(TaskEdge("a", "a"),), each="a"),
+        TaskSpec(name="z", edges=(TaskEdge("m", "m"),), rule="all_done"),
     ),
 )
 

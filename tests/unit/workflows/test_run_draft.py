@@ -1,4 +1,4 @@
-"""Drafts: what is written of a try that ends, whatever its task run was last known to be."""
+"""Drafts: the change that records the end of an attempt, from any state of its task run."""
 
 from itertools import pairwise, product
 from typing import get_args
@@ -37,8 +37,8 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize(("ending", "state"), list(product(ENDINGS, [TaskState.QUEUED, TaskState.RUNNING])))
-def test_whatever_ends_can_be_told(ending: AttemptResult, state: TaskState) -> None:
-    """W-2: whoever reports may not know that the beginning was written; the end is, by moves that there are."""
+def test_every_result_can_be_recorded(ending: AttemptResult, state: TaskState) -> None:
+    """W-2: the start may not have been recorded; the end is, by legal transitions."""
     row = TaskRow(task="a", index=-1, state=state, attempt=1, tries=1, claimed_by="me", claimed_at=NOW)
     spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"),))
     draft = RunDraft(run_row(RunState.RUNNING), {("a", -1): row}, spec, now=NOW, actor="me")

@@ -1,0 +1,56 @@
+"""The parts of a node that tests and scripts replace, and the store at an address."""
+
+import importlib
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from tidemill.engine.workflows.process_identity import HostLiveness, ProcessLiveness
+from tidemill.kernel.clock import Clock, SystemClock
+from tidemill.kernel.errors import OperationError
+from tidemill.kernel.urls import mask_password
+from tidemill.storage.store import Store
+
+
+class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node is built from, besides its settings."""
+
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+    liveness: ProcessLiveness = msgspec.field(default_factory=HostLiveness)
+    is_single_node: bool | None = None
+    """Whether no other node can use the same store; None: if the node has no store."""
+    substitutes_executor: bool = False
+    """Whether tasks that name an unknown executor run at the node's own."""
+
+
+def make_store(address: str, now: Callable[[], datetime] | None = None) -> Store:
+    """Return the store at an address, not opened yet; its driver is imported here.
+
+    Leases expire by `now` if it is given, and otherwise by the store's own clock.
+    """
+    scheme, _, rest = str(address).partition("://")
+    if scheme == "sqlite" and rest.removeprefix("/"):
+        return import_store_class("sqlite", "SqliteStore")(rest.removeprefix("/"), now=now)
+    if scheme in ("postgresql", "postgres") and rest:
+        return import_store_class("postgres", "PostgresStore")(f"postgresql://{rest}", now=now)
+    raise OperationError(
+        f"store {mask_password(str(address))!r}: an address looks like 'sqlite:///tidemill.db' or "
+        "'postgresql://user@host:5432/database'; leave it out to keep everything in memory"
+    )
+
+
+def with_absolute_path(address: str) -> str:
+    """Return an address that names the same file even if author code changes the working directory."""
+    scheme, _, rest = str(address).partition("://")
+    return f"sqlite:///{Path(rest.removeprefix('/')).absolute()}" if scheme == "sqlite" else address
+
+
+def import_store_class(folder: str, name: str) -> Callable[..., Store]:
+    """Import a store and its driver; raise OperationError if the driver is not installed."""
+    try:
+        kind: Callable[..., Store] = getattr(importlib.import_module(f"tidemill.storage.{folder}.store"), name)
+    except ImportError as error:
+        raise OperationError(f"{folder} needs its driver: pip install 'tidemill[{folder}]' ({error})") from error
+    return kind
