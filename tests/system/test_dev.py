@@ -205,7 +205,7 @@ def test_many_runs_at_once_are_counted(folder: Path, tmp_path: Path) -> None:
         "@flow.task\ndef one() -> int:\n    return 1\n"
     )
     with DevSession(folder, tmp_path / "scratch") as dev:
-        dev.wait_for("flow  ", "runs have ended")
+        dev.wait_for("flow  ", "runs ended")
 
 
 def test_a_run_and_a_firing_that_fail_are_told_with_their_place(folder: Path, tmp_path: Path) -> None:

@@ -74,9 +74,9 @@ def test_a_second_one_is_refused_at_once_and_names_the_first(folder: Path, tmp_p
     with DevSession(folder, tmp_path / "scratch") as first:
         first.wait_for("flow", "loaded")
         with DevSession(folder, tmp_path / "other") as second:
-            second.wait_for(f"process {first.program.pid} runs `tidemill dev` on .tidemill/dev.db already")
+            second.wait_for(f"process {first.program.pid} already runs `tidemill dev` on .tidemill/dev.db")
             assert second.program.wait(10) == 2
-            assert not [line for line in second.lines if "runs what is in" in line]
+            assert not [line for line in second.lines if "runs the packages in" in line]
         with DevSession(folder, tmp_path / "other", "--store", f"sqlite:///{tmp_path / 'else.db'}") as elsewhere:
             elsewhere.wait_for("flow", "loaded")
             assert elsewhere.end() == 130
@@ -130,7 +130,7 @@ def test_what_was_lost_is_told_in_a_line_behind_the_banner(folder: Path, tmp_pat
     with DevSession(folder, tmp_path / "scratch") as dev:
         _, line = dev.wait_for("lost")
         assert f"flow  5 elements of task check of run {name} were lost: the process that ran it, " in line
-        assert "runs what is in" in dev.lines[0]
+        assert "runs the packages in" in dev.lines[0]
         assert all(TIME.match(one) for one in dev.lines if "lost" in one)
         dev.end(signal.SIGKILL)
 
