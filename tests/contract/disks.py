@@ -1,4 +1,4 @@
-"""Real disks that go wrong: one that fills up, one that breaks, and one that is not ours to write to."""
+"""Real disk faults: a full disk, a broken disk, and a read-only one."""
 
 import os
 import resource
@@ -21,20 +21,20 @@ class SmallDisk:
         self._ballast = folder / "ballast"
 
     def fill(self) -> None:
-        """Leave no room."""
+        """Fill the disk."""
         with self._ballast.open("wb", buffering=0) as ballast:
             for size in (4096, 1):  # the last bytes count as well
                 while _has_room_for(ballast.fileno(), size):
                     pass
 
     def free(self) -> None:
-        """Make room again."""
+        """Free the space again."""
         self._ballast.unlink()
 
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
-    """Mount a small disk on a folder; None for whom the system does not let mount."""
+    """Mount a small disk on a folder; None where mounting is not permitted."""
     if os.geteuid() != 0 or not _run("mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)):
         yield None
         return
@@ -46,7 +46,7 @@ def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
 
 @contextmanager
 def files_limited_to(size: int) -> Iterator[None]:
-    """Let writes beyond a size fail, as a broken disk does; needs no rights."""
+    """Fail writes beyond a size, as a broken disk does; needs no rights."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -57,7 +57,7 @@ def files_limited_to(size: int) -> Iterator[None]:
 
 @contextmanager
 def without_root() -> Iterator[Path]:
-    """Give a folder of an ordinary user, and be one: no right stops root."""
+    """Provide a folder of an ordinary user, and become that user: permissions do not stop root."""
     folder = Path(tempfile.mkdtemp())  # not below pytest's own, which only its maker can enter
     user = os.geteuid()
     try:

@@ -41,7 +41,7 @@ states = st.sampled_from([TaskState.SCHEDULED, TaskState.QUEUED, TaskState.RUNNI
 
 
 class ModelRun(NamedTuple):
-    """What the model knows of a run."""
+    """A run in the model."""
 
     revision: int
     clears: int
@@ -50,11 +50,11 @@ class ModelRun(NamedTuple):
     outputs: dict[str, bytes]
     events: int
     ended: tuple[tuple[str, int], ...] = ()
-    """Task and number of each try that ended."""
+    """Task and number of each attempt that ended."""
 
 
 class RunMachine(RuleBasedStateMachine):
-    """A store and its model: what is done to the one is done to the other."""
+    """A store and its model, which get the same operations."""
 
     database: ContractDatabase
 
