@@ -9,11 +9,10 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tidemill.engine.graphs.durability.checkpointer import Checkpointer, to_recovery
+from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, to_recovery
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.graphs.supervisor import Supervisor
 from tidemill.engine.registry import Registry
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.client.backfills import BackfillPlan
@@ -76,22 +75,22 @@ class Node:
             [load] if isinstance(load, Reactor | Graph | Workflow | ModuleType | str | Path) else list(load)
         )
         self._metrics = Metrics(GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS)
-        self._graph_runtime = environment = GraphRuntime(
-            clock=self._make_clock(), settings=self.settings, tasks=TaskScope()
-        )
-        self._supervisor = environment.supervisor = Supervisor(environment)
+        clock, tasks = self._make_clock(), TaskScope()
         self._store = self._make_store(store)
-        self._run_store = self._store or self._make_memory_store()
         self._checkpointer: Checkpointer | None = None
         if self._store is not None:
-            self._checkpointer = environment.durability = Checkpointer(self._store, environment)
-        self._scheduler = GraphScheduler(environment, self.registry, self._metrics, self._store)
+            self._checkpointer = Checkpointer(self._store, clock=clock, settings=self.settings, tasks=tasks)
+        self._graph_runtime = runtime = GraphRuntime(
+            clock=clock, settings=self.settings, tasks=tasks, durability=self._checkpointer
+        )
+        self._run_store = self._store or self._make_memory_store()
+        self._scheduler = GraphScheduler(runtime, self.registry, self._metrics, self._store)
         self._concurrency = _check_count("concurrency", concurrency)
         self._liveness = self._make_liveness()
-        self._workflows = self._make_workflow_engine(environment.clock, executor, _check_pools(pools), store)
+        self._workflows = self._make_workflow_engine(clock, executor, _check_pools(pools), store)
         self._metrics.register(Collector(self._workflows.metrics, WorkflowMetrics.samples))
-        environment.subscribers = self._workflows.subscriptions
-        self._workflows.subscriptions.connect(environment.tasks, self._scheduler.refresh_subscribers)
+        runtime.subscribers = self._workflows.subscriptions
+        self._workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers)
         self._packages = self._make_packages()
         self._depot: Depot | None = None
         self._restored_tenants: set[str] = set()
@@ -278,7 +277,7 @@ class Node:
         if self._store is not None and tenant not in self._restored_tenants:
             self._restored_tenants.add(tenant)
             stored = await self._store.recoveries.list_newest(tenant, RESTORED_RECOVERIES_LIMIT)
-            self._supervisor.load_history(tenant, [to_recovery(row) for row in stored])
+            self._graph_runtime.supervisor.load_history(tenant, [to_recovery(row) for row in stored])
 
     async def unload(self, name: str, *, tenant: str | None = None) -> None:
         """Unload a package by the name that `load` returned; refused if a source has loaded it, and still wants it."""

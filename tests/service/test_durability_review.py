@@ -12,7 +12,7 @@ import tidemill as tm
 from tests.service.damage import change, fill
 from tests.service.samples import pair, single
 from tidemill.engine.graphs.accumulators.emit import resolve_receipt
-from tidemill.engine.graphs.durability.capture import checkpoint_groups
+from tidemill.engine.graphs.checkpoints.capture import checkpoint_groups
 
 KEPT = ["interval", "fire", "boundary"]
 
@@ -64,7 +64,11 @@ def fired(node: tm.Node, reactor: str, source: str = "a") -> list[Any]:
 
 def complaints(node: tm.Node, name: str) -> list[str]:
     """Return what could not be restored of something."""
-    return [one.reason for _, one in node._supervisor.recoveries if (one.action, one.name) == ("restored", name)]
+    return [
+        one.reason
+        for _, one in node._graph_runtime.supervisor.recoveries
+        if (one.action, one.name) == ("restored", name)
+    ]
 
 
 def accumulator(node: tm.Node, name: str) -> Any:

@@ -327,7 +327,7 @@ async def test_a_feed_that_was_replaced_can_say_nothing_any_more() -> None:
         listeners[0].on_connected()
         listeners[0].on_disconnected("gone")
         assert node.reactor("r").state().accumulators["a"].health == "connecting"
-        with pytest.raises(tm.OperationError, match="this feed is over"):
+        with pytest.raises(tm.OperationError, match="this one has ended"):
             await listeners[0].on_event(1, 1)
 
 

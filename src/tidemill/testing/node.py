@@ -16,6 +16,8 @@ from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
 from tidemill.storage.graph_ports import Store
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.workflow_ports import Owner
+from tidemill.testing.faults.crashes import crash_graphs
+from tidemill.testing.faults.sources import Disconnector
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
 from tidemill.testing.slow_executor import SlowExecutor
 from tidemill.workflows.records import AttemptKey
@@ -66,8 +68,8 @@ class TestNode(Node):
         self._loaded_packages: dict[tuple[str, str], Any] = {}
         """What a successor loads again, by tenant and package."""
         super().__init__(load=load, **self._arguments)
-        self._graph_runtime.connects_sources = False
-        self._scheduler.disconnected_at_start = frozenset(disconnected)
+        self._graph_runtime.open_reader = None
+        self._disconnector = Disconnector(self._graph_runtime, disconnected)
 
     def _make_clock(self) -> Clock:
         return self.clock
@@ -193,12 +195,12 @@ class TestNode(Node):
 
     async def disconnect(self, name: str, *, tenant: str | None = None) -> None:
         """Cut an accumulator's connection to its source."""
-        self._scheduler.accumulator(self._resolve_tenant(tenant), name).disconnect()
+        self._disconnector.disconnect(self._scheduler.accumulator(self._resolve_tenant(tenant), name))
         await self._run_until_idle()
 
     async def reconnect(self, name: str, *, tenant: str | None = None) -> None:
         """Give an accumulator its connection back."""
-        self._scheduler.accumulator(self._resolve_tenant(tenant), name).reconnect()
+        self._disconnector.reconnect(self._scheduler.accumulator(self._resolve_tenant(tenant), name))
         await self._run_until_idle()
 
     def fail_store(self, times: int) -> None:
@@ -234,7 +236,7 @@ class TestNode(Node):
         """
         self._is_open = False
         self._packages.abandon()
-        self._scheduler.abandon()
+        crash_graphs(self._scheduler)
         await self._graph_runtime.tasks.close(self.settings.unload_timeout)  # first: no firing gets another turn
         await self._workflows.abandon(self.settings.unload_timeout)
         self._run_store.fail_next(0)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.audit_findings import Finding, format_count, format_time, format_timespan, problem_finding
-from tidemill.engine.graphs.durability.checksums import is_entry_intact, is_part_intact
+from tidemill.engine.graphs.checkpoints.checksums import is_entry_intact, is_part_intact
 from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, ReactorPart
 from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey, SnapshotPart
 

@@ -26,7 +26,7 @@ from tidemill.engine.graphs.audit.parts import (
     audit_history,
     read_histories,
 )
-from tidemill.engine.graphs.durability.dead_letter_store import decode_payload
+from tidemill.engine.graphs.checkpoints.dead_letter_store import decode_payload
 from tidemill.storage.graph_ports import (
     JournalEntry,
     JournalKey,

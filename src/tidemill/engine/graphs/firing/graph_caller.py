@@ -1,11 +1,12 @@
-"""One firing on its way: what it took, which graphs it calls, and what came of each."""
+"""Pending firings, and the calls of their graphs."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
+from tidemill.engine.graphs.firing.firing_log import FiringLog
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.context import FiringContext
 from tidemill.graphs.inputs import FiringInputs
@@ -18,7 +19,7 @@ logger = logging.getLogger("tidemill.graph")
 
 
 class PendingFiring(msgspec.Struct, frozen=True):
-    """A firing that is to happen, or to happen again."""
+    """A firing that is due, or due again."""
 
     series: str
     number: int
@@ -27,19 +28,19 @@ class PendingFiring(msgspec.Struct, frozen=True):
     manual: bool = False
     attempt: int = 1
     retry_graphs: tuple[str, ...] = ()
-    """The graphs that are to be tried again; on the first attempt, all that are ready."""
+    """The graphs to retry; empty on the first attempt, which runs all graphs with complete inputs."""
 
 
 class GraphCaller:
-    """Calls the graphs of a reactor for one firing, and reads what comes back."""
+    """Calls the graphs of a reactor for one firing, and collects their results."""
 
-    def __init__(self, reactor: str, names: tuple[str, ...], firing_id: Callable[[str, int], str]) -> None:
+    def __init__(self, reactor: str, names: tuple[str, ...], log: FiringLog) -> None:
         self._reactor = reactor
         self._names = names
-        self._firing_id = firing_id
+        self._log = log
 
     def call(self, firing: PendingFiring) -> dict[str, GraphResult]:
-        """Call synchronous graphs one after the other; one failing does not stop the next."""
+        """Call synchronous graphs one after the other; a failing graph does not stop the next."""
         return self._call(firing.graphs, firing)
 
     def _call(self, graphs: Iterable[CompiledGraph], firing: PendingFiring) -> dict[str, GraphResult]:
@@ -52,16 +53,16 @@ class GraphCaller:
         return results
 
     async def call_async(self, firing: PendingFiring) -> dict[str, GraphResult]:
-        """Call graphs of which some must be awaited; those run at the same time."""
-        waiting = [graph for graph in firing.graphs if graph.is_async]
-        results = self._call((graph for graph in firing.graphs if not graph.is_async), firing)
-        if not waiting:
-            return results
-        if len(waiting) == 1:
-            results[waiting[0].name] = await self._call_one_async(waiting[0], firing)
-        else:
-            async with FirstErrorGroup() as strands:
-                tasks = {one.name: strands.start(one.name, self._call_one_async(one, firing)) for one in waiting}
+        """Call graphs of which some are asynchronous; those run concurrently."""
+        asynchronous = [graph for graph in firing.graphs if graph.is_async]
+        results: dict[str, GraphResult] = {}
+        if len(asynchronous) < len(firing.graphs):
+            results = self._call((graph for graph in firing.graphs if not graph.is_async), firing)
+        if len(asynchronous) == 1:
+            results[asynchronous[0].name] = await self._call_one_async(asynchronous[0], firing)
+        elif asynchronous:
+            async with FirstErrorGroup() as group:
+                tasks = {one.name: group.start(one.name, self._call_one_async(one, firing)) for one in asynchronous}
             results |= {name: task.result() for name, task in tasks.items()}
         return {graph.name: results[graph.name] for graph in firing.graphs}
 
@@ -76,9 +77,15 @@ class GraphCaller:
     def _arguments_for(self, graph: CompiledGraph, firing: PendingFiring) -> tuple[Any, ...]:
         if not graph.needs_context:
             return (firing.inputs.snapshot,)
-        taken = graph.convert_consumed(firing.inputs.consumed) if graph.converts_inputs else firing.inputs.consumed
-        consumed = [(self._names[index], boundary) for index, boundary in taken]
-        facts = {"reactor": self._reactor, "graph": graph.name, "firing": self._firing_id(firing.series, firing.number)}
+        boundaries = firing.inputs.consumed
+        if graph.converts_inputs:
+            boundaries = graph.convert_consumed(boundaries)
+        consumed = [(self._names[index], boundary) for index, boundary in boundaries]
+        facts = {
+            "reactor": self._reactor,
+            "graph": graph.name,
+            "firing": self._log.firing_id(firing.series, firing.number),
+        }
         log = FieldLogger(logger, facts)
-        context = FiringContext(graph.name, lambda: self._firing_id(firing.series, firing.number), consumed, log)
+        context = FiringContext(graph.name, lambda: self._log.firing_id(firing.series, firing.number), consumed, log)
         return firing.inputs.snapshot, context
