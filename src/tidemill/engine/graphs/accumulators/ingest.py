@@ -340,7 +340,7 @@ class EventIngest(BoundaryEmitter):
     def _is_blocked(self) -> bool:
         if self._waiting_pushers or not self._flowing.is_set():
             return True
-        return any(gate.is_blocked for gate in self.queue_gates)
+        return bool(self.queue_gates) and any(gate.is_blocked for gate in self.queue_gates)
 
     async def _wait_for_queue_space(self) -> None:
         await self._flowing.wait()

@@ -80,7 +80,8 @@ class RunningReactor(FiringHost):
 
     def after_firing(self, *, ok: bool) -> None:
         flush = self._flush_batches if ok and self._batches else None
-        self.durability.after_firing(self.runtime.durability, flush)
+        if flush is not None or self.durability.writes_each_firing:
+            self.durability.after_firing(self.runtime.durability, flush)
 
     def _flush_batches(self) -> None:
         for one in self._batches:
