@@ -85,7 +85,7 @@ def sharing(sample: Sample, durability: Any) -> list[Any]:
 
 async def step(node: Any, story: random.Random, other: list[Any]) -> Any:
     """Let something happen, and return the node that lives afterwards."""
-    has_other = "s" in {name for _, name in node._scheduler.running_keys()[0]}
+    has_other = node.probe.graphs.is_running("s")
     match story.randrange(12):
         case 0:
             return await node.crash()

@@ -14,7 +14,7 @@ KEPT = ["interval", "fire", "boundary"]
 def writes(node: tm.testing.TestNode) -> list[int]:
     """Return a list that grows by one number of parts with every snapshot the node's store takes from now on."""
     seen: list[int] = []
-    checkpoints: Any = node._store.checkpoints  # type: ignore[union-attr]
+    checkpoints: Any = node.database.checkpoints
     original = checkpoints.save
 
     async def save(parts: Any, covered: Any = ()) -> None:
@@ -224,7 +224,7 @@ async def test_fire_flushes_batches_after_the_write(store: str) -> None:
 
     reactor = tm.Reactor("r", [a, held], when=tm.any_of(a), durability="fire")
     async with tm.testing.node(store=store, load=[reactor]) as node:
-        checkpoints: Any = node._store.checkpoints  # type: ignore[union-attr]
+        checkpoints: Any = node.database.checkpoints
         original = checkpoints.save
 
         async def save(*arguments: Any) -> None:

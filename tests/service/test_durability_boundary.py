@@ -62,7 +62,7 @@ async def test_a_push_returns_after_its_commit_and_the_firing_follows_it(store: 
     order: list[str] = []
     sample = single(lambda value: order.append("fired"), durability="boundary")
     async with tm.testing.node(store=store, load=sample.load) as node:
-        checkpoints: Any = node._store.checkpoints  # type: ignore[union-attr]
+        checkpoints: Any = node.database.checkpoints
         append = checkpoints.append
 
         async def slow_append(entries: Any) -> None:

@@ -72,7 +72,7 @@ async def test_a_batch_that_has_no_room_at_unload_is_counted() -> None:
         await node.reactor("r").pause()
         await node.push("b", 1)
         assert node.reactor("r").state().queued == 1
-        node._scheduler.accumulator("public", "b").process_now(2)  # as if it had been let in before the queue was full
+        node.probe.graphs.accumulator("b").process_now(2)  # as if it had been validated before the queue was full
         await unload(node)
         assert node.metrics()["boundaries_dropped_total"] == 2
 

@@ -65,7 +65,7 @@ class TestNode(Node):
         self._predecessor = predecessor
         self._successor: TestNode | None = None
         self._attempts_waited_for: set[AttemptKey] = set()
-        self._loaded_packages: dict[tuple[str, str], Any] = {}
+        self.loaded_packages: dict[tuple[str, str], Any] = {}
         """What a successor loads again, by tenant and package."""
         super().__init__(load=load, **self._arguments)
         self._graph_runtime.open_reader = None
@@ -99,21 +99,21 @@ class TestNode(Node):
     def _initial_loads(self) -> Iterable[tuple[Any, str]]:
         if self._predecessor is None:
             return super()._initial_loads()
-        return [(thing, tenant) for (tenant, _), thing in self._predecessor._loaded_packages.items()]
+        return [(thing, tenant) for (tenant, _), thing in self._predecessor.loaded_packages.items()]
 
     async def _load(self, thing: Any, tenant: str, *, allow_downgrade: bool | None = None) -> str:
         name = await super()._load(thing, tenant, allow_downgrade=allow_downgrade)
-        self._loaded_packages[tenant, name] = thing
+        self.loaded_packages[tenant, name] = thing
         return name
 
     async def _load_paths(self, paths: Sequence[Path], tenant: str) -> Mapping[Path, str]:
         names = await super()._load_paths(paths, tenant)
-        self._loaded_packages |= {(tenant, name): path for path, name in names.items()}
+        self.loaded_packages |= {(tenant, name): path for path, name in names.items()}
         return names
 
     async def _unload(self, name: str, tenant: str) -> None:
         await super()._unload(name, tenant)
-        self._loaded_packages.pop((tenant, name), None)  # what a source wanted was never loaded here
+        self.loaded_packages.pop((tenant, name), None)  # what a source wanted was never loaded here
 
     async def _close(self) -> None:
         if self._successor is not None:
@@ -128,6 +128,11 @@ class TestNode(Node):
             for _ in range(IDLE_TURN_LIMIT):
                 await asyncio.sleep(IDLE_CHECK_INTERVAL)  # real time: threads and stores take it
             self.clock.advance_to(self.clock.monotonic() + self.settings.unload_timeout)
+
+    @property
+    def database(self) -> Store:
+        """The node's store, for tests that read rows or delay writes."""
+        return self._run_store
 
     @property
     def probe(self) -> Probe:

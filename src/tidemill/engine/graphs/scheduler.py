@@ -45,7 +45,7 @@ class GraphScheduler:
     """Runs the computation graphs of one node."""
 
     def __init__(self, runtime: GraphRuntime, registry: Registry, metrics: Metrics, store: Store | None = None) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self._store = store
         self._registry = registry
         self._metrics = metrics
@@ -152,7 +152,7 @@ class GraphScheduler:
                 self._find_managed(change.tenant, name).reactor.definition, incoming.get(name)
             ):
                 self.check_unloadable(change.tenant, name, own_graphs, changes)
-        return GraphStager(change, self._managed, self._registry, self._runtime).build()
+        return GraphStager(change, self._managed, self._registry, self.runtime).build()
 
     @asynccontextmanager
     async def _quiesced(self, tenant: str, names: Iterable[str]) -> AsyncIterator[None]:
@@ -218,7 +218,7 @@ class GraphScheduler:
         if (accumulator.tenant, accumulator.name) not in self._accumulators:
             return True
         others = (target.reactor for target, _ in accumulator.targets if target not in added)
-        return self._runtime.is_starting_up and not any(one.durability.is_durable for one in others)
+        return self.runtime.is_starting_up and not any(one.durability.is_durable for one in others)
 
     def _start_added(self, staged: StagedGraphs, stored_state: StoredState | None) -> None:
         for managed in staged.added_reactors.values():
@@ -263,13 +263,13 @@ class GraphScheduler:
         ]
         for reactor in unwritten:
             reactor.firing_loop.mark_changed()
-        if unwritten and not self._runtime.is_starting_up:  # at a start all are written together, before any firing
-            await self._runtime.durability.write()
+        if unwritten and not self.runtime.is_starting_up:  # at a start all are written together, before any firing
+            await self.runtime.durability.write()
 
     async def checkpoint_loaded(self) -> None:
         """Write the first checkpoint of everything that was loaded at the start, before anything fires."""
         if any(reactor.durability.is_journaled and not reactor.generation for reactor in self.reactors):
-            await self._runtime.durability.write()
+            await self.runtime.durability.write()
 
     def _rebind_reactor(self, key: Key, managed: ManagedGraph, staged: StagedGraphs) -> None:
         """Switch a reactor to its staged version and graphs in one step, so that no firing sees half of it."""
@@ -297,17 +297,17 @@ class GraphScheduler:
             stored_state,
             list(staged.added_reactors.values()),
             self._starting_accumulators(staged),
-            is_starting_up=self._runtime.is_starting_up,
+            is_starting_up=self.runtime.is_starting_up,
         )
         restorer.run()
-        durability = self._runtime.durability
+        durability = self.runtime.durability
         if durability.journal is not None:
             durability.journal.advance_position(restorer.position)
         for reactor in restorer.changed_reactors:
             reactor.firing_loop.mark_changed()
             durability.flush_soon()
         for component, reason in restorer.problems:
-            self._runtime.supervisor.on_partial_restore(component, reason)
+            self.runtime.supervisor.on_partial_restore(component, reason)
 
     def _start_reactor(self, tenant: str, name: str, managed: ManagedGraph) -> None:
         """Start a reactor and those of its accumulators that do not run yet; endpoints come last, all or none."""
@@ -352,7 +352,7 @@ class GraphScheduler:
         others = [one for one in self._managed.values() if one is not managed]
         leaving = [one for one in managed.accumulators if not any(one in other.accumulators for other in others)]
         await self._drain_and_stop(managed, leaving)
-        await self._runtime.durability.save_and_forget(managed.reactor)
+        await self.runtime.durability.save_and_forget(managed.reactor)
         self._registry.drop_endpoints(tenant, self._endpoints_to_drop(managed, leaving))
         for one in leaving:
             self._metrics.retire(accumulator_collector(one))
@@ -390,13 +390,13 @@ class GraphScheduler:
 
     async def _run_with_timeout(self, work: Coroutine[Any, Any, None], component: Supervised) -> None:
         """Wait for a component to drain or stop; after the timeout cancel the wait and record it."""
-        timeout = self._runtime.settings.unload_timeout
+        timeout = self.runtime.settings.unload_timeout
         title = f"stop of {component.component} {component.name}"
-        task = self._runtime.tasks.start(title, work)
-        timer = self._runtime.tasks.start(f"{title}: timeout", self._runtime.clock.sleep(timeout))
+        task = self.runtime.tasks.start(title, work)
+        timer = self.runtime.tasks.start(f"{title}: timeout", self.runtime.clock.sleep(timeout))
         await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            self._runtime.supervisor.on_stop_timeout(component, f"did not end within {timeout:g} s")
+            self.runtime.supervisor.on_stop_timeout(component, f"did not end within {timeout:g} s")
             task.cancel()
         timer.cancel()
         await asyncio.wait({task, timer})
@@ -404,7 +404,7 @@ class GraphScheduler:
     async def _run_all_with_timeout(self, works: Sequence[tuple[Coroutine[Any, Any, None], Supervised]]) -> None:
         """Wait for many components concurrently, within one timeout."""
         title = "stop of the node"
-        waits = [self._runtime.tasks.start(title, self._run_with_timeout(*work)) for work in works]
+        waits = [self.runtime.tasks.start(title, self._run_with_timeout(*work)) for work in works]
         if waits:
             await asyncio.wait(waits)
 
@@ -423,10 +423,10 @@ class GraphScheduler:
 
     async def watch_progress(self) -> None:
         """Mark accumulators whose author code hangs, until cancelled."""
-        interval = self._runtime.settings.watchdog_interval
+        interval = self.runtime.settings.watchdog_interval
         while True:
-            await self._runtime.in_flight.busy.wait()  # nothing can hang on an idle node
-            await self._runtime.clock.sleep(interval)
+            await self.runtime.in_flight.busy.wait()  # nothing can hang on an idle node
+            await self.runtime.clock.sleep(interval)
             for one in tuple(self._accumulators.values()):
                 one.check_progress(interval)
 
@@ -438,7 +438,7 @@ class GraphScheduler:
             one.close("is being unloaded")
         await self._run_all_with_timeout([(one.drain(), one) for one in self.accumulators])
         await self._run_all_with_timeout([(reactor.firing_loop.drain(), reactor) for reactor in self.reactors])
-        await self._runtime.durability.close()
+        await self.runtime.durability.close()
         for (tenant, name), managed in tuple(self._managed.items()):
             await self.unload_reactor(tenant, name, frozenset(managed.subscribers))
         self.is_closed = True
@@ -448,7 +448,7 @@ class GraphScheduler:
 
         Does nothing while the node itself is starting: it activates everything at the end.
         """
-        if self._runtime.is_starting_up:
+        if self.runtime.is_starting_up:
             return
         for reactor in self.reactors:
             reactor.activate()
@@ -458,4 +458,4 @@ class GraphScheduler:
     @property
     def is_idle(self) -> bool:
         """Whether no firing runs and none is due."""
-        return self._runtime.in_flight.count == 0 and all(reactor.firing_loop.is_idle for reactor in self.reactors)
+        return self.runtime.in_flight.count == 0 and all(reactor.firing_loop.is_idle for reactor in self.reactors)

@@ -97,21 +97,21 @@ class Stream(RunningAccumulator):
             self.started_health = AccumulatorHealth.LIVE
         else:
             self.has_background_loop = True
-            self._reader = runtime.open_reader(definition, runtime.settings, self.clock)
+            self.reader = runtime.open_reader(definition, runtime.settings, self.clock)
 
     def redefine(self, newer: Self) -> None:
         reconnects = self.has_background_loop and self.down_reason is None
         if reconnects:  # the health of the old connection does not apply to the new one
             self.set_health(AccumulatorHealth.STARTING)
         if self.has_background_loop:
-            self._reader = newer._reader
+            self.reader = newer.reader
         super().redefine(newer)
         if reconnects:
             self.set_health(self.started_health)
 
     async def run_loop(self) -> None:
         session = _SourceSession(self)
-        await self._reader.run(session, self.offset)
+        await self.reader.run(session, self.offset)
         if session.is_current:
             self.set_health(AccumulatorHealth.SOCKET_ONLY)  # the source has ended; pushes are still accepted
 

@@ -90,7 +90,7 @@ class StateRestorer:
         self._start_new_series(chosen)
 
     def _initialize_fresh(self) -> None:
-        """Set the positions of components that are not restored: older entries are not theirs if they become durable."""
+        """Set the positions of components that are not restored: if they become durable, they skip older entries."""
         restored: set[Component] = {*self._restorable, *(one for one in self._reactors if one.durability.is_durable)}
         components: list[Component] = [*self._reactors, *self._starting]
         for component in components:
