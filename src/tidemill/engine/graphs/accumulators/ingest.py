@@ -266,7 +266,7 @@ class EventIngest(BoundaryEmitter):
             return
         self._fast_path_tried = True
         self._never_blocks = (
-            self.down_reason is None and not self.is_async and all(one.accepts_all for one, _ in self.targets)
+            self.down_reason is None and not self.is_async and all(_accepts_all(one) for one, _ in self.targets)
         )
         validator = self.event_validator
         is_plain = self.allows_fast_path and not self.is_async and not self.is_journaled
@@ -274,7 +274,7 @@ class EventIngest(BoundaryEmitter):
         if is_plain and (validator.exact_class is not None or validator.classes is None) and len(self.targets) == 1:
             reactor, index = self.targets[0]
             source, target = self._fast_path_source(), reactor.fast_path_target
-            self._fast_path.open(source, index, target, reactor.fast_graph, accepts_all=reactor.accepts_all)
+            self._fast_path.open(source, index, target, reactor.fast_graph, accepts_all=_accepts_all(reactor))
 
     def _fast_path_source(self) -> FastPathSource:
         return FastPathSource(
@@ -422,6 +422,11 @@ class EventIngest(BoundaryEmitter):
     def events(self) -> int:
         """How many events were taken, whatever their outcome."""
         return self.sequence + self.suppressed + self.buffered + self.dead_letters.total
+
+
+def _accepts_all(reactor: FiringLoop) -> bool:
+    """Return whether a reactor takes every boundary immediately, as long as it is not redefined."""
+    return not reactor.inputs.is_sequential and not reactor.reactor.requires_journal
 
 
 def _describe_error(error: BaseException) -> str:

@@ -104,11 +104,6 @@ class FiringLoop:
         self.fast_path_state.close()
         self.mark_changed()
 
-    @property
-    def accepts_all(self) -> bool:
-        """Whether it takes every boundary immediately, as long as it is not redefined."""
-        return not self.inputs.is_sequential and not self.reactor.requires_journal
-
     def mark_changed(self) -> None:
         """Request a checkpoint if this is the first change since the last one."""
         if self.fast_path_state.flags & CHECKPOINTED:
@@ -274,9 +269,9 @@ class FiringLoop:
         try:
             snapshot = self.log.latest_snapshot()
             snapshot[failure.index] = failure.boundary
-            taken = FiringInputs(snapshot, [(failure.index, failure.boundary)], 1 << failure.index)
+            inputs = FiringInputs(snapshot, [(failure.index, failure.boundary)], 1 << failure.index)
             (graph,) = self.graphs.values()
-            firing = self._new_firing(taken, [graph])
+            firing = self._new_firing(inputs, [graph])
             if not isinstance(failure.error, AUTHOR_ERRORS):
                 self._requeue_interrupted(firing)
                 raise failure.error
@@ -308,7 +303,7 @@ class FiringLoop:
 
     def _requeue_interrupted(self, firing: PendingFiring) -> None:
         """Queue an interrupted firing to be fired again whole, under its number."""
-        if not _is_refired(firing):
+        if not firing.is_repeated:
             return
         self._refire_queue.appendleft(firing)
         asyncio.get_running_loop().call_soon(self.fire_due)
@@ -324,9 +319,7 @@ class FiringLoop:
         """Fire one firing after the other until cancelled."""
         this = asyncio.current_task()
         try:
-            while (
-                self._driver_task is this
-            ):  # a driver that swallowed its cancellation must not fire beside its successor
+            while self._driver_task is this:  # one that swallowed its cancellation must not fire beside its successor
                 await self._work_ready.wait()
                 self._work_ready.clear()
                 while self._driver_task is this and await self._fire_next():
@@ -375,8 +368,11 @@ class FiringLoop:
 
     def _start_retry(self, firing: PendingFiring) -> None:
         """Fire a failed firing again after the delay of its retry policy."""
+        policy = self.reactor.definition.on_error
+        assert isinstance(policy, Retry), "only a retry policy leaves graphs to retry"
         self.pause_queue(+1)
-        task = self._tasks.start(f"{self._task_name}: retry", self._retry(firing))
+        delay = policy.delay_after(firing.attempt - 1, self._runtime.rng)
+        task = self._tasks.start(f"{self._task_name}: retry", self._refire_later(firing, delay))
         self._retries[task] = firing
         task.add_done_callback(self._end_retry)
 
@@ -384,9 +380,7 @@ class FiringLoop:
         self._retries.pop(task, None)
         self.pause_queue(-1)
 
-    async def _retry(self, firing: PendingFiring) -> None:
-        policy = self.reactor.definition.on_error
-        delay = policy.delay_after(firing.attempt - 1, self._runtime.rng) if isinstance(policy, Retry) else 0.0
+    async def _refire_later(self, firing: PendingFiring, delay: float) -> None:
         await self._clock.sleep(delay)
         this = asyncio.current_task()
         assert this is not None
@@ -427,11 +421,8 @@ class FiringLoop:
     async def fire_inputs(self, inputs: FiringInputs) -> FiringRecord:
         """Fire manually with these inputs, within a turn."""
         self.new_series()
-        series, number, graphs = (
-            self.log.manual_series.name,
-            self.log.next_manual_number(),
-            self._ready_graphs(inputs.snapshot),
-        )
+        series, number = self.log.manual_series.name, self.log.next_manual_number()
+        graphs = self._ready_graphs(inputs.snapshot)
         return await self._fire_async(PendingFiring(series, number, inputs, graphs, manual=True))
 
     # -- graphs
@@ -457,7 +448,7 @@ class FiringLoop:
     def unfinished_firings(self) -> list[PendingFiring]:
         """Return the firings that took their inputs and are not done: running, interrupted, or waiting for a retry."""
         firing = self._running_firing
-        running = [firing] if firing is not None and _is_refired(firing) else []
+        running = [firing] if firing is not None and firing.is_repeated else []
         return [*running, *self._refire_queue, *self._retries.values()]
 
     def restore_firings(self, firings: Iterable[PendingFiring]) -> None:
@@ -505,8 +496,3 @@ class FiringLoop:
                 self.dropped["unloaded"] += unfired
                 self.inputs.queue.clear()
                 self._refire_queue.clear()
-
-
-def _is_refired(firing: PendingFiring) -> bool:
-    """Return whether an interrupted firing is fired again; a manual one that took no new boundary fails its caller."""
-    return not firing.manual or firing.attempt > 1 or bool(firing.inputs.flags)

@@ -30,6 +30,11 @@ class PendingFiring(msgspec.Struct, frozen=True):
     retry_graphs: tuple[str, ...] = ()
     """The graphs to retry; empty on the first attempt, which runs all graphs with complete inputs."""
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the firing is repeated after an interruption; a manual one that took no new boundary is not."""
+        return not self.manual or self.attempt > 1 or bool(self.inputs.flags)
+
 
 class GraphCaller:
     """Calls the graphs of a reactor for one firing, and collects their results."""
