@@ -20,7 +20,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NEWEST = "generation = (SELECT max(generation) FROM parts)"
 TAIL = (
     "A node that is running has it all in memory: let it run, its next two snapshots replace the damaged one. "
-    "Look at the disk, and restore a backup if that matters."
+    "Check the disk, and restore a backup if that matters."
 )
 
 
@@ -145,7 +145,7 @@ async def test_a_damaged_older_snapshot_costs_nothing(path: Path) -> None:
     assert await told(path) == [
         "reactor public/r: its older snapshot is damaged (generation 7 of 2026-01-01 00:00:05 UTC); the newest, "
         "generation 8 of 2026-01-01 00:00:06 UTC, is intact. The next start uses that one, and nothing is lost; the "
-        "next snapshot replaces the damaged one. Look at the disk."
+        "next snapshot replaces the damaged one. Check the disk."
     ]
 
 
@@ -154,7 +154,7 @@ async def test_two_damaged_snapshots_leave_nothing(path: Path) -> None:
     assert await told(path) == [
         "reactor public/r: its snapshot is damaged (generation 8 of 2026-01-01 00:00:06 UTC and generation 7 of "
         "2026-01-01 00:00:05 UTC) and there is no other. At the next start it is empty. "
-        "Look at the disk, and restore a backup if that matters."
+        "Check the disk, and restore a backup if that matters."
     ]
 
 
@@ -163,7 +163,7 @@ async def test_a_generation_that_is_missing_is_noticed(path: Path) -> None:
     assert await told(path) == [
         "reactor public/r: only generation 8 of 2026-01-01 00:00:06 UTC is stored, and the one before it is missing. "
         "The next start uses it and nothing is lost, but should it be damaged, there is nothing to fall back on. "
-        "The next snapshot of a running node mends that; find out who deleted rows of this store."
+        "The next snapshot of a running node repairs that; find out who deleted rows of this store."
     ]
 
 
@@ -209,7 +209,7 @@ async def test_a_damaged_entry_that_is_needed_is_a_lost_event(path: Path) -> Non
     assert await told(path) == [
         "accumulator public/b: entry 14 of its journal is damaged. The next start leaves out 14: 1 acknowledged event "
         "of it would be lost. A node that is running has them in memory: let it run until it has written its next two "
-        "snapshots. Look at the disk, and restore a backup if that matters."
+        "snapshots. Check the disk, and restore a backup if that matters."
     ]
 
 
@@ -224,7 +224,7 @@ async def test_an_entry_that_is_missing_between_snapshots_is_noticed(path: Path)
     assert await told(path) == [
         "accumulator public/b: entry 13 of its journal is missing between its two snapshots, positions 12 to 13. The "
         "next start uses the newest snapshot and loses nothing. Should that be damaged, they could not be brought "
-        "back. The next two snapshots of a running node mend it; find out who deleted rows."
+        "back. The next two snapshots of a running node repair it; find out who deleted rows."
     ]
 
 

@@ -108,7 +108,7 @@ async def wait_until(is_done: Callable[[], bool], timeout: float) -> None:
     while not is_done():
         if time.monotonic() > deadline:
             return
-        await asyncio.sleep(POLL_INTERVAL)  # real time: running code takes it, whatever the clock says
+        await asyncio.sleep(POLL_INTERVAL)  # real time: running code takes it, even if the clock is virtual
 
 
 async def cancel_and_wait(task: "asyncio.Task[Any] | None") -> None:

@@ -420,7 +420,7 @@ class EventIngest(BoundaryEmitter):
 
     @property
     def events(self) -> int:
-        """How many events were taken, whatever their outcome."""
+        """How many events were taken, with any outcome."""
         return self.sequence + self.suppressed + self.buffered + self.dead_letters.total
 
 

@@ -258,7 +258,7 @@ class Window(RunningAccumulator):
         """Begin to commit that a value is appended."""
         return self.append_to_journal(JournalStep("held", value), value)
 
-    def emits_boundary(self, step: JournalStep) -> bool:  # noqa: ARG002 - whatever the step
+    def emits_boundary(self, step: JournalStep) -> bool:  # noqa: ARG002 - any step does
         """Return whether the window has a content to emit."""
         return self.definition.capacity != 0
 

@@ -1,7 +1,7 @@
 """Restores reactors and accumulators from the store before they start.
 
-First the snapshots that `GenerationChooser` picked, then the journal up to the last acknowledged event. Whatever cannot
-be read is reported: a reactor never starts empty in silence.
+First the snapshots that `GenerationChooser` picked, then the journal up to the last acknowledged event. State that
+cannot be read is reported: a reactor never starts empty in silence.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -11,9 +11,8 @@ from tidemill.storage.graph_ports import JournalEntry, PartKey, SnapshotPart, St
 
 Component = RunningReactor | RunningAccumulator
 
-SINGLE_LOOKUP_LIMIT = (
-    8  # components whose dead letters and pauses are read one by one; for more, all are read in one query
-)
+SINGLE_LOOKUP_LIMIT = 8
+"""Components whose dead letters and pauses are read one by one; for more, all are read in one query."""
 
 
 class StoredState(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 The function reads only the small objects below, so that nothing else is touched per event. It may fire a boundary
 straight from the push as long as the reactor grants `credit`: then the reactor is live, idle and complete, and no
 observer waits. The path sets the credit to None while the graph runs, which keeps out pushes from inside the graph:
-they are queued, and fired after it. Whatever must stop fast firings closes the path.
+they are queued, and fired after it. A change that must stop fast firings closes the path.
 """
 
 from collections.abc import Callable

@@ -49,7 +49,7 @@ class FiringResults:
         self.dead_letters = DeadLetterQueue(definition.name, self._clock, limit, dropped, store)
         self.failures = 0
         self.firing_observer: Callable[[FiringRecord], None] | None = None
-        """Called once for each firing, whatever its result."""
+        """Called once for each firing, also for a failed one."""
         self._waiters: list[asyncio.Future[None]] = []
 
     # -- after a firing
