@@ -223,7 +223,7 @@ async def test_a_batch_that_died_is_lost_at_no_moment(after: int) -> None:
 
 
 async def test_a_lone_event_that_is_replayed_into_a_batch_waits_there(store: str) -> None:
-    """G-7, G-24: a letter goes only when what came of it is stored."""
+    """G-7, G-24: a dead letter is removed only when the outcome of its replay is stored."""
     mood = {"bad": True}
 
     class Fill(tm.Boundary):

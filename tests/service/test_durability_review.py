@@ -76,7 +76,7 @@ def accumulator(node: tm.testing.TestNode, name: str) -> Any:
 
 
 async def test_the_journals_tail_is_in_the_state_whatever_the_durability_is_by_now(store: str) -> None:
-    """G-24, behaviour 21: a reactor that no longer commits goes on from the state that it had committed."""
+    """G-24, behaviour 21: a reactor that is no longer journaled continues from its committed state."""
     async with tm.testing.node(store, load=[totals(durability="boundary")]) as node:
         await node.push("total", 1)
         await node.settle()
@@ -88,7 +88,7 @@ async def test_the_journals_tail_is_in_the_state_whatever_the_durability_is_by_n
 
 
 async def test_what_is_not_kept_begins_anew(store: str) -> None:
-    """Durability: "none" keeps all in memory; nothing of an earlier life comes back, not even from the journal."""
+    """Durability: "none" keeps all in memory; nothing of an earlier process is restored, not even from the journal."""
     async with tm.testing.node(store, load=[totals(durability="boundary")]) as node:
         await node.push("total", 1)
         await node.settle()
@@ -136,7 +136,7 @@ async def test_what_was_not_kept_for_a_life_disowns_the_journal_of_the_one_befor
 
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_an_accumulator_is_restored_for_whoever_is_kept(store: str, is_first: bool) -> None:
-    """G-23: also if somebody who is not was loaded before."""
+    """G-23: also if a reactor that is not durable was loaded before."""
     a = numbers("a")
     load = [tm.Reactor("loose", [a], durability="none"), tm.Reactor("strict", [a], durability="interval")]
     async with tm.testing.node(store, load=load if is_first else load[::-1]) as node:

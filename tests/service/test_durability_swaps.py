@@ -61,7 +61,7 @@ def summing(durability: Durability | None) -> tuple[tm.Accumulator, tm.Reactor]:
 
 
 async def a_moment() -> None:
-    """Let everything go on that can, while the store may not answer."""
+    """Run everything that can run while the store may not answer."""
     for _ in range(50):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""The end of reactors, accumulators and nodes: no silent drops, nothing comes back, nobody waits for ever."""
+"""Stopping reactors, accumulators and nodes: no silent drops, no restarts, no endless waits."""
 
 import asyncio
 import logging
@@ -111,7 +111,7 @@ def grumbling() -> tuple[Grumbling, tm.Reactor]:
 
 
 async def test_an_accumulator_whose_source_fails_while_it_ends_stays_ended() -> None:
-    """G-29: nothing comes back to life."""
+    """G-29: nothing is restarted."""
     source, reactor = grumbling()
     async with tm.Node(load=[reactor], settings={"backoff_base": "1ms"}) as node, asyncio.timeout(5):
         await connected(node)
@@ -137,7 +137,7 @@ async def test_a_loop_that_fails_while_it_ends_leaves_its_successor_alone() -> N
 
 
 async def test_a_node_closes_although_author_code_swallows_its_cancellation(caplog: pytest.LogCaptureFixture) -> None:
-    """G-29: cancel, say so, and go on."""
+    """G-29: cancel it, record it, and continue."""
     gate, begun = asyncio.Event(), asyncio.Event()
 
     async def act(value: int) -> None:

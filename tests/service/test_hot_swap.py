@@ -42,7 +42,7 @@ kept = tm.window("kept", Up, capacity=5)
 
 
 def version(*names: str, **options: Any) -> ModuleType:
-    """Return module `m`, its classes made anew, with reactor `r` of these accumulators and a graph that records."""
+    """Return module `m` with new classes, with reactor `r` of these accumulators and a graph that records."""
     made = ModuleType("m")
     exec(SOURCE, vars(made))
     made.r = tm.Reactor("r", [getattr(made, name) for name in names], **options)
@@ -195,7 +195,7 @@ async def test_a_new_version_that_other_packages_graphs_do_not_fit_is_refused() 
 
 
 async def test_a_hot_swap_carries_queue_and_cache_over_to_the_new_classes() -> None:
-    """P-6: union members are told apart by name."""
+    """P-6: union members are distinguished by name."""
     old, new = (recording(version("a", strategy="sequential")) for _ in range(2))
     async with tm.testing.node(load=[old]) as node:
         await node.push("a", 1)

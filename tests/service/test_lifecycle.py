@@ -428,7 +428,7 @@ async def test_unloading_twice_at_once_is_an_error_for_one() -> None:
 
 
 async def test_a_manual_firing_that_hangs_ends_with_its_reactor() -> None:
-    """G-29: the caller is told."""
+    """G-29: the caller gets the error."""
     sample = slow(lambda value: asyncio.Event().wait())
     async with tm.testing.node(load=[module("m", *sample.load)]) as node, asyncio.timeout(5):
         async with asyncio.TaskGroup() as group:
@@ -476,7 +476,7 @@ async def test_a_node_with_hanging_code_still_closes(kind: str) -> None:
 
 
 async def test_a_node_closes_although_code_swallows_its_cancellation() -> None:
-    """G-29: it is told again."""
+    """G-29: the error is raised again."""
     swallowed = []
 
     async def stubborn(value: int) -> None:

@@ -84,7 +84,7 @@ async def test_values_become_plain() -> None:
 
 
 async def test_a_workflow_may_take_what_it_likes() -> None:
-    """The brief of on_firing: params are declared, in part, or whatever comes."""
+    """The brief of on_firing: params are declared, in part, or not at all."""
 
     class Only(tm.Params):
         firing_id: str
@@ -109,7 +109,7 @@ async def test_a_workflow_may_take_what_it_likes() -> None:
 
 
 async def test_firings_by_hand_count_and_failed_ones_too_but_tries_do_not() -> None:
-    """A run per firing, whatever its graphs made of it, however often they were tried."""
+    """A run per firing, regardless of its results and of its retries."""
     seen: list[Any] = []
     sample = single(raising(when=lambda value: value == 2), on_error=tm.Retry(2, delay="1s"))
     async with tm.testing.node(load=[*sample.load, follower(seen)]) as node:
@@ -159,7 +159,7 @@ async def test_firings_lead_to_firings_by_way_of_a_task() -> None:
 
 
 async def test_an_expression_decides() -> None:
-    """graphs.md: over payload, reactor and tenant; false goes on."""
+    """graphs.md: over payload, reactor and tenant; false skips the firing."""
     seen: list[Any] = []
     flow = follower(seen, when="payload.a > 1 && reactor == 'r' && tenant == 'public'")
     async with tm.testing.node(load=[*single().load, flow]) as node:
@@ -219,7 +219,7 @@ def test_a_reactor_is_followed_once() -> None:
 async def test_an_expression_that_fails_is_tried_again_and_the_fifth_failure_is_final(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """graphs.md: error holds and retries, the fifth dead-letters; others go on."""
+    """graphs.md: error holds and retries, the fifth dead-letters; others continue."""
     seen: list[Any] = []
     others: list[Any] = []
     load = [*pair().load, follower(seen, when="payload.b > 1"), follower(others, name="other")]
@@ -391,8 +391,8 @@ async def test_what_was_fired_and_not_delivered_is_delivered_after_a_crash(
 
 
 async def never(*_: Any) -> None:
-    """Stand for a run that is not started in this life."""
-    raise StoreError("not in this life")
+    """Fail in place of starting a run."""
+    raise StoreError("down")
 
 
 @pytest.mark.parametrize("durability", ["interval", "fire", "boundary"])
@@ -436,7 +436,7 @@ async def test_nothing_is_started_before_its_firing_is_stored(store: str) -> Non
 
 
 async def test_a_firing_that_could_not_be_stored_waits_for_the_next_write(store: str) -> None:
-    """G-26: only if that goes on and on are runs started all the same."""
+    """G-26: only after repeated failures are runs started without."""
     seen: list[Any] = []
     async with tm.testing.node(store, load=[*single(durability="fire").load, follower(seen)]) as node:
         node.fail_store(1)
@@ -448,7 +448,7 @@ async def test_a_firing_that_could_not_be_stored_waits_for_the_next_write(store:
 
 
 async def test_values_that_cannot_be_stored_start_runs_all_the_same() -> None:
-    """G-26: firing goes on."""
+    """G-26: firings continue."""
     seen: list[Any] = []
 
     @tm.passthrough
@@ -526,7 +526,7 @@ async def test_a_workflow_that_is_loaded_late_hears_of_what_was_left_for_it(
 
 
 async def test_a_workflow_that_was_unloaded_hears_of_nothing_more(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its subscription ends; what was on its way to it is dropped, and the checkpoint forgets it."""
+    """Its subscription ends; undelivered firings are dropped, also from the checkpoint."""
     seen: list[Any] = []
     async with tm.testing.node(store, load=[*single().load, follower(seen)]) as node:
         with monkeypatch.context() as patch:
@@ -544,7 +544,7 @@ async def test_a_workflow_that_was_unloaded_hears_of_nothing_more(store: str, mo
 async def test_a_reactor_that_is_unloaded_and_loaded_again_delivers_once(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """G-28: what was on its way when it was unloaded arrives, however often it is told."""
+    """G-28: an undelivered firing arrives after the reload, and starts one run."""
     seen: list[Any] = []
     sample = single()
     async with tm.testing.node(store, load=[*sample.load, follower(seen)]) as node:

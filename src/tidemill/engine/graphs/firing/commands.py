@@ -77,6 +77,19 @@ class FiringCommands:
         while (firing := loop.log.next_unread()) is None:
             waiter = loop.results.add_waiter()
             loop.fast_path_state.close()
-            await loop.results.wait_for_firing(waiter, deadline)
+            await (waiter if deadline is None else self._wait_until(deadline, waiter))
         loop.fire_due()
         return firing
+
+    async def _wait_until(self, deadline: float, waiter: "asyncio.Future[None]") -> None:
+        """Wait for the next firing; raise TimeoutError after the deadline."""
+        timer = self._tasks.start(f"{self._task_name}: next firing", self._expire(deadline, waiter))
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+
+    async def _expire(self, deadline: float, waiter: "asyncio.Future[None]") -> None:
+        await self._clock.sleep(deadline - self._clock.monotonic())
+        if not waiter.done():
+            waiter.set_exception(TimeoutError())

@@ -39,7 +39,6 @@ class FiringResults:
 
     def __init__(self, reactor: FiringHost, runtime: GraphRuntime, dropped: Counter[str]) -> None:
         self._reactor = reactor
-        self._tasks = runtime.tasks
         self._clock = runtime.clock
         definition = reactor.definition
         self._name = definition.name
@@ -169,21 +168,6 @@ class FiringResults:
         self._waiters = [one for one in self._waiters if not one.done()]
         self._waiters.append(waiter)
         return waiter
-
-    async def wait_for_firing(self, waiter: "asyncio.Future[None]", deadline: float | None) -> None:
-        """Wait for the next firing; raise TimeoutError after the deadline."""
-        if deadline is None:
-            return await waiter
-        timer = self._tasks.start(f"reactor {self._name}: next firing", self._expire_waiter(deadline, waiter))
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-
-    async def _expire_waiter(self, deadline: float, waiter: "asyncio.Future[None]") -> None:
-        await self._clock.sleep(deadline - self._clock.monotonic())
-        if not waiter.done():
-            waiter.set_exception(TimeoutError())
 
     def fail_waiters(self) -> None:
         """Fail all callers that wait for a firing: the reactor was unloaded."""

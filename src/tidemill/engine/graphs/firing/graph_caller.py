@@ -59,6 +59,9 @@ class GraphCaller:
 
     async def call_async(self, firing: PendingFiring) -> dict[str, GraphResult]:
         """Call graphs of which some are asynchronous; those run concurrently."""
+        if len(firing.graphs) == 1 and firing.graphs[0].is_async:
+            (graph,) = firing.graphs
+            return {graph.name: await self._call_one_async(graph, firing)}
         asynchronous = [graph for graph in firing.graphs if graph.is_async]
         results: dict[str, GraphResult] = {}
         if len(asynchronous) < len(firing.graphs):
