@@ -199,7 +199,7 @@ def check_events(before: RunRecord, after: RunRecord, change: Change) -> None:
         table: Any = RUN_TRANSITIONS if one.task is None else TASK_TRANSITIONS
         kind: Any = RunState if one.task is None else TaskState
         assert states[one.task, one.index] == one.before != one.after
-        assert table.allow(kind(one.before), kind(one.after))
+        assert table.is_allowed(kind(one.before), kind(one.after))
         states[one.task, one.index] = one.after
     assert states[None, UNMAPPED] == after.run.state
     for one in after.tasks:
