@@ -9,11 +9,10 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tidemill.engine.graphs.durability.checkpointer import Checkpointer, to_recovery
+from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, to_recovery
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.graphs.supervisor import Supervisor
 from tidemill.engine.registry import Registry
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.client.backfills import BackfillPlan
@@ -78,17 +77,18 @@ class Node:
         )
         self._metrics = Metrics(GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS)
         parts = self._make_parts()
+        clock, tasks = parts.clock, TaskScope()
         self._liveness = parts.liveness
         self._substitutes_executor = parts.substitutes_executor
-        clock, tasks = parts.clock, TaskScope()
-        self._graph_runtime = runtime = GraphRuntime(clock=clock, settings=self.settings, tasks=tasks)
-        self._supervisor = runtime.supervisor = Supervisor(runtime)
         self._store = self._make_store(store)
-        self._run_store = self._store or self._make_memory_store()
         self._is_single_node = self._store is None if parts.is_single_node is None else parts.is_single_node
         self._checkpointer: Checkpointer | None = None
         if self._store is not None:
-            self._checkpointer = runtime.durability = Checkpointer(self._store, runtime)
+            self._checkpointer = Checkpointer(self._store, clock=clock, settings=self.settings, tasks=tasks)
+        self._graph_runtime = runtime = GraphRuntime(
+            clock=clock, settings=self.settings, tasks=tasks, durability=self._checkpointer
+        )
+        self._run_store = self._store or self._make_memory_store()
         self._scheduler = GraphScheduler(runtime, self.registry, self._metrics, self._store)
         self._concurrency = _check_count("concurrency", concurrency)
         self._workflows = self._make_workflow_engine(clock, executor, _check_pools(pools), store)
@@ -268,7 +268,7 @@ class Node:
         if self._store is not None and tenant not in self._restored_tenants:
             self._restored_tenants.add(tenant)
             stored = await self._store.recoveries.list_newest(tenant, RESTORED_RECOVERIES_LIMIT)
-            self._supervisor.load_history(tenant, [to_recovery(row) for row in stored])
+            self._graph_runtime.supervisor.load_history(tenant, [to_recovery(row) for row in stored])
 
     async def unload(self, name: str, *, tenant: str | None = None) -> None:
         """Unload a package by the name that `load` returned; refused while a folder or registry wants it loaded."""

@@ -20,7 +20,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NEWEST = "generation = (SELECT max(generation) FROM parts)"
 TAIL = (
     "A node that is running has it all in memory: let it run, its next two snapshots replace the damaged one. "
-    "Look at the disk, and restore a backup if that matters."
+    "Check the disk, and restore a backup if that matters."
 )
 
 
@@ -32,7 +32,7 @@ async def path(tmp_path: Path) -> Path:
     return path
 
 
-async def told(path: Path) -> list[str]:
+async def findings(path: Path) -> list[str]:
     """Return what is found, in words."""
     return [str(one) for one in (await look_at(path)).findings]
 
@@ -53,14 +53,14 @@ async def test_nothing_is_found_in_what_a_killed_node_left(tmp_path: Path, durab
 @pytest.mark.parametrize("seed", range(6))
 async def test_nothing_is_found_at_any_moment_of_a_nodes_lives(tmp_path: Path, durability: str, seed: int) -> None:
     """Pushes, pauses, failures of the store, restarts and crashes in any order leave nothing to complain of."""
-    story = random.Random(f"{durability} {seed}")
+    rng = random.Random(f"{durability} {seed}")
     sample = pair(durability=durability, strategy="sequential")
-    other = sharing(sample, story.choice(["none", "interval", "fire", "boundary"]))
+    other = sharing(sample, rng.choice(["none", "interval", "fire", "boundary"]))
     living, seen = tmp_path / "living.db", tmp_path / "seen.db"
     async with tm.testing.node(f"sqlite:///{living}", load=sample.load) as first:
         node = first
         for _ in range(40):
-            node = await step(node, story, other)
+            node = await step(node, rng, other)
             copy(living, seen)
             assert [one for one in (await look_at(seen)).findings if one.severity == "wrong"] == []
 
@@ -83,24 +83,24 @@ def sharing(sample: Sample, durability: Any) -> list[Any]:
     return [reactor, graph]
 
 
-async def step(node: Any, story: random.Random, other: list[Any]) -> Any:
+async def step(node: Any, rng: random.Random, other: list[Any]) -> Any:
     """Let something happen, and return the node that lives afterwards."""
-    has_other = "s" in {name for _, name in node._scheduler.running_keys()[0]}
-    match story.randrange(12):
+    has_other = node.probe.graphs.is_running("s")
+    match rng.randrange(12):
         case 0:
             return await node.crash()
         case 1:
-            await node.advance(story.choice(["100ms", "1s"]))
+            await node.advance(rng.choice(["100ms", "1s"]))
         case 2:
             await node.settle()
         case 3:
-            await node.push(story.choice("ab"), "no number")
+            await node.push(rng.choice("ab"), "no number")
         case 4:
             reactor = node.reactor("r")
             await (reactor.resume() if reactor.state().paused else reactor.pause())
             await node.settle()
         case 5:
-            node.fail_store(story.randrange(1, 4))
+            node.fail_store(rng.randrange(1, 4))
             await node.push("a", 1)
             await node.advance("1s")  # the checkpointer rests after a failure, and then succeeds
             node.fail_store(0)
@@ -113,9 +113,9 @@ async def step(node: Any, story: random.Random, other: list[Any]) -> Any:
         case 7 if node.reactor("r").state().cache:
             await node.reactor("r").force_fire()
         case 8 if has_other:
-            await node.push(story.choice("cw"), story.randrange(9))
+            await node.push(rng.choice("cw"), rng.randrange(9))
         case _:
-            await node.push(story.choice("ab"), story.randrange(9))
+            await node.push(rng.choice("ab"), rng.randrange(9))
     return node
 
 
@@ -133,7 +133,7 @@ async def test_a_store_that_was_never_used_is_fine() -> None:
 
 async def test_a_damaged_newest_snapshot_names_what_is_used_and_what_is_lost(path: Path) -> None:
     change(path, f"UPDATE parts SET payload = zeroblob(9) WHERE kind = 'accumulator' AND name = 'b' AND {NEWEST}")
-    assert await told(path) == [
+    assert await findings(path) == [
         "accumulator public/b: its newest snapshot is damaged (generation 8 of 2026-01-01 00:00:06 UTC). The next "
         "start uses generation 7 of 2026-01-01 00:00:05 UTC instead, and what was written together with it steps back "
         "too: what happened in the 1 second between them is lost, save for what 2 journal entries bring back. " + TAIL
@@ -142,28 +142,28 @@ async def test_a_damaged_newest_snapshot_names_what_is_used_and_what_is_lost(pat
 
 async def test_a_damaged_older_snapshot_costs_nothing(path: Path) -> None:
     change(path, f"UPDATE parts SET moment = moment - 1 WHERE kind = 'reactor' AND NOT {NEWEST}")
-    assert await told(path) == [
+    assert await findings(path) == [
         "reactor public/r: its older snapshot is damaged (generation 7 of 2026-01-01 00:00:05 UTC); the newest, "
         "generation 8 of 2026-01-01 00:00:06 UTC, is intact. The next start uses that one, and nothing is lost; the "
-        "next snapshot replaces the damaged one. Look at the disk."
+        "next snapshot replaces the damaged one. Check the disk."
     ]
 
 
 async def test_two_damaged_snapshots_leave_nothing(path: Path) -> None:
     change(path, "UPDATE parts SET checksum = zeroblob(16) WHERE kind = 'reactor'")
-    assert await told(path) == [
+    assert await findings(path) == [
         "reactor public/r: its snapshot is damaged (generation 8 of 2026-01-01 00:00:06 UTC and generation 7 of "
         "2026-01-01 00:00:05 UTC) and there is no other. At the next start it is empty. "
-        "Look at the disk, and restore a backup if that matters."
+        "Check the disk, and restore a backup if that matters."
     ]
 
 
 async def test_a_generation_that_is_missing_is_noticed(path: Path) -> None:
     change(path, f"DELETE FROM parts WHERE kind = 'reactor' AND NOT {NEWEST}")
-    assert await told(path) == [
+    assert await findings(path) == [
         "reactor public/r: only generation 8 of 2026-01-01 00:00:06 UTC is stored, and the one before it is missing. "
         "The next start uses it and nothing is lost, but should it be damaged, there is nothing to fall back on. "
-        "The next snapshot of a running node mends that; find out who deleted rows of this store."
+        "The next snapshot of a running node repairs that; find out who deleted rows of this store."
     ]
 
 
@@ -171,7 +171,7 @@ async def test_a_clock_that_is_wrong_is_noticed(path: Path) -> None:
     """Also a time that no calendar holds: it is not under the checksum."""
     change(path, f"UPDATE parts SET taken_at = {2**62} WHERE kind = 'reactor' AND {NEWEST}")
     change(path, f"UPDATE parts SET taken_at = 7 WHERE kind = 'reactor' AND NOT {NEWEST}")
-    future, past = await told(path)
+    future, past = await findings(path)
     assert future.startswith("reactor public/r: generation 8 was taken at 9999-12-31 23:59:59 UTC, ")
     assert past == (
         "reactor public/r: generation 7 was taken at 1970-01-01 00:00:00 UTC, before there was a Tidemill. A clock is "
@@ -182,7 +182,7 @@ async def test_a_clock_that_is_wrong_is_noticed(path: Path) -> None:
 
 async def test_an_accumulator_whose_snapshots_are_gone_is_missed(path: Path) -> None:
     change(path, "DELETE FROM parts WHERE name = 'a'")
-    assert await told(path) == [
+    assert await findings(path) == [
         "accumulator public/a: nothing is stored of it, though generation 8 of 2026-01-01 00:00:06 UTC of reactor "
         "public/r was written together with it. At the next start its numbering, its running state, what it holds and "
         "how far its source was read are lost: a source is read from its beginning. Restore a backup."
@@ -192,7 +192,7 @@ async def test_an_accumulator_whose_snapshots_are_gone_is_missed(path: Path) -> 
 async def test_a_snapshot_older_than_its_reactors_is_noticed(path: Path) -> None:
     """As if a part of the tables came from a backup."""
     change(path, f"DELETE FROM parts WHERE name = 'a' AND {NEWEST}")
-    found = await told(path)
+    found = await findings(path)
     assert found[1].startswith(
         "accumulator public/a: its newest snapshot, generation 7 of 2026-01-01 00:00:05 UTC, is older than generation "
         "8 of 2026-01-01 00:00:06 UTC of reactor public/r, which was written together with a newer one. "
@@ -206,32 +206,32 @@ async def test_a_snapshot_older_than_its_reactors_is_noticed(path: Path) -> None
 async def test_a_damaged_entry_that_is_needed_is_a_lost_event(path: Path) -> None:
     assert rows(path, "SELECT accumulator, position FROM journal") == [("b", 13), ("b", 14)]
     change(path, "UPDATE journal SET payload = zeroblob(3) WHERE position = 14")
-    assert await told(path) == [
+    assert await findings(path) == [
         "accumulator public/b: entry 14 of its journal is damaged. The next start leaves out 14: 1 acknowledged event "
         "of it would be lost. A node that is running has them in memory: let it run until it has written its next two "
-        "snapshots. Look at the disk, and restore a backup if that matters."
+        "snapshots. Check the disk, and restore a backup if that matters."
     ]
 
 
 async def test_a_damaged_entry_that_a_snapshot_holds_costs_nothing_yet(path: Path) -> None:
     change(path, "UPDATE journal SET checksum = zeroblob(4) WHERE position = 13")
-    (only,) = await told(path)
+    (only,) = await findings(path)
     assert "The newest snapshot holds all of that already: nothing is lost unless it is damaged too." in only
 
 
 async def test_an_entry_that_is_missing_between_snapshots_is_noticed(path: Path) -> None:
     change(path, "DELETE FROM journal WHERE position = 13")
-    assert await told(path) == [
+    assert await findings(path) == [
         "accumulator public/b: entry 13 of its journal is missing between its two snapshots, positions 12 to 13. The "
         "next start uses the newest snapshot and loses nothing. Should that be damaged, they could not be brought "
-        "back. The next two snapshots of a running node mend it; find out who deleted rows."
+        "back. The next two snapshots of a running node repair it; find out who deleted rows."
     ]
 
 
 async def test_entries_that_no_start_would_read_are_noticed(tmp_path: Path, path: Path) -> None:
-    """As if positions had begun anew: acknowledged, and lost."""
+    """As if positions had started again: acknowledged, and lost."""
     change(path, "UPDATE journal SET position = 1 WHERE position = 14")
-    found = await told(path)
+    found = await findings(path)
     assert any("entries 1 of its journal lie before its older snapshot (position 12)" in one for one in found)
 
 
@@ -244,7 +244,7 @@ async def test_entries_of_nobody_are_a_note(path: Path) -> None:
 
 async def test_a_journal_that_nobody_shortens_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journals, "JOURNAL_LENGTH_LIMIT", 0)
-    (only,) = await told(path)
+    (only,) = await findings(path)
     assert only.startswith("accumulator public/b: its journal has 1 entries after its newest snapshot. Nothing is lost")
 
 
@@ -253,7 +253,7 @@ async def test_a_journal_that_nobody_shortens_is_noticed(path: Path, monkeypatch
 
 async def test_a_letter_that_cannot_be_read_is_noticed(path: Path) -> None:
     change(path, "UPDATE dead_letters SET payload = x'c1'")
-    (only,) = await told(path)
+    (only,) = await findings(path)
     assert only.startswith("accumulator public/a: dead letter 0")
     assert "of 2026-01-01 00:00:06 UTC cannot be read (MessagePack data is malformed" in only
 

@@ -1,4 +1,4 @@
-"""A cancellation that comes out of author code is an error like any other: nobody asked our tasks to end."""
+"""A cancellation that comes out of author code is an error like any other: no one asked our tasks to end."""
 
 import asyncio
 from typing import Any, NoReturn
@@ -10,7 +10,7 @@ from tests.service.samples import raising, single, slow
 
 
 async def await_what_was_cancelled(_: Any = None) -> None:
-    """Await a future that somebody else cancelled."""
+    """Await a future that other code cancelled."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     future.cancel()
     await future
@@ -107,7 +107,7 @@ def leave(_: Any) -> NoReturn:
 
 
 async def cancelled(_: Any) -> None:
-    """Meet somebody else's cancellation."""
+    """Meet a cancellation that other code caused."""
     await await_what_was_cancelled()
 
 
@@ -118,7 +118,7 @@ async def left(_: Any) -> None:
 
 @pytest.mark.parametrize("act", [left, cancelled])
 async def test_of_parallel_nodes_one_may_raise_what_is_no_exception(act: Any) -> None:
-    """G-15, G-18: it is that node's error, and the process goes on."""
+    """G-15, G-18: it is that node's error, and the process continues."""
     sample = slow(act)
 
     @sample.graph.node

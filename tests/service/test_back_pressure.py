@@ -202,7 +202,7 @@ async def test_a_queue_that_is_never_full_treats_all_policies_alike(overflow: st
 
 
 async def test_what_cannot_wait_for_room_exceeds_a_blocking_queue() -> None:
-    """G-4, G-12: only drop_oldest drops; a window that another reactor's graph feeds has nobody to hold back."""
+    """G-4, G-12: only drop_oldest drops; a window that another reactor's graph feeds has no pusher to block."""
     recent = tm.window("recent", int, capacity=5)
 
     @tm.passthrough
@@ -230,7 +230,7 @@ async def test_what_cannot_wait_for_room_exceeds_a_blocking_queue() -> None:
 
 @pytest.mark.parametrize("options", [{"capacity": 10}, {"capacity": 1, "overflow": "drop_oldest"}])
 async def test_a_new_version_with_more_room_lets_in_who_waits(options: dict[str, Any]) -> None:
-    """G-12, G-27: nobody waits for room that is there."""
+    """G-12, G-27: no pusher waits while there is space."""
 
     @tm.passthrough
     def a(event: int) -> int:

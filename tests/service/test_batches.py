@@ -204,7 +204,7 @@ async def test_an_async_batch_gathers_while_it_flushes() -> None:
 
 
 async def test_an_async_batch_that_hangs_is_put_aside_by_a_restart() -> None:
-    """G-22, G-20: its events become a dead letter, its timer goes on."""
+    """G-22, G-20: its events become a dead letter, its timer continues."""
     never = asyncio.Event()
 
     @tm.batch(every="1s")

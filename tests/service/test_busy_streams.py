@@ -22,7 +22,7 @@ class Numbers:
 
 
 async def test_a_busy_source_is_no_trouble_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """G-29: the event that comes while the accumulator ends is held back, and nobody is warned of that."""
+    """G-29: an event that comes while the accumulator stops is not processed, and that is no warning."""
 
     @tm.stream(Numbers())
     def counted(event: int) -> int:

@@ -203,7 +203,7 @@ async def test_a_manual_firing_goes_on_when_its_caller_gives_up() -> None:
 
 
 async def test_state_is_json_all_the_way_down() -> None:
-    """G-13: whatever the cache holds."""
+    """G-13: regardless of the cache."""
 
     @tm.passthrough
     def a(event: object) -> Any:

@@ -1,4 +1,4 @@
-"""Corners that somebody walked into: strange errors, shared accumulators, manual firings that are called off."""
+"""Corner cases: unusual errors, shared accumulators, cancelled manual firings."""
 
 import asyncio
 from typing import Any
@@ -94,7 +94,7 @@ async def test_reactors_that_share_an_accumulator_see_one_order() -> None:
 
 
 async def test_fire_with_replaces_windows_too() -> None:
-    """G-13: the whole cache, and what the window goes on from."""
+    """G-13: the whole cache, and the content from which the window continues."""
     window = tm.window("w", int, capacity=3)
     reactor = tm.Reactor("r", [feed(), window])
     graph = tm.Graph("g", reactor=reactor)
@@ -175,7 +175,7 @@ async def test_a_tenant_needs_a_name_without_a_slash(tenant: Any) -> None:
 
 
 async def test_a_month_of_idleness_passes_at_once() -> None:
-    """An idle node sets no timers; time cannot move for ever, though."""
+    """An idle node sets no timers; time cannot move without end, though."""
     reactor, _ = sample()
     async with asyncio.timeout(2), tm.testing.node(load=[reactor]) as running:
         await running.advance("365d")

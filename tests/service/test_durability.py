@@ -14,7 +14,7 @@ KEPT = ["interval", "fire", "boundary"]
 def writes(node: tm.testing.TestNode) -> list[int]:
     """Return a list that grows by one number of parts with every snapshot the node's store takes from now on."""
     seen: list[int] = []
-    checkpoints: Any = node._store.checkpoints  # type: ignore[union-attr]
+    checkpoints: Any = node.database.checkpoints
     original = checkpoints.save
 
     async def save(parts: Any, covered: Any = ()) -> None:
@@ -198,7 +198,7 @@ async def test_fire_writes_after_each_firing_without_time_passing(store: str, is
 
 
 async def test_firings_at_once_share_a_write_under_fire(store: str) -> None:
-    """Durability: "fire" is group-committed: what comes while a write is on its way is folded into the next."""
+    """Durability: "fire" is group-committed: changes that come during a write join the next."""
     sample = single(durability="fire")
     async with tm.testing.node(store=store, load=sample.load) as node:
         written = writes(node)
@@ -224,7 +224,7 @@ async def test_fire_flushes_batches_after_the_write(store: str) -> None:
 
     reactor = tm.Reactor("r", [a, held], when=tm.any_of(a), durability="fire")
     async with tm.testing.node(store=store, load=[reactor]) as node:
-        checkpoints: Any = node._store.checkpoints  # type: ignore[union-attr]
+        checkpoints: Any = node.database.checkpoints
         original = checkpoints.save
 
         async def save(*arguments: Any) -> None:
@@ -239,7 +239,7 @@ async def test_fire_flushes_batches_after_the_write(store: str) -> None:
 
 
 async def test_a_failed_write_does_not_keep_batches_from_flushing(store: str) -> None:
-    """G-5, G-26: firing goes on, and so does what follows it."""
+    """G-5, G-26: firings continue, and so do the flushes after them."""
 
     @tm.batch(every="1h")
     def held(events: list[int]) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
+from tidemill.testing.faults.transactions import intercept_transactions
 
 KEPT = ["interval", "fire", "boundary"]
 
@@ -196,23 +197,22 @@ async def test_a_batch_that_died_is_lost_at_no_moment(after: int) -> None:
         await node.push("held", 2)
         await node.settle()
         world.bad = True
-        transactor: Any = node._store._committer.transactor  # type: ignore[union-attr]
-        transact, left = transactor.transact, [after]
+        left = [after]
 
-        async def dying(units: Any) -> Any:
+        async def dying(transact: Any, units: Any) -> Any:
             if not left[0]:
                 await asyncio.Event().wait()
             left[0] -= 1
-            for _ in range(20):  # so that the batch dies while a checkpoint is on its way
+            for _ in range(20):  # so that the batch dies while a checkpoint is being written
                 await asyncio.sleep(0)
             return await transact(units)
 
-        transactor.transact = dying
+        undo = intercept_transactions(node.database, dying)
         await node.push("go", 13) if after else None
         node.clock.advance_to(1.0)
         for _ in range(300):
             await asyncio.sleep(0)
-        transactor.transact = transact
+        undo()
         world.bad = False
         node = await node.crash()
         await node.advance("1s")
@@ -223,7 +223,7 @@ async def test_a_batch_that_died_is_lost_at_no_moment(after: int) -> None:
 
 
 async def test_a_lone_event_that_is_replayed_into_a_batch_waits_there(store: str) -> None:
-    """G-7, G-24: a letter goes only when what came of it is stored."""
+    """G-7, G-24: a dead letter is removed only when the outcome of its replay is stored."""
     mood = {"bad": True}
 
     class Fill(tm.Boundary):

@@ -114,6 +114,6 @@ async def test_a_window_that_became_smaller_shows_only_what_it_holds() -> None:
         for value in (1, 2, 3):
             await node.push("recent", value)
         await node.settle()
-        node._loaded_packages = {key: version(1) for key in node._loaded_packages}
+        node.loaded_packages = {key: version(1) for key in node.loaded_packages}
         node = await node.crash()
         assert node.reactor("r").state().cache == {"recent": [3]}

@@ -45,7 +45,7 @@ async def fail(node: tm.testing.TestNode, times: int) -> None:
 
 
 async def test_five_failures_in_a_row_degrade_and_one_success_clears(store: str) -> None:
-    """G-26, behaviour 52: with source "persist"; firing goes on meanwhile and says that it is degraded."""
+    """G-26, behaviour 52: with source "persist"; firings continue meanwhile, marked as degraded."""
     sample = single(durability="interval")
     async with tm.testing.node(store=store, load=sample.load) as node:
         await node.settle()

@@ -161,7 +161,7 @@ async def test_a_dead_event_of_an_earlier_life_is_replayed_through_its_accumulat
 
 
 async def test_the_limit_holds_across_restarts(store: str) -> None:
-    """G-7: bounded; the oldest go, in whatever life they were put there."""
+    """G-7: bounded; the oldest are dropped, whichever process added them."""
     settings = {"dead_letter_limit": 3}
     async with tm.testing.node(store=store, load=single().load, settings=settings) as node:
         for event in "abcd":
@@ -177,7 +177,7 @@ async def test_the_limit_holds_across_restarts(store: str) -> None:
 
 
 async def test_a_lower_limit_holds_at_once_and_for_good(sqlite: str) -> None:
-    """G-7: also for letters that an earlier life kept under a higher one, or that a crash left over."""
+    """G-7: also for dead letters that an earlier process kept under a higher limit, or that a crash left."""
     async with tm.testing.node(store=sqlite, load=single().load) as node:
         for event in "abcd":
             await node.push("a", event)
@@ -200,7 +200,7 @@ async def test_letters_that_could_not_be_written_are_written_later(store: str) -
 
 
 async def test_a_letter_whose_event_cannot_be_stored_is_still_a_letter(store: str) -> None:
-    """G-7: whatever was pushed, the accumulator lives on and the letter is there after a crash."""
+    """G-7: after any push the accumulator keeps running, and the dead letter is there after a crash."""
     async with tm.testing.node(store=store, load=single().load) as node:
         receipt = await node.push("a", {1: object(), "x": [lambda: None]})
         assert (await node.push("a", 1)).accepted

@@ -24,7 +24,7 @@ def tell(seen: list[Any], reactor: tm.Reactor | str, name: str = "teller") -> tm
 
 @pytest.mark.parametrize("durability", KEPT)
 async def test_the_cache_of_every_source_is_restored(store: str, durability: Any) -> None:
-    """Behaviour 57: usable at once, and nothing is news."""
+    """Behaviour 57: usable immediately, and no input is marked as changed."""
     sample = pair(durability=durability)
     async with tm.testing.node(store=store, load=sample.load) as node:
         await node.push("a", 1)
@@ -54,7 +54,7 @@ async def test_flags_are_restored(store: str, durability: Any) -> None:
 
 @pytest.mark.parametrize("durability", KEPT)
 async def test_flags_of_undeclared_sources_are_dropped(sqlite: str, durability: Any) -> None:
-    """Behaviour 59: nor does their absence, or somebody else's place in the list, mislead."""
+    """Behaviour 59: their absence, or another position in the list, does not mislead."""
 
     def load(*names: str) -> list[Any]:
         def accumulate(event: int) -> int:
@@ -307,7 +307,7 @@ async def test_a_pause_outlives_the_process_and_so_does_its_end(store: str) -> N
 
 
 async def test_a_pause_is_kept_without_durability(store: str) -> None:
-    """API: a pause outlives the process, whatever happens to the inputs."""
+    """API: a pause outlives the process, regardless of the inputs."""
     sample = single(durability="none")
     async with tm.testing.node(store=store, load=sample.load) as node:
         await node.reactor("r").pause()

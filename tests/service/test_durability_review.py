@@ -12,7 +12,7 @@ import tidemill as tm
 from tests.service.damage import change, fill
 from tests.service.samples import pair, single
 from tidemill.engine.graphs.accumulators.emit import resolve_receipt
-from tidemill.engine.graphs.durability.capture import checkpoint_groups
+from tidemill.engine.graphs.checkpoints.capture import checkpoint_groups
 
 KEPT = ["interval", "fire", "boundary"]
 
@@ -53,7 +53,7 @@ def package(**things: Any) -> types.ModuleType:
 
 async def reborn(node: tm.testing.TestNode, *things: Any) -> tm.testing.TestNode:
     """Let a node die as of kill -9, and come up again with other definitions."""
-    node._loaded_packages = {("public", str(index)): thing for index, thing in enumerate(things)}
+    node.loaded_packages = {("public", str(index)): thing for index, thing in enumerate(things)}
     return await node.crash()
 
 
@@ -62,21 +62,21 @@ def fired(node: tm.Node, reactor: str, source: str = "a") -> list[Any]:
     return [firing.inputs.get(source) for firing in reversed(node.reactor(reactor).firings())]
 
 
-def complaints(node: tm.Node, name: str) -> list[str]:
+def complaints(node: tm.testing.TestNode, name: str) -> list[str]:
     """Return what could not be restored of something."""
-    return [one.reason for _, one in node._supervisor.recoveries if (one.action, one.name) == ("restored", name)]
+    return [one.reason for one in node.probe.graphs.recoveries() if (one.action, one.name) == ("restored", name)]
 
 
-def accumulator(node: tm.Node, name: str) -> Any:
-    """Return what runs under a name."""
-    return node._scheduler.accumulator("public", name)
+def accumulator(node: tm.testing.TestNode, name: str) -> Any:
+    """Return a running accumulator."""
+    return node.probe.graphs.accumulator(name)
 
 
 # -- another durability
 
 
 async def test_the_journals_tail_is_in_the_state_whatever_the_durability_is_by_now(store: str) -> None:
-    """G-24, behaviour 21: a reactor that no longer commits goes on from the state that it had committed."""
+    """G-24, behaviour 21: a reactor that is no longer journaled continues from its committed state."""
     async with tm.testing.node(store, load=[totals(durability="boundary")]) as node:
         await node.push("total", 1)
         await node.settle()
@@ -88,7 +88,7 @@ async def test_the_journals_tail_is_in_the_state_whatever_the_durability_is_by_n
 
 
 async def test_what_is_not_kept_begins_anew(store: str) -> None:
-    """Durability: "none" keeps all in memory; nothing of an earlier life comes back, not even from the journal."""
+    """Durability: "none" keeps all in memory; nothing of an earlier process is restored, not even from the journal."""
     async with tm.testing.node(store, load=[totals(durability="boundary")]) as node:
         await node.push("total", 1)
         await node.settle()
@@ -136,7 +136,7 @@ async def test_what_was_not_kept_for_a_life_disowns_the_journal_of_the_one_befor
 
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_an_accumulator_is_restored_for_whoever_is_kept(store: str, is_first: bool) -> None:
-    """G-23: also if somebody who is not was loaded before."""
+    """G-23: also if a reactor that is not durable was loaded before."""
     a = numbers("a")
     load = [tm.Reactor("loose", [a], durability="none"), tm.Reactor("strict", [a], durability="interval")]
     async with tm.testing.node(store, load=load if is_first else load[::-1]) as node:
@@ -220,15 +220,15 @@ async def test_nothing_is_lost_while_a_reactor_is_exchanged(store: str) -> None:
     other = tm.Reactor("other", [a], durability="boundary")
     async with tm.testing.node(store, load=[other, version(a)]) as node:
         await node.push("a", 1)
-        loading = node._graph_runtime.tasks.start("exchange", node.load(version(a, b)))
-        async with asyncio.timeout(10):  # it leaves, and is still busy with its last firing
-            while [target.name for target, _ in accumulator(node, "a").targets] != ["other"]:  # noqa: ASYNC110
-                await asyncio.sleep(0)
-        for value in (2, 3, 4):
-            await node.push("a", value)
-            await node.advance("250ms")  # a checkpoint each, which makes older entries dispensable
-        gate.set()
-        await loading
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(node.load(version(a, b)))
+            async with asyncio.timeout(10):  # it is removed, and still busy with its last firing
+                while node.probe.graphs.targets_of("a") != ["other"]:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            for value in (2, 3, 4):
+                await node.push("a", value)
+                await node.advance("250ms")  # a checkpoint each, which makes older entries dispensable
+            gate.set()
         await node.push("a", 5)
         await node.settle()
         assert fired(node, "r") == [2, 3, 4, 5]
@@ -246,7 +246,7 @@ async def test_what_is_committed_while_the_journal_is_read_comes_once(store: str
     async with tm.testing.node(store, load=[tm.Reactor("other", [a], durability="boundary"), version(a)]) as node:
         await node.push("a", 1)
         await node.settle()
-        checkpoints: Any = node._store.checkpoints  # type: ignore[union-attr]
+        checkpoints: Any = node.database.checkpoints
         entries, append = checkpoints.read_entries, checkpoints.append
         stored, may_happen = asyncio.Event(), asyncio.Event()
         begun: list[asyncio.Future[Any]] = []
@@ -257,13 +257,11 @@ async def test_what_is_committed_while_the_journal_is_read_comes_once(store: str
             await may_happen.wait()
 
         async def read(journals: Any) -> Any:
-            is_last = "r" not in {name for _, name in node._scheduler.running_keys()[0]}
+            is_last = not node.probe.graphs.is_running("r")
             if begun or not is_last:
                 return await entries(journals)
             found = await entries(journals)
-            begun.append(
-                node._graph_runtime.tasks.start("push", resolve_receipt(accumulator(node, "a").emit_or_journal(2, 2)))
-            )
+            begun.append(tasks.create_task(resolve_receipt(accumulator(node, "a").emit_or_journal(2, 2))))
             if is_slow:
                 await stored.wait()
                 return await entries(journals)
@@ -272,9 +270,9 @@ async def test_what_is_committed_while_the_journal_is_read_comes_once(store: str
             return found
 
         checkpoints.read_entries, checkpoints.append = read, slow_append
-        await node.load(version(a, b))
-        may_happen.set()
-        await begun[0]
+        async with asyncio.TaskGroup() as tasks:
+            await node.load(version(a, b))
+            may_happen.set()
         await node.push("a", 3)
         await node.settle()
         assert fired(node, "r") == [2, 3]
@@ -382,7 +380,7 @@ async def test_a_circle_is_found_in_one_look_at_each_accumulator() -> None:
     async with tm.testing.node("memory://", load=load) as node:
         one = accumulator(node, "a")
         one.targets = Counted(one.targets)
-        (circle,) = checkpoint_groups(node._scheduler.reactors)
+        (circle,) = checkpoint_groups(node.probe.graphs.reactors)
         assert (len(circle.reactors), Counted.taken) == (100, 100)
 
 
@@ -390,7 +388,7 @@ async def test_a_package_of_many_reactors_asks_the_store_a_few_times() -> None:
     """Capacity: what is stored of a thousand reactors is read at once."""
     load = {f"r{number}": tm.Reactor(f"r{number}", [numbers(f"a{number}")]) for number in range(100)}
     async with tm.testing.node("memory://") as node:
-        store: Any = node._store
+        store: Any = node.database
         asked: list[str] = []
         for port, name in (
             (store.dead_letters, "for_source"),

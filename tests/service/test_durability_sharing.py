@@ -107,21 +107,21 @@ async def test_reactors_that_share_a_source_both_see_all_of_it_after_a_restart(s
     seen: dict[str, list[int]] = {"one": [], "two": []}
     numbers = tm.stream(source)(_number)
     load: list[Any] = []
-    for name, told in seen.items():
+    for name, fired in seen.items():
         reactor = tm.Reactor(name, [numbers], strategy="sequential", durability="boundary")
-        load += [reactor, _bound(tm.Graph(f"graph_of_{name}", reactor=reactor), told)]
+        load += [reactor, _bound(tm.Graph(f"graph_of_{name}", reactor=reactor), fired)]
     for wanted in (20, 60, 100):
         async with tm.Node(store=sqlite, load=load):
             await until(partial(has, seen["one"], wanted))
             await until(partial(has, seen["two"], wanted))
-    for told in seen.values():
-        assert told == list(range(1, len(told) + 1))
+    for fired in seen.values():
+        assert fired == list(range(1, len(fired) + 1))
 
 
-def _bound(graph: tm.Graph, told: list[int]) -> tm.Graph:
+def _bound(graph: tm.Graph, fired: list[int]) -> tm.Graph:
     @graph.node
     def out(numbers: int) -> None:
-        told.append(numbers)
+        fired.append(numbers)
 
     return graph
 
@@ -133,7 +133,7 @@ def _bound(graph: tm.Graph, told: list[int]) -> tm.Graph:
 @pytest.mark.parametrize("strategy", ["latest", "sequential"])
 async def test_a_firing_under_way_runs_again_under_its_id(store: str, durability: Any, strategy: Any) -> None:
     """G-24: a snapshot taken meanwhile holds what it consumed as unconsumed; what came since follows."""
-    told: list[Any] = []
+    fired: list[Any] = []
     gate = asyncio.Event()
 
     @tm.passthrough
@@ -145,7 +145,7 @@ async def test_a_firing_under_way_runs_again_under_its_id(store: str, durability
 
     @graph.node
     async def out(a: int, ctx: tm.Context) -> None:
-        told.append((ctx.firing_id, a, ctx.consumed))
+        fired.append((ctx.firing_id, a, ctx.consumed))
         await gate.wait()
 
     async with tm.testing.node(store=store, load=[reactor, graph]) as node:
@@ -153,14 +153,14 @@ async def test_a_firing_under_way_runs_again_under_its_id(store: str, durability
         await node.advance(0)
         await node.push("a", 2)
         await node.advance("400ms")
-        assert len(told) == 1
+        assert len(fired) == 1
         gate.set()
         gate = asyncio.Event()
         gate.set()
         node = await node.crash()
         await node.settle()
         assert node.reactor("r").state().fires == 2
-    first, again, second = told[0], told[-2], told[-1]
+    first, again, second = fired[0], fired[-2], fired[-1]
     assert again == first == (first[0], 1, [("a", 1)])
     assert second[1:] == (2, [("a", 2)])
     assert second[0] != first[0]
@@ -248,7 +248,7 @@ async def test_what_fire_with_put_there_comes_back(store: str, durability: Any) 
 
 @pytest.mark.parametrize("durability", KEPT)
 async def test_a_forced_firing_took_its_news_for_good(store: str, durability: Any) -> None:
-    """G-13, G-23: written, it is not news after a crash."""
+    """G-13, G-23: once written, it fires nothing after a crash."""
     sample = single(durability=durability)
     async with tm.testing.node(store=store, load=sample.load) as node:
         await node.reactor("r").pause()

@@ -11,6 +11,7 @@ import tidemill as tm
 from tidemill.engine.graphs.accumulators.batch import Batch
 from tidemill.graphs.definition import Durability
 from tidemill.kernel.errors import StoreError
+from tidemill.testing.faults.transactions import intercept_transactions
 
 MEMORY = "memory://"
 
@@ -26,26 +27,20 @@ class Gate:
     """Holds the transactions of a node's memory store back, then lets them through or fails them."""
 
     def __init__(self, node: tm.testing.TestNode) -> None:
-        self._transactor = node._store._committer.transactor  # type: ignore[union-attr]
-        self._transact = self._transactor.transact
         self._opened = asyncio.Event()
         self._fails = False
-        self._transactor.transact = self._wait
+        self.remove = intercept_transactions(node.database, self._wait)
 
-    async def _wait(self, units: Sequence[Any]) -> Any:
+    async def _wait(self, transact: Any, units: Sequence[Any]) -> Any:
         await self._opened.wait()
         if self._fails:
             raise StoreError("down")
-        return await self._transact(units)
+        return await transact(units)
 
     def open(self, *, fails: bool = False) -> None:
         """Let everything through, or fail what waits."""
         self._fails = fails
         self._opened.set()
-
-    def remove(self) -> None:
-        """Be as if it had never been there."""
-        self._transactor.transact = self._transact
 
 
 def package(**definitions: Any) -> ModuleType:
@@ -66,7 +61,7 @@ def summing(durability: Durability | None) -> tuple[tm.Accumulator, tm.Reactor]:
 
 
 async def a_moment() -> None:
-    """Let everything go on that can, while the store may not answer."""
+    """Run everything that can run while the store may not answer."""
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -201,7 +196,7 @@ async def test_a_batch_under_a_journal_is_as_large_as_declared_and_waits_for_mor
         await node.reactor("r").pause()  # so that no firing flushes what is left
         await asyncio.gather(*(node.push(counts, number) for number in range(15)))
         await node.settle()
-        running = node._scheduler.accumulator("public", "counts")
+        running = node.probe.graphs.accumulator("counts")
         assert isinstance(running, Batch)
         assert (node.reactor("r").state().queued, len(running.buffer)) == (1, 5)
 
@@ -285,7 +280,7 @@ async def test_an_offset_waits_for_a_letter_that_is_still_being_written() -> Non
 
     reactor = tm.Reactor("r", [a], durability="boundary", strategy="sequential")
     async with tm.testing.node(store=MEMORY, load=[reactor]) as node:
-        running: Any = node._scheduler.accumulator("public", "a")
+        running: Any = node.probe.graphs.accumulator("a")
         await running.on_event(1, 1)
         await node.settle()
         gate = Gate(node)
@@ -300,7 +295,7 @@ async def test_an_offset_waits_for_a_letter_that_is_still_being_written() -> Non
             while not next_event.done():
                 await node.advance("200ms")
         node = await node.crash()
-        again: Any = node._scheduler.accumulator("public", "a")
+        again: Any = node.probe.graphs.accumulator("a")
         assert (again.offset, [letter.event for letter in again.dead_letters.entries()]) == (3, [-1])
 
 

@@ -1,4 +1,4 @@
-"""The end of reactors, accumulators and nodes: no silent drops, nothing comes back, nobody waits for ever."""
+"""Stopping reactors, accumulators and nodes: no silent drops, no restarts, no endless waits."""
 
 import asyncio
 import logging
@@ -72,7 +72,7 @@ async def test_a_batch_that_has_no_room_at_unload_is_counted() -> None:
         await node.reactor("r").pause()
         await node.push("b", 1)
         assert node.reactor("r").state().queued == 1
-        node._scheduler.accumulator("public", "b").process_now(2)  # as if it had been let in before the queue was full
+        node.probe.graphs.accumulator("b").process_now(2)  # as if it had been validated before the queue was full
         await unload(node)
         assert node.metrics()["boundaries_dropped_total"] == 2
 
@@ -111,7 +111,7 @@ def grumbling() -> tuple[Grumbling, tm.Reactor]:
 
 
 async def test_an_accumulator_whose_source_fails_while_it_ends_stays_ended() -> None:
-    """G-29: nothing comes back to life."""
+    """G-29: nothing is restarted."""
     source, reactor = grumbling()
     async with tm.Node(load=[reactor], settings={"backoff_base": "1ms"}) as node, asyncio.timeout(5):
         await connected(node)
@@ -137,7 +137,7 @@ async def test_a_loop_that_fails_while_it_ends_leaves_its_successor_alone() -> N
 
 
 async def test_a_node_closes_although_author_code_swallows_its_cancellation(caplog: pytest.LogCaptureFixture) -> None:
-    """G-29: cancel, say so, and go on."""
+    """G-29: cancel it, record it, and continue."""
     gate, begun = asyncio.Event(), asyncio.Event()
 
     async def act(value: int) -> None:

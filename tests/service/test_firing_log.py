@@ -201,7 +201,7 @@ async def test_what_the_log_no_longer_holds_is_passed_over() -> None:
 
 
 async def test_unloading_sends_home_who_waits_for_a_firing() -> None:
-    """G-29: nobody waits for ever."""
+    """G-29: no caller waits without end."""
     async with tm.testing.node(load=[single().reactor]) as node, asyncio.timeout(5):
         with pytest.raises(tm.RequestError) as caught:
             await asyncio.gather(node.reactor("r").next_firing(), node.unload("reactor:r"))
@@ -271,7 +271,7 @@ async def test_the_duration_of_a_replay_is_that_of_its_graphs() -> None:
 
 
 async def test_bursts_and_whole_firings_are_read_in_order() -> None:
-    """G-16: whatever is asked for, and however it was logged."""
+    """G-16: for every limit, and for every way of logging."""
     sample = single(raising(when=lambda value: value % 7 == 0))
     async with tm.testing.node(load=sample.load) as node:
         push = node.handle("a")

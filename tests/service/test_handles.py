@@ -1,4 +1,4 @@
-"""Handles: `push` without await, the same results on every path, and valid whatever happens."""
+"""Handles: `push` without await, the same results on every path, and valid across every change."""
 
 import asyncio
 from typing import Any

@@ -11,6 +11,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.samples import single, slow
+from tidemill.testing.probes import GraphProbe
 
 SOURCE = """
 import tidemill as tm
@@ -41,7 +42,7 @@ kept = tm.window("kept", Up, capacity=5)
 
 
 def version(*names: str, **options: Any) -> ModuleType:
-    """Return module `m`, its classes made anew, with reactor `r` of these accumulators and a graph that records."""
+    """Return module `m` with new classes, with reactor `r` of these accumulators and a graph that records."""
     made = ModuleType("m")
     exec(SOURCE, vars(made))
     made.r = tm.Reactor("r", [getattr(made, name) for name in names], **options)
@@ -194,7 +195,7 @@ async def test_a_new_version_that_other_packages_graphs_do_not_fit_is_refused() 
 
 
 async def test_a_hot_swap_carries_queue_and_cache_over_to_the_new_classes() -> None:
-    """P-6: union members are told apart by name."""
+    """P-6: union members are distinguished by name."""
     old, new = (recording(version("a", strategy="sequential")) for _ in range(2))
     async with tm.testing.node(load=[old]) as node:
         await node.push("a", 1)
@@ -220,7 +221,7 @@ async def test_a_hot_swap_carries_windows_batches_and_state_over() -> None:
         await node.push("kept", new.Up(value=2))
         await node.push("total", 6)
         await node.advance("1h")
-        kept, many, total = node._scheduler.reactor("public", "r").firing_loop.inputs.cache
+        kept, many, total = node.probe.graphs.cached_values("r")
         assert {type(one) for one in kept} == {new.Up}
         assert ([one.value for one in kept], many, total) == ([1, 2], 10, new.Total(value=11))
 
@@ -312,14 +313,14 @@ async def test_a_feed_that_was_replaced_can_say_nothing_any_more() -> None:
 
     async with tm.Node(load=[following(Steady())]) as node:
         await health(node, "live")
-        stream = node._scheduler.accumulator("public", "a")
-        follow = stream._reader.run
+        stream: Any = GraphProbe.of(node).accumulator("a")
+        follow = stream.reader.run
 
         async def noted(listener: Any, checkpoint: Any) -> None:
             listeners.append(listener)
             await follow(listener, checkpoint)
 
-        stream._reader.run = noted
+        stream.reader.run = noted
         await node.restart_accumulator("a")
         await health(node, "live")
         await node.load(following(Silent()))
@@ -327,7 +328,7 @@ async def test_a_feed_that_was_replaced_can_say_nothing_any_more() -> None:
         listeners[0].on_connected()
         listeners[0].on_disconnected("gone")
         assert node.reactor("r").state().accumulators["a"].health == "connecting"
-        with pytest.raises(tm.OperationError, match="this feed is over"):
+        with pytest.raises(tm.OperationError, match="this one has ended"):
             await listeners[0].on_event(1, 1)
 
 
@@ -377,12 +378,12 @@ async def test_nothing_of_a_retired_graph_is_kept_alive() -> None:
     async with tm.testing.node(load=[sample.reactor]) as node:
         made, heavy = graph()
         await node.load(made)
-        node.handle("a")(1)
-        node.handle("a")(2)
+        push = node.handle("a")
+        push(1)
+        push(2)
         await node.unload("graph:g")
         del made
-        path = node._scheduler.accumulator("public", "a")._fast_path
-        assert set(path.call.__globals__) == {"push_slow"}
+        assert set(push.__globals__) == {"push_slow"}  # type: ignore[attr-defined]
     gc.collect()
     assert heavy() is None
 

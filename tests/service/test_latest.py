@@ -52,7 +52,7 @@ async def test_snapshots_of_the_past_stay_exact() -> None:
 
 
 async def test_the_last_value_is_always_seen_by_some_firing() -> None:
-    """G-2, behaviour 36: no lost wake-up, pushes at every point of a firing's life."""
+    """G-2, behaviour 36: no lost wake-up, pushes at every point of a firing."""
     sample = slow(lambda value: asyncio.sleep(0))
     async with tm.testing.node(load=sample.load) as node, asyncio.timeout(5):
         for value in range(50):

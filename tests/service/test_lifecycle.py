@@ -293,10 +293,10 @@ async def test_many_cycles_leave_everything_as_before() -> None:
         graph = observer(reactor)
         return module("m", reactor, graph, *sample.load)
 
-    def sizes(node: tm.Node) -> tuple[Any, ...]:
+    def sizes(node: tm.testing.TestNode) -> tuple[Any, ...]:
         gc.collect()
         generated = sum(name.startswith("<graph") for name in linecache.cache)
-        return names(node), len(asyncio.all_tasks()), generated, len(node._metrics._collectors)
+        return names(node), len(asyncio.all_tasks()), generated, node.probe.graphs.collector_count()
 
     async with tm.testing.node() as node:
         await node.settle()
@@ -321,7 +321,7 @@ async def test_scheduler_and_registry_agree_after_every_step() -> None:
         for step in steps:
             verb, name = step.split()
             await (node.load(things[name]) if verb == "load" else node.unload(packages[name]))
-            reactors, accumulators = node._scheduler.running_keys()
+            reactors, accumulators = node.probe.graphs.reactor_keys(), node.probe.graphs.accumulator_keys()
             assert sorted(name for _, name in reactors) == node.registry.reactors()
             assert sorted(name for _, name in accumulators) == node.registry.accumulators()
             assert len(node.registry.endpoints()) == len(reactors) + len(accumulators)
@@ -428,7 +428,7 @@ async def test_unloading_twice_at_once_is_an_error_for_one() -> None:
 
 
 async def test_a_manual_firing_that_hangs_ends_with_its_reactor() -> None:
-    """G-29: the caller is told."""
+    """G-29: the caller gets the error."""
     sample = slow(lambda value: asyncio.Event().wait())
     async with tm.testing.node(load=[module("m", *sample.load)]) as node, asyncio.timeout(5):
         async with asyncio.TaskGroup() as group:
@@ -476,7 +476,7 @@ async def test_a_node_with_hanging_code_still_closes(kind: str) -> None:
 
 
 async def test_a_node_closes_although_code_swallows_its_cancellation() -> None:
-    """G-29: it is told again."""
+    """G-29: the error is raised again."""
     swallowed = []
 
     async def stubborn(value: int) -> None:
@@ -516,14 +516,14 @@ async def test_a_node_is_used_inside_its_block_only() -> None:
     """G-4: a clear error before and after."""
     node = tm.testing.node(load=single().load)
     calls = [lambda: node.push("a", 1), lambda: node.load(single().reactor), lambda: node.unload("reactor:r")]
-    for _ in range(2):
+    for was_opened in (False, True):
         for call in calls:
             with pytest.raises(tm.RequestError, match="not running"):
                 await call()
         for look in (node.handle, node.reactor):
             with pytest.raises(tm.RequestError, match="not running"):
                 look("a")
-        if not node._was_opened:
+        if not was_opened:
             async with node:
                 await node.push("a", 1)
 

@@ -150,7 +150,7 @@ async def test_pushes_through_the_fast_lane_are_the_graphs_own(node: tm.testing.
 
 
 async def test_a_newer_version_of_either_side_is_bound_anew(node: tm.testing.TestNode, tmp_path: Path) -> None:
-    """P-6: the cache goes on as the newer version's classes, and the graph still has its own."""
+    """P-6: the cache continues as the newer version's classes, and the graph still has its own."""
     await node.load(market(tmp_path))
     await node.load(desk(tmp_path))
     await node.push("feed", {"bid": 1.0})
@@ -285,7 +285,7 @@ report.call("scoring", name="outcome")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("bid: Level", "bid: float", "common.Book .*: field 'bid' is common.Level there and float here"),
         ("    price: float\n\nclass Book", "    price: str\n\nclass Book", "field 'bid' is a Level, in which field"),
@@ -293,12 +293,12 @@ report.call("scoring", name="outcome")
     ],
 )
 async def test_types_that_differ_are_refused_and_told_apart(
-    node: tm.testing.TestNode, tmp_path: Path, old: str, new: str, told: str
+    node: tm.testing.TestNode, tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     """API: checked at load, also if something else could still arrive; and for the other side as well."""
     assert COMMON.count(old) == 1
     await node.load(market(tmp_path))
-    with pytest.raises(tm.DefinitionError, match=told):
+    with pytest.raises(tm.DefinitionError, match=message):
         await node.load(desk(tmp_path, common=COMMON.replace(old, new)))
     await node.load(desk(tmp_path, version=2))
     with pytest.raises(tm.RequestError, match=r"bound subscriber.*\n.*common\.Book is not the same on both sides"):

@@ -10,6 +10,7 @@ import pytest
 import tidemill as tm
 from tests.service.samples import Sample, pair, raising, single, slow
 from tidemill.engine.graphs.reactors.outbox import OUTBOX_LIMIT
+from tidemill.engine.workflows.starts.starter import RunStarter
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.workflow_ports import RunFilter
 
@@ -41,7 +42,7 @@ def payloads(seen: list[Any]) -> list[Any]:
 
 async def origins(node: Any) -> list[str]:
     """Return what started each run."""
-    return [row.origin for row in await node._run_store.runs.find(RunFilter(tenant="public"))]
+    return [row.origin for row in await node.database.runs.find(RunFilter(tenant="public"))]
 
 
 # -- what starts, and with what
@@ -83,7 +84,7 @@ async def test_values_become_plain() -> None:
 
 
 async def test_a_workflow_may_take_what_it_likes() -> None:
-    """The brief of on_firing: params are declared, in part, or whatever comes."""
+    """The brief of on_firing: params are declared, in part, or not at all."""
 
     class Only(tm.Params):
         firing_id: str
@@ -108,7 +109,7 @@ async def test_a_workflow_may_take_what_it_likes() -> None:
 
 
 async def test_firings_by_hand_count_and_failed_ones_too_but_tries_do_not() -> None:
-    """A run per firing, whatever its graphs made of it, however often they were tried."""
+    """A run per firing, regardless of its results and of its retries."""
     seen: list[Any] = []
     sample = single(raising(when=lambda value: value == 2), on_error=tm.Retry(2, delay="1s"))
     async with tm.testing.node(load=[*sample.load, follower(seen)]) as node:
@@ -158,7 +159,7 @@ async def test_firings_lead_to_firings_by_way_of_a_task() -> None:
 
 
 async def test_an_expression_decides() -> None:
-    """graphs.md: over payload, reactor and tenant; false goes on."""
+    """graphs.md: over payload, reactor and tenant; false skips the firing."""
     seen: list[Any] = []
     flow = follower(seen, when="payload.a > 1 && reactor == 'r' && tenant == 'public'")
     async with tm.testing.node(load=[*single().load, flow]) as node:
@@ -218,7 +219,7 @@ def test_a_reactor_is_followed_once() -> None:
 async def test_an_expression_that_fails_is_tried_again_and_the_fifth_failure_is_final(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """graphs.md: error holds and retries, the fifth dead-letters; others go on."""
+    """graphs.md: error holds and retries, the fifth dead-letters; others continue."""
     seen: list[Any] = []
     others: list[Any] = []
     load = [*pair().load, follower(seen, when="payload.b > 1"), follower(others, name="other")]
@@ -334,17 +335,15 @@ async def test_the_fast_lane_opens_again_when_nobody_follows() -> None:
     seen: list[Any] = []
     sample = single()
     async with tm.testing.node(load=[*sample.load, follower(seen)]) as node:
-        reactor = node._scheduler.reactor("public", "r")
         await node.push("a", 1)
-        assert (reactor.firing_loop.fast_graph, reactor.firing_loop.fast_path_state.credit) == (None, 0)
+        assert not node.probe.graphs.has_fast_path("r")
         await node.settle()
         await node.unload("workflow:w")
         handle = node.handle("a")
         for value in (2, 3, 4):
             handle(value)
-        assert reactor.firing_loop.fast_graph is not None
-        assert reactor.firing_loop.fast_path_state.credit
-        assert reactor.firing_loop.results.firing_observer is None
+        assert node.probe.graphs.has_fast_path("r")
+        assert node.probe.graphs.undelivered("r") == []
     assert sample.seen == [1, 2, 3, 4]
     assert payloads(seen) == [{"a": 1}]
 
@@ -369,29 +368,31 @@ async def test_a_firing_in_a_pause_starts_nothing() -> None:
 
 
 @pytest.mark.parametrize("durability", ["interval", "fire", "boundary"])
-async def test_what_was_fired_and_not_delivered_is_delivered_after_a_crash(store: str, durability: str) -> None:
+async def test_what_was_fired_and_not_delivered_is_delivered_after_a_crash(
+    store: str, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """graphs.md: the firing's record commits before the firing counts as done, so a crash in between loses nothing."""
     seen: list[Any] = []
     sample = single(durability=durability)
     async with tm.testing.node(store, load=[*sample.load, follower(seen, when="payload.a > 0")]) as node:
-        stuck = node._workflows.subscriptions
-        stuck._start_run = never  # type: ignore[method-assign]
-        await node.push("a", 1)
-        await node._checkpointer.write()
-        fired = node.reactor("r").firings()[0].id
-        assert node._scheduler.reactor("public", "r").outbox.entries[0].in_delivery == {"w"}
+        with monkeypatch.context() as patch:
+            patch.setattr(RunStarter, "start", never)
+            await node.push("a", 1)
+            await node.probe.graphs.write_checkpoint()
+            fired = node.reactor("r").firings()[0].id
+            assert node.probe.graphs.in_delivery("r") == [{"w"}]
         node = await node.crash()
         await node.settle()
         assert seen == [({"a": 1}, fired)]
         node = await node.crash()
         await node.settle()
         assert len(seen) == 1
-        assert node._scheduler.reactor("public", "r").outbox.entries == ()
+        assert node.probe.graphs.undelivered("r") == []
 
 
 async def never(*_: Any) -> None:
-    """Stand for a run that is not started in this life."""
-    raise StoreError("not in this life")
+    """Fail in place of starting a run."""
+    raise StoreError("down")
 
 
 @pytest.mark.parametrize("durability", ["interval", "fire", "boundary"])
@@ -402,7 +403,7 @@ async def test_a_firing_that_was_delivered_is_not_delivered_again(store: str, du
     async with tm.testing.node(store, load=[*sample.load, follower(seen)]) as node:
         await node.push("a", 1)
         while not seen:  # and no further: that it was delivered is not in any checkpoint
-            await node._wait_until_idle()
+            await node.advance(0)
         node = await node.crash()
         await node.advance("10s")
         assert payloads(seen) == [{"a": 1}]
@@ -417,30 +418,37 @@ async def test_nothing_is_started_before_its_firing_is_stored(store: str) -> Non
     seen: list[Any] = []
     sample = single(durability="fire")
     async with tm.testing.node(store, load=[*sample.load, follower(seen)]) as node:
-        await node._checkpointer._write_lock.acquire()  # a write that does not end
+        checkpoints: Any = node.database.checkpoints
+        save, may_end = checkpoints.save, asyncio.Event()
+
+        async def slow_save(*arguments: Any) -> None:
+            await may_end.wait()
+            await save(*arguments)
+
+        checkpoints.save = slow_save
         await node.push("a", 1)
         for _ in range(20):
             await asyncio.sleep(0)
         assert await node.runs("w") == []
-        node._checkpointer._write_lock.release()
+        may_end.set()
         await node.settle()
     assert payloads(seen) == [{"a": 1}]
 
 
 async def test_a_firing_that_could_not_be_stored_waits_for_the_next_write(store: str) -> None:
-    """G-26: only if that goes on and on are runs started all the same."""
+    """G-26: only after repeated failures are runs started without."""
     seen: list[Any] = []
     async with tm.testing.node(store, load=[*single(durability="fire").load, follower(seen)]) as node:
         node.fail_store(1)
         await node.push("a", 1)
-        await node._wait_until_idle()
+        await node.advance(0)
         assert await node.runs("w") == []
         await node.advance("1s")
         assert payloads(seen) == [{"a": 1}]
 
 
 async def test_values_that_cannot_be_stored_start_runs_all_the_same() -> None:
-    """G-26: firing goes on."""
+    """G-26: firings continue."""
     seen: list[Any] = []
 
     @tm.passthrough
@@ -455,23 +463,24 @@ async def test_values_that_cannot_be_stored_start_runs_all_the_same() -> None:
     assert len(seen) == 1
 
 
-async def test_a_store_that_fails_is_waited_for(store: str) -> None:
+async def test_a_store_that_fails_is_waited_for(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """graphs.md: nothing is lost; it is no fault of the firing, so it is not given up."""
     seen: list[Any] = []
     async with tm.testing.node(store, load=[*single().load, follower(seen)]) as node:
-        stuck = node._workflows._starter
-        original, stuck.start = stuck.start, never  # type: ignore[method-assign]
-        await node.push("a", 1)
-        await node.advance("5m")
-        assert (seen, node.metrics()[TOTAL]) == ([], 0)
-        assert node.metrics()["subscription_errors_total"] > 5
-        stuck.start = original  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(RunStarter, "start", never)
+            await node.push("a", 1)
+            await node.advance("5m")
+            assert (seen, node.metrics()[TOTAL]) == ([], 0)
+            assert node.metrics()["subscription_errors_total"] > 5
         await node.advance("1m")
         assert payloads(seen) == [{"a": 1}]
 
 
 @pytest.mark.parametrize("strategy", ["latest", "sequential"])
-async def test_a_reactor_waits_for_workflows_that_cannot_keep_up(strategy: Any) -> None:
+async def test_a_reactor_waits_for_workflows_that_cannot_keep_up(
+    strategy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """G-12, G-2: its inputs wait, or the newest stays; it fires on when there is room."""
     seen: list[Any] = []
     sample = single(strategy=strategy)
@@ -482,13 +491,12 @@ async def test_a_reactor_waits_for_workflows_that_cannot_keep_up(strategy: Any) 
         seen.append(ctx["payload"]["a"])
 
     async with tm.testing.node(load=[*sample.load, flow]) as node:
-        stuck = node._workflows._starter
-        original, stuck.start = stuck.start, never  # type: ignore[method-assign]
-        for value in range(300):
-            await node.push("a", value)
-        await node.settle()
-        assert sample.seen == list(range(OUTBOX_LIMIT))
-        stuck.start = original  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(RunStarter, "start", never)
+            for value in range(300):
+                await node.push("a", value)
+            await node.settle()
+            assert sample.seen == list(range(OUTBOX_LIMIT))
         await node.advance("5s")
         await node.settle()
         rest = [299] if strategy == "latest" else list(range(OUTBOX_LIMIT, 300))
@@ -496,55 +504,60 @@ async def test_a_reactor_waits_for_workflows_that_cannot_keep_up(strategy: Any) 
         assert sorted(seen) == [*range(OUTBOX_LIMIT), *rest]
 
 
-async def test_a_workflow_that_is_loaded_late_hears_of_what_was_left_for_it(store: str) -> None:
+async def test_a_workflow_that_is_loaded_late_hears_of_what_was_left_for_it(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A restart may load the reactor first; only a workflow that is unloaded has left."""
     seen: list[Any] = []
     sample = single(durability="fire")
     async with tm.testing.node(store, load=[*sample.load, follower(seen)]) as node:
-        node._workflows._starter.start = never  # type: ignore[method-assign]
-        await node.push("a", 1)
-        await node._checkpointer.write()
-        del node._loaded_packages["public", "workflow:w"]
+        with monkeypatch.context() as patch:
+            patch.setattr(RunStarter, "start", never)
+            await node.push("a", 1)
+            await node.probe.graphs.write_checkpoint()
+        del node.loaded_packages["public", "workflow:w"]
         node = await node.crash()
         await node.push("a", 2)
         await node.settle()
-        assert [post.undelivered_to for post in node._scheduler.reactor("public", "r").outbox.entries] == [{"w"}]
+        assert node.probe.graphs.undelivered("r") == [{"w"}]
         await node.load(follower(seen))
         await node.settle()
     assert payloads(seen) == [{"a": 1}]
 
 
-async def test_a_workflow_that_was_unloaded_hears_of_nothing_more(store: str) -> None:
-    """Its subscription ends; what was on its way to it is dropped, and the checkpoint forgets it."""
+async def test_a_workflow_that_was_unloaded_hears_of_nothing_more(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its subscription ends; undelivered firings are dropped, also from the checkpoint."""
     seen: list[Any] = []
     async with tm.testing.node(store, load=[*single().load, follower(seen)]) as node:
-        original, node._workflows._starter.start = node._workflows._starter.start, never  # type: ignore[method-assign]
-        await node.push("a", 1)
-        await node.advance("1s")
-        await node.unload("workflow:w")
-        assert node._scheduler.reactor("public", "r").outbox.entries == ()
-        node._workflows._starter.start = original  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(RunStarter, "start", never)
+            await node.push("a", 1)
+            await node.advance("1s")
+            await node.unload("workflow:w")
+            assert node.probe.graphs.undelivered("r") == []
         await node.load(follower(seen))
         await node.push("a", 2)
         await node.advance("1m")
     assert payloads(seen) == [{"a": 2}]
 
 
-async def test_a_reactor_that_is_unloaded_and_loaded_again_delivers_once(store: str) -> None:
-    """G-28: what was on its way when it was unloaded arrives, however often it is told."""
+async def test_a_reactor_that_is_unloaded_and_loaded_again_delivers_once(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G-28: an undelivered firing arrives after the reload, and starts one run."""
     seen: list[Any] = []
     sample = single()
     async with tm.testing.node(store, load=[*sample.load, follower(seen)]) as node:
-        original, node._workflows._starter.start = node._workflows._starter.start, never  # type: ignore[method-assign]
-        await node.push("a", 1)
-        await node.advance("1s")
-        await node.unload("graph:g")
-        await node.unload("reactor:r")
-        await node.load(sample.reactor)
-        node._workflows._starter.start = original  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(RunStarter, "start", never)
+            await node.push("a", 1)
+            await node.advance("1s")
+            await node.unload("graph:g")
+            await node.unload("reactor:r")
+            await node.load(sample.reactor)
         await node.advance("1m")
         assert payloads(seen) == [{"a": 1}]
-        assert node._scheduler.reactor("public", "r").outbox.entries == ()
+        assert node.probe.graphs.undelivered("r") == []
 
 
 async def test_what_is_fired_while_the_node_closes_has_its_run_in_the_next_life(sqlite: str) -> None:

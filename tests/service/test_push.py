@@ -1,4 +1,4 @@
-"""Pushing events: what becomes of each, and what the pusher is told."""
+"""Pushing events: the outcome and the receipt of each."""
 
 import msgspec
 import pytest
@@ -160,7 +160,7 @@ async def test_a_function_that_breaks_its_own_promise_makes_a_dead_letter() -> N
 
 
 async def test_sys_exit_in_an_accumulator_is_about_that_event_only() -> None:
-    """G-7: whatever author code raises is about that event."""
+    """G-7: an error of author code concerns that event only."""
 
     @tm.passthrough
     def leaving(event: int) -> int:

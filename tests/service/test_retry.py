@@ -189,7 +189,7 @@ async def test_pending_tries_end_with_the_node() -> None:
 
 
 async def test_a_try_that_a_crash_cut_off_is_not_lost() -> None:
-    """G-15, G-19: its news is news again, ahead of the queue."""
+    """G-15, G-19: its inputs are fired again, ahead of the queue."""
     tries = []
 
     async def act(value: int) -> None:

@@ -72,7 +72,7 @@ async def test_latest_tells_what_was_news() -> None:
 
 
 async def test_a_missing_required_input_does_not_stop_the_queue() -> None:
-    """G-8: the boundary enters the cache, counts `incomplete`, and the queue goes on."""
+    """G-8: the boundary enters the cache, counts `incomplete`, and the queue continues."""
     sample = pair(strategy="sequential")
     needy = tm.Graph("needy", reactor=sample.reactor)
     seen = []

@@ -1,4 +1,4 @@
-"""Where in the author's code a poll or an event went wrong: the log says it, for those who are to mend it (P-10)."""
+"""Where in the author's code a poll or an event went wrong: the log has the line (P-10)."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""Supervision: crashed parts come back, later each time, and everything else goes on."""
+"""Supervision: crashed parts are restarted with growing delays, and everything else continues."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -189,7 +189,7 @@ async def test_a_crashed_sequential_reactor_keeps_its_queue() -> None:
 
 
 async def test_a_firing_that_a_crash_cut_off_runs_again() -> None:
-    """G-2, G-19: its news is news again, ahead of what came since."""
+    """G-2, G-19: its inputs are fired again, ahead of newer ones."""
     gate = asyncio.Event()
     sample = slow(lambda value: gate.wait(), strategy="sequential")
     async with tm.testing.node(load=sample.load) as node, asyncio.timeout(5):
@@ -274,7 +274,7 @@ async def test_constants_are_settings() -> None:
 
 
 async def test_a_crash_planned_for_restart_is_forgotten_when_its_reactor_is_unloaded() -> None:
-    """G-29: nothing comes back to life."""
+    """G-29: nothing is restarted."""
     polls = []
 
     @tm.polling(every="1s")

@@ -1,1 +1,1 @@
-"""The services that run until cancelled."""
+"""The engines for graphs and workflows, and what both share."""

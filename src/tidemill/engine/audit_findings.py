@@ -1,4 +1,4 @@
-"""What an audit finds, in sentences for somebody who was woken up by it."""
+"""Audit findings: sentences for the operator on call."""
 
 from datetime import datetime, timedelta
 from typing import Literal
@@ -6,14 +6,14 @@ from typing import Literal
 import msgspec
 
 Severity = Literal["wrong", "note"]
-"""Wrong is what somebody should do something about; a note is good to know."""
+"""A wrong finding needs action; a note is for information."""
 
 _TIME_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
-_LISTED_LIMIT = 5  # numbers that are named before the rest is only counted
+_LISTED_LIMIT = 5  # numbers listed before the rest is only counted
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was found: about what, and what was found, what it means, what to do."""
+    """One finding: its subject, and a sentence that says what was found, what it means, and what to do."""
 
     severity: Severity
     subject: str
@@ -24,22 +24,22 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def problem_finding(subject: str, *sentences: str) -> Finding:
-    """Return a finding that somebody should do something about."""
+    """Return a finding that needs action."""
     return Finding("wrong", subject, " ".join(one for one in sentences if one))
 
 
 def note_finding(subject: str, *sentences: str) -> Finding:
-    """Return a finding that is good to know."""
+    """Return a finding for information."""
     return Finding("note", subject, " ".join(one for one in sentences if one))
 
 
 def format_time(time: datetime) -> str:
-    """Return a time as it is written in findings."""
+    """Format a time for findings."""
     return f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def format_timespan(duration: timedelta) -> str:
-    """Return a length of time in its largest unit: "3 days"."""
+    """Format a duration in its largest unit: "3 days"."""
     seconds = abs(duration.total_seconds())
     for size, unit in _TIME_UNITS:
         if seconds >= size:
@@ -48,13 +48,13 @@ def format_timespan(duration: timedelta) -> str:
 
 
 def format_count(count: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun: "1,204 entries"."""
+    """Format a number with its noun: "1,204 entries"."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def format_numbers(numbers: list[int]) -> str:
-    """Name the first few numbers, and count the rest: "3, 4 and 17 more"."""
-    named, rest = [str(one) for one in numbers[:_LISTED_LIMIT]], len(numbers) - _LISTED_LIMIT
+    """List the first few numbers, and count the rest: "3, 4 and 17 more"."""
+    listed, rest = [str(one) for one in numbers[:_LISTED_LIMIT]], len(numbers) - _LISTED_LIMIT
     if rest > 0:
-        named.append(f"{rest:,} more")
-    return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+        listed.append(f"{rest:,} more")
+    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} and {listed[-1]}"

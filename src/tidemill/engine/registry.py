@@ -1,4 +1,4 @@
-"""What is loaded now, by name: the node's declarations and endpoints. One per node, no globals."""
+"""The registry: the declarations and endpoints that are loaded now, by name. One per node, no globals."""
 
 from collections.abc import Iterable
 
@@ -13,31 +13,31 @@ Key = tuple[str, str]
 
 
 class PackageState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The side effects of a loaded package by name, in the order in which they come about: all that unloading needs."""
+    """The parts of a loaded package by name, in the order in which they are loaded: all that unloading needs."""
 
     version: str = ""
     digest: str = ""
     origin: str = ""
-    """Who wants it: a folder or a registry, or nobody but the program that loaded it."""
+    """The source that desires it, a folder or a registry; empty if a program loaded it."""
 
     schedules: tuple[tuple[str, str], ...] = ()
-    """By workflow and key."""
+    """Pairs of workflow and key."""
 
     triggers: tuple[str, ...] = ()
     reactors: tuple[str, ...] = ()
     triggerless: tuple[str, ...] = ()
-    """Graphs that are only called."""
+    """Graphs that are only called, and bound to no reactor."""
 
     graphs: tuple[str, ...] = ()
     """Graphs that are bound to reactors."""
 
     workflows: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
-    """With their workflows: "daily_report.large"."""
+    """Prefixed with their workflows: "daily_report.large"."""
 
 
 class Registry:
-    """Names of what is loaded, per tenant, and the declarations from which it is built and built again."""
+    """The names of everything that is loaded, per tenant, and the declarations behind them."""
 
     def __init__(self, tenant: str) -> None:
         self._tenant = tenant
@@ -50,7 +50,7 @@ class Registry:
         self._packages: dict[Key, PackageState] = {}
         self._endpoints: set[Key] = set()
 
-    # -- what is loaded, for people
+    # -- names
 
     def reactors(self, tenant: str | None = None) -> list[str]:
         """Return the names of the loaded reactors."""
@@ -81,13 +81,13 @@ class Registry:
         return self._names(self._endpoints, tenant)
 
     def _names(self, keys: Iterable[Key], tenant: str | None) -> list[str]:
-        wanted = self._tenant if tenant is None else tenant
-        return sorted(name for owner, name in keys if owner == wanted)
+        selected = self._tenant if tenant is None else tenant
+        return sorted(name for owner, name in keys if owner == selected)
 
-    # -- for the engine
+    # -- declarations, for the engine
 
     def add_reactor(self, tenant: str, reactor: Reactor) -> None:
-        """Remember a reactor's current declaration."""
+        """Register a reactor's current declaration."""
         self._reactors[tenant, reactor.name] = reactor
 
     def reactor(self, tenant: str, name: str) -> Reactor | None:
@@ -95,12 +95,12 @@ class Registry:
         return self._reactors.get((tenant, name))
 
     def drop_reactor(self, tenant: str, name: str) -> None:
-        """Forget a reactor."""
+        """Remove a reactor."""
         self._reactors.pop((tenant, name), None)
         self._shared.discard((tenant, name))
 
     def set_shared(self, tenant: str, name: str, *, shared: bool) -> None:
-        """Remember whether packages of other tenants may bind to a reactor."""
+        """Set whether packages of other tenants may bind to a reactor."""
         (self._shared.add if shared else self._shared.discard)((tenant, name))
 
     def is_shared(self, tenant: str, name: str) -> bool:
@@ -108,15 +108,15 @@ class Registry:
         return (tenant, name) in self._shared
 
     def add_accumulator(self, tenant: str, name: str) -> None:
-        """Remember that an accumulator runs."""
+        """Register a running accumulator."""
         self._accumulators.add((tenant, name))
 
     def drop_accumulator(self, tenant: str, name: str) -> None:
-        """Forget an accumulator."""
+        """Remove an accumulator."""
         self._accumulators.discard((tenant, name))
 
     def add_graph(self, tenant: str, graph: Graph) -> None:
-        """Remember a graph's current declaration."""
+        """Register a graph's current declaration."""
         self._graphs[tenant, graph.name] = graph
 
     def graph(self, tenant: str, name: str) -> Graph | None:
@@ -124,11 +124,11 @@ class Registry:
         return self._graphs.get((tenant, name))
 
     def drop_graph(self, tenant: str, name: str) -> bool:
-        """Forget a graph; return whether it was known."""
+        """Remove a graph; return whether it was registered."""
         return self._graphs.pop((tenant, name), None) is not None
 
     def add_workflow(self, tenant: str, workflow: Workflow) -> None:
-        """Remember a workflow's current declaration."""
+        """Register a workflow's current declaration."""
         self._workflows[tenant, workflow.name] = workflow
 
     def workflow(self, tenant: str, name: str) -> Workflow | None:
@@ -136,11 +136,11 @@ class Registry:
         return self._workflows.get((tenant, name))
 
     def drop_workflow(self, tenant: str, name: str) -> None:
-        """Forget a workflow."""
+        """Remove a workflow."""
         self._workflows.pop((tenant, name), None)
 
     def add_trigger(self, tenant: str, trigger: Trigger) -> None:
-        """Remember a trigger's current declaration."""
+        """Register a trigger's current declaration."""
         self._triggers[tenant, trigger.name] = trigger
 
     def trigger(self, tenant: str, name: str) -> Trigger | None:
@@ -148,25 +148,25 @@ class Registry:
         return self._triggers.get((tenant, name))
 
     def drop_trigger(self, tenant: str, name: str) -> None:
-        """Forget a trigger."""
+        """Remove a trigger."""
         self._triggers.pop((tenant, name), None)
 
     def add_endpoints(self, tenant: str, keys: Iterable[str]) -> None:
-        """Let sockets find these, all at once."""
+        """Register endpoint keys, all together."""
         self._endpoints.update((tenant, key) for key in keys)
 
     def drop_endpoints(self, tenant: str, keys: Iterable[str]) -> None:
-        """Let sockets find these no more."""
+        """Remove endpoint keys."""
         self._endpoints.difference_update((tenant, key) for key in keys)
 
     def add_package(self, tenant: str, name: str, state: PackageState) -> None:
-        """Remember what a package has loaded."""
+        """Register the parts of a loaded package."""
         self._packages[tenant, name] = state
 
     def package(self, tenant: str, name: str) -> PackageState | None:
-        """Return what a package has loaded, or None."""
+        """Return the parts of a loaded package; None if it is not loaded."""
         return self._packages.get((tenant, name))
 
     def drop_package(self, tenant: str, name: str) -> None:
-        """Forget a package."""
+        """Remove a package."""
         self._packages.pop((tenant, name), None)

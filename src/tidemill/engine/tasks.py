@@ -1,4 +1,4 @@
-"""Tasks with names, owned by the node: started here, stopped here, never forgotten."""
+"""Named tasks that a node owns: started here, stopped here, and none is lost."""
 
 import asyncio
 import logging
@@ -13,80 +13,72 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 RECANCEL_INTERVAL = 1.0  # seconds until code that swallowed its cancellation is cancelled again
-POLL_INTERVAL = 0.001  # seconds between looks at whether something has ended
+POLL_INTERVAL = 0.001  # seconds between checks of a condition
 
 
 class TaskScope:
     """The tasks of one node. All of them end before the node does."""
 
     def __init__(self) -> None:
-        self._group = asyncio.TaskGroup()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._running: set[asyncio.Task[Any]] = set()
         self.is_closed = False
-        """Whether they are being ended, or have been."""
+        """Whether the tasks are being stopped, or have been."""
 
     async def open(self) -> None:
-        """Begin to accept tasks."""
-        await self._group.__aenter__()
+        """Accept tasks from now on, on the running event loop."""
+        self._loop = asyncio.get_running_loop()
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Start a task; its error, if nobody awaits it, is the node's own bug and is logged as such."""
-
-        def ended(_: object) -> None:
-            self._running.discard(task)
-            work.close()  # for a task that was cancelled before its first step
-
-        task = self._group.create_task(_run_logged(work), name=name)
+        """Start a task. An error that it raises is a bug of the node: it is logged, and stops no other task."""
+        if self._loop is None:
+            work.close()
+            raise RuntimeError(f"task '{name}': its scope is not open")
+        task = self._loop.create_task(work, name=name)
         self._running.add(task)
-        task.add_done_callback(ended)
+        task.add_done_callback(self._on_done)
         return task
 
+    def _on_done(self, task: "asyncio.Task[Any]") -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("task failed", exc_info=error, extra={"task": task.get_name()})
+
     async def run_shielded(self, name: str, work: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for work that goes on even if whoever asked for it stops waiting; its errors are theirs."""
+        """Wait for work that continues even if the caller is cancelled; its errors are the caller's."""
         outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         task = self.start(name, _run_into_future(work, outcome))
         task.add_done_callback(lambda _: _fail_unfinished(name, work, outcome))
         return await outcome
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Cancel what still runs and wait for it; what does not give in within so many seconds is left behind."""
+        """Cancel the running tasks and wait for them; those that do not end within the timeout are abandoned."""
         self.is_closed = True
-        reminder = min(RECANCEL_INTERVAL, timeout)
+        interval = min(RECANCEL_INTERVAL, timeout)
         for _ in range(1 + int(timeout / RECANCEL_INTERVAL)):
             if not self._running:
                 break
             for task in tuple(self._running):
                 task.cancel()
-            await asyncio.wait(tuple(self._running), timeout=reminder)
-        if self._running:  # the group would wait for them for ever
+            await asyncio.wait(tuple(self._running), timeout=interval)
+        if self._running:
             names = sorted(task.get_name() for task in self._running)
             logger.error("tasks that swallow their cancellation are left behind", extra={"tasks": names})
-            return
-        await self._group.__aexit__(None, None, None)
+        else:
+            self._loop = None
 
     def __len__(self) -> int:
         return len(self._running)
 
 
-async def _run_logged(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run work so that its failure never takes the node's other tasks with it."""
-    try:
-        return await work
-    except asyncio.CancelledError:
-        raise
-    except Exception:  # the last line of defence: a bug in one service must not stop the others
-        logger.exception("task failed")
-        return None
-
-
 async def _run_into_future(work: Coroutine[Any, Any, Result], outcome: "asyncio.Future[Result]") -> None:
     try:
         result = await work
-    except Exception as error:  # whatever it is, it belongs to whoever asked
+    except Exception as error:  # any error belongs to the caller
         if not outcome.done():
             outcome.set_exception(error)
         elif not isinstance(error, TidemillError):
-            raise  # nobody waits any more, and it is a bug: it must be logged
+            raise  # the caller was cancelled, and it is a bug: the scope logs it
     else:
         if not outcome.done():
             outcome.set_result(result)
@@ -99,28 +91,28 @@ def _fail_unfinished(name: str, work: Coroutine[Any, Any, Result], outcome: "asy
 
 
 async def run_forever(work: Callable[[], Awaitable[None]], on_error: Callable[[Exception], None]) -> Never:
-    """Do one round of work after the other until cancelled; what a round raises is told, and the next has its turn.
+    """Run one round of work after the other until cancelled; a round's error is passed to `on_error`.
 
-    A round begins with what it waits for, so that one that fails at once is not repeated at once.
+    A round begins by waiting for its work, so that one that fails immediately is not repeated in a tight loop.
     """
     while True:
         try:
             await work()
-        except Exception as error:  # whatever is wrong with a round, a loop of the engine must not die of it
+        except Exception as error:  # an engine loop must survive any error of one round
             on_error(error)
 
 
 async def wait_until(is_done: Callable[[], bool], timeout: float) -> None:
-    """Wait until something holds that nobody tells, but no longer than so many seconds: author code may hang."""
+    """Poll a condition until it holds, for at most `timeout` seconds: author code may hang."""
     deadline = time.monotonic() + timeout
     while not is_done():
         if time.monotonic() > deadline:
             return
-        await asyncio.sleep(POLL_INTERVAL)  # real time: code that runs takes it, whatever the clock says
+        await asyncio.sleep(POLL_INTERVAL)  # real time: running code takes it, even if the clock is virtual
 
 
 async def cancel_and_wait(task: "asyncio.Task[Any] | None") -> None:
-    """Cancel a task and wait until it is gone."""
+    """Cancel a task and wait until it has ended."""
     while task is not None and not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=RECANCEL_INTERVAL)

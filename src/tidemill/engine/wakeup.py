@@ -1,15 +1,15 @@
-"""Waiting for news or for a time, whichever comes first."""
+"""Waiting for a notification or a timeout, whichever comes first."""
 
 import asyncio
 
 from tidemill.kernel.clock import Clock
 
 FOREVER = 10 * 365 * 86400.0
-"""Seconds, for whoever means for ever: no clock can sleep that long."""
+"""A timeout in seconds that never passes: no clock sleeps for an infinite time."""
 
 
 class Wakeup:
-    """Something to sleep on: it ends when rung, or after a time. Rung before anybody sleeps, it is not forgotten."""
+    """An event to wait on, with a timeout. A notification before the wait is not lost."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -17,24 +17,24 @@ class Wakeup:
         self._timer: asyncio.Task[None] | None = None
 
     def notify(self) -> None:
-        """Wake whoever sleeps, or the next who would."""
+        """Wake the waiter, or the next one."""
         self._notified.set()
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody sleeps, and neither the time nor anybody is waking them."""
+        """Whether a waiter waits, and neither its timeout nor a notification has come."""
         return self._timer is not None and not self._timer.done() and not self._notified.is_set()
 
     async def wait(self, timeout: float) -> bool:
-        """Return True when rung, False after so many seconds."""
+        """Return True when notified, False after `timeout` seconds."""
         if not self._notified.is_set():
             async with asyncio.TaskGroup() as group:
-                self._timer = group.create_task(self._clock.sleep(timeout), name="alarm: time")
-                bell = group.create_task(self._notified.wait(), name="alarm: bell")
-                await asyncio.wait((self._timer, bell), return_when=asyncio.FIRST_COMPLETED)
+                self._timer = group.create_task(self._clock.sleep(timeout), name="wakeup: timeout")
+                notification = group.create_task(self._notified.wait(), name="wakeup: notification")
+                await asyncio.wait((self._timer, notification), return_when=asyncio.FIRST_COMPLETED)
                 self._timer.cancel()
-                bell.cancel()
+                notification.cancel()
         self._timer = None
-        was_rung = self._notified.is_set()
+        was_notified = self._notified.is_set()
         self._notified.clear()
-        return was_rung
+        return was_notified

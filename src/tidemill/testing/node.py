@@ -18,7 +18,9 @@ from tidemill.node_parts import NodeParts
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
+from tidemill.testing.faults.crashes import crash_graphs
 from tidemill.testing.faults.executors import FaultyExecutor
+from tidemill.testing.faults.sources import Disconnector
 from tidemill.testing.faults.stores import fail_next, install_faults
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
 from tidemill.workflows.records import AttemptKey
@@ -66,11 +68,11 @@ class TestNode(Node):
         self._predecessor = predecessor
         self._successor: TestNode | None = None
         self._attempts_waited_for: set[AttemptKey] = set()
-        self._loaded_packages: dict[tuple[str, str], Any] = {}
+        self.loaded_packages: dict[tuple[str, str], Any] = {}
         """The definitions that a successor loads again, by tenant and package."""
         super().__init__(load=load, **self._arguments)
-        self._graph_runtime.connects_sources = False
-        self._scheduler.disconnected_at_start = frozenset(disconnected)
+        self._graph_runtime.open_reader = None
+        self._disconnector = Disconnector(self._graph_runtime, disconnected)
 
     def _make_parts(self) -> NodeParts:
         # Virtual time is not shared, so no other node could use the store at the same time.
@@ -101,21 +103,21 @@ class TestNode(Node):
     def _initial_loads(self) -> Iterable[tuple[Any, str]]:
         if self._predecessor is None:
             return super()._initial_loads()
-        return [(thing, tenant) for (tenant, _), thing in self._predecessor._loaded_packages.items()]
+        return [(thing, tenant) for (tenant, _), thing in self._predecessor.loaded_packages.items()]
 
     async def _load(self, thing: Any, tenant: str, *, allow_downgrade: bool | None = None) -> str:
         name = await super()._load(thing, tenant, allow_downgrade=allow_downgrade)
-        self._loaded_packages[tenant, name] = thing
+        self.loaded_packages[tenant, name] = thing
         return name
 
     async def _load_paths(self, paths: Sequence[Path], tenant: str) -> Mapping[Path, str]:
         names = await super()._load_paths(paths, tenant)
-        self._loaded_packages |= {(tenant, name): path for path, name in names.items()}
+        self.loaded_packages |= {(tenant, name): path for path, name in names.items()}
         return names
 
     async def _unload(self, name: str, tenant: str) -> None:
         await super()._unload(name, tenant)
-        self._loaded_packages.pop((tenant, name), None)  # packages from a folder or registry are not recorded
+        self.loaded_packages.pop((tenant, name), None)  # packages from a folder or registry are not recorded
 
     async def _close(self) -> None:
         if self._successor is not None:
@@ -130,6 +132,11 @@ class TestNode(Node):
             for _ in range(IDLE_TURN_LIMIT):
                 await asyncio.sleep(IDLE_CHECK_INTERVAL)  # real time: threads and stores need it
             self.clock.advance_to(self.clock.monotonic() + self.settings.unload_timeout)
+
+    @property
+    def database(self) -> Store:
+        """The node's store, for tests that read rows or delay writes."""
+        return self._run_store
 
     @property
     def probe(self) -> Probe:
@@ -197,12 +204,12 @@ class TestNode(Node):
 
     async def disconnect(self, name: str, *, tenant: str | None = None) -> None:
         """Cut an accumulator's connection to its source."""
-        self._scheduler.accumulator(self._resolve_tenant(tenant), name).disconnect()
+        self._disconnector.disconnect(self._scheduler.accumulator(self._resolve_tenant(tenant), name))
         await self._run_until_idle()
 
     async def reconnect(self, name: str, *, tenant: str | None = None) -> None:
         """Give an accumulator its connection back."""
-        self._scheduler.accumulator(self._resolve_tenant(tenant), name).reconnect()
+        self._disconnector.reconnect(self._scheduler.accumulator(self._resolve_tenant(tenant), name))
         await self._run_until_idle()
 
     def fail_store(self, times: int) -> None:
@@ -238,7 +245,7 @@ class TestNode(Node):
         """
         self._is_open = False
         self._packages.abandon()
-        self._scheduler.abandon()
+        crash_graphs(self._scheduler)
         await self._graph_runtime.tasks.close(self.settings.unload_timeout)  # first: no firing gets another turn
         await self._workflows.abandon(self.settings.unload_timeout)
         fail_next(self._run_store, 0)

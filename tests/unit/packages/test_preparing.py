@@ -144,7 +144,7 @@ async def test_a_package_is_made_ready_as_its_manifest_says(workshop: PackagePre
     loan.release()
     prepared.discard()
     await until(lambda: copies(tmp_path) == [])
-    with pytest.raises(ImportError, match="it was unloaded"):
+    with pytest.raises(ImportError, match="the package was unloaded"):
         task.function.call()
 
 

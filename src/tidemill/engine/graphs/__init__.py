@@ -1,1 +1,1 @@
-"""Running computation graphs: accumulators, reactors, and what keeps them alive."""
+"""The graph engine: runs accumulators, reactors and their graphs."""

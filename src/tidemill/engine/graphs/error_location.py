@@ -1,12 +1,12 @@
-"""Where in an author's code an error came from, for those who are to mend it."""
+"""Finds the line of the author's code that an error came from."""
 
 from tidemill.annotations.signatures import AuthorFunction
 
 
 def locate_error(error: BaseException, function: AuthorFunction | None) -> str:
-    """Return the last line of the function's own file that an error passed through: "file:line"; "" if there is none.
+    """Return the last line of the function's own file that an error passed through, as "file:line"; "" if none.
 
-    It is cheap: no source is read.
+    Cheap: it reads no source.
     """
     line, trace = 0, error.__traceback__
     while function is not None and trace is not None:

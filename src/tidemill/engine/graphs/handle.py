@@ -1,4 +1,4 @@
-"""What operators can ask of a reactor: look, fire, pause, resume, restart, replay."""
+"""The operator's handle of a reactor: state, firings, pause, resume, restart, replay."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,14 +17,14 @@ from tidemill.kernel.suggestions import did_you_mean
 
 
 class ReactorHandle:
-    """One loaded reactor, for whoever operates it."""
+    """One loaded reactor, for operators."""
 
     def __init__(self, find: Callable[[], RunningReactor]) -> None:
         self._find = find
 
     @property
     def _reactor(self) -> RunningReactor:
-        """The reactor that has the name now: a handle outlives reloads, and says so when there is none."""
+        """The reactor that has the name now: a handle outlives reloads, and raises if there is none."""
         return self._find()
 
     @property
@@ -32,10 +32,10 @@ class ReactorHandle:
         """The reactor's name."""
         return self._reactor.name
 
-    # -- looking
+    # -- reading
 
     def state(self) -> ReactorState:
-        """Return health, cache, flags and counters of this moment, as plain values."""
+        """Return the current health, cache, flags and counters, as plain values."""
         reactor = self._reactor
         names, inputs = reactor.definition.accumulator_names, reactor.firing_loop.inputs
         unhealthy = reactor.unhealthy_accumulators
@@ -72,11 +72,11 @@ class ReactorHandle:
         return self._reactor.firing_loop.log.newest(limit)
 
     async def next_firing(self, timeout: float | None = None) -> Firing:
-        """Return the oldest firing not handed out yet; wait up to `timeout` seconds if there is none."""
-        return await self._reactor.firing_loop.next_firing(timeout)
+        """Return the oldest firing not returned before; wait up to `timeout` seconds if there is none."""
+        return await self._reactor.commands.next_firing(timeout)
 
     def timeseries(self) -> list[int]:
-        """Return how many firings each of the last 60 minutes saw, oldest first."""
+        """Return the firing counts of the last 60 minutes, oldest first."""
         return self._reactor.firing_loop.log.per_minute()
 
     def latency(self) -> Latency:
@@ -85,26 +85,26 @@ class ReactorHandle:
 
     def events(self) -> list[Recovery]:
         """Return the recoveries of this reactor and its accumulators, oldest first."""
-        ours = {("reactor", self.name)} | {("accumulator", one.name) for one in self._reactor.accumulators}
+        components = {("reactor", self.name)} | {("accumulator", one.name) for one in self._reactor.accumulators}
         return [
             recovery
             for tenant, recovery in self._reactor.runtime.supervisor.recoveries
-            if tenant == self._reactor.tenant and (recovery.component, recovery.name) in ours
+            if tenant == self._reactor.tenant and (recovery.component, recovery.name) in components
         ]
 
-    # -- acting
+    # -- commands
 
     async def pause(self) -> None:
-        """Stop firing on criteria; boundaries go on accumulating."""
+        """Stop firing on criteria; boundaries are still accepted."""
         await self._reactor.pause()
 
     async def resume(self) -> None:
-        """Fire on criteria again, at once if they hold."""
+        """Fire on criteria again, immediately if they are met."""
         await self._reactor.resume()
 
     async def force_fire(self) -> Firing:
-        """Fire now with the cache as it is, whatever the criteria say."""
-        return await self._reactor.fire_manually()
+        """Fire now with the cache as it is, regardless of the criteria."""
+        return await self._reactor.commands.fire_manually()
 
     async def fire_with(self, inputs: Mapping[str, Any]) -> Firing:
         """Replace the whole cache by these inputs and fire; sources not given are absent afterwards."""
@@ -115,7 +115,7 @@ class ReactorHandle:
         values: list[Any] = [[] if one.is_window else None for one in definition.accumulators]
         for name, value in inputs.items():
             values[self._accumulator_index(name)] = self._trim_window(name, self._validate_input(name, value))
-        return await self._reactor.fire_manually(values)
+        return await self._reactor.commands.fire_manually(values)
 
     def _accumulator_index(self, name: str) -> int:
         names = self._reactor.definition.accumulator_names
@@ -132,12 +132,12 @@ class ReactorHandle:
             raise RequestError(f"input '{name}': {error}", code="invalid_input", input=name) from error
 
     def _trim_window(self, name: str, value: Any) -> Any:
-        """Return a window's content cut to what the window holds, anything else as it is."""
+        """Return a window's content trimmed to its capacity, and any other value unchanged."""
         accumulator = self._reactor.definition.accumulators[self._accumulator_index(name)]
         return accumulator.trim_to_capacity(value) if accumulator.is_window else value
 
     async def restart(self) -> None:
-        """Restart the reactor, and those of its accumulators that had been given up."""
+        """Restart the reactor, and those of its accumulators that have failed."""
         supervisor = self._reactor.runtime.supervisor
         for one in tuple(self._reactor.accumulators):
             if one.health == "failed":
@@ -146,22 +146,22 @@ class ReactorHandle:
 
     async def dead_letters(self) -> list[DeadLetter]:
         """Return the dead letters of this reactor and its accumulators, oldest first."""
-        boxes = [
+        queues = [
             self._reactor.firing_loop.results.dead_letters,
             *(one.dead_letters for one in self._reactor.accumulators),
         ]
-        return sorted((letter for box in boxes for letter in box.entries()), key=lambda letter: letter.id)
+        return sorted((entry for queue in queues for entry in queue.entries()), key=lambda entry: entry.id)
 
     async def replay(self, dead_letter_id: str) -> Firing | Receipt:
-        """Try a dead letter again: an event through its accumulator, a firing on its own snapshot."""
+        """Process a dead letter again: an event through its accumulator, a firing on its own snapshot."""
         for one in self._reactor.accumulators:
-            if (found := one.dead_letters.find(dead_letter_id)) is not None:
-                return await one.replay(*found)
-        return await self._reactor.firing_loop.results.replay(dead_letter_id)
+            if (entry := one.dead_letters.find(dead_letter_id)) is not None:
+                return await one.replay(*entry)
+        return await self._reactor.commands.replay(dead_letter_id)
 
 
 def accumulator_state(accumulator: RunningAccumulator) -> AccumulatorState:
-    """Return what is to be seen of an accumulator."""
+    """Return the public state of an accumulator."""
     return AccumulatorState(
         name=accumulator.name,
         kind=str(accumulator.definition.kind),
@@ -176,5 +176,5 @@ def accumulator_state(accumulator: RunningAccumulator) -> AccumulatorState:
     )
 
 
-def _wall_time(clock: Clock, moment: float | None) -> datetime | None:
-    return None if moment is None else clock.now() - timedelta(seconds=clock.monotonic() - moment)
+def _wall_time(clock: Clock, time: float | None) -> datetime | None:
+    return None if time is None else clock.now() - timedelta(seconds=clock.monotonic() - time)

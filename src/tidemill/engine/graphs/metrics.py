@@ -1,4 +1,4 @@
-"""What reactors and accumulators report as metrics, read from their own counters when somebody looks."""
+"""Metrics of reactors and accumulators, read from their own counters when metrics are collected."""
 
 from collections.abc import Iterable
 
@@ -9,12 +9,12 @@ from tidemill.telemetry.metrics import Collector, Sample
 
 
 def reactor_collector(reactor: RunningReactor) -> Collector:
-    """Return the collector of a reactor's figures."""
+    """Return the metrics collector of a reactor."""
     return Collector(reactor, _read_reactor)
 
 
 def accumulator_collector(accumulator: RunningAccumulator) -> Collector:
-    """Return the collector of an accumulator's figures."""
+    """Return the metrics collector of an accumulator."""
     return Collector(accumulator, _read_accumulator)
 
 
@@ -25,7 +25,7 @@ def _read_reactor(reactor: RunningReactor) -> Iterable[Sample]:
     yield Sample("reactor_fire_failures_total", reactor.firing_loop.results.failures, labels)
     yield Sample("reactor_incomplete_total", reactor.firing_loop.incomplete, labels)
     yield Sample("reactor_restarts_total", reactor.restart_state.restarts, labels)
-    yield Sample("checkpoint_failures_total", reactor.checkpoint_failures, labels)
+    yield Sample("checkpoint_failures_total", reactor.write_health.total_failures, labels)
     yield Sample("reactor_health", float(reactor.health is ReactorHealth.LIVE), labels)
     yield Sample("reactor_firing_seconds_p50", latency.p50, labels)
     yield Sample("reactor_firing_seconds_p99", latency.p99, labels)

@@ -1,4 +1,4 @@
-"""What every running part of a graph shares: clock, settings, tasks, supervisor, keeper, followers."""
+"""The services that all running parts of graphs share: clock, settings, tasks, supervisor, durability, subscribers."""
 
 import asyncio
 import random
@@ -6,39 +6,46 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
-from tidemill.engine.graphs.durability_backend import DurabilityBackend, NoDurability
-from tidemill.engine.graphs.restart_state import Overseer
+from tidemill.engine.graphs.durability.backend import DurabilityBackend, NoDurability
+from tidemill.engine.graphs.sources.reader import SourceReader, open_reader
+from tidemill.engine.graphs.supervisor import Supervisor
 from tidemill.engine.tasks import TaskScope
+from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.result import Firing
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 
 DeliveryCallback = Callable[[str | None], None]
-"""Called when a follower has had a firing, with None, or will never have it, with the reason."""
+"""Called with None when a subscriber has received a firing, or with the reason why it never will."""
+
+OpenReader = Callable[[Accumulator, Settings, Clock], SourceReader]
+HealthFilter = Callable[[str, str, AccumulatorHealth], AccumulatorHealth]
+"""Takes an accumulator's tenant, name and new health, and returns the health that it gets."""
 
 
 class FiringSubscribers(Protocol):
     """The workflows that reactors' firings start."""
 
     def workflows_for(self, tenant: str, reactor: str) -> frozenset[str]:
-        """Return which workflows a reactor's firings start."""
+        """Return the workflows that a reactor's firings start."""
 
     def deliver(self, tenant: str, workflow: str, firing: Firing, done: DeliveryCallback) -> None:
-        """Tell a workflow of a firing; what it was told before comes before this."""
+        """Deliver a firing to a workflow; deliveries to one workflow keep their order."""
 
 
 class NoSubscribers(FiringSubscribers):
-    """Firings start nothing."""
+    """Firings start no workflows."""
 
     def workflows_for(self, tenant: str, reactor: str) -> frozenset[str]:  # noqa: ARG002
         return frozenset()
 
     def deliver(self, tenant: str, workflow: str, firing: Firing, done: DeliveryCallback) -> None:  # noqa: ARG002
-        raise AssertionError("nobody follows, so nobody is told")
+        raise AssertionError("there are no subscribers to deliver to")
 
 
 class InFlight:
-    """How much work is under way that `settle` should wait for."""
+    """Counts the work in progress that `settle` waits for."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -56,20 +63,26 @@ class InFlight:
             self.busy.clear()
 
 
-class GraphRuntime:
-    """The surroundings of accumulators and reactors on one node."""
+def _keep_health(tenant: str, name: str, health: AccumulatorHealth) -> AccumulatorHealth:  # noqa: ARG001
+    return health
 
-    supervisor: Overseer
-    durability: DurabilityBackend
+
+class GraphRuntime:
+    """The services that accumulators and reactors of one node share."""
+
     subscribers: FiringSubscribers
 
-    def __init__(self, *, clock: Clock, settings: Settings, tasks: TaskScope) -> None:
+    def __init__(
+        self, *, clock: Clock, settings: Settings, tasks: TaskScope, durability: DurabilityBackend | None = None
+    ) -> None:
         self.clock = clock
         self.settings = settings
         self.tasks = tasks
-        self.durability = NoDurability()
+        self.durability: DurabilityBackend = durability or NoDurability()
+        self.supervisor = Supervisor(clock, settings, tasks, self.durability)
         self.subscribers = NoSubscribers()
-        self.is_starting_up = False  # while a node loads what it was given, nothing fires: a graph may be yet to come
-        self.connects_sources = True  # False on test nodes: streams are live without their broker
+        self.open_reader: OpenReader | None = open_reader  # None: streams are live without reading their sources
+        self.health_filter: HealthFilter = _keep_health
+        self.is_starting_up = False  # nothing fires while the node loads: a graph may still be missing
         self.in_flight = InFlight()
         self.rng = random.Random()

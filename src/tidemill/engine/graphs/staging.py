@@ -1,9 +1,9 @@
-"""Staging a package: everything that may fail is done beside what runs, before anything changes.
+"""Staging: prepares a package change beside the running graphs, before anything changes.
 
-A load has two halves. Here the first: graphs are compiled, accumulators spawned, feeds opened, subscribers of other
-packages compiled against the new version. What comes out is `Staged`, which the scheduler only puts in place: first the
-reactors that come up (`bring_up`), then graphs and newer versions of what goes on, in one step that cannot fail
-(`rebind`). So a load that is refused leaves everything as it was.
+A load has two halves. The first one, here, does everything that may fail: it compiles graphs, creates accumulators,
+opens source readers, and compiles the subscribers of other packages against the new version. The result is
+`StagedGraphs`, which the scheduler puts in place: first the new reactors (`start_reactors`), then graphs and newer
+versions of what keeps running, in one step that cannot fail (`rebind`). So a rejected load leaves everything as it was.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,8 +12,8 @@ import msgspec
 
 from tidemill.annotations.codec import UnstorableError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.emit import AccumulatorCodecs
 from tidemill.engine.graphs.accumulators.kinds import create_accumulator
-from tidemill.engine.graphs.durability_backend import AccumulatorCodecs
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.registry import Key, PackageState, Registry
@@ -24,34 +24,8 @@ from tidemill.kernel.errors import DefinitionError, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 
 
-class AccumulatorDeclaration(msgspec.Struct, frozen=True):
-    """An accumulator to be brought to life."""
-
-    definition: Accumulator
-    tenant: str
-
-    def create(self, runtime: GraphRuntime) -> RunningAccumulator:
-        """Bring it to life."""
-        return create_accumulator(self.definition, self.tenant, runtime)
-
-
-class GraphDeclaration(msgspec.Struct, frozen=True):
-    """A reactor to be loaded, with the accumulators that feed it: what packages and code hand over alike."""
-
-    name: str
-    tenant: str
-    reactor: Reactor
-    accumulators: tuple[AccumulatorDeclaration, ...]
-
-    @classmethod
-    def from_reactor(cls, reactor: Reactor, tenant: str) -> "GraphDeclaration":
-        """Declare a reactor for a tenant."""
-        accumulators = tuple(AccumulatorDeclaration(one, tenant) for one in reactor.accumulators)
-        return cls(reactor.name, tenant, reactor, accumulators)
-
-
 class ManagedGraph(msgspec.Struct, eq=False):
-    """A loaded reactor: what runs for it, and the keys under which it is found."""
+    """A loaded reactor with its accumulators, endpoint keys and bound graphs."""
 
     reactor: RunningReactor
     accumulators: list[RunningAccumulator]
@@ -60,7 +34,7 @@ class ManagedGraph(msgspec.Struct, eq=False):
 
 
 class GraphChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What a package brings, and what its older version had loaded."""
+    """The reactors and graphs of a package, and those of the version it replaces."""
 
     tenant: str
     reactors: tuple[Reactor, ...]
@@ -71,23 +45,23 @@ class GraphChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StagedGraphs(msgspec.Struct, frozen=True, kw_only=True):
-    """A package ready to take its place."""
+    """A package change that is ready to be applied."""
 
     change: GraphChange
     removed_reactors: tuple[str, ...]
-    """Reactors of the older version that nothing takes over."""
+    """Reactors of the older version that the new one does not continue."""
     added_reactors: dict[str, ManagedGraph]
-    """Reactors that come up, and what will run for them."""
+    """Reactors to start, with their accumulators."""
     redefined_reactors: dict[str, Reactor]
-    """Newer versions of reactors that go on in place."""
+    """Newer versions of reactors that keep running."""
     redefined_accumulators: dict[str, RunningAccumulator]
-    """Newer versions of accumulators that go on in place; they are never started."""
+    """Newer versions of accumulators that keep running; they are never started."""
     subscribers: dict[Key, dict[str, CompiledGraph]]
-    """Graphs to bind, of this package and of others, by reactor: see `subscriber`."""
+    """Graphs to bind, of this package and of others, by reactor: see `subscriber_name`."""
 
 
 class GraphStager:
-    """Where one package is made ready. It reads what is loaded and changes none of it."""
+    """Stages one package change. It reads what is loaded and changes none of it."""
 
     def __init__(
         self, change: GraphChange, managed: Mapping[Key, ManagedGraph], registry: Registry, runtime: GraphRuntime
@@ -114,18 +88,22 @@ class GraphStager:
         )
 
     def build(self) -> StagedGraphs:
-        """Make everything ready, or raise and leave no trace."""
+        """Stage everything, or raise and change nothing."""
         for reactor in self._change.reactors:
             self._check_storable(reactor)
-        declared = [GraphDeclaration.from_reactor(one, self._tenant) for one in self._change.reactors]
-        ready = {one.name: [self._resolve_accumulator(source) for source in one.accumulators] for one in declared}
-        fresh = {
-            one.name: self._build_managed(one, ready[one.name]) for one in declared if one.name not in self._continuing
+        accumulators = {
+            reactor.name: [self._resolve_accumulator(one) for one in reactor.accumulators]
+            for reactor in self._change.reactors
         }
-        swapped = {
+        added = {
+            reactor.name: self._build_managed(reactor, accumulators[reactor.name])
+            for reactor in self._change.reactors
+            if reactor.name not in self._continuing
+        }
+        redefined = {
             name: one for name, one in self._continuing.items() if self._managed[name].reactor.definition is not one
         }
-        subscribers = {(self._tenant, name): self._recompile_subscribers(one) for name, one in swapped.items()}
+        subscribers = {(self._tenant, name): self._recompile_subscribers(one) for name, one in redefined.items()}
         for graph in self._change.graphs:
             key = reactor_key(graph, self._tenant)
             compiled = graph.compiled() if key is None else graph.compile_for(self._resolve_reactor(key))
@@ -135,8 +113,8 @@ class GraphStager:
         return StagedGraphs(
             change=self._change,
             removed_reactors=self._removed,
-            added_reactors=fresh,
-            redefined_reactors=swapped,
+            added_reactors=added,
+            redefined_reactors=redefined,
             redefined_accumulators={
                 name: one for name, one in self._created.items() if name in self._running_accumulators
             },
@@ -144,8 +122,8 @@ class GraphStager:
         )
 
     def _check_storable(self, reactor: Reactor) -> None:
-        """Refuse a reactor that is to outlive the process but whose values could not be read back."""
-        if self._runtime.durability.mode_for(reactor) == "none":
+        """Reject a durable reactor whose values cannot be stored."""
+        if not self._runtime.durability.policy_for(reactor).is_durable:
             return
         problems = []
         for one in reactor.accumulators:
@@ -159,27 +137,26 @@ class GraphStager:
 
     # -- accumulators
 
-    def _resolve_accumulator(self, declaration: AccumulatorDeclaration) -> RunningAccumulator:
-        """Return what will run under a name: what runs already, or, spawned here, what nobody knows yet."""
-        definition = declaration.definition
+    def _resolve_accumulator(self, definition: Accumulator) -> RunningAccumulator:
+        """Return the accumulator that will run under a name: the running one, or one created here."""
         name = definition.name
         chosen = self._definitions.setdefault(name, definition)
         if chosen is not definition:
             raise name_taken_error("accumulator", name, chosen)
         running = self._running_accumulators.get(name)
         if (running is None or running.definition is not definition) and name not in self._created:
-            self._created[name] = declaration.create(self._runtime)
+            self._created[name] = create_accumulator(definition, self._tenant, self._runtime)
         return running or self._created[name]
 
-    def _build_managed(self, declaration: GraphDeclaration, accumulators: list[RunningAccumulator]) -> ManagedGraph:
-        reactor = RunningReactor(declaration.reactor, self._tenant, self._runtime)
-        keys = [f"reactors/{declaration.name}", *(f"accumulators/{one.name}" for one in accumulators)]
+    def _build_managed(self, definition: Reactor, accumulators: list[RunningAccumulator]) -> ManagedGraph:
+        reactor = RunningReactor(definition, self._tenant, self._runtime)
+        keys = [f"reactors/{definition.name}", *(f"accumulators/{one.name}" for one in accumulators)]
         return ManagedGraph(reactor, accumulators, keys)
 
     # -- graphs
 
     def _resolve_reactor(self, key: Key) -> Reactor:
-        """Return the reactor that a graph is bound to: one about to come, one that stays, or another tenant's."""
+        """Return the reactor that a graph is bound to: a new one, a remaining one, or another tenant's."""
         owner, name = key
         if owner != self._tenant:
             if not self._registry.is_shared(owner, name):
@@ -210,13 +187,13 @@ class GraphStager:
 
     def _find_graph(self, name: str) -> Graph:
         tenant, _, local = name.rpartition("/")
-        found = self._registry.graph(tenant or self._tenant, local)
-        assert found is not None, "what is bound is registered"
-        return found
+        graph = self._registry.graph(tenant or self._tenant, local)
+        assert graph is not None, "a bound graph is registered"
+        return graph
 
 
 def reactor_key(graph: Graph, tenant: str) -> Key | None:
-    """Return which reactor a tenant's graph is bound to: its own, or "tenant/name", another's; None for none."""
+    """Return the key of the reactor that a graph is bound to, its own tenant's or "tenant/name"; None for none."""
     if graph.reactor_name is None:
         return None
     owner, _, name = graph.reactor_name.rpartition("/")
@@ -224,12 +201,12 @@ def reactor_key(graph: Graph, tenant: str) -> Key | None:
 
 
 def subscriber_name(reactor: Key, tenant: str, graph: str) -> str:
-    """Return what a tenant's graph is called among the subscribers of a reactor: "tenant/name" if that is another's."""
+    """Return a graph's name among a reactor's subscribers: "tenant/name" if the reactor is another tenant's."""
     return graph if reactor[0] == tenant else f"{tenant}/{graph}"
 
 
 def not_shared_error(owner: str, reactor: str, tenant: str) -> RequestError:
-    """Return the error for a reactor of another tenant; it does not tell whether there is one."""
+    """Return the error for a reactor of another tenant; it does not reveal whether there is one."""
     message = f"reactor '{reactor}' of tenant '{owner}' is not shared with tenant '{tenant}'"
     return RequestError(message, code="not_shared", status=403, reactor=f"{owner}/{reactor}")
 
@@ -240,7 +217,7 @@ def has_same_contract(before: Reactor, after: Reactor) -> bool:
 
 
 def contract_changes(before: Reactor, after: Reactor | None) -> list[str]:
-    """Return what a new version does not have as the older one, in words; None is one without the reactor."""
+    """Describe how a new version differs from the older one; None is a version without the reactor."""
     if after is None:
         return [f"has no reactor '{before.name}'"]
     return [
@@ -251,7 +228,7 @@ def contract_changes(before: Reactor, after: Reactor | None) -> list[str]:
 
 
 def _describe_contract(reactor: Reactor) -> tuple[str, ...]:
-    """Return what binds others to a reactor, in words: its sources in order, their kinds, criteria and strategy."""
+    """Describe what subscribers rely on: the sources in order, their kinds, the criteria and the strategy."""
     named = ", ".join(one.name for one in reactor.when.accumulators)
     return (
         f"the accumulators {', '.join(f'{one.name} ({one.kind})' for one in reactor.accumulators)}",
@@ -269,7 +246,7 @@ def name_taken_error(kind: str, name: str, existing: Reactor | Accumulator) -> R
 def reactor_in_use_error(
     reactor: str, subscribers: Iterable[str], fit_errors: Sequence[DefinitionError] = (), changes: Sequence[str] = ()
 ) -> RequestError:
-    """Return the error for a reactor that cannot go, or change, because graphs of others are bound to it."""
+    """Return the error for a reactor that cannot be removed or changed because of the graphs bound to it."""
     names = sorted(subscribers)
     message = describe_subscribers(f"reactor '{reactor}'", names, fit_errors, changes)
     return RequestError(message, code="reactor_in_use", status=409, subscribers=names)
@@ -278,10 +255,10 @@ def reactor_in_use_error(
 def describe_subscribers(
     subject: str, names: Sequence[str], fit_errors: Sequence[DefinitionError] = (), changes: Sequence[str] = ()
 ) -> str:
-    """Return why something cannot go, or change: who is bound to it, what would not fit them, and what is different."""
+    """Describe why something cannot be removed or changed: its subscribers, what does not fit them, and the changes."""
     message = f"{subject} has {len(names)} bound subscriber(s): {list(names)}; unbind them first"
-    found = [*(f"does not fit {error}" for error in fit_errors), *changes]
-    advice = (
-        ["\nunload the packages of the subscribers before this one is loaded, or leave that as it was"] if found else []
-    )
-    return "".join([message, *(f"\nthe new version {one}" for one in found), *advice])
+    differences = [*(f"does not fit {error}" for error in fit_errors), *changes]
+    if not differences:
+        return message
+    advice = "\nunload the packages of the subscribers before this one is loaded, or leave that as it was"
+    return "".join([message, *(f"\nthe new version {one}" for one in differences), advice])

@@ -1,21 +1,27 @@
-"""The supervisor: brings crashed accumulators and reactors back, later each time, and knows when to stop.
+"""The supervisor: restarts crashed accumulators and reactors, with growing delays, and gives up in the end.
 
 A crash is noticed when it happens. The first restart comes after 1 s, then 2, 4, 8, up to 60; the fifth failure in a
-row is final, and so is the twenty-first restart within an hour. A minute of health wipes the slate clean. While
-somebody waits to be restarted everything else goes on, and commands are answered.
+row is final, and so is the twenty-first restart within an hour. A minute of health resets the count. While a component
+waits for its restart, everything else keeps running and commands are answered.
 """
 
 import logging
 from collections import deque
 from collections.abc import Iterable
+from typing import Protocol
 
-from tidemill.engine.graphs.restart_state import Overseer, Supervised
-from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.engine.graphs.durability.backend import DurabilityBackend
+from tidemill.engine.tasks import TaskScope
 from tidemill.graphs.state import Recovery
 from tidemill.kernel.backoff import Backoff
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.settings import Settings
+from tidemill.storage.graph_ports import PartKind
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
+
+HOUR_SECONDS = 3600.0
 
 EVENT_BY_ACTION = {
     "crashed": events.COMPONENT_CRASHED,
@@ -27,26 +33,90 @@ EVENT_BY_ACTION = {
 }
 
 
-class Supervisor(Overseer):
-    """Restarts the components of one node, and remembers what it did."""
+class RestartState:
+    """The supervisor's record of one component."""
 
-    def __init__(self, runtime: GraphRuntime) -> None:
-        self._runtime = runtime
-        settings = runtime.settings
+    def __init__(self) -> None:
+        self.failures = 0
+        self.restarts = 0
+        self.started_at: float | None = None
+        self.recent_restarts: deque[float] = deque()
+        self.is_ended = False
+        self.episode = 0  # a restart planned in an earlier episode is void
+
+    def record_start(self, now: float) -> None:
+        """Record that the component started."""
+        self.started_at = now
+        self.episode += 1
+
+    def record_end(self) -> None:
+        """Record that the component has ended and is never restarted."""
+        self.is_ended = True
+        self.episode += 1
+
+    def record_failure(self, now: float, reset_after: float) -> int:
+        """Record a crash; return how many there were in a row."""
+        if self.started_at is not None and now - self.started_at >= reset_after:
+            self.failures = 0
+        self.failures += 1
+        self.episode += 1
+        return self.failures
+
+    def record_restart(self, now: float) -> None:
+        """Record a restart by the supervisor."""
+        self.restarts += 1
+        self.recent_restarts.append(now)
+
+    def restarts_within_hour(self, now: float) -> int:
+        """Return how many restarts there were within the last hour."""
+        while self.recent_restarts and self.recent_restarts[0] <= now - HOUR_SECONDS:
+            self.recent_restarts.popleft()
+        return len(self.recent_restarts)
+
+    def reset(self) -> None:
+        """Clear the failure counts for a restart by an operator."""
+        self.failures = 0
+        self.recent_restarts.clear()
+        self.restarts += 1
+
+
+class Supervised(Protocol):
+    """A component that the supervisor restarts: an accumulator or a reactor."""
+
+    component: PartKind
+    name: str
+    tenant: str
+    restart_state: RestartState
+
+    def restart(self) -> None:
+        """Start again."""
+
+    def mark_failed(self) -> None:
+        """Stay down until an operator restarts it."""
+
+
+class Supervisor:
+    """Restarts the components of one node, and records each of its actions."""
+
+    def __init__(self, clock: Clock, settings: Settings, tasks: TaskScope, durability: DurabilityBackend) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._tasks = tasks
+        self._durability = durability
         self._backoff = Backoff(settings.backoff_base, settings.backoff_max)
         self.recoveries: deque[tuple[str, Recovery]] = deque(maxlen=1000)
 
     def on_crash(self, component: Supervised, error: BaseException) -> None:
-        """Plan the restart of a component that crashed just now, or give it up."""
-        record = component.restart_state
-        if record.is_ended:
+        """Plan the restart of a component that crashed, or give it up."""
+        state = component.restart_state
+        if state.is_ended:
             return
-        settings = self._runtime.settings
-        now = self._runtime.clock.monotonic()
-        failures = record.record_failure(now, settings.success_reset)
+        settings = self._settings
+        now = self._clock.monotonic()
+        failures = state.record_failure(now, settings.success_reset)
         if failures >= settings.component_max_failures:
             self._mark_failed(component, f"{failures} failures in a row, the last: {error!r}")
-        elif record.restarts_within_hour(now) >= settings.restarts_per_hour:
+        elif state.restarts_within_hour(now) >= settings.restarts_per_hour:
             self._mark_failed(
                 component, f"{settings.restarts_per_hour} restarts within an hour, the last error: {error!r}"
             )
@@ -54,35 +124,35 @@ class Supervisor(Overseer):
             self._record(component, "crashed", repr(error))
             title = f"supervisor: restart {component.component} {component.name}"
             delay = self._backoff.delay(failures)
-            self._runtime.tasks.start(title, self._restart_later(component, delay, record.episode))
+            self._tasks.start(title, self._restart_later(component, delay, state.episode))
 
     async def _restart_later(self, component: Supervised, delay: float, episode: int) -> None:
-        await self._runtime.clock.sleep(delay)
+        await self._clock.sleep(delay)
         if component.restart_state.episode == episode:
-            component.restart_state.record_restart(self._runtime.clock.monotonic())
+            component.restart_state.record_restart(self._clock.monotonic())
             self._record(component, "restarted", f"after {delay:g} s")
             component.restart()
 
     def restart(self, component: Supervised) -> None:
-        """Restart a component now, because an operator asked."""
+        """Restart a component now, because an operator asked for it."""
         component.restart_state.reset()
         self._record(component, "restarted", "by an operator")
         component.restart()
 
     def on_stop_timeout(self, component: Supervised, reason: str) -> None:
-        """Note a component that did not end in time and was cancelled."""
+        """Record that a component did not stop in time and was cancelled."""
         self._record(component, "cancelled", reason)
 
     def on_partial_restore(self, component: Supervised, reason: str) -> None:
-        """Note a component of which not everything could be read back as it was written."""
+        """Record that some of a component's stored state could not be restored."""
         self._record(component, "restored", reason)
 
     def on_undelivered(self, component: Supervised, reason: str) -> None:
-        """Note a firing of a component that some workflow will never be told of."""
+        """Record that a firing will never reach one of its workflows."""
         self._record(component, "undelivered", reason)
 
     def load_history(self, tenant: str, recoveries: Iterable[Recovery]) -> None:
-        """Know what earlier lives recorded, oldest first."""
+        """Add recoveries that earlier processes recorded, oldest first."""
         self.recoveries.extendleft((tenant, recovery) for recovery in reversed(list(recoveries)))
 
     def _mark_failed(self, component: Supervised, reason: str) -> None:
@@ -91,7 +161,7 @@ class Supervisor(Overseer):
 
     def _record(self, component: Supervised, action: str, reason: str) -> None:
         recovery = Recovery(
-            at=self._runtime.clock.now(),
+            at=self._clock.now(),
             component=component.component,
             name=component.name,
             action=action,
@@ -99,7 +169,7 @@ class Supervisor(Overseer):
             failures=component.restart_state.failures,
         )
         self.recoveries.append((component.tenant, recovery))
-        self._runtime.durability.add_recovery(component.tenant, recovery)
+        self._durability.add_recovery(component.tenant, recovery)
         level = logging.ERROR if action in ("failed", "restored") else logging.WARNING
         facts = {"component": component.component, "component_name": component.name, "reason": reason}
         logger.log(level, EVENT_BY_ACTION[action], extra=facts)

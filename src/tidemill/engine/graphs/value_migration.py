@@ -1,4 +1,4 @@
-"""Values that outlive a hot swap: as the type that the newer version declares, if they fit it."""
+"""Converts values that outlive a hot swap to the types that the newer version declares."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -12,23 +12,23 @@ from tidemill.kernel.author_errors import AUTHOR_ERRORS
 
 
 class ValueMigrator:
-    """Makes values of an older version what a newer one declares. It never raises: what does not fit is None."""
+    """Converts values of an older version to the declared type. Never raises: a value that does not fit is None."""
 
     def __init__(self, annotation: Any) -> None:
         self._annotation = annotation
 
     def __call__(self, value: Any) -> Any:
-        """Return a value as the declared type: untouched if it is one, else rebuilt; None if it does not fit."""
+        """Return a value unchanged if it has the declared type, else rebuilt as that type; None if it does not fit."""
         try:
             if self._element_migrator is not None and isinstance(value, list):
                 migrated = self._element_migrator.migrate_fitting(value)
                 return migrated if len(migrated) == len(value) else None
             return self._migrate(value)
-        except AUTHOR_ERRORS:  # author code: a class may refuse a value in its own way
+        except AUTHOR_ERRORS:  # author code: a class may raise anything for a value
             return None
 
     def migrate_fitting(self, values: Iterable[Any]) -> list[Any]:
-        """Return those of many values that fit, in their order."""
+        """Return the values that fit, converted, in their order."""
         return [migrated for value in values if (migrated := self(value)) is not None]
 
     def _migrate(self, value: Any) -> Any:
@@ -44,13 +44,13 @@ class ValueMigrator:
 
     @cached_property
     def _validators_by_class(self) -> dict[str, TypeValidator]:
-        """The declared classes by name: a union of plain classes cannot tell otherwise which one a value was."""
+        """The declared classes by name, to find the right member of a union of plain classes."""
         return {
             part.__name__: TypeValidator(part) for part in union_members(self._annotation) if isinstance(part, type)
         }
 
     @cached_property
     def _element_migrator(self) -> "ValueMigrator | None":
-        """How to migrate the elements of a list, which says nothing about itself."""
+        """Converts the elements of a list; None if the annotation is not a list."""
         arguments = get_args(self._annotation) if get_origin(self._annotation) is list else ()
         return ValueMigrator(arguments[0]) if arguments else None

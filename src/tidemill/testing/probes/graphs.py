@@ -1,10 +1,87 @@
-"""What tests may look at inside reactors and accumulators."""
+"""Read-only views of reactors and accumulators, for tests that check more than the public API shows."""
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.engine.registry import Key
+from tidemill.graphs.state import Recovery
+
+if TYPE_CHECKING:
+    from tidemill.node import Node
 
 
 class GraphProbe:
-    """Shows parts of reactors and accumulators that the public API does not."""
+    """Shows the running reactors and accumulators of one node."""
 
     def __init__(self, scheduler: GraphScheduler) -> None:
         self._scheduler = scheduler
+
+    @classmethod
+    def of(cls, node: "Node") -> "GraphProbe":
+        """Return the probe of any node; test nodes have it as `node.probe.graphs`."""
+        return cls(node._scheduler)
+
+    @property
+    def reactors(self) -> Iterable[RunningReactor]:
+        """All running reactors."""
+        return self._scheduler.reactors
+
+    def reactor(self, name: str, tenant: str = "public") -> RunningReactor:
+        """Return a running reactor."""
+        return self._scheduler.reactor(tenant, name)
+
+    def accumulator(self, name: str, tenant: str = "public") -> RunningAccumulator:
+        """Return a running accumulator."""
+        return self._scheduler.accumulator(tenant, name)
+
+    def reactor_keys(self) -> set[Key]:
+        """Return tenant and name of every running reactor."""
+        return self._scheduler.running_keys()[0]
+
+    def accumulator_keys(self) -> set[Key]:
+        """Return tenant and name of every running accumulator."""
+        return self._scheduler.running_keys()[1]
+
+    def is_running(self, reactor: str) -> bool:
+        """Return whether some tenant's reactor of this name runs."""
+        return reactor in {name for _, name in self.reactor_keys()}
+
+    def targets_of(self, accumulator: str) -> list[str]:
+        """Return the reactors that an accumulator delivers to, in order."""
+        return [target.name for target, _ in self.accumulator(accumulator).targets]
+
+    def recoveries(self) -> list[Recovery]:
+        """Return all recoveries of the node, oldest first."""
+        return [recovery for _, recovery in self._scheduler.runtime.supervisor.recoveries]
+
+    def has_fast_path(self, reactor: str) -> bool:
+        """Return whether the reactor fires boundaries straight from their push now."""
+        loop = self.reactor(reactor).firing_loop
+        return loop.fast_graph is not None and bool(loop.fast_path_state.credit)
+
+    def undelivered(self, reactor: str) -> list[set[str]]:
+        """Return, per firing in the outbox, the workflows that have not received it."""
+        return [set(entry.undelivered_to) for entry in self.reactor(reactor).outbox.entries]
+
+    def in_delivery(self, reactor: str) -> list[set[str]]:
+        """Return, per firing in the outbox, the workflows whose delivery is in progress."""
+        return [set(entry.in_delivery) for entry in self.reactor(reactor).outbox.entries]
+
+    def queued_values(self, reactor: str) -> list[object]:
+        """Return the values in a reactor's queue, oldest first."""
+        return [value for _, value, _ in self.reactor(reactor).firing_loop.inputs.queue]
+
+    def cached_values(self, reactor: str) -> list[object]:
+        """Return the cached inputs of a reactor as they are, not as JSON."""
+        return list(self.reactor(reactor).firing_loop.inputs.cache)
+
+    def collector_count(self) -> int:
+        """Return how many metrics collectors the node has."""
+        return len(self._scheduler._metrics._collectors)
+
+    async def write_checkpoint(self) -> None:
+        """Write the pending changes now."""
+        await self._scheduler.runtime.durability.write()

@@ -1,4 +1,4 @@
-"""A running accumulator: what it is beside the way of its events, namely its health, its life and its end."""
+"""A running accumulator: its health, start, restart and stop, on top of event ingestion."""
 
 import asyncio
 import logging
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from tidemill.engine.graphs.accumulators.ingest import INTERRUPTED_ERROR, EventIngest
-from tidemill.engine.graphs.event_path.ports import ReactorInput
-from tidemill.engine.graphs.restart_state import RestartState
+from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.engine.graphs.supervisor import RestartState
 from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.engine.tasks import cancel_and_wait
 from tidemill.graphs.definition import Accumulator
@@ -21,36 +21,35 @@ logger = logging.getLogger(__name__)
 
 
 class RunningAccumulator(EventIngest):
-    """One loaded accumulator. Kinds differ in `work`, `take` and what happens around firings."""
+    """One loaded accumulator. Kinds differ in `run_loop`, `process` and their reaction to firings."""
 
     component: PartKind = "accumulator"
     flushes_after_firing = False
-    has_background_loop = False  # whether something runs beside the pushes
+    has_background_loop = False  # whether `run_loop` runs beside the pushes
     started_health = AccumulatorHealth.SOCKET_ONLY
 
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
         super().__init__(definition, tenant, runtime)
         self.restart_state = RestartState()
-        self.disconnected = False  # a test cut its connection
-        self.is_inactive = False  # until everything is there that was to be loaded with it
+        self.is_inactive = False  # until everything that loads together with it is there
         self.is_closing = False
         self._loop_task: asyncio.Task[Any] | None = None
 
     def redefine(self, newer: Self) -> None:
-        """Go on as a newer version, spawned but never started: counts, listeners and what fits of the state stay."""
-        migrated = ValueMigrator(newer.definition.state)
+        """Become a newer version, which was created but never started. Counters and targets stay; state if it fits."""
+        migrate = ValueMigrator(newer.definition.state)
         self.state, self.committed_state = (
-            newer.state if newer.state is None or state is None or (fit := migrated(state)) is None else fit
+            newer.state if newer.state is None or state is None or (fitting := migrate(state)) is None else fitting
             for state in (self.state, self.committed_state)
         )
         self._apply_definition(newer.definition)
         self.close_fast_path()
-        self._end_loop()  # before the next begins, so that it goes on where this one stopped
+        self._end_loop()  # before the next starts, so that it continues where this one stopped
         if self.down_reason is None:
             self._start_loop()
 
     def _migrate_events(self, events: Iterable[Any]) -> list[Any]:
-        """Return the held events that fit what is declared now; the others are counted as dropped."""
+        """Return the buffered events that fit the new declaration; the others are counted as dropped."""
         before = list(events)
         fitting = ValueMigrator(self.definition.event_type).migrate_fitting(before)
         if len(fitting) < len(before):
@@ -59,29 +58,29 @@ class RunningAccumulator(EventIngest):
 
     @property
     def in_flight_call(self) -> object | None:
-        """What stands for the event that is in the author's hands just now."""
+        """Identifies the call of the author's function in progress; None if there is none."""
         return self._in_flight
 
-    # -- around firings
+    # -- reactions to firings
 
     def after_firing(self) -> None:
-        """A reactor that this accumulator feeds has fired successfully."""
+        """React to a successful firing of a reactor that this accumulator feeds."""
 
     @property
     def buffered_events(self) -> list[Any]:
-        """What a batch or a window holds, oldest first."""
+        """The events in a batch or a window, oldest first."""
         return []
 
     def replace_buffer(self, content: Any) -> None:
-        """Hold this in place of what is held: a manual firing's, or an earlier life's."""
+        """Replace the buffered events, for a manual firing or a restore."""
 
-    def feed(self, value: Any, source_reactor: ReactorInput) -> None:
-        """Take what a node of `by` fed; only windows can."""
+    def feed(self, value: Any, source_reactor: FiringLoop) -> None:
+        """Take the result of a node of `source_reactor`; only windows do."""
 
-    # -- life
+    # -- lifecycle
 
     def start(self) -> None:
-        """Come up: start what the kind needs, and say so."""
+        """Start the accumulator and set its health."""
         self.down_reason = None
         self.close_fast_path()
         self.restart_state.record_start(self.clock.monotonic())
@@ -89,7 +88,7 @@ class RunningAccumulator(EventIngest):
         self.set_health(self.started_health)
 
     def activate(self) -> None:
-        """Begin what was held back until everything was loaded: who shares a source must not miss its first events."""
+        """Start the background loop once everything is loaded: reactors that share a source must miss no event."""
         if self.is_inactive:
             self.is_inactive = False
             if self._loop_task is None and self.down_reason is None:
@@ -100,22 +99,22 @@ class RunningAccumulator(EventIngest):
             self._loop_task = self.runtime.tasks.start(f"accumulator {self.name}", self._run_supervised())
 
     async def run_loop(self) -> None:
-        """Do what the kind does beside the pushes, until cancelled."""
+        """Run the kind's background work until cancelled."""
 
     async def _run_supervised(self) -> None:
         try:
             await self.run_loop()
-        except AUTHOR_ERRORS as error:  # the source's or ours: the supervisor decides
+        except AUTHOR_ERRORS as error:  # an error of the source or of the engine: the supervisor decides
             if is_cancelled_here(error):
                 raise
             if self._loop_task is asyncio.current_task():
                 self._loop_task = None
                 self.crash(error)
-            else:  # it was given up already, and may have a successor
+            else:  # the loop was already replaced
                 logger.warning(events.SOURCE_LOST, extra={"accumulator": self.name, "reason": repr(error)})
 
     def crash(self, error: BaseException) -> None:
-        """Turn events away after an error outside author code, and tell the supervisor."""
+        """Reject events after an error outside author code, and report it to the supervisor."""
         if self.health is AccumulatorHealth.FAILED:
             return
         self._end_loop()
@@ -130,14 +129,14 @@ class RunningAccumulator(EventIngest):
         self.set_health(AccumulatorHealth.FAILED)
 
     def restart(self) -> None:
-        """Come up again in place; an event that hangs is put aside."""
+        """Start again in place; an event that hangs becomes a dead letter."""
         self._end_loop()
         self._abandon_event()
         self.set_health(AccumulatorHealth.STARTING)
         self.start()
 
     def _abandon_event(self) -> None:
-        """Put the event aside that is in the author's hands: it is a dead letter now, whatever comes of it yet."""
+        """Dead-letter the event that the author's function is processing, and cancel the call."""
         in_flight, self._in_flight = self._in_flight, None
         if in_flight is not None:
             self._dead_letter(self._in_flight_event, INTERRUPTED_ERROR)
@@ -151,54 +150,41 @@ class RunningAccumulator(EventIngest):
             self._loop_task = None
 
     def close(self, reason: str) -> None:
-        """Turn new events away from now on, for good."""
+        """Reject new events from now on, permanently."""
         self.is_closing = True
         self.down_reason = reason
         self.close_fast_path()
 
     async def drain(self) -> None:
-        """Hand on what is still held back or in process, before an orderly end."""
+        """Finish the events in progress, before an orderly stop."""
         async with self._process_lock:
-            await self.runtime.durability.wait_committed()
+            await self.wait_committed()
 
     async def stop(self) -> None:
-        """End whatever still runs here."""
+        """Cancel everything that still runs."""
         self.restart_state.record_end()
         loop, self._loop_task = self._loop_task, None
         self._abandon_event()
         await cancel_and_wait(loop)
 
     def redirect_handles(self, find_successor: Callable[[], EventIngest]) -> None:
-        """Let handles that outlive this accumulator find the one that has its name now."""
+        """Redirect push handles that outlive this accumulator to its successor."""
         self._successor = find_successor
         self.close_fast_path()
 
     def set_health(self, health: AccumulatorHealth) -> None:
-        """Change health, and let the reactors know."""
-        if self.disconnected and health.is_healthy:
-            health = AccumulatorHealth.DISCONNECTED
+        """Change the health, and update that of the reactors."""
+        health = self.runtime.health_filter(self.tenant, self.name, health)
         if health is self.health:
             return
         ACCUMULATOR_TRANSITIONS.check(f"accumulator '{self.name}'", self.health, health)
         self.health = health
         logger.info(events.ACCUMULATOR_HEALTH, extra={"accumulator": self.name, "health": str(health)})
-        for reactor, _ in tuple(self.targets):
-            reactor.update_health()
-
-    def disconnect(self) -> None:
-        """Lose the connection to the source, as a test asks."""
-        self.disconnected = True
-        if self.health is not AccumulatorHealth.FAILED:
-            self.set_health(AccumulatorHealth.DISCONNECTED)
-
-    def reconnect(self) -> None:
-        """Have the connection again."""
-        self.disconnected = False
-        if self.down_reason is None:
-            self.set_health(self.started_health)
+        for target, _ in tuple(self.targets):
+            target.reactor.update_health()
 
     def check_progress(self, timeout: float) -> None:
-        """Notice an event that has been in the author's hands for longer than `patience` seconds."""
+        """Mark the accumulator as stuck if its function has been running for `timeout` seconds."""
         since = self._in_flight_since
         if since is not None and self.stuck_since is None and self.clock.monotonic() - since >= timeout:
             self.stuck_since = since

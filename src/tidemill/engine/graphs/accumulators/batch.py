@@ -1,17 +1,16 @@
-"""Batches: gather events, and sum them up by time, by size, after each firing, and at an orderly end.
+"""Batches: buffer events, and process them together by time, by size, after each firing, and at an orderly stop.
 
-Under a journal an event is held only once that is committed, and let go of by the same commit that records the sum:
-whenever the process dies, each event is either still held or already part of a boundary, never both.
+With a journal an event is buffered by a commit, and released by the same commit that records the batch's boundary:
+whenever the process dies, each event is either still buffered or already part of a boundary, never both.
 """
 
 import asyncio
 from typing import Any, Self
 
-from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.accumulators.dead_letters import BatchedEvents, ReplayedEvent
 from tidemill.engine.graphs.accumulators.emit import PendingReceipt, resolve_receipt
-from tidemill.engine.graphs.durability_backend import JournalStep
+from tidemill.engine.graphs.dead_letters import BatchedEvents, ReplayedEvent
+from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
@@ -20,7 +19,7 @@ from tidemill.kernel.author_errors import AUTHOR_ERRORS
 
 
 class Batch(RunningAccumulator):
-    """Holds events until they are summed up together."""
+    """Buffers events until they are processed together."""
 
     started_health = AccumulatorHealth.LIVE
     flushes_after_firing = True
@@ -30,18 +29,18 @@ class Batch(RunningAccumulator):
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
         super().__init__(definition, tenant, runtime)
         self.buffer: list[Any] = []
-        self._releasing_count = 0  # events at the front of the buffer whose sum is being committed
-        self._is_flushing = False  # because of its size
+        self._releasing_count = 0  # events at the front of the buffer whose boundary is being committed
+        self._is_flushing = False  # a flush because of the size is running
         self._failed_batches = 0
 
     def redefine(self, newer: Self) -> None:
         super().redefine(newer)
-        leaving, staying = self.buffer[: self._releasing_count], self.buffer[self._releasing_count :]
-        self.buffer = [*leaving, *self._migrate_events(staying)]  # those that leave are counted, whatever they are
+        releasing, remaining = self.buffer[: self._releasing_count], self.buffer[self._releasing_count :]
+        self.buffer = [*releasing, *self._migrate_events(remaining)]  # released events are dropped by their count
 
     @property
     def events(self) -> int:
-        """How many single events were taken in; a batch that failed is not one more."""
+        """How many single events were taken; a failed batch does not count as another one."""
         return self.buffered + self.dead_letters.total - self._failed_batches
 
     @property
@@ -51,10 +50,10 @@ class Batch(RunningAccumulator):
     def replace_buffer(self, content: Any) -> None:
         self.buffer = list(content)
 
-    # -- holding
+    # -- buffering
 
     def process_now(self, value: Any) -> Receipt:
-        """Keep an event, and sum up what is kept if that is enough."""
+        """Buffer an event, and flush the batch if it is full."""
         self._buffer_event(value)
         if self._is_full():
             flushed = self.flush()
@@ -63,11 +62,11 @@ class Batch(RunningAccumulator):
         return self._receipt("buffered")
 
     def begin_step(self, value: Any, offset: Any = None) -> PendingReceipt:
-        """Begin to commit that an event is held."""
+        """Begin to commit that an event is buffered."""
         return self.append_to_journal(JournalStep("held", value, offset=offset), value)
 
     def apply_step(self, step: JournalStep) -> Any:
-        """Hold an event, or let go of those that a sum or a dead letter stands for."""
+        """Buffer an event, or release those that became a boundary or a dead letter."""
         if step.kind == "held":
             self._buffer_event(step.value)
             return None
@@ -75,7 +74,7 @@ class Batch(RunningAccumulator):
         return super().apply_step(step) if step.kind == "boundary" else None
 
     def on_committed(self, step: JournalStep, position: int) -> Receipt:
-        """Let a step happen, and sum up if that fills the batch."""
+        """Apply a committed step, and flush the batch if that fills it."""
         receipt = super().on_committed(step, position)
         if self._is_full() and not self._is_flushing:
             self._is_flushing = True
@@ -83,11 +82,11 @@ class Batch(RunningAccumulator):
         return receipt
 
     def will_be_retried(self, step: JournalStep) -> bool:
-        """Return whether a refused step is tried again: a sum always is, its events are still held."""
+        """Return whether a refused step is retried: a flush always is, because its events are still buffered."""
         return step.kind != "held" or super().will_be_retried(step)
 
     def on_refused(self, step: JournalStep, reason: str) -> Receipt:
-        """Take a step back; events whose sum was refused may be summed up again."""
+        """Roll back a refused step; the events of a refused flush may be flushed again."""
         if step.kind != "held":
             self._releasing_count = 0
         return super().on_refused(step, reason)
@@ -98,8 +97,8 @@ class Batch(RunningAccumulator):
         async with self._process_lock:
             if self._is_full(with_another=True):
                 await self._wait_for_queue_space()
-            if (turned_away := self._rejection()) is not None:
-                return turned_away
+            if (rejection := self._rejection()) is not None:
+                return rejection
             return await self._process_async(value)
 
     async def _process_async(self, value: Any) -> Receipt:
@@ -117,40 +116,40 @@ class Batch(RunningAccumulator):
         return size is not None and len(self.buffer) + with_another >= size
 
     def _is_blocked(self) -> bool:
-        """Only the event that fills the batch may have to wait: the others are merely kept."""
+        """Only the event that fills the batch may have to wait: the others are only buffered."""
         if self._waiting_pushers or not self._flowing.is_set():
             return True
         return self._is_full(with_another=True) and super()._is_blocked()
 
-    # -- summing up
+    # -- flushing
 
     def flush(self) -> PendingReceipt | None:
-        """Sum up what is buffered and hand it on; nothing happens without events or without room for the result."""
-        whole = self._take_batch()
-        if whole is None:
+        """Process the buffered events and emit the boundary; do nothing without events or without queue space."""
+        batch = self._take_batch()
+        if batch is None:
             return None
         try:
-            boundary = self.process(whole.events)
+            boundary = self.process(batch.events)
         except AUTHOR_ERRORS as error:
-            return self._dead_letter(whole, error)
-        return self.emit_or_journal(boundary, whole)
+            return self._dead_letter(batch, error)
+        return self.emit_or_journal(boundary, batch)
 
     def _take_batch(self) -> BatchedEvents | None:
-        """Return what is to be summed up. Under a journal it stays in the buffer until the sum is committed."""
+        """Return the events to process. With a journal they stay in the buffer until the boundary is committed."""
         if not self.buffer or self._releasing_count or self._is_queue_blocked():
             return None
         if self.is_journaled:
-            gathered = self.buffer[: self.definition.max_size]
-            self._releasing_count = len(gathered)
+            events = self.buffer[: self.definition.max_size]
+            self._releasing_count = len(events)
         else:
-            gathered, self.buffer = self.buffer, []
-            self.mark_changed()  # also if nothing comes of them
-        return BatchedEvents(gathered, self._releasing_count)
+            events, self.buffer = self.buffer, []
+            self.mark_changed()  # even if the function returns None
+        return BatchedEvents(events, self._releasing_count)
 
     def emit_or_journal(self, boundary: Any, event: Any, offset: Any = None, release_count: int = 0) -> PendingReceipt:
-        """Emit a sum, and let go of its events with it; also if nothing came of them."""
+        """Emit a batch's boundary and release its events with it, even if the boundary is None."""
         release_count = event.count if isinstance(event, BatchedEvents) else release_count
-        if release_count and not self.is_journaled:  # a newer version has no journal
+        if release_count and not self.is_journaled:  # the reactor was redefined without a journal
             self._drop_released(release_count)
             release_count = 0
         if release_count and boundary is None:
@@ -163,21 +162,19 @@ class Batch(RunningAccumulator):
         self._releasing_count = 0
 
     def requeue(self, event: Any) -> None:
-        """Hold events on whose sum was turned away."""
+        """Return the events of a batch whose boundary was rejected to the buffer."""
         if isinstance(event, BatchedEvents):
             self._releasing_count = 0
             if not event.count:
                 self.buffer[:0] = event.events
 
     def _is_queue_blocked(self) -> bool:
-        return not self._flowing.is_set() or any(
-            target.queue_gate.is_blocked or target.queue_gate.rejects for target, _ in self.targets
-        )
+        return not self._flowing.is_set() or any(gate.is_blocked or gate.is_rejecting for gate in self.queue_gates)
 
     def _dead_letter(self, event: Any, error: BaseException, encoding: str = "json") -> Receipt:
         self._failed_batches += isinstance(event, BatchedEvents)
         receipt = super()._dead_letter(event, error, encoding)
-        if isinstance(event, BatchedEvents) and event.count:  # held until the letter is stored
+        if isinstance(event, BatchedEvents) and event.count:  # buffered until the dead letter is stored
             self.runtime.durability.on_next_write(lambda: self._release_dead_lettered(event))
         return receipt
 
@@ -188,17 +185,17 @@ class Batch(RunningAccumulator):
             self._drop_released(batch.count)
 
     async def _flush_async(self) -> Receipt | None:
-        whole = self._take_batch()
-        if whole is None:
+        batch = self._take_batch()
+        if batch is None:
             return None
-        return await resolve_receipt(await self.await_author(lambda: self.process(whole.events), whole))
+        return await resolve_receipt(await self.await_author(lambda: self.process(batch.events), batch))
 
     async def _flush_while_full(self) -> None:
         try:
             while self._is_full():
                 receipt = await self._flush_in_order()
                 if receipt is None or receipt.outcome == "rejected" or self._releasing_count:
-                    return  # no room, no store, or a letter to wait for: the next event or the timer sees to it
+                    return  # no space, no store, or a dead letter to wait for: the next event or the timer flushes
         finally:
             self._is_flushing = False
 
@@ -206,8 +203,8 @@ class Batch(RunningAccumulator):
         async with self._process_lock:
             if self.is_async:
                 return await self._flush_async()
-            answer = self.flush()
-            return None if answer is None else await resolve_receipt(answer)
+            pending = self.flush()
+            return None if pending is None else await resolve_receipt(pending)
 
     def after_firing(self) -> None:
         if self.is_async or self.is_journaled:
@@ -231,31 +228,30 @@ class Batch(RunningAccumulator):
             else:
                 self.flush()
 
-    # -- ending
+    # -- stopping
 
     async def drain(self) -> None:
-        if self.is_async or self.is_journaled:  # in a task of its own: if it hangs, `stop` puts the events aside
+        if self.is_async or self.is_journaled:  # in its own task: if it hangs, `stop` dead-letters the events
             await asyncio.wait({self.runtime.tasks.start(self._flush_task_name, self._flush_in_order())})
         else:
             self.flush()
-        await self.runtime.durability.wait_committed()
+        await self.wait_committed()
 
     async def stop(self) -> None:
-        if not any(reactor.is_durable for reactor, _ in self.targets):
-            left, self.buffer = self.buffer, []
-            for _ in left:
+        if not any(target.reactor.durability.is_durable for target, _ in self.targets):
+            unprocessed, self.buffer = self.buffer, []
+            for _ in unprocessed:
                 self._count_drop("unloaded")
         await super().stop()
 
     async def _replay_event(self, dead_letter: DeadLetter, detail: Any) -> Receipt:
-        """Take a batch that failed, or a single event that did not fit."""
+        """Process a batch that failed, or a single event that did not fit."""
         if isinstance(detail, BatchedEvents):
             return await self._reprocess(detail.events, ReplayedEvent(dead_letter))
-        try:
-            value = self._validate(dead_letter.event, detail)
-        except TypeMismatchError as error:
-            return self._dead_letter(ReplayedEvent(dead_letter), error)
+        return await super()._replay_event(dead_letter, detail)
+
+    async def _replay_value(self, value: Any, dead_letter: DeadLetter) -> Receipt:
         if self.is_journaled:
             return await resolve_receipt(self.append_to_journal(JournalStep("held", value), ReplayedEvent(dead_letter)))
-        self.dead_letters.remove(dead_letter.id)  # from now on the event shares the fate of its batch
+        self.dead_letters.remove(dead_letter.id)  # from now on the event is part of its batch
         return await self._process_async(value) if self.is_async else self.process_now(value)

@@ -1,8 +1,8 @@
-"""The way out of an accumulator: boundaries to its reactors, at once or when the journal has them.
+"""Emitting boundaries: an accumulator's boundaries go to its reactors, directly or after a commit to the journal.
 
-Where some reactor has durability="boundary", what comes of an event is a step: it is committed to the journal first,
-and happens then. Steps do not wait for one another's commit: each is prepared on top of those before it, which are
-refused together if the store refuses one. What happens is written so that it can happen again, from the journal.
+Where some reactor has durability="boundary", the outcome of an event is a step: it is committed to the journal first,
+and happens then. Steps do not wait for one another's commit: each is prepared on top of those before it, and they are
+refused together if the store refuses one. Steps are written so that a restart can apply them again from the journal.
 """
 
 import asyncio
@@ -10,27 +10,70 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from typing import Any
 
-from tidemill.annotations.codec import UnstorableError
+import msgspec
+
+from tidemill.annotations.codec import Codec, UnstorableError, build_codec
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
-from tidemill.engine.graphs.durability_backend import AccumulatorCodecs, JournalStep
-from tidemill.engine.graphs.event_path.fast_path import SequenceCounter
-from tidemill.engine.graphs.event_path.ports import ReactorInput
+from tidemill.engine.graphs.durability.journal import JournalStep, JournalWriter, StepKind
+from tidemill.engine.graphs.firing.fast_path import SequenceCounter
+from tidemill.engine.graphs.firing.firing_loop import FiringLoop
+from tidemill.engine.graphs.firing.queue_gate import QueueGate
 from tidemill.engine.graphs.runtime import GraphRuntime
-from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.definition import Accumulator, AccumulatorKind
 from tidemill.graphs.result import Receipt
-from tidemill.graphs.snapshot import encode_stored, journal_checksum_seed
+from tidemill.graphs.snapshot import JournalRecord, compute_digest, encode_stored, journal_checksum_seed
 from tidemill.storage.graph_ports import JournalKey
 
 PendingReceipt = Receipt | asyncio.Future[Receipt]
-"""What became of an event, or will have when it is committed."""
+"""The receipt of an event, or its future if the event is being committed."""
+
+
+class AccumulatorCodecs(msgspec.Struct, frozen=True):
+    """The codecs of one accumulator's boundaries, buffered events and running state."""
+
+    boundary: Codec
+    buffered: Codec
+    state: Codec | None
+    digest: bytes
+    """Changes when one of the annotations does."""
+
+    @classmethod
+    def for_definition(cls, definition: Accumulator) -> "AccumulatorCodecs":
+        """Build the codecs of a declaration, or raise UnstorableError."""
+        state = None if definition.state is None else build_codec(definition.state)
+        buffers = definition.kind in (AccumulatorKind.BATCH, AccumulatorKind.WINDOW)
+        boundary = build_codec(definition.boundary_type)
+        buffered = build_codec(definition.event_type) if buffers else boundary
+        digest = compute_digest([boundary.schema, buffered.schema, None if state is None else state.schema])
+        return cls(boundary, buffered, state, digest)
+
+    def to_record(self, step: JournalStep) -> JournalRecord:
+        """Return the stored form of a step, or raise UnstorableError: also if its value could not be read back."""
+        if step.kind == "released":
+            return JournalRecord("released", b"", step.count, step.offset)
+        codec = self._codec_for(step.kind)
+        value = codec.encode(step.value)
+        try:
+            codec.decode(value)
+        except TypeMismatchError as error:
+            raise UnstorableError(f"it does not fit its own annotation, and would not come back: {error}") from error
+        return JournalRecord(step.kind, value, step.count, step.offset)
+
+    def from_record(self, record: JournalRecord) -> JournalStep:
+        """Return the step of a record, or raise TypeMismatchError."""
+        value = None if record.kind == "released" else self._codec_for(record.kind).decode(record.value)
+        return JournalStep(record.kind, value, record.count, record.offset)
+
+    def _codec_for(self, kind: StepKind) -> Codec:
+        return self.boundary if kind == "boundary" else self.buffered
 
 
 class BoundaryEmitter(ABC):
-    """Where one accumulator's boundaries go, and what is kept of it."""
+    """Delivers one accumulator's boundaries to its reactors, and keeps its durable state."""
 
     definition: Accumulator
     boundary_validator: TypeValidator
-    buffers_events = False  # whether events are held back until they are summed up
+    buffers_events = False  # whether events are buffered until they are processed together
 
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
         self.name = definition.name
@@ -40,24 +83,33 @@ class BoundaryEmitter(ABC):
         self.counter = SequenceCounter()
         self.suppressed = self.buffered = 0
         self.dropped: Counter[str] = Counter()
-        self.targets: list[tuple[ReactorInput, int]] = []
-        self.is_journaled = False  # whether everything is committed to the journal before it happens
+        self.targets: list[tuple[FiringLoop, int]] = []  # with the accumulator's index among the reactor's inputs
+        self.queue_gates: list[QueueGate] = []  # of the targets that queue boundaries
+        self.is_journaled = False  # whether every step is committed to the journal before it happens
         self.state: Any = definition.state() if definition.state is not None else None
-        self.committed_state = self.state  # behind the state by what is being committed
-        self.offset: Any = None  # how far the source was read, for those that have one
-        self.journal_key = JournalKey(tenant, definition.name)
-        self.journal_seed = journal_checksum_seed(*self.journal_key)
-        self.position = 0  # of the newest thing in the journal that has happened
-        self.checkpointed_position = 0  # the position up to which the newest checkpoint in the store holds it
-        self.departed_reactors: dict[
-            ReactorInput, int
-        ] = {}  # reactors that are being exchanged, and the position when they left
+        self.committed_state = self.state  # without the steps that are being committed
+        self.offset: Any = None  # how far the source has been read, for accumulators that have one
+        key = JournalKey(tenant, definition.name)
+        self.journal_writer = JournalWriter(key, journal_checksum_seed(*key), self.on_committed, self.on_refused)
+        self.position = 0  # of the newest journal step that has happened
+        self.checkpointed_position = 0  # the position that the newest checkpoint in the store has reached
+        self.departed_reactors: dict[FiringLoop, int] = {}  # reactors being replaced, and the position when they left
         self.generation = 0  # of its part of the checkpoint
         self._codecs: AccumulatorCodecs | None = None
         self._last_event_time: float | None = None
 
+    def _update_targets(self) -> None:
+        """Recompute everything that depends on which reactors the accumulator feeds."""
+        was_journaled = self.is_journaled
+        journaled = [target.reactor for target, _ in self.targets if target.reactor.durability.is_journaled]
+        self.is_journaled = bool(journaled)
+        self.journal_writer.write_health = [reactor.write_health for reactor in journaled]
+        self.queue_gates = [target.queue_gate for target, _ in self.targets if target.inputs.is_sequential]
+        if self.is_journaled and not was_journaled:
+            self.committed_state = self.state
+
     def deliver(self, boundary: Any, position: int = 0) -> None:
-        """Hand a boundary to every reactor; none fires before all have it, so that all see the same order."""
+        """Deliver a boundary to every reactor; none fires before all have it, so that all see the same order."""
         targets = self.targets
         for reactor, index in targets:
             reactor.put(index, boundary, position)
@@ -65,26 +117,26 @@ class BoundaryEmitter(ABC):
             reactor.fire_due()
 
     def mark_changed(self) -> None:
-        """Let the next checkpoint include what has changed here, although no reactor was told."""
+        """Include a change of this accumulator in the next checkpoint, although no reactor has received a boundary."""
         for reactor, _ in self.targets:
             reactor.mark_changed()
 
     @property
     def sequence(self) -> int:
-        """How many boundaries were emitted; the newest one's number."""
+        """How many boundaries were emitted, which is the newest one's number."""
         return self.counter.sequence
 
-    # -- boundaries out
+    # -- emitting
 
     def emit_or_journal(
         self, boundary: Any, event: Any, offset: Any = None, release_count: int = 0
     ) -> "PendingReceipt":
-        """Emit what came of an event; where that is called for, when it is committed."""
+        """Emit the boundary of an event, after its commit if the accumulator is journaled."""
         if not self.is_journaled:
             return self.emit(boundary, event, offset)
         self._last_event_time = self.clock.monotonic()
         if boundary is None:
-            return self._suppress(None)  # the offset must not overtake what is being committed
+            return self._suppress(None)  # the offset must not pass steps that are being committed
         try:
             boundary = self.validate_boundary(boundary)
         except TypeMismatchError as error:
@@ -92,7 +144,7 @@ class BoundaryEmitter(ABC):
         return self.append_to_journal(JournalStep("boundary", boundary, release_count, offset), event)
 
     def emit(self, boundary: Any, event: Any, offset: Any = None) -> Receipt:
-        """Hand a boundary on at once, unless there is nothing to say or it is not what was declared."""
+        """Deliver a boundary now, unless it is None or not of the declared type."""
         self._last_event_time = self.clock.monotonic()
         if boundary is None:
             return self._suppress(offset)
@@ -116,33 +168,43 @@ class BoundaryEmitter(ABC):
         return self._receipt("suppressed")
 
     def assign_sequence(self) -> Receipt:
-        """Give the next boundary its number, before it is handed on: what it sets off may push here again."""
+        """Assign the next boundary its number before it is delivered: its firing may push here again."""
         self.counter.sequence = sequence = self.counter.sequence + 1
         return Receipt(True, sequence, "emitted")
 
     def validate_boundary(self, boundary: Any) -> Any:
-        """Return a boundary that is what the function promised, or raise MisfitError."""
+        """Return a boundary of the declared type, or raise TypeMismatchError."""
         classes = self.boundary_validator.classes
         if classes is None or isinstance(boundary, classes) or (float in classes and type(boundary) is int):
             return boundary
         raise TypeMismatchError(f"'{self.name}' returned {type(boundary).__name__}, which is not what it declares")
 
-    # -- what is committed before it happens
+    # -- journaled steps
 
     def append_to_journal(self, step: JournalStep, event: Any) -> "PendingReceipt":
-        """Begin to commit a step. What follows it here is built on it, and is refused with it if it is."""
+        """Begin to commit a step. Later steps of the accumulator build on it, and are refused with it."""
         try:
             payload = encode_stored(self.codecs.to_record(step))
         except UnstorableError as error:
             return self._dead_letter(event, error)
         if step.kind == "boundary" and self.definition.state is not None:
             self.state = step.value
-        self._reserve_queue(step, +1)
-        return self.runtime.durability.append(self, step, payload)
+        if self.queue_gates:
+            self._reserve_queue(step, +1)
+        journal = self.runtime.durability.journal
+        assert journal is not None, "an accumulator is journaled only with a store"
+        return journal.append(self.journal_writer, step, payload)
+
+    async def wait_committed(self) -> None:
+        """Wait until every step appended so far is committed or refused."""
+        journal = self.runtime.durability.journal
+        if journal is not None:
+            await journal.wait_committed()
 
     def on_committed(self, step: JournalStep, position: int) -> Receipt:
-        """Let a step happen that is committed, and say what came of it."""
-        self._reserve_queue(step, -1)
+        """Apply a committed step, and return its receipt."""
+        if self.queue_gates:
+            self._reserve_queue(step, -1)
         self.position = position
         boundary = self.apply_step(step)
         if boundary is None:
@@ -157,7 +219,7 @@ class BoundaryEmitter(ABC):
         return receipt
 
     def apply_step(self, step: JournalStep) -> Any:
-        """Take a step into account, now or when the journal is read; return the boundary that comes of it, if any."""
+        """Update the accumulator by a step, after its commit or in a restore; return the boundary it emits, if any."""
         if step.offset is not None:
             self.offset = step.offset
         if self.definition.state is not None:
@@ -166,43 +228,47 @@ class BoundaryEmitter(ABC):
         return step.value
 
     def boundary_of(self, step: JournalStep) -> Any:
-        """Return the boundary that came of a step which was taken into account already."""
+        """Return the boundary that an already applied step emitted."""
         return step.value if step.kind == "boundary" else None
 
     def on_refused(self, step: JournalStep, reason: str) -> Receipt:
-        """Take a step back that was not committed, and all that were prepared behind it."""
-        self._reserve_queue(step, -1)
+        """Roll back a step that was not committed, and all that were prepared on top of it."""
+        if self.queue_gates:
+            self._reserve_queue(step, -1)
         self.state = self.committed_state
         if not self.will_be_retried(step):
             self._count_drop("not_stored")
+        for target, _ in self.targets:  # the next checkpoint finds out when the store works again
+            if target.reactor.durability.is_journaled:
+                target.request_checkpoint()
         return self._receipt("rejected", f"not stored: {reason}")
 
     def _reserve_queue(self, step: JournalStep, delta: int) -> None:
         if self.emits_boundary(step):
-            for reactor, _ in self.targets:
-                reactor.queue_gate.reserve(delta)
+            for gate in self.queue_gates:
+                gate.reserve(delta)
 
     def emits_boundary(self, step: JournalStep) -> bool:
-        """Return whether a boundary comes of a step."""
+        """Return whether a step emits a boundary."""
         return step.kind == "boundary"
 
     def will_be_retried(self, step: JournalStep) -> bool:
-        """Return whether a step that was refused is tried again by itself: its source still has the event."""
+        """Return whether a refused step is retried without the caller: its source still has the event."""
         return step.offset is not None
 
     @property
     def schema_digest(self) -> bytes:
-        """What changes when its annotations do."""
+        """Changes when the accumulator's annotations do."""
         return self.codecs.digest
 
     @property
     def codecs(self) -> "AccumulatorCodecs":
-        """How what is kept of this accumulator is stored."""
+        """The codecs of the accumulator's stored values."""
         if self._codecs is None:
             self._codecs = AccumulatorCodecs.for_definition(self.definition)
         return self._codecs
 
-    # -- counting, and answers
+    # -- receipts
 
     def _receipt(self, outcome: Any, reason: str | None = None) -> Receipt:
         return Receipt(outcome in ("emitted", "suppressed", "buffered"), self.sequence, outcome, reason)
@@ -212,9 +278,9 @@ class BoundaryEmitter(ABC):
 
     @abstractmethod
     def _dead_letter(self, event: Any, error: BaseException, encoding: str = "json") -> Receipt:
-        """Put an event aside that cannot be dealt with."""
+        """Dead-letter an event that cannot be processed."""
 
 
 async def resolve_receipt(pending: PendingReceipt) -> Receipt:
-    """Return what became of an event, when that is known."""
+    """Return the receipt of an event, after its commit."""
     return pending if isinstance(pending, Receipt) else await pending

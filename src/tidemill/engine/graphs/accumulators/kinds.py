@@ -1,4 +1,4 @@
-"""The five kinds of accumulator at run time: what each does beside, or instead of, one event in, one boundary out."""
+"""The five kinds of running accumulators: passthrough, polling, stream, batch and window."""
 
 import asyncio
 import logging
@@ -9,13 +9,13 @@ from typing import Any, Self
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.batch import Batch
-from tidemill.engine.graphs.accumulators.dead_letters import ReplayedEvent
 from tidemill.engine.graphs.accumulators.emit import PendingReceipt, resolve_receipt
-from tidemill.engine.graphs.durability_backend import JournalStep
+from tidemill.engine.graphs.dead_letters import ReplayedEvent
+from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.error_location import locate_error
-from tidemill.engine.graphs.event_path.ports import ReactorInput
+from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
-from tidemill.engine.graphs.sources.reader import SourceListener, open_reader
+from tidemill.engine.graphs.sources.reader import SourceListener
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.result import Receipt
@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 
 
 class Passthrough(RunningAccumulator):
-    """Fed by push alone, and so healthy by definition."""
+    """Fed by push alone, and therefore always healthy."""
 
     allows_fast_path = True
 
 
 class Polling(RunningAccumulator):
-    """Asks the author's function every so often. A pushed value is the boundary itself."""
+    """Calls the author's function at an interval. A pushed value is the boundary itself."""
 
     started_health = AccumulatorHealth.LIVE
     has_background_loop = True
@@ -44,7 +44,7 @@ class Polling(RunningAccumulator):
         self.is_async = False  # pushes never run the function
 
     def process(self, value: Any) -> Any:
-        """Take a pushed value as it is."""
+        """Return a pushed value unchanged."""
         return value
 
     async def run_loop(self) -> None:
@@ -71,8 +71,8 @@ class Polling(RunningAccumulator):
             await self._wait_for_queue_space()
             if self._rejection() is not None:
                 return
-            answer = self.emit_or_journal(boundary, boundary)
-        await resolve_receipt(answer)
+            pending = self.emit_or_journal(boundary, boundary)
+        await resolve_receipt(pending)
 
     async def _call_function(self) -> Any:
         function = self.definition.function
@@ -86,107 +86,106 @@ class Polling(RunningAccumulator):
 
 
 class Stream(RunningAccumulator):
-    """Follows a source; live only while it is really connected."""
+    """Reads a source; live only while it is connected."""
 
     allows_fast_path = True
     started_health = AccumulatorHealth.CONNECTING
 
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
         super().__init__(definition, tenant, runtime)
-        self.has_background_loop = runtime.connects_sources
-        if self.has_background_loop:
-            self._reader = open_reader(definition, runtime.settings, self.clock)
-        else:
+        if runtime.open_reader is None:
             self.started_health = AccumulatorHealth.LIVE
+        else:
+            self.has_background_loop = True
+            self.reader = runtime.open_reader(definition, runtime.settings, self.clock)
 
     def redefine(self, newer: Self) -> None:
         reconnects = self.has_background_loop and self.down_reason is None
-        if reconnects:  # what the old connection was worth says nothing about the new one
+        if reconnects:  # the health of the old connection does not apply to the new one
             self.set_health(AccumulatorHealth.STARTING)
         if self.has_background_loop:
-            self._reader = newer._reader
+            self.reader = newer.reader
         super().redefine(newer)
         if reconnects:
             self.set_health(self.started_health)
 
     async def run_loop(self) -> None:
-        line = _SourceSession(self)
-        await self._reader.run(line, self.offset)
-        if line.is_current:
-            self.set_health(AccumulatorHealth.SOCKET_ONLY)  # the source has ended; pushes are still welcome
+        session = _SourceSession(self)
+        await self.reader.run(session, self.offset)
+        if session.is_current:
+            self.set_health(AccumulatorHealth.SOCKET_ONLY)  # the source has ended; pushes are still accepted
 
     def is_current_reader(self, task: "asyncio.Task[Any] | None") -> bool:
-        """Return whether this task is the one that follows the source now."""
+        """Return whether this task is the one that reads the source now."""
         return task is not None and task is self._loop_task
 
     def on_connected(self) -> None:
-        """The source is there."""
+        """Set the health to live."""
         self.set_health(AccumulatorHealth.LIVE)
 
     def on_disconnected(self, reason: str) -> None:
-        """The source is gone for now."""
+        """Set the health to disconnected, and log the reason."""
         if self.health is not AccumulatorHealth.CONNECTING:
             self.set_health(AccumulatorHealth.DISCONNECTED)
         logger.warning(events.SOURCE_LOST, extra={"accumulator": self.name, "reason": reason})
 
     async def on_event(self, event: Any, checkpoint: Any) -> None:
-        """Take an event of the source, and remember how far it got.
+        """Process an event of the source, and store the source's offset.
 
-        An event that the store cannot take is offered again until it can, and so is one that comes while the
-        accumulator is down or about to end: the source must not go on without it.
+        A rejected event is retried as long as the store fails, and as long as the accumulator is down or stopping: the
+        source must not continue without it.
         """
-        was_told = False
+        was_logged = False
         while (receipt := await self._push_event(event, checkpoint)).outcome == "rejected" and self._retries_rejected:
-            if not was_told and not self.is_closing:  # else it is no trouble: the next life is offered it again
+            if not was_logged and not self.is_closing:  # after a stop the next process reads the event again
                 logger.warning(events.SOURCE_STALLED, extra={"accumulator": self.name, "reason": receipt.reason})
-            was_told = True
+            was_logged = True
             await self.clock.sleep(self.runtime.settings.checkpoint_interval)
-        if receipt.outcome != "emitted" or not self.is_journaled:  # else the commit brought it
+        if receipt.outcome != "emitted" or not self.is_journaled:  # else the commit advanced it
             self._advance_offset(checkpoint)
 
     @property
     def _retries_rejected(self) -> bool:
-        """Whether an event that was turned away is to be offered again."""
+        """Whether a rejected event is retried."""
         return self.is_journaled or self.down_reason is not None
 
     async def _push_event(self, event: Any, checkpoint: Any) -> Receipt:
-        goes_on = self.is_async and not self.is_journaled  # as it is now: an end takes the reactors away
+        continues = self.is_async and not self.is_journaled  # read now: a stop removes the targets
         try:
             return await self.push(event, offset=checkpoint)
         except asyncio.CancelledError:
-            if goes_on:  # the event does, without us, or became a dead letter
+            if continues:  # the event is processed without this task, or became a dead letter
                 self._advance_offset(checkpoint)
             raise
 
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
-        """Take events of the source in their order; where each is to be committed, many in one commit."""
+        """Process events of the source in order; journaled ones share commits."""
         if not self.is_journaled or self.is_async:
             for event, checkpoint in events:
                 await self.on_event(event, checkpoint)
             return
         waiting = list(events)
         while waiting:
-            answers = self._begin_steps(waiting)
-            receipts = [await resolve_receipt(answer) for answer in answers]
-            refused = [one for one, receipt in zip(waiting, receipts, strict=False) if receipt.outcome == "rejected"]
-            waiting = refused + waiting[len(receipts) :]
+            receipts = [await resolve_receipt(pending) for pending in self._begin_steps(waiting)]
+            rejected = [one for one, receipt in zip(waiting, receipts, strict=False) if receipt.outcome == "rejected"]
+            waiting = rejected + waiting[len(receipts) :]
             if waiting:
-                await self.on_event(*waiting.pop(0))  # waits for room, or for the store
-        if events:  # the last may have come to nothing, and so have brought no commit
+                await self.on_event(*waiting.pop(0))  # waits for queue space, or for the store
+        if events:  # the last one may have emitted nothing, and then no commit advanced the offset
             self._advance_offset(events[-1][1])
 
     def _begin_steps(self, events: Sequence[tuple[Any, Any]]) -> list[PendingReceipt]:
-        """Begin to commit as many events as there is room for."""
-        answers: list[PendingReceipt] = []
+        """Begin to commit as many events as there is queue space for."""
+        steps: list[PendingReceipt] = []
         for event, checkpoint in events:
             if self._is_blocked():
                 break
             try:
-                answer = self._rejection() or self.begin_step(self._validate(event, "json"), checkpoint)
+                step = self._rejection() or self.begin_step(self._validate(event, "json"), checkpoint)
             except TypeMismatchError as error:
-                answer = self._dead_letter(event, error)
-            answers.append(answer)
-        return answers
+                step = self._dead_letter(event, error)
+            steps.append(step)
+        return steps
 
     def _advance_offset(self, checkpoint: Any) -> None:
         self.offset = checkpoint
@@ -194,7 +193,7 @@ class Stream(RunningAccumulator):
 
 
 class _SourceSession(SourceListener):
-    """What one following of the source reports to; cut when another takes its place, so that it cannot mislead."""
+    """The listener of one reader task; ignored after another task has replaced it."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -202,7 +201,7 @@ class _SourceSession(SourceListener):
 
     @property
     def is_current(self) -> bool:
-        """Whether it is still this following that counts."""
+        """Whether this task still reads the source."""
         return self._stream.is_current_reader(self._task)
 
     def on_connected(self) -> None:
@@ -215,17 +214,21 @@ class _SourceSession(SourceListener):
 
     async def on_event(self, event: Any, checkpoint: Any) -> None:
         if not self.is_current:
-            raise OperationError(f"accumulator '{self._stream.name}' follows its source anew; this feed is over")
+            raise OperationError(
+                f"accumulator '{self._stream.name}' reads its source with another reader; this one has ended"
+            )
         await self._stream.on_event(event, checkpoint)
 
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
         if not self.is_current:
-            raise OperationError(f"accumulator '{self._stream.name}' follows its source anew; this feed is over")
+            raise OperationError(
+                f"accumulator '{self._stream.name}' reads its source with another reader; this one has ended"
+            )
         await self._stream.on_events(events)
 
 
 class Window(RunningAccumulator):
-    """Keeps the newest of what is fed to it; emits the whole window, oldest first."""
+    """Keeps the newest fed values; emits the whole window, oldest first."""
 
     started_health = AccumulatorHealth.LIVE
 
@@ -255,19 +258,19 @@ class Window(RunningAccumulator):
         """Begin to commit that a value is appended."""
         return self.append_to_journal(JournalStep("held", value), value)
 
-    def emits_boundary(self, step: JournalStep) -> bool:  # noqa: ARG002 - whatever is held
-        """Return whether the window shows anything."""
+    def emits_boundary(self, step: JournalStep) -> bool:  # noqa: ARG002 - any step does
+        """Return whether the window has a content to emit."""
         return self.definition.capacity != 0
 
     def apply_step(self, step: JournalStep) -> Any:
-        """Append a value, and return the whole window if it shows anything."""
+        """Append a value, and return the whole window unless its capacity is 0."""
         if not self._append(step.value):
             return None
         self.counter.sequence += 1
         return list(self.items)
 
-    def boundary_of(self, step: JournalStep) -> Any:  # noqa: ARG002 - a window only knows how it is now
-        """Return the window as it is by now."""
+    def boundary_of(self, step: JournalStep) -> Any:  # noqa: ARG002 - a window has only its current content
+        """Return the current window."""
         return list(self.items) if self.definition.capacity != 0 else None
 
     @property
@@ -277,19 +280,20 @@ class Window(RunningAccumulator):
     def replace_buffer(self, content: Any) -> None:
         self.items = deque(content, maxlen=self._max_length)
 
-    def feed(self, value: Any, source_reactor: ReactorInput) -> None:
+    def feed(self, value: Any, source_reactor: FiringLoop) -> None:
         if value is None:
             return
-        shows = self._append(value)
+        is_visible = self._append(value)
         source_reactor.mark_changed()
-        if not shows:
+        if not is_visible:
             return
         self.assign_sequence()
         for reactor, index in self.targets:
             if reactor is source_reactor:
                 reactor.refresh_window(index, list(self.items))
             else:
-                reactor.put_from_feed(index, list(self.items))
+                reactor.new_series()  # the journal has no entry for this
+                reactor.put(index, list(self.items))
                 reactor.fire_due()
 
     async def _reprocess(self, value: Any, replayed: ReplayedEvent) -> Receipt:
@@ -300,12 +304,12 @@ class Window(RunningAccumulator):
         )
 
     def _append(self, value: Any) -> bool:
-        """Keep a value; return whether the window shows anything."""
+        """Append a value; return whether the window has a content to emit."""
         self._last_event_time = self.clock.monotonic()
         self.items.append(value)
-        shows = self.definition.capacity != 0
-        self.suppressed += not shows
-        return shows
+        is_visible = self.definition.capacity != 0
+        self.suppressed += not is_visible
+        return is_visible
 
 
 ACCUMULATOR_CLASSES: dict[AccumulatorKind, type[RunningAccumulator]] = {
@@ -318,5 +322,5 @@ ACCUMULATOR_CLASSES: dict[AccumulatorKind, type[RunningAccumulator]] = {
 
 
 def create_accumulator(definition: Accumulator, tenant: str, runtime: GraphRuntime) -> RunningAccumulator:
-    """Bring a declared accumulator to life; it does nothing until started."""
+    """Create the running accumulator of a declaration; it does nothing until started."""
     return ACCUMULATOR_CLASSES[definition.kind](definition, tenant, runtime)

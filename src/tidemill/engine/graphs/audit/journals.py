@@ -1,4 +1,4 @@
-"""Whether the journal of an accumulator can be relied on: what it records, and how it joins the snapshots."""
+"""Audits journals: their entries, and how they connect to the snapshots."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -7,13 +7,12 @@ from tidemill.engine.graphs.audit.parts import PartHistory, accumulators_named_i
 from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, ReactorPart
 from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey
 
-JOURNAL_LENGTH_LIMIT = (
-    50_000  # entries of one accumulator: seconds of the fastest stream, where each second has five snapshots
-)
+JOURNAL_LENGTH_LIMIT = 50_000
+"""Entries of one accumulator: a few seconds of the fastest stream, and snapshots are written five times a second."""
 
 
 class JournalAudit:
-    """One accumulator's journal beside its snapshots."""
+    """Audits one accumulator's journal against its snapshots."""
 
     def __init__(self, key: JournalKey, entries: Sequence[JournalEntry], history: PartHistory | None) -> None:
         self._subject = f"accumulator {key.tenant}/{key.accumulator}"
@@ -24,14 +23,14 @@ class JournalAudit:
         self._records = {entry.position: decode_entry(entry) for entry in entries}
 
     def findings(self) -> Iterator[Finding]:
-        """Look at everything."""
-        yield from self._unusable_entries([at for at, found in self._records.items() if found is None], "damaged")
-        unread = [at for at, found in self._records.items() if isinstance(found, str)]
-        yield from self._unusable_entries(unread, "intact, but cannot be read by this version of Tidemill")
+        """Yield all findings."""
+        yield from self._unusable_entries([at for at, record in self._records.items() if record is None], "damaged")
+        unreadable = [at for at, record in self._records.items() if isinstance(record, str)]
+        yield from self._unusable_entries(unreadable, "intact, but cannot be read by this version of Tidemill")
         if self._history is None:
             yield from self._without_snapshot()
-        elif (between := self._history.journal_span) is not None:
-            older, newest = between
+        elif (span := self._history.journal_span) is not None:
+            older, newest = span
             assert isinstance(older, AccumulatorPart)
             assert isinstance(newest, AccumulatorPart)
             yield from self._check_snapshots_join(older, newest)
@@ -51,7 +50,7 @@ class JournalAudit:
             f"{name} {format_numbers(positions)} of its journal {'is' if len(positions) == 1 else 'are'} {what}.",
             meaning,
             "A node that is running has them in memory: let it run until it has written its next two snapshots.",
-            "Look at the disk, and restore a backup if that matters.",
+            "Check the disk, and restore a backup if that matters.",
         )
 
     def _without_snapshot(self) -> Iterator[Finding]:
@@ -61,11 +60,11 @@ class JournalAudit:
             self._subject,
             f"{count} {verb} for it, and no snapshot of it is stored.",
             'The next start reads them, if a reactor with durability="boundary" still declares it;',
-            "if nobody declares it any more, they stay.",
+            "if it is no longer declared, they stay.",
         )
 
     def _check_snapshots_join(self, older: AccumulatorPart, newest: AccumulatorPart) -> Iterator[Finding]:
-        """Compare the journal with the two snapshots: it must reach from the older one on, and not further back."""
+        """Compare the journal with the two snapshots: it must start after the older one, and not earlier."""
         if newest.position < older.position:
             yield problem_finding(
                 self._subject,
@@ -89,14 +88,14 @@ class JournalAudit:
                 self._subject,
                 f"{missing} between its two snapshots, positions {older.position} to {newest.position}.",
                 "The next start uses the newest snapshot and loses nothing. Should that be damaged, they could not be",
-                "brought back. The next two snapshots of a running node mend it; find out who deleted rows.",
+                "brought back. The next two snapshots of a running node repair it; find out who deleted rows.",
             )
 
     def _describe_missing(self, older: AccumulatorPart, newest: AccumulatorPart, between: list[int]) -> str:
-        """Say what is not there of the entries that lead from one snapshot to the other; "" if nothing is known."""
+        """Describe the missing entries between the two snapshots; "" if none is known to be missing."""
         emitted = sum(self._is_boundary(at) for at in between)
-        was_journaled = older.position or not older.sequence  # throughout: it may have begun with the newest snapshot
-        # A window's boundaries are not in the journal, only what it holds: then none is counted, and nothing is known.
+        was_journaled = older.position or not older.sequence  # else it became journaled between the snapshots
+        # The journal of a window has values and no boundaries: then none is counted, and nothing is known.
         lacking = newest.sequence - older.sequence - emitted if emitted and was_journaled else 0
         if lacking > 0:
             return f"{format_count(lacking, 'journal entry', 'journal entries')} missing"
@@ -105,9 +104,9 @@ class JournalAudit:
         return ""
 
     def _is_boundary(self, position: int) -> bool:
-        """Tell whether an entry counts in the sequence; of a damaged one nobody knows, so it does."""
-        found = self._records[position]
-        return not isinstance(found, JournalRecord) or found.kind == "boundary"
+        """Return whether an entry counts in the sequence; a damaged one may, so it does."""
+        record = self._records[position]
+        return not isinstance(record, JournalRecord) or record.kind == "boundary"
 
     def _check_length(self) -> Iterator[Finding]:
         waiting = sum(at > self._position for at in self._records)
@@ -115,7 +114,7 @@ class JournalAudit:
             yield problem_finding(
                 self._subject,
                 f"its journal has {waiting:,} entries after its newest snapshot.",
-                "Nothing is lost, but nobody writes snapshots, and the next start has to read all of them.",
+                "Nothing is lost, but no snapshots are written, and the next start has to read all of them.",
                 "See whether a node runs that declares it, and what its log says of checkpoints.",
             )
 
@@ -123,7 +122,7 @@ class JournalAudit:
 def audit_order(
     histories: Mapping[PartKey, PartHistory], journals: Mapping[JournalKey, Sequence[JournalEntry]]
 ) -> Iterator[Finding]:
-    """Look for positions that two accumulators of one reactor share: then nobody knows which event came first."""
+    """Find positions that two accumulators of one reactor share: then the order of their events is unknown."""
     for history in histories.values():
         used = history.restore_candidate
         if used is None or not isinstance(used.content, ReactorPart):

@@ -1,4 +1,4 @@
-"""Whether stored snapshots can be relied on: each by itself, and those that were written together."""
+"""Audits snapshots: each by itself, and those that were written together."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.audit_findings import Finding, format_count, format_time, format_timespan, problem_finding
-from tidemill.engine.graphs.durability.checksums import is_entry_intact, is_part_intact
+from tidemill.engine.graphs.checkpoints.checksums import is_entry_intact, is_part_intact
 from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, ReactorPart
 from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey, SnapshotPart
 
@@ -16,7 +16,7 @@ _CONTENT_TYPES: dict[str, type[Content]] = {"reactor": ReactorPart, "accumulator
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """One stored generation: whether its checksum is right, and what it holds, if that can be read."""
+    """One stored generation: whether its checksum is right, and its content if that can be read."""
 
     part: SnapshotPart
     is_intact: bool
@@ -40,36 +40,36 @@ class Generation(msgspec.Struct, frozen=True):
 
 
 class PartHistory(msgspec.Struct, frozen=True):
-    """Everything stored of one reactor or accumulator, newest moment first."""
+    """All stored generations of one reactor or accumulator, newest moment first."""
 
     key: PartKey
     generations: list[Generation]
 
     @property
     def subject(self) -> str:
-        """What it is called in findings."""
+        """The name of the component in findings."""
         return f"{self.key.kind} {self.key.tenant}/{self.key.name}"
 
     @property
     def intact(self) -> list[Generation]:
-        """Those whose checksums are right."""
+        """The generations whose checksums are right."""
         return [one for one in self.generations if one.is_intact]
 
     @property
     def damaged(self) -> list[Generation]:
-        """Those whose checksums are wrong."""
+        """The generations whose checksums are wrong."""
         return [one for one in self.generations if not one.is_intact]
 
     @property
     def restore_candidate(self) -> Generation | None:
-        """What the next start takes."""
+        """The generation that the next start restores."""
         return next(iter(self.intact), None)
 
     @property
     def journal_span(self) -> "tuple[Content, Content] | None":
-        """What the older and the newest generation hold, if the journal must reach from one to the other.
+        """The contents of the older and the newest generation, between which the journal must be complete.
 
-        Before the first generation there was nothing. None if something is missing: then that is to be said, not more.
+        Before the first generation there was nothing. None if a generation is missing, which is a finding of its own.
         """
         contents = [one.content for one in self.generations]
         if None in contents:
@@ -81,15 +81,15 @@ class PartHistory(msgspec.Struct, frozen=True):
 
 
 def read_histories(parts: Iterable[SnapshotPart]) -> dict[PartKey, PartHistory]:
-    """Sort stored parts by whose they are, and read them."""
-    found: dict[PartKey, PartHistory] = {}
+    """Group stored parts by component, and decode them."""
+    histories: dict[PartKey, PartHistory] = {}
     for part in sorted(parts, key=lambda part: (part.key, -part.moment, -part.generation)):
-        found.setdefault(part.key, PartHistory(part.key, [])).generations.append(Generation.from_part(part))
-    return found
+        histories.setdefault(part.key, PartHistory(part.key, [])).generations.append(Generation.from_part(part))
+    return histories
 
 
 def decode_entry(entry: JournalEntry) -> JournalRecord | str | None:
-    """Return what a journal entry records, why it cannot be read, or None if it is damaged."""
+    """Return the record of a journal entry, the reason why it cannot be read, or None if it is damaged."""
     if not is_entry_intact(entry):
         return None
     try:
@@ -102,14 +102,14 @@ CLOCK_SKEW_TOLERANCE = timedelta(minutes=1)  # by which clocks may differ
 EARLIEST_SNAPSHOT = datetime(2020, 1, 1, tzinfo=UTC)  # before the first Tidemill: no snapshot is older
 GENERATIONS_KEPT = 2  # generations of each part
 
-_DISK_ADVICE = "Look at the disk, and restore a backup if that matters."
+_DISK_ADVICE = "Check the disk, and restore a backup if that matters."
 _ONE_NODE_ADVICE = "Make sure that only one node uses this store."
 
 Journals = Mapping[JournalKey, Sequence[JournalEntry]]
 
 
 def audit_history(history: PartHistory, journals: Journals, now: datetime) -> Iterator[Finding]:
-    """Look at all generations of one reactor or accumulator."""
+    """Yield the findings for all generations of one reactor or accumulator."""
     if history.damaged:
         yield _damage_finding(history, journals)
     else:
@@ -139,7 +139,7 @@ def _damage_finding(history: PartHistory, journals: Journals) -> Finding:
             history.subject,
             f"its older snapshot is damaged ({which}); the newest, {_describe_generation(used)}, is intact.",
             "The next start uses that one, and nothing is lost; the next snapshot replaces the damaged one.",
-            "Look at the disk.",
+            "Check the disk.",
         )
     lost = format_timespan(history.damaged[0].part.taken_at - used.part.taken_at)
     position = used.content.position if used.content is not None else 0
@@ -155,7 +155,7 @@ def _damage_finding(history: PartHistory, journals: Journals) -> Finding:
 
 
 def _describe_journal_recovery(history: PartHistory, position: int, journals: Journals) -> str:
-    """Say what the journal brings back of an accumulator."""
+    """Describe how much of an accumulator the journal restores."""
     entries = journals.get(JournalKey(history.key.tenant, history.key.name), ())
     count = sum(entry.position > position for entry in entries) if history.key.kind == "accumulator" else 0
     return f", save for what {format_count(count, 'journal entry', 'journal entries')} bring back" if count else ""
@@ -170,7 +170,7 @@ def _unreadable_finding(history: PartHistory, used: Generation) -> Finding:
 
 
 def _check_numbering(history: PartHistory) -> Iterator[Finding]:
-    """Look at the numbers of intact generations."""
+    """Check the numbers of intact generations."""
     numbers = [one.part.generation for one in history.generations]
     newest = history.generations[0]
     if len(numbers) > GENERATIONS_KEPT:
@@ -184,7 +184,7 @@ def _check_numbering(history: PartHistory) -> Iterator[Finding]:
             history.subject,
             f"only {_describe_generation(newest)} is stored, and the one before it is missing.",
             "The next start uses it and nothing is lost, but should it be damaged, there is nothing to fall back on.",
-            "The next snapshot of a running node mends that; find out who deleted rows of this store.",
+            "The next snapshot of a running node repairs that; find out who deleted rows of this store.",
         )
     elif len(numbers) == GENERATIONS_KEPT and numbers[0] != numbers[1] + 1:
         yield problem_finding(
@@ -198,23 +198,23 @@ def _check_numbering(history: PartHistory) -> Iterator[Finding]:
 def _check_time(history: PartHistory, one: Generation, now: datetime) -> Iterator[Finding]:
     taken_at = one.part.taken_at
     if taken_at > now + CLOCK_SKEW_TOLERANCE:
-        found = (
+        problem = (
             f"generation {one.part.generation} was taken at {format_time(taken_at)}, "
             f"{format_timespan(taken_at - now)} from now."
         )
     elif taken_at < EARLIEST_SNAPSHOT:
-        found = f"generation {one.part.generation} was taken at {format_time(taken_at)}, before there was a Tidemill."
+        problem = f"generation {one.part.generation} was taken at {format_time(taken_at)}, before there was a Tidemill."
     else:
         return
     yield problem_finding(
         history.subject,
-        found,
+        problem,
         "A clock is wrong, or the row was changed. It is used all the same, and nothing is lost;",
         "set the clock of the node, or of this machine.",
     )
 
 
-# -- what was written together
+# -- consistency of parts written together
 
 
 def audit_consistency(histories: Mapping[PartKey, PartHistory]) -> Iterator[Finding]:
@@ -228,7 +228,7 @@ def audit_consistency(histories: Mapping[PartKey, PartHistory]) -> Iterator[Find
 
 
 def accumulators_named_in(content: ReactorPart) -> set[str]:
-    """Return the accumulators of which a reactor holds something."""
+    """Return the accumulators whose values a reactor's snapshot holds."""
     named = {*content.cache, *content.dirty}
     named.update(name for name, _, _ in content.queue)
     named.update(name for name, _ in content.consumed)
@@ -251,7 +251,7 @@ def _check_pair(reactor: PartHistory, used: Generation, key: PartKey, fed_by: Pa
             f"its newest snapshot, {_describe_generation(fed_by.generations[0])}, is older than "
             f"{_describe_generation(used)} of {reactor.subject},",
             "which was written together with a newer one.",
-            "At the next start it goes on from the older one: a source is read again from there, and events of it",
+            "At the next start it continues from the older one: a source is read again from there, and events of it",
             "that the reactor has seen come twice. Restore a backup.",
         )
     else:

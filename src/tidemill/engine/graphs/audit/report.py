@@ -1,6 +1,6 @@
-"""The audit of a whole store: rows in, findings out; and how the rows are read.
+"""The audit of a whole store: reads its rows, and returns findings.
 
-The checks change nothing and need nothing but rows, so that a command, a test or a service can run them.
+The checks change nothing and need only rows, so that a command, a test or a service can run them.
 """
 
 from collections import defaultdict
@@ -26,20 +26,20 @@ from tidemill.engine.graphs.audit.parts import (
     audit_history,
     read_histories,
 )
-from tidemill.engine.graphs.durability.dead_letter_store import decode_payload
+from tidemill.engine.graphs.checkpoints.dead_letter_store import decode_payload
 from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey, PartKind, SnapshotPart, StoredDeadLetter
 from tidemill.storage.store import Store
 
-ORPHAN_AGE_LIMIT = timedelta(days=7)  # after which letters of something unknown are spoken of
+ORPHAN_AGE_LIMIT = timedelta(days=7)  # age from which dead letters of an unknown component are reported
 
-PAUSED_SILENCE_LIMIT = timedelta(days=1)  # without a snapshot, after which a paused reactor is spoken of
+PAUSED_SILENCE_LIMIT = timedelta(days=1)  # time without a snapshot from which a paused reactor is reported
 
 Pause = tuple[str, str]
 """Tenant and reactor."""
 
 
 class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store holds, and what is wrong with it."""
+    """The contents of a store, and the findings of its audit."""
 
     reactors: int
     accumulators: int
@@ -49,38 +49,38 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
     """When the newest snapshot was taken."""
     findings: list[Finding]
     active_runs: int = 0
-    """How many runs of workflows have not ended."""
+    """How many workflow runs have not ended."""
 
     @property
     def problem_count(self) -> int:
-        """How many things somebody should do something about."""
+        """How many findings need action."""
         return sum(one.severity == "wrong" for one in self.findings)
 
     @property
     def summary(self) -> str:
-        """What is there, in words."""
-        held = [
+        """The contents, in words."""
+        counts = [
             format_count(self.reactors, "reactor"),
             format_count(self.accumulators, "accumulator"),
             format_count(self.journal_entries, "journal entry", "journal entries"),
             format_count(self.dead_letters, "dead letter"),
         ]
-        return ", ".join([*held, format_count(self.active_runs, "active run")] if self.active_runs else held)
+        return ", ".join([*counts, format_count(self.active_runs, "active run")] if self.active_runs else counts)
 
 
 async def audit_store(store: Store, now: datetime) -> StoreReport:
-    """Read a store that was opened or is looked at, and audit it; `now` is the time of whoever asks."""
+    """Audit a store that is open, also read-only; `now` is the caller's time."""
     parts, entries = await store.checkpoints.read_all_parts(), await store.checkpoints.read_all_entries()
-    letters, pauses = await store.dead_letters.list_all(), await store.pauses.list_paused()
+    dead_letters, pauses = await store.dead_letters.list_all(), await store.pauses.list_paused()
     damage = [problem_finding("database", sentence) for sentence in await store.check_integrity()]
     known = {part.key for part in parts}
     return StoreReport(
         reactors=sum(key.kind == "reactor" for key in known),
         accumulators=sum(key.kind == "accumulator" for key in known),
         journal_entries=len(entries),
-        dead_letters=len(letters),
+        dead_letters=len(dead_letters),
         last_written=max((part.taken_at for part in parts), default=None),
-        findings=[*damage, *audit_rows(parts, entries, letters, pauses, now)],
+        findings=[*damage, *audit_rows(parts, entries, dead_letters, pauses, now)],
     )
 
 
@@ -91,40 +91,42 @@ def audit_rows(
     pauses: Sequence[Pause],
     now: datetime,
 ) -> list[Finding]:
-    """Return what is wrong with rows of one moment: first what is wrong, then notes, each by what it is about."""
+    """Return the findings for the rows of one moment: first problems, then notes, each sorted by subject."""
     histories = read_histories(parts)
     journals: dict[JournalKey, list[JournalEntry]] = {
         JournalKey(key.tenant, key.name): [] for key in histories if key.kind == "accumulator"
     }
     for entry in entries:
         journals.setdefault(entry.key, []).append(entry)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for history in histories.values():
-        found += audit_history(history, journals, now)
-    found += audit_consistency(histories)
+        findings += audit_history(history, journals, now)
+    findings += audit_consistency(histories)
     for key, rows in journals.items():
-        found += JournalAudit(key, rows, histories.get(PartKey(key.tenant, "accumulator", key.accumulator))).findings()
-    found += audit_order(histories, journals)
-    found += _audit_dead_letters(dead_letters, histories, now)
-    found += _audit_pauses(pauses, histories, now)
-    return sorted(found, key=lambda one: (one.severity == "note", one.subject))
+        findings += JournalAudit(
+            key, rows, histories.get(PartKey(key.tenant, "accumulator", key.accumulator))
+        ).findings()
+    findings += audit_order(histories, journals)
+    findings += _audit_dead_letters(dead_letters, histories, now)
+    findings += _audit_pauses(pauses, histories, now)
+    return sorted(findings, key=lambda one: (one.severity == "note", one.subject))
 
 
 def _audit_dead_letters(
     dead_letters: Sequence[StoredDeadLetter], histories: Mapping[PartKey, PartHistory], now: datetime
 ) -> Iterator[Finding]:
-    of_nobody: dict[str, list[StoredDeadLetter]] = defaultdict(list)
-    for letter in dead_letters:
-        subject = f"{letter.owner} {letter.tenant}/{letter.source}"
-        yield from _audit_dead_letter(letter, subject, now)
-        if PartKey(letter.tenant, letter.owner, letter.source) not in histories:
-            of_nobody[subject].append(letter)
-    for subject, forgotten in of_nobody.items():
-        age = now - max(letter.at for letter in forgotten)
+    orphaned: dict[str, list[StoredDeadLetter]] = defaultdict(list)
+    for row in dead_letters:
+        subject = f"{row.owner} {row.tenant}/{row.source}"
+        yield from _audit_dead_letter(row, subject, now)
+        if PartKey(row.tenant, row.owner, row.source) not in histories:
+            orphaned[subject].append(row)
+    for subject, rows in orphaned.items():
+        age = now - max(row.at for row in rows)
         if age > ORPHAN_AGE_LIMIT:
             yield note_finding(
                 subject,
-                f"{format_count(len(forgotten), 'dead letter')} of it, the newest {format_timespan(age)} "
+                f"{format_count(len(rows), 'dead letter')} of it, the newest {format_timespan(age)} "
                 "old, and nothing else of it",
                 "is stored.",
                 "They are shown again when something of that name is loaded; if it was renamed, they stay.",
@@ -136,7 +138,7 @@ def _audit_dead_letter(dead_letter: StoredDeadLetter, subject: str, now: datetim
         yield problem_finding(
             subject,
             f"dead letter {dead_letter.id} belongs to nothing of a known kind.",
-            "Nobody will ever see it. Restore a backup, or delete it from the table dead_letters.",
+            "No one will ever see it. Restore a backup, or delete it from the table dead_letters.",
         )
     try:
         decode_payload(dead_letter)
@@ -144,7 +146,7 @@ def _audit_dead_letter(dead_letter: StoredDeadLetter, subject: str, now: datetim
         yield problem_finding(
             subject,
             f"dead letter {dead_letter.id} of {format_time(dead_letter.at)} cannot be read ({error}).",
-            "It cannot be replayed; a node that starts leaves it where it is, and says so.",
+            "It cannot be replayed; a node that starts leaves it where it is, and reports it.",
             "Restore a backup, or delete it from the table dead_letters.",
         )
     if dead_letter.at > now + CLOCK_SKEW_TOLERANCE:
@@ -152,7 +154,7 @@ def _audit_dead_letter(dead_letter: StoredDeadLetter, subject: str, now: datetim
             subject,
             f"dead letter {dead_letter.id} is of {format_time(dead_letter.at)}, "
             f"{format_timespan(dead_letter.at - now)} from now.",
-            "A clock is wrong; letters may be in the wrong order. Set the clock of the node, or of this machine.",
+            "A clock is wrong; dead letters may be in the wrong order. Set the clock of the node, or of this machine.",
         )
 
 
@@ -165,7 +167,7 @@ def _audit_pauses(
             yield note_finding(
                 f"reactor {tenant}/{reactor}",
                 "it is paused, and nothing else is stored of it.",
-                "If somebody still declares it, it does not fire until it is resumed; otherwise this is a leftover.",
+                "If it is still declared, it does not fire until it is resumed; otherwise this is a leftover.",
             )
         elif (age := now - history.generations[0].part.taken_at) > PAUSED_SILENCE_LIMIT:
             yield note_finding(

@@ -1,48 +1,64 @@
-"""The journal: what happens to accumulators of reactors with durability="boundary", committed before it happens.
+"""The journal: commits the steps of accumulators that feed reactors with durability="boundary" before they happen.
 
-Steps gather while a commit is on its way; the next one takes all of them. When it is through they happen, in the order
-in which they were appended, and only then are they acknowledged. If the store refuses a commit nothing of it happens,
-and nothing that was appended behind it: that was prepared on top of it.
+Steps gather while a commit is in progress; the next commit takes all of them. After a commit its steps happen in the
+order in which they were appended, and only then are they acknowledged. If the store refuses a commit, none of its steps
+happens, and none of those appended behind it: they were prepared on top of it.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
-from tidemill.engine.graphs.durability.checksums import journal_entry
-from tidemill.engine.graphs.durability_backend import JournalStep, Stepping
+import msgspec
+
+from tidemill.engine.graphs.durability.pending_writes import PendingWrites
+from tidemill.engine.graphs.durability.write_health import StallWatch, WriteHealth
 from tidemill.graphs.result import Receipt
+from tidemill.graphs.snapshot import journal_checksum
 from tidemill.kernel.errors import OperationError, StoreError
-from tidemill.storage.graph_ports import Checkpoints, JournalEntry
+from tidemill.storage.graph_ports import JournalEntry, JournalKey
+from tidemill.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
-AppendedStep = tuple[Stepping, JournalStep, bytes, "asyncio.Future[Receipt]"]
+StepKind = Literal["boundary", "held", "released"]
 
 
-class JournalObserver(Protocol):
-    """Who wants to know whether the store takes what it is given."""
+class JournalStep(msgspec.Struct, frozen=True):
+    """A change of an accumulator: it emits a boundary, buffers an event, or releases its `count` oldest events."""
 
-    def on_commit_started(self, accumulators: Iterable[Stepping]) -> None:
-        """What these accumulators appended is on its way."""
+    kind: StepKind
+    value: Any = None
+    count: int = 0
+    offset: Any = None
+    """How far the source has been read, if the event came from one."""
 
-    async def flush_pending_writes(self) -> None:
-        """Write what must be in the store before what is appended: an offset must not pass an unwritten letter."""
 
-    def on_committed(self, accumulators: Iterable[Stepping]) -> None:
-        """What these accumulators appended is committed."""
+class JournalWriter(msgspec.Struct, eq=False):
+    """One accumulator's side of the journal: where its entries go, and what happens to its steps afterwards."""
 
-    def on_failed(self, accumulators: Iterable[Stepping], reason: str) -> None:
-        """What these accumulators appended could not be committed."""
+    key: JournalKey
+    seed: int
+    """Starts the checksum of each entry; computed once, because this is done for each event."""
+    on_committed: Callable[[JournalStep, int], Receipt]
+    """Applies a committed step at its position, and returns the receipt."""
+    on_refused: Callable[[JournalStep, str], Receipt]
+    """Rolls a refused step back, and returns the receipt."""
+    write_health: list[WriteHealth] = []
+    """Of the reactors that rely on this journal."""
+
+
+AppendedStep = tuple[JournalWriter, JournalStep, bytes, "asyncio.Future[Receipt]"]
 
 
 class Journal:
     """The journals of one node's accumulators, in one order."""
 
-    def __init__(self, checkpoints: Checkpoints, observer: JournalObserver) -> None:
-        self._checkpoints = checkpoints
-        self._observer = observer
+    def __init__(self, store: Store, pending_writes: PendingWrites, stall_watch: StallWatch) -> None:
+        self._store = store
+        self._pending_writes = pending_writes
+        self._stall_watch = stall_watch
         self._pending: list[AppendedStep] = []
         self._work_ready = asyncio.Event()
         self._committing: list[AppendedStep] = []
@@ -50,38 +66,38 @@ class Journal:
         self._is_abandoned = False
 
     def advance_position(self, position: int) -> None:
-        """Give positions beyond this one."""
+        """Assign positions after this one from now on."""
         self._position = max(self._position, position)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits for its commit."""
+        """Whether no step waits for its commit."""
         return not self._pending and not self._committing
 
     async def wait_committed(self) -> None:
-        """Return when everything appended by now has been answered, or nobody hopes for that any more."""
+        """Wait until every step appended so far is committed or refused, unless the journal was abandoned."""
         waiting = [future for *_, future in (*self._committing, *self._pending)]
         if waiting and not self._is_abandoned:
             await asyncio.wait(waiting)
 
-    def append(self, accumulator: Stepping, step: JournalStep, payload: bytes) -> "asyncio.Future[Receipt]":
+    def append(self, writer: JournalWriter, step: JournalStep, payload: bytes) -> "asyncio.Future[Receipt]":
         """Append a step; it happens when it is committed."""
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._pending.append((accumulator, step, payload, future))
+        self._pending.append((writer, step, payload, future))
         self._work_ready.set()
         return future
 
     def abandon(self) -> None:
-        """Let nobody wait for a commit any more: the node ends, and its store does not answer."""
+        """Make `wait_committed` return immediately: the node is closing and its store does not answer."""
         self._is_abandoned = True
 
     async def run(self) -> None:
-        """Commit what is appended, until cancelled."""
+        """Commit appended steps until cancelled."""
         try:
             while True:
                 await self._work_ready.wait()
                 self._work_ready.clear()
-                await asyncio.sleep(0)  # whoever is about to append in this turn of the loop joins
+                await asyncio.sleep(0)  # steps appended in the same turn of the loop join this commit
                 steps, self._committing, self._pending = self._pending, self._pending, []
                 await self._commit(steps)
                 self._committing = []
@@ -89,36 +105,48 @@ class Journal:
             self._fail_waiters()
 
     def _fail_waiters(self) -> None:
-        """Tell those who still wait that the node has ended: what became of their events nobody can say here."""
+        """Fail the callers that still wait for a commit: its outcome is unknown."""
         for *_, future in (*self._committing, *self._pending):
             if not future.done():
                 future.set_exception(OperationError("the node ended before it was known whether this event was stored"))
-                future.exception()  # some have nobody who waits for them
+                future.exception()  # marks it as retrieved: some have no waiter
 
     async def _commit(self, steps: list[AppendedStep]) -> None:
-        entries = [self._next_entry(stepping, payload) for stepping, _, payload, _ in steps]
-        those = {stepping for stepping, *_ in steps}
-        self._observer.on_commit_started(those)
+        entries = [self._next_entry(writer, payload) for writer, _, payload, _ in steps]
+        write_health = _write_health(steps)
+        self._stall_watch.watch(write_health)
         try:
-            await self._observer.flush_pending_writes()
-            await self._checkpoints.append(entries)
+            if self._pending_writes:  # first: an offset must not pass a dead letter that is not in the store
+                await self._pending_writes.write(self._store)
+            await self._store.checkpoints.append(entries)
         except StoreError as error:
             behind, self._pending = self._pending, []
-            self._refuse_steps(steps + behind, str(error))
-        else:
-            self._observer.on_committed(those)
-            for (stepping, step, _, future), entry in zip(steps, entries, strict=True):
-                receipt = stepping.on_committed(step, entry.position)
-                if not future.done():
-                    future.set_result(receipt)
-
-    def _next_entry(self, accumulator: Stepping, payload: bytes) -> JournalEntry:
-        self._position += 1
-        return journal_entry(accumulator.journal_key, accumulator.journal_seed, self._position, payload)
-
-    def _refuse_steps(self, steps: list[AppendedStep], reason: str) -> None:
-        for stepping, step, _, future in steps:
-            receipt = stepping.on_refused(step, reason)
+            self._refuse(steps + behind, str(error))
+            return
+        for health in write_health:
+            health.pending_since = None
+            if not health.is_clean:
+                health.mark_written()
+        for (writer, step, _, future), entry in zip(steps, entries, strict=True):
+            receipt = writer.on_committed(step, entry.position)
             if not future.done():
                 future.set_result(receipt)
-        self._observer.on_failed({stepping for stepping, *_ in steps}, reason)
+
+    def _next_entry(self, writer: JournalWriter, payload: bytes) -> JournalEntry:
+        self._position = position = self._position + 1
+        checksum = journal_checksum(payload, writer.seed, position)
+        return JournalEntry(key=writer.key, position=position, checksum=checksum, payload=payload)
+
+    def _refuse(self, steps: list[AppendedStep], reason: str) -> None:
+        for writer, step, _, future in steps:
+            receipt = writer.on_refused(step, reason)
+            if not future.done():
+                future.set_result(receipt)
+        for health in _write_health(steps):
+            health.mark_failed(reason)
+
+
+def _write_health(steps: Iterable[AppendedStep]) -> list[WriteHealth]:
+    """Return the write health of all reactors that rely on these steps, each once."""
+    writers = {writer for writer, *_ in steps}
+    return list(dict.fromkeys(health for writer in writers for health in writer.write_health))

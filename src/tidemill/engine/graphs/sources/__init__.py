@@ -1,1 +1,1 @@
-"""Where streams get their events: brokers, and sources that authors bring."""
+"""Source readers: brokers, and sources that authors bring."""

@@ -1,9 +1,9 @@
-"""Kafka: follows a topic as a member of a consumer group.
+"""Kafka: reads a topic as a member of a consumer group.
 
-librdkafka fetches and reconnects on threads of its own; we ask it for batches on a worker thread and bring them to the
-loop. An offset is stored for the group only after its event has reached the reactors, so a crash repeats events and
-never loses one. If we kept offsets of our own, together with the state they belong to, those count: the group's may be
-ahead of them by what a crash undid. Without brokers the feed says so and waits: it does not count as a crash.
+librdkafka fetches and reconnects on its own threads; the reader takes batches on a worker thread and passes them to the
+event loop. An offset is stored for the group only after its event has reached the reactors, so a crash repeats events
+and never loses one. If a checkpoint has offsets, together with the state they belong to, those count: the group's may
+be ahead of them by what a crash undid. Without brokers the reader reports it and waits: that is no crash.
 """
 
 import logging
@@ -25,11 +25,11 @@ POLL_TIMEOUT = 0.2  # seconds a worker thread waits for a batch
 OFFSETS_TIMEOUT = 10.0  # seconds, once per partition when it is assigned
 RECONNECT_INTERVAL = 1.0
 PARTITION_REVOKED_CODES = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
-"""A rebalance gave the partition to another member, which will read the event again: nothing to store, no failure."""
+"""A rebalance gave the partition to another member, which reads the event again: nothing to store, and no failure."""
 
 
 class KafkaReader(SourceReader):
-    """Follows one topic."""
+    """Reads one topic."""
 
     def __init__(self, source: Kafka, name: str, servers: str, clock: Clock) -> None:
         self._source = source
@@ -39,23 +39,23 @@ class KafkaReader(SourceReader):
             "group.id": source.group or f"tidemill-{name}",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": True,  # commits what was stored ...
-            "enable.auto.offset.store": False,  # ... and we store after delivery
-            "log_level": 2,  # what matters comes through error_cb; the rest repeats itself many times a second
+            "enable.auto.offset.store": False,  # ... and offsets are stored after delivery
+            "log_level": 2,  # errors come through error_cb; the rest repeats many times a second
         }
 
     async def run(self, listener: SourceListener, checkpoint: Any) -> None:
-        following = _ConsumerSession(self._source.topic, self._settings, listener, self._clock, checkpoint)
+        session = _ConsumerSession(self._source.topic, self._settings, listener, self._clock, checkpoint)
         try:
-            await following.connect()
-            following.subscribe()
+            await session.connect()
+            session.subscribe()
             while True:
-                await following.deliver_batch()
+                await session.deliver_batch()
         finally:
-            await following.close()
+            await session.close()
 
 
 class _ConsumerSession:
-    """One membership in the group, with a consumer and a thread of its own: the one before it may still be leaving."""
+    """One membership in the group, with its own consumer and thread: the previous one may still be leaving."""
 
     def __init__(
         self, topic: str, settings: dict[str, Any], listener: SourceListener, clock: Clock, checkpoint: Any = None
@@ -63,18 +63,18 @@ class _ConsumerSession:
         self._topic = topic
         self._listener = listener
         self._clock = clock
-        self._next_offsets: dict[str, int] = dict(checkpoint or {})  # offsets by partition, as text: they are stored
+        self._next_offsets: dict[str, int] = dict(checkpoint or {})  # by partition, as text: they are stored
         self._was_assigned = False
         self._last_error: KafkaError | None = None
         self.consumer = Consumer({**settings, "error_cb": self._on_error})
         self._thread = WorkerThread(f"kafka {topic}")
 
     def _on_error(self, error: KafkaError) -> None:
-        """Called on librdkafka's thread, or ours within `consume`: only a note is made."""
+        """Record the error. Called on librdkafka's thread, or on ours within `consume`."""
         self._last_error = error
 
     async def connect(self) -> None:
-        """Return when a broker has answered."""
+        """Wait until a broker has answered."""
         while True:
             try:
                 await self._thread.call(self.consumer.list_topics, None, POLL_TIMEOUT * 5)
@@ -90,26 +90,26 @@ class _ConsumerSession:
         self.consumer.subscribe([self._topic], on_assign=self._assign_stored_offsets)
 
     def _assign_stored_offsets(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Begin where our own offsets say, called within `consume`; after a rebalance the group knows better."""
-        for place in partitions:
-            if (ours := self._next_offsets.get(str(place.partition))) is not None:
-                begin = self._start_offset(consumer, place, ours)
-                place.offset = place.offset if self._was_assigned else begin
+        """Start at the checkpoint's offsets; after a rebalance at the group's. Called within `consume`."""
+        for partition in partitions:
+            if (stored := self._next_offsets.get(str(partition.partition))) is not None:
+                start = self._start_offset(consumer, partition, stored)
+                partition.offset = partition.offset if self._was_assigned else start
         self._was_assigned = True
         consumer.assign(partitions)
 
     def _start_offset(self, consumer: Consumer, topic_partition: TopicPartition, stored_offset: int) -> int:
-        """Return where to begin by our own offset, which the partition may have left behind or never have reached."""
+        """Return the start for a stored offset, which may have expired in the partition, or lie beyond its end."""
         low, high = _watermarks(consumer, topic_partition)
-        known = {
+        facts = {
             "topic": self._topic,
             "partition": topic_partition.partition,
             "reached": stored_offset,
             "begins": low,
             "ends": high,
         }
-        if stored_offset > high:  # it is another topic's: nothing of this one may be taken for something read before
-            logger.warning(events.SOURCE_OFFSET_OUT_OF_RANGE, extra=known)
+        if stored_offset > high:  # of another topic: no event of this one was read before
+            logger.warning(events.SOURCE_OFFSET_OUT_OF_RANGE, extra=facts)
             self._next_offsets = {
                 partition: at
                 for partition, at in self._next_offsets.items()
@@ -118,12 +118,12 @@ class _ConsumerSession:
             return low
         if stored_offset < low and not (
             self._was_assigned and _committed_offset(consumer, topic_partition) >= low
-        ):  # others may have read on
-            logger.warning(events.SOURCE_EXPIRED, extra=known)
+        ):  # other members may have read on
+            logger.warning(events.SOURCE_EXPIRED, extra=facts)
         return max(stored_offset, low)
 
     async def deliver_batch(self) -> None:
-        """Hand on the messages that are there."""
+        """Deliver the available messages."""
         messages: list[Message] = await self._thread.call(self.consumer.consume, BATCH_SIZE, POLL_TIMEOUT)
         failure, self._last_error = self._last_error, None
         if failure is not None and failure.code() == KafkaError._ALL_BROKERS_DOWN:
@@ -136,13 +136,13 @@ class _ConsumerSession:
             self._store_offset(TopicPartition(self._topic, partition, self._next_offsets[str(partition)]))
 
     def _decode_message(self, message: Message) -> tuple[Any, Any] | None:
-        """Return a message's event, and how far the topic is read with it; None for what was read before."""
+        """Return a message's event and the offsets after it; None for a message that was read before."""
         error = message.error()
         partition, offset = message.partition(), message.offset()
         if error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:
             raise OperationError(f"Kafka topic '{self._topic}': {error.str()}")
         if error is not None or offset is None or offset < self._next_offsets.get(str(partition), 0):
-            return None  # the last: a rebalance brought it again
+            return None  # a rebalance delivers messages again
         self._next_offsets = {**self._next_offsets, str(partition): offset + 1}
         return message.value(), self._next_offsets
 
@@ -162,9 +162,9 @@ class _ConsumerSession:
 
 
 def _watermarks(consumer: Consumer, topic_partition: TopicPartition) -> tuple[int, int]:
-    """Return the offsets of a partition's first event, and of the one that will come next."""
+    """Return the offsets of a partition's first message and of the next one to come."""
     ends = consumer.get_watermark_offsets(topic_partition, timeout=OFFSETS_TIMEOUT, cached=False)
-    if ends is None:  # to begin unchecked could pass events over; the supervisor tries again
+    if ends is None:  # an unchecked start could skip events; the supervisor restarts the reader
         raise OperationError(
             f"Kafka topic '{topic_partition.topic}': no offsets of partition {topic_partition.partition} in time"
         )

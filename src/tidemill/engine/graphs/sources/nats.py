@@ -1,11 +1,11 @@
-"""NATS JetStream: follows a subject with a durable consumer, in the stream's order.
+"""NATS JetStream: reads a subject with a durable consumer, in the stream's order.
 
-The client reconnects by itself; we say when the connection goes and comes. A message is acknowledged only after its
-event has reached the reactors, so a crash repeats messages and never loses one. If we kept our own place in the stream,
-together with the state it belongs to, that counts; else what was acknowledged does.
+The client reconnects by itself; the reader reports when the connection changes. A message is acknowledged only after
+its event has reached the reactors, so a crash repeats messages and never loses one. If a checkpoint has a stream
+sequence, together with the state it belongs to, that counts; else the acknowledged messages do.
 
-A place is one number, so order is what makes it true. A server brings what it delivered and nobody acknowledged again
-only after a while, behind newer messages: a consumer that delivered anything beyond our place is therefore made anew,
+A sequence is one number, so it is only right if messages come in order. A server redelivers unacknowledged messages
+only after a while, behind newer ones: a consumer that delivered anything beyond our sequence is therefore recreated,
 and so is one whose deliveries do not all reach us. A consumer belongs to one accumulator of one node.
 """
 
@@ -33,7 +33,7 @@ PLACEHOLDER_CONSUMER_TTL = 3600.0  # after which the server removes a consumer t
 
 
 class NatsReader(SourceReader):
-    """Follows one subject of a stream."""
+    """Reads one subject of a stream."""
 
     def __init__(self, source: Nats, name: str, servers: str) -> None:
         self._source = source
@@ -44,21 +44,21 @@ class NatsReader(SourceReader):
         client = await self._connect(listener)
         try:
             stream = client.jetstream()
-            reached = checkpoint or 0
+            last_sequence = checkpoint or 0
             while True:
-                consumer, reached = await self._prepare_consumer(stream, reached)
+                consumer, last_sequence = await self._prepare_consumer(stream, last_sequence)
                 subscription = await stream.pull_subscribe_bind(durable=self._durable, stream=consumer.stream_name)
                 listener.on_connected()
-                reached = await _ConsumerSession(
-                    subscription, listener, reached, _count_deliveries(consumer)
+                last_sequence = await _ConsumerSession(
+                    subscription, listener, last_sequence, _count_deliveries(consumer)
                 ).run_until_gap()
-                logger.info("nats", extra={"consumer": self._durable, "missed_after": reached})
-                await subscription.unsubscribe()  # with what is still in its queue: it comes again, in order
+                logger.info("nats", extra={"consumer": self._durable, "missed_after": last_sequence})
+                await subscription.unsubscribe()  # drops its queued messages: they are redelivered in order
         finally:
             await client.close()
 
     async def _prepare_consumer(self, stream: JetStreamContext, last_sequence: int) -> tuple[ConsumerInfo, int]:
-        """Return our place in the stream, and a consumer that has delivered nothing beyond it."""
+        """Return a consumer that has delivered nothing beyond our sequence, and that sequence."""
         info = await stream.stream_info(await stream.find_stream_name_by_subject(self._source.subject))
         name = info.config.name
         assert name is not None
@@ -74,7 +74,7 @@ class NatsReader(SourceReader):
         assert consumer.ack_floor is not None
         last_sequence = (
             last_sequence or consumer.ack_floor.stream_seq
-        )  # without a place of our own, everything up to there is done
+        )  # without a checkpoint, everything acknowledged is done
         if consumer.delivered.stream_seq > last_sequence:
             consumer = await self._recreate_consumer(
                 stream, info, _config_starting_after(consumer.config, info, last_sequence)
@@ -84,17 +84,21 @@ class NatsReader(SourceReader):
     async def _recreate_consumer(
         self, stream: JetStreamContext, info: StreamInfo, config: ConsumerConfig
     ) -> ConsumerInfo:
-        """Replace the consumer, as it was configured, by one that begins elsewhere."""
+        """Replace the consumer by one with the same configuration and another start."""
         name = info.config.name
         assert name is not None
-        stand_in = None
-        if info.config.retention == RetentionPolicy.INTEREST:  # it drops what no consumer waits for: let one wait
-            waiting = config.evolve(name=None, durable_name=None, inactive_threshold=PLACEHOLDER_CONSUMER_TTL)
-            stand_in = (await stream.add_consumer(name, waiting)).name
+        placeholder = None
+        if (
+            info.config.retention == RetentionPolicy.INTEREST
+        ):  # it drops messages that no consumer waits for: keep one waiting
+            placeholder_config = config.evolve(
+                name=None, durable_name=None, inactive_threshold=PLACEHOLDER_CONSUMER_TTL
+            )
+            placeholder = (await stream.add_consumer(name, placeholder_config)).name
         await stream.delete_consumer(name, self._durable)
         consumer = await stream.add_consumer(name, config)
-        if stand_in is not None:
-            await stream.delete_consumer(name, stand_in)
+        if placeholder is not None:
+            await stream.delete_consumer(name, placeholder)
         return consumer
 
     async def _connect(self, listener: SourceListener) -> Client:
@@ -118,7 +122,7 @@ class NatsReader(SourceReader):
 
 
 class _ConsumerSession:
-    """One subscription, from our place in the stream for as long as it misses no delivery."""
+    """One subscription, which lasts as long as no delivery is missing."""
 
     def __init__(
         self,
@@ -129,52 +133,50 @@ class _ConsumerSession:
     ) -> None:
         self._subscription = subscription
         self._listener = listener
-        self._last_sequence = last_sequence  # number of the newest message that was handed on: all before it were, too
-        self._delivery_count = (
-            delivery_count  # how many deliveries the consumer had made with the newest that we know of
-        )
+        self._last_sequence = last_sequence  # of the newest delivered message; all before it were delivered, too
+        self._delivery_count = delivery_count  # the consumer's delivery number of the newest known message
 
     async def run_until_gap(self) -> int:
-        """Hand messages on until a delivery is missing; return the number of the newest one handed on."""
+        """Deliver messages until one is missing; return the sequence of the newest delivered one."""
         while await self._deliver_batch():
             pass
         return self._last_sequence
 
     async def _deliver_batch(self) -> bool:
-        """Hand on and acknowledge what is there, up to the first gap; return whether there was none."""
+        """Deliver and acknowledge the available messages up to the first gap; return whether there was none."""
         try:
             messages = await self._subscription.fetch(BATCH_SIZE, timeout=FETCH_TIMEOUT)
         except NatsTimeoutError:
             return True  # no message for now
-        seen = self._contiguous_messages(messages)
-        new = [(message.data, number) for message, number in seen if number > self._last_sequence]
+        contiguous = self._contiguous_messages(messages)
+        new = [(message.data, number) for message, number in contiguous if number > self._last_sequence]
         await self._listener.on_events(new)
-        for message, _ in seen:  # what is not new was handed on before, and comes again as its acknowledgement was lost
+        for message, _ in contiguous:  # an old message comes again because its acknowledgement was lost
             await message.ack()
         self._last_sequence = max([self._last_sequence, *(number for _, number in new)])
-        return len(seen) == len(messages)
+        return len(contiguous) == len(messages)
 
     def _contiguous_messages(self, messages: Sequence[Msg]) -> list[tuple[Msg, int]]:
-        """Return messages with their numbers in the stream, up to the first before which a delivery is missing.
+        """Return messages with their stream sequences, up to the first gap in the deliveries.
 
-        The consumer counts its deliveries, those of the same message again included. One that is missing went to a
-        connection that has ended, and comes again after newer ones: with those, our place would pass it by.
+        The consumer numbers its deliveries, redeliveries included. A missing one went to a connection that has ended,
+        and is redelivered after newer ones: their sequences would skip it.
         """
-        seen: list[tuple[Msg, int]] = []
+        contiguous: list[tuple[Msg, int]] = []
         for message in messages:
             sequence = message.metadata.sequence
             if sequence.consumer != self._delivery_count + 1:
                 break
             self._delivery_count = sequence.consumer
-            seen.append((message, sequence.stream))
-        return seen
+            contiguous.append((message, sequence.stream))
+        return contiguous
 
 
 def _config_starting_after(config: ConsumerConfig, info: StreamInfo, last_sequence: int) -> ConsumerConfig:
-    """Return a consumer's configuration so that it begins behind our place."""
+    """Return a consumer's configuration that starts after our sequence."""
     if (
         last_sequence == 0 or info.config.retention == RetentionPolicy.WORK_QUEUE
-    ):  # the latter has only what is not done
+    ):  # a work queue holds only unprocessed messages
         return config.evolve(deliver_policy=DeliverPolicy.ALL, opt_start_seq=None, opt_start_time=None)
     policy = DeliverPolicy.BY_START_SEQUENCE
     return config.evolve(deliver_policy=policy, opt_start_seq=last_sequence + 1, opt_start_time=None)

@@ -1,4 +1,4 @@
-"""A feed brings a source's events to an accumulator, and says when the connection comes and goes."""
+"""Source readers: bring a source's events to an accumulator, and report when its connection changes."""
 
 import importlib
 import inspect
@@ -14,33 +14,33 @@ from tidemill.kernel.settings import Settings
 
 
 class SourceListener(Protocol):
-    """The accumulator, as its feed sees it."""
+    """The accumulator, as its reader sees it."""
 
     def on_connected(self) -> None:
-        """The source is there."""
+        """The source is connected."""
 
     def on_disconnected(self, reason: str) -> None:
-        """The source is gone for now; the feed goes on trying."""
+        """The source is disconnected; the reader keeps trying to reconnect."""
 
     async def on_event(self, event: Any, checkpoint: Any) -> None:
-        """Take an event; returns when it reached the reactors, so that the source may forget it."""
+        """Process an event; return when it has reached the reactors, so that the source may acknowledge it."""
 
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
-        """Take events with their checkpoints, in order; returns when all reached the reactors."""
+        """Process events with their checkpoints, in order; return when all have reached the reactors."""
 
 
 class SourceReader(Protocol):
-    """Something that follows a source until it ends or breaks."""
+    """Reads a source until it ends or fails."""
 
     async def run(self, listener: SourceListener, checkpoint: Any) -> None:
-        """Bring every event after `checkpoint`; return when the source has ended, raise when it broke."""
+        """Deliver every event after `checkpoint`; return when the source has ended, raise when it fails."""
 
 
 class CustomSourceReader(SourceReader):
-    """Follows a source of the author's own.
+    """Reads a source that the author implemented.
 
-    It counts as connected from its first event on: nothing else tells that a generator has got through. A `start` that
-    is a coroutine and returns the iterator has connected when it returns.
+    It counts as connected from its first event on: nothing else shows that a generator has connected. A `start` that
+    is a coroutine and returns the iterator is connected when it returns.
     """
 
     def __init__(self, source: Source) -> None:
@@ -58,23 +58,23 @@ class CustomSourceReader(SourceReader):
 
 
 def _closing_iterator(events: AsyncIterator[Any]) -> Any:
-    """Close a generator when it is left early; other iterators know nothing of closing."""
+    """Close a generator when the loop ends early; other iterators cannot be closed."""
     return aclosing(events) if hasattr(events, "aclose") else nullcontext()
 
 
 def open_reader(accumulator: Accumulator, settings: Settings, clock: Clock) -> SourceReader:
-    """Return the feed of a stream, or say what is missing to follow it."""
+    """Return the reader of a stream, or raise OperationError with what is missing."""
     source = accumulator.source
     if isinstance(source, Kafka):
         servers = _resolve_servers(accumulator.name, source.servers, settings.kafka_servers, "kafka")
-        feed: SourceReader = _import_client("kafka").KafkaReader(source, accumulator.name, servers, clock)
-        return feed
+        reader: SourceReader = _import_client("kafka").KafkaReader(source, accumulator.name, servers, clock)
+        return reader
     if isinstance(source, Nats):
         servers = _resolve_servers(accumulator.name, source.servers, settings.nats_servers, "nats")
-        feed = _import_client("nats").NatsReader(source, accumulator.name, servers)
-        return feed
+        reader = _import_client("nats").NatsReader(source, accumulator.name, servers)
+        return reader
     if source is None:
-        raise OperationError(f"accumulator '{accumulator.name}' has no source to follow")
+        raise OperationError(f"accumulator '{accumulator.name}' has no source to read")
     return CustomSourceReader(source)
 
 
@@ -92,6 +92,4 @@ def _import_client(extra: str) -> ModuleType:
     try:
         return importlib.import_module(f"tidemill.engine.graphs.sources.{extra}")
     except ImportError as error:
-        raise OperationError(
-            f"following {extra} needs its client: pip install 'tidemill[{extra}]' ({error})"
-        ) from error
+        raise OperationError(f"reading {extra} needs its client: pip install 'tidemill[{extra}]' ({error})") from error

@@ -1,7 +1,7 @@
-"""Taking snapshots: what a reactor and its accumulators hold at one moment, as parts of a checkpoint.
+"""Snapshots: the state of reactors and their accumulators at one moment, as parts of a checkpoint.
 
-Reactors that share accumulators are captured together: an accumulator's offset says what every one of them has seen.
-Nothing here awaits, so a capture is one moment of the loop.
+Reactors that share accumulators are captured together: an accumulator's offset covers what all of them have seen.
+Nothing here awaits, so a snapshot is atomic on the event loop.
 """
 
 from collections.abc import Iterable
@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.durability.checksums import snapshot_part
-from tidemill.engine.graphs.reactors.firing import PendingFiring
+from tidemill.engine.graphs.checkpoints.checksums import snapshot_part
+from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.reactors.outbox import OutboxEntry
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.snapshot import (
@@ -27,41 +27,42 @@ from tidemill.storage.graph_ports import JournalTrim, PartKey, SnapshotPart
 
 
 class CheckpointGroup(msgspec.Struct, frozen=True):
-    """Reactors that share accumulators, directly or by way of others, and all those accumulators."""
+    """Durable reactors that share accumulators, directly or through other reactors, and all those accumulators."""
 
     reactors: list[RunningReactor]
     accumulators: list[RunningAccumulator]
 
 
 def checkpoint_groups(reactors: Iterable[RunningReactor]) -> list[CheckpointGroup]:
-    """Sort reactors, and kept ones that share accumulators with them, into circles."""
-    found: list[CheckpointGroup] = []
+    """Group reactors with the durable ones that share accumulators with them."""
+    groups: list[CheckpointGroup] = []
     seen: set[RunningReactor] = set()
     for reactor in reactors:
         if reactor not in seen:
-            found.append(_group_of(reactor))
-            seen.update(found[-1].reactors)
-    return found
+            groups.append(_group_of(reactor))
+            seen.update(groups[-1].reactors)
+    return groups
 
 
 def _group_of(start: RunningReactor) -> CheckpointGroup:
     reactors = [start]
     known = {start}
     accumulators: dict[RunningAccumulator, None] = {}
-    for reactor in reactors:  # which grows meanwhile
+    for reactor in reactors:  # the list grows meanwhile
         for one in reactor.accumulators:
             if one in accumulators:
-                continue  # all that listen to it are known
+                continue  # all its targets are known
             accumulators[one] = None
             for target, _ in one.targets:
-                if isinstance(target, RunningReactor) and target.is_durable and target not in known:
-                    known.add(target)
-                    reactors.append(target)
+                other = target.reactor
+                if isinstance(other, RunningReactor) and other.durability.is_durable and other not in known:
+                    known.add(other)
+                    reactors.append(other)
     return CheckpointGroup(reactors, list(accumulators))
 
 
 class GroupSnapshot(msgspec.Struct, frozen=True):
-    """One circle at one moment, ready to be written."""
+    """The snapshot of one group, ready to be written."""
 
     group: CheckpointGroup
     parts: list[SnapshotPart]
@@ -69,26 +70,26 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
 
     @property
     def journal_trims(self) -> list[JournalTrim]:
-        """What of the journals is dispensable once this is written: what the generation before it holds already.
+        """The journal entries that may be deleted with this write: those that the generation before it covers.
 
-        A reactor that is being exchanged is to find what happens while it is away.
+        Entries stay for a reactor that is being replaced and has not seen them.
         """
-        found = (
+        positions = (
             (one, min((one.checkpointed_position, *one.departed_reactors.values()))) for one in self.group.accumulators
         )
-        return [JournalTrim(one.journal_key, position) for one, position in found if position]
+        return [JournalTrim(one.journal_writer.key, position) for one, position in positions if position]
 
     def mark_written(self) -> None:
-        """Note that this is the newest generation in the store."""
-        things: list[RunningReactor | RunningAccumulator] = [*self.group.reactors, *self.group.accumulators]
-        for thing, part in zip(things, self.parts, strict=True):
-            thing.generation = part.generation
+        """Record that this is the newest generation in the store."""
+        components: list[RunningReactor | RunningAccumulator] = [*self.group.reactors, *self.group.accumulators]
+        for component, part in zip(components, self.parts, strict=True):
+            component.generation = part.generation
         for one, position in zip(self.group.accumulators, self.positions, strict=True):
             one.checkpointed_position = position
 
 
 def take_snapshot(group: CheckpointGroup, moment: int, at: datetime) -> GroupSnapshot:
-    """Take the snapshot of a circle, or raise UnstorableError; from here on every change is one since then."""
+    """Take the snapshot of a group, or raise UnstorableError; later changes request the next checkpoint."""
     parts = [_build_part(one, moment, at, encode_stored(_reactor_part(one))) for one in group.reactors]
     parts += [_build_part(one, moment, at, encode_stored(_accumulator_part(one))) for one in group.accumulators]
     for reactor in group.reactors:
@@ -117,35 +118,35 @@ def _accumulator_part(accumulator: RunningAccumulator) -> AccumulatorPart:
 
 
 def _reactor_part(reactor: RunningReactor) -> ReactorPart:
-    wheel = reactor.firing_loop
-    inputs, series = wheel.inputs, wheel.log.series
-    named = _NamedEncoder(reactor.accumulators)
-    wheel.log.close_burst()  # which counts its firings
+    loop = reactor.firing_loop
+    inputs, series = loop.inputs, loop.log.series
+    encoder = _NamedEncoder(reactor.accumulators)
+    loop.log.close_burst()  # counts its firings in the series
     return ReactorPart(
-        cache=named.encode_values(inputs.cache),
-        dirty=named.flag_names(inputs.dirty),
-        queue=[(*named.encode_entry(index, value), position) for index, value, position in inputs.queue],
-        consumed=[named.encode_entry(index, value) for index, value in inputs.consumed],
-        firings=[_stored_firing(due, named) for due in wheel.unfinished_firings()],
+        cache=encoder.encode_values(inputs.cache),
+        dirty=encoder.flag_names(inputs.dirty),
+        queue=[(*encoder.encode_entry(index, value), position) for index, value, position in inputs.queue],
+        consumed=[encoder.encode_entry(index, value) for index, value in inputs.consumed],
+        firings=[_stored_firing(firing, encoder) for firing in loop.unfinished_firings()],
         position=max((one.position for one in reactor.accumulators), default=0),
         applied=inputs.applied_position,
         series=series.name,
         number=series.number,
-        positions={one.name: one.departed_reactors.get(reactor, one.position) for one in reactor.accumulators},
-        posts=[_stored_entry(post, named) for post in reactor.outbox.entries],
+        positions={one.name: one.departed_reactors.get(loop, one.position) for one in reactor.accumulators},
+        posts=[_stored_entry(entry, encoder) for entry in reactor.outbox.entries],
     )
 
 
 def _stored_firing(firing: PendingFiring, encoder: "_NamedEncoder") -> StoredFiring:
-    taken = firing.inputs
+    inputs = firing.inputs
     return StoredFiring(
         series=firing.series,
         number=firing.number,
         attempt=firing.attempt,
         manual=firing.manual,
-        flags=encoder.flag_names(taken.flags),
-        inputs=encoder.encode_values(taken.snapshot),
-        consumed=[encoder.encode_entry(index, value) for index, value in taken.consumed],
+        flags=encoder.flag_names(inputs.flags),
+        inputs=encoder.encode_values(inputs.snapshot),
+        consumed=[encoder.encode_entry(index, value) for index, value in inputs.consumed],
         graphs=list(firing.retry_graphs),
     )
 
@@ -159,7 +160,7 @@ def _stored_entry(entry: OutboxEntry, encoder: "_NamedEncoder") -> StoredOutboxE
 
 
 class _NamedEncoder:
-    """A reactor's values under the names of their accumulators, as bytes."""
+    """Encodes a reactor's values under the names of their accumulators."""
 
     def __init__(self, accumulators: list[RunningAccumulator]) -> None:
         self._sources = [(one.name, one.codecs.boundary) for one in accumulators]
@@ -169,9 +170,9 @@ class _NamedEncoder:
         return name, codec.encode(value)
 
     def encode_values(self, values: list[Any]) -> dict[str, bytes]:
-        """Return those values that are there."""
+        """Encode the values that are present."""
         return dict(self.encode_entry(index, value) for index, value in enumerate(values) if value is not None)
 
     def flag_names(self, mask: int) -> list[str]:
-        """Return the names whose flags are set."""
+        """Return the names of the accumulators whose flags are set."""
         return [name for index, (name, _) in enumerate(self._sources) if mask >> index & 1]

@@ -1,6 +1,5 @@
-"""Dead letters as they are stored, and everything else that is noted between two writes."""
+"""Stores dead letters, and restores them with what a replay needs."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -9,52 +8,18 @@ import msgspec
 from tidemill.annotations.codec import Codec, UnstorableError, encode_msgpack
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.accumulators.dead_letters import BatchedEvents
-from tidemill.engine.graphs.durability_backend import CodecLookup, DeadLetterStore
-from tidemill.engine.graphs.reactors.firing import PendingFiring
+from tidemill.engine.graphs.dead_letters import BatchedEvents
+from tidemill.engine.graphs.durability.backend import CodecLookup, DeadLetterStore
+from tidemill.engine.graphs.durability.pending_writes import PendingWrites
+from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.inputs import FiringInputs
 from tidemill.graphs.result import DeadLetter, to_jsonable
-from tidemill.storage.graph_ports import PartKind, StoredDeadLetter, StoredRecovery
-from tidemill.storage.store import Store
-
-
-class PendingWrites:
-    """Dead letters and recoveries that are not in the store yet."""
-
-    def __init__(self) -> None:
-        self.dead_letters: dict[str, StoredDeadLetter | None] = {}  # None: to be removed
-        self.recoveries: list[StoredRecovery] = []
-        self._write_lock = asyncio.Lock()  # nobody passes what somebody else is still writing
-
-    async def write(self, store: Store) -> None:
-        """Write everything; what could not be written stays."""
-        async with self._write_lock:
-            await self._write(store)
-
-    async def _write(self, store: Store) -> None:
-        letters, self.dead_letters = self.dead_letters, {}
-        recoveries, self.recoveries = self.recoveries, []
-        try:
-            await _write_dead_letters(store, letters)
-            letters = {}
-            if recoveries:
-                await store.recoveries.add(recoveries)
-        except BaseException:
-            self.dead_letters = {**letters, **self.dead_letters}
-            self.recoveries = [*recoveries, *self.recoveries]
-            raise
-
-
-async def _write_dead_letters(store: Store, dead_letters: dict[str, StoredDeadLetter | None]) -> None:
-    if kept := [letter for letter in dead_letters.values() if letter is not None]:
-        await store.dead_letters.upsert(kept)
-    if removed := [letter_id for letter_id, letter in dead_letters.items() if letter is None]:
-        await store.dead_letters.delete(removed)
+from tidemill.storage.graph_ports import PartKind, StoredDeadLetter
 
 
 class DeadLetterPayload(msgspec.Struct, frozen=True):
-    """A letter's payload. Events are plain: a replay makes of them what is declared then, as it does of any event."""
+    """The stored content of a dead letter. Events are plain values: a replay validates them like any event."""
 
     kind: Literal["event", "firing"]
     error: str
@@ -68,11 +33,11 @@ class DeadLetterPayload(msgspec.Struct, frozen=True):
 
 
 DecodedDeadLetter = tuple[StoredDeadLetter, DeadLetterPayload]
-"""A letter as stored, and what it says."""
+"""A dead letter as stored, and its payload."""
 
 
 class DeadLetterOwner(NamedTuple):
-    """Whose letters they are; a reactor says how its inputs are stored."""
+    """The owner of dead letters; a reactor has the codecs of its inputs."""
 
     tenant: str
     kind: PartKind
@@ -81,7 +46,7 @@ class DeadLetterOwner(NamedTuple):
 
 
 class PersistentDeadLetterStore(DeadLetterStore):
-    """Keeps the letters of one reactor or accumulator in the store."""
+    """Writes the dead letters of one reactor or accumulator to the store."""
 
     def __init__(self, pending: PendingWrites, flush_soon: Callable[[], None], owner: DeadLetterOwner) -> None:
         self._pending = pending
@@ -109,17 +74,17 @@ def _build_payload(dead_letter: DeadLetter, detail: Any, codec_for: CodecLookup 
     content = DeadLetterPayload(dead_letter.kind, _replace_surrogates(dead_letter.error), dead_letter.attempts)
     replace = msgspec.structs.replace
     if dead_letter.kind == "firing":
-        due, failed = detail
-        stored = (dead_letter.inputs or {}).items()
-        inputs = {name: _encode_value(value, codec_for(name) if codec_for else None) for name, value in stored}
-        return replace(content, inputs=inputs, firing=(due.series, due.number, failed))
+        firing, failed = detail
+        values = (dead_letter.inputs or {}).items()
+        inputs = {name: _encode_value(value, codec_for(name) if codec_for else None) for name, value in values}
+        return replace(content, inputs=inputs, firing=(firing.series, firing.number, failed))
     if isinstance(detail, BatchedEvents):
         return replace(content, gathered=[_encode_value(event) for event in detail.events])
     return replace(content, event=_encode_value(dead_letter.event), form=detail)
 
 
 def _encode_value(value: Any, codec: Codec | None = None) -> bytes:
-    """Return a value as bytes in the best way there is; what cannot be stored at all is described."""
+    """Encode a value as exactly as possible; one that cannot be encoded is described by its repr."""
     for attempt in (codec.encode if codec else encode_msgpack, lambda one: encode_msgpack(to_jsonable(one))):
         try:
             return attempt(value)
@@ -129,12 +94,12 @@ def _encode_value(value: Any, codec: Codec | None = None) -> bytes:
 
 
 def _replace_surrogates(text: str) -> str:
-    """Return a text without what is no character, such as half of one."""
+    """Return a text whose lone surrogates are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _decode_value(data: bytes, codec: Codec | None = None) -> Any:
-    """Return a value as its codec reads it, or else plain."""
+    """Decode a value with its codec, or as a plain value if that fails."""
     if codec is not None:
         try:
             return codec.decode(data)
@@ -146,30 +111,30 @@ def _decode_value(data: bytes, codec: Codec | None = None) -> Any:
 def restore_event_dead_letters(
     accumulator: RunningAccumulator, stored: Sequence[DecodedDeadLetter]
 ) -> list[tuple[DeadLetter, Any]]:
-    """Return an accumulator's letters with what a replay needs."""
-    letters: list[tuple[DeadLetter, Any]] = []
+    """Return an accumulator's dead letters with what a replay needs."""
+    dead_letters: list[tuple[DeadLetter, Any]] = []
     for row, content in stored:
         if content.gathered is not None:
             events = [_validate_or_keep(accumulator, _decode_value(event)) for event in content.gathered]
-            letters.append((_build_dead_letter(row, content, event=events), BatchedEvents(events)))
+            dead_letters.append((_build_dead_letter(row, content, event=events), BatchedEvents(events)))
         else:
-            letters.append((_build_dead_letter(row, content, event=_decode_value(content.event)), content.form))
-    return letters
+            dead_letters.append((_build_dead_letter(row, content, event=_decode_value(content.event)), content.form))
+    return dead_letters
 
 
 def restore_firing_dead_letters(
     reactor: RunningReactor, stored: Sequence[DecodedDeadLetter]
 ) -> list[tuple[DeadLetter, Any]]:
-    """Return a reactor's letters with what a replay needs."""
-    letters = []
+    """Return a reactor's dead letters with what a replay needs."""
+    dead_letters = []
     for row, content in stored:
         stored_inputs = (content.inputs or {}).items()
         inputs = {name: _decode_value(data, reactor.codec_for(name)) for name, data in stored_inputs}
         snapshot = [inputs.get(one.name) for one in reactor.accumulators]
         series, number, failed = content.firing or ("", 0, [])
-        due = PendingFiring(series, number, FiringInputs(snapshot, [], 0), [], attempt=content.attempts)
-        letters.append((_build_dead_letter(row, content, inputs=inputs), (due, failed)))
-    return letters
+        firing = PendingFiring(series, number, FiringInputs(snapshot, [], 0), [], attempt=content.attempts)
+        dead_letters.append((_build_dead_letter(row, content, inputs=inputs), (firing, failed)))
+    return dead_letters
 
 
 def _validate_or_keep(accumulator: RunningAccumulator, event: Any) -> Any:
@@ -180,7 +145,7 @@ def _validate_or_keep(accumulator: RunningAccumulator, event: Any) -> Any:
 
 
 def decode_payload(row: StoredDeadLetter) -> DeadLetterPayload:
-    """Return what a stored letter says, or raise msgspec.DecodeError."""
+    """Return the payload of a stored dead letter, or raise msgspec.DecodeError."""
     return msgspec.msgpack.decode(row.payload, type=DeadLetterPayload)
 
 

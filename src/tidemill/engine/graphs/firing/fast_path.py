@@ -1,14 +1,16 @@
-"""The fast lane: what a generated push path looks at, in small objects, so that nothing else is read per event.
+"""The fast path: a function generated per accumulator that takes an event through its graph in one call.
 
-A push path (see `push_path`) may fire a boundary straight from where it was pushed as long as its reactor grants
-`credit`: then the reactor is live, idle and complete, and nothing watches it. The path takes the credit away while the
-graph runs (None), which keeps pushes from inside the graph out: they are noted, and fired after it. Whatever must stop
-fast firings closes the lane.
+The function reads only the small objects below, so that nothing else is touched per event. It may fire a boundary
+straight from the push as long as the reactor grants `credit`: then the reactor is live, idle and complete, and no
+observer waits. The path sets the credit to None while the graph runs, which keeps out pushes from inside the graph:
+they are queued, and fired after it. A change that must stop fast firings closes the path.
 """
 
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any
+
+import msgspec
 
 from tidemill.annotations.validation import TypeValidator
 from tidemill.graphs.codegen import FunctionWriter
@@ -25,15 +27,15 @@ DIRTY, CLOSED, CHECKPOINTED = 1, 2, 4
 
 
 class FastPathState:
-    """One reactor's side of the fast lane."""
+    """One reactor's side of the fast path."""
 
     __slots__ = ("arrivals", "cache", "credit", "entries", "flags", "now")
 
     credit: int | None
-    """How many boundaries may still be fired straight from where they were pushed; None while one is."""
+    """How many more boundaries may be fired straight from their push; None while one is being fired."""
     flags: int
-    """What whoever ends a firing must look at: NEWS that may make another due, a lane that was CLOSED. And SAVED, which
-    a checkpoint leaves behind: the next change has to take the long way, where it is noted."""
+    """What the end of a firing must check: DIRTY inputs that may make another one due, a path that was CLOSED. And
+    CHECKPOINTED, which a checkpoint leaves: the next change takes the slow path, which requests another checkpoint."""
 
     def __init__(self, cache: list[Any], now: Callable[[], float]) -> None:
         self.cache = cache
@@ -44,14 +46,14 @@ class FastPathState:
         self.flags = 0
 
     def close(self) -> None:
-        """Send the next boundary the long way, also when a fast firing is running just now."""
+        """Send the next boundary down the slow path, even while a fast firing is running."""
         if self.credit is not None:
             self.credit = 0
         self.flags |= CLOSED
 
 
 class SequenceCounter:
-    """How many boundaries an accumulator has emitted."""
+    """Counts the boundaries that an accumulator has emitted."""
 
     __slots__ = ("sequence",)
 
@@ -81,130 +83,140 @@ def push(event):
 """
 
 
-class Accumulating(Protocol):
-    """The accumulator at the start of a push path."""
+class FastPathSource(msgspec.Struct, frozen=True):
+    """The accumulator at the start of a fast path."""
 
     name: str
     call: Callable[..., Any]
+    """The author's function."""
     event_validator: TypeValidator
     boundary_validator: TypeValidator
     counter: SequenceCounter
-
-    def push_slow(self, event: Any) -> int | None:
-        """Take an event that is not plain, or came when the path was shut."""
-
-    def dead_letter(self, event: Any, error: BaseException) -> None:
-        """Put an event aside that the author's function could not digest."""
-
-    def emit_slow(self, event: Any, boundary: Any) -> int | None:
-        """Emit a boundary the long way."""
+    push_slow: PushHandle
+    """Takes an event of another class than declared."""
+    dead_letter: Callable[[Any, BaseException], None]
+    """Takes an event for which the author's function raised."""
+    emit_slow: Callable[[Any, Any], int | None]
+    """Emits a boundary that the fast path cannot take, with its event."""
 
 
-class Turning(Protocol):
-    """The reactor at the end of a push path."""
+class FastPathTarget(msgspec.Struct, frozen=True):
+    """The reactor at the end of a fast path."""
 
-    fast_path_state: FastPathState
+    state: FastPathState
     inputs: Inputs
-
-    def fail_fast_firing(self, failure: "FastFiringFailure") -> None:
-        """Deal with a fast firing that raised."""
-
-    def finish_fast_firing(self) -> None:
-        """Look at what is pending after a fast firing."""
+    finish_fast_firing: Callable[[], None]
+    fail_fast_firing: Callable[["FastFiringFailure"], None]
 
 
 class FastFiringFailure:
-    """A fast firing that raised: which source, what it brought, when it began, and where to read the error."""
+    """A fast firing that raised: its source and boundary, when it started, and the function to read the error from."""
 
-    __slots__ = ("boundary", "error", "index", "routine", "started")
+    __slots__ = ("boundary", "error", "generated", "index", "started")
 
     def __init__(
-        self, index: int, boundary: Any, started: float, error: BaseException, routine: GeneratedFunction
+        self, index: int, boundary: Any, started: float, error: BaseException, generated: GeneratedFunction
     ) -> None:
         self.index = index
         self.boundary = boundary
         self.started = started
         self.error = error
-        self.routine = routine
+        self.generated = generated
 
 
 class FastPath:
-    """The callable that users hold. It never changes; the code behind it does, when what it passes through does."""
+    """The callable that users hold. It never changes; its code does, when the graph or the reactor behind it does."""
 
     def __init__(self, push_slow: PushHandle) -> None:
         self._slow_namespace = {"push_slow": push_slow}
         self._namespace: dict[str, Any] = dict(self._slow_namespace)
-        made: dict[str, Any] = {}
-        exec("def push(event):\n    return push_slow(event)\n", self._namespace, made)
-        self.call: PushHandle = made["push"]
+        defined: dict[str, Any] = {}
+        exec("def push(event):\n    return push_slow(event)\n", self._namespace, defined)
+        self.call: PushHandle = defined["push"]
         self._slow_code = self.call.__code__
         self.is_open = False
 
     def _switch_to(self, code: CodeType, namespace: dict[str, Any]) -> None:
-        """Change what is behind the callable. Nothing of before stays: no name to mistake, no graph kept alive."""
+        """Replace the code behind the callable. No name of the old code stays, so that no old graph is kept alive."""
         self._namespace.clear()
         self._namespace.update(namespace)
         self.call.__code__ = code
 
-    def open_to_graph(self, accumulator: Accumulating, index: int, graph: CompiledGraph, firing_loop: Turning) -> None:
+    def open(
+        self,
+        source: FastPathSource,
+        index: int,
+        target: FastPathTarget,
+        graph: CompiledGraph | None,
+        *,
+        accepts_all: bool,
+    ) -> None:
+        """Open the path to the reactor's graph, or to its cache if the graph does not fire on this source alone."""
+        decides = not target.inputs.needs_all and bool(target.inputs.criteria_mask >> index & 1)
+        if decides and graph is not None:
+            self._open_to_graph(source, index, graph, target)
+        elif accepts_all and source.event_validator.exact_class and source.boundary_validator.exact_class:
+            self._open_to_cache(source, index, target)
+
+    def _open_to_graph(self, source: FastPathSource, index: int, graph: CompiledGraph, target: FastPathTarget) -> None:
         """Run events straight through one graph from now on."""
-        page = _FastPathWriter(graph.wiring, accumulator, index, firing_loop)
-        routine = GeneratedFunction.build(page.write_function(), f"{graph.name} pushed by {accumulator.name}")
+        writer = _FastPathWriter(graph.wiring, source, index, target)
+        generated = GeneratedFunction.build(writer.write_function(), f"{graph.name} pushed by {source.name}")
 
         def failed(boundary: Any, started: float, error: BaseException) -> None:
-            firing_loop.fail_fast_firing(FastFiringFailure(index, boundary, started, error, routine))
+            target.fail_fast_firing(FastFiringFailure(index, boundary, started, error, generated))
 
-        function = routine.function
-        self._switch_to(function.__code__, function.__globals__ | {page.failed: failed})
+        function = generated.function
+        self._switch_to(function.__code__, function.__globals__ | {writer.failed: failed})
         self.is_open = True
 
-    def open_to_cache(self, accumulator: Accumulating, index: int, firing_loop: Turning) -> None:
-        """Only replace the last value from now on, whenever somebody is going to look at it anyway."""
-        state = firing_loop.fast_path_state
+    def _open_to_cache(self, source: FastPathSource, index: int, target: FastPathTarget) -> None:
+        """Only replace the cached value from now on, whenever the criteria are going to be evaluated anyway."""
+        state = target.state
         namespace = {
             "AUTHOR_ERRORS": AUTHOR_ERRORS,
             "arrivals": state.arrivals,
             "cache": state.cache,
-            "call": accumulator.call,
-            "expected": accumulator.event_validator.exact_class,
+            "call": source.call,
+            "expected": source.event_validator.exact_class,
             "flag": 1 << index,
-            "emit_slow": accumulator.emit_slow,
+            "emit_slow": source.emit_slow,
             "index": index,
-            "inputs": firing_loop.inputs,
+            "inputs": target.inputs,
             "state": state,
             "now": state.now,
-            "promised": accumulator.boundary_validator.exact_class,
-            "dead_letter": accumulator.dead_letter,
-            "counter": accumulator.counter,
-            "push_slow": accumulator.push_slow,
+            "promised": source.boundary_validator.exact_class,
+            "dead_letter": source.dead_letter,
+            "counter": source.counter,
+            "push_slow": source.push_slow,
         }
-        made: dict[str, Any] = {}
-        exec(CACHE_ONLY_SOURCE, {}, made)
-        self._switch_to(made["push"].__code__, namespace)
+        defined: dict[str, Any] = {}
+        exec(CACHE_ONLY_SOURCE, {}, defined)
+        self._switch_to(defined["push"].__code__, namespace)
         self.is_open = True
 
     def close(self) -> None:
-        """Take every event with care from now on."""
+        """Send every event down the slow path from now on."""
         self._switch_to(self._slow_code, self._slow_namespace)
         self.is_open = False
 
 
 class _FastPathWriter(FunctionWriter):
-    """The graph's body between taking an event in and noting the firing."""
+    """Writes the graph's body between the code that takes the event and the code that logs the firing."""
 
-    def __init__(self, wiring: Wiring, accumulator: Accumulating, index: int, firing_loop: Turning) -> None:
+    def __init__(self, wiring: Wiring, source: FastPathSource, index: int, target: FastPathTarget) -> None:
         super().__init__(wiring, Routes.from_nodes(wiring.nodes))
-        self.accumulator = accumulator
+        self.source = source
         self.index = index
-        self.push_slow = self.bind_value("push_slow", accumulator.push_slow)
+        self.push_slow = self.bind_value("push_slow", source.push_slow)
         self.failed = self.bind_value("failed", None)
-        self.finish_fast_firing = self.bind_value("finish_fast_firing", firing_loop.finish_fast_firing)
-        self.state = self.bind_value("state", firing_loop.fast_path_state)
-        self.cache = self.bind_value("cache", firing_loop.fast_path_state.cache)
-        self.arrivals = self.bind_value("arrivals", firing_loop.fast_path_state.arrivals)
-        self.entries = self.bind_value("entries", firing_loop.fast_path_state.entries)
-        self.now = self.bind_value("now", firing_loop.fast_path_state.now)
-        self.counter = self.bind_value("counter", accumulator.counter)
+        self.finish_fast_firing = self.bind_value("finish_fast_firing", target.finish_fast_firing)
+        self.state = self.bind_value("state", target.state)
+        self.cache = self.bind_value("cache", target.state.cache)
+        self.arrivals = self.bind_value("arrivals", target.state.arrivals)
+        self.entries = self.bind_value("entries", target.state.entries)
+        self.now = self.bind_value("now", target.state.now)
+        self.counter = self.bind_value("counter", source.counter)
         self.event, self.credit, self.error = (
             self.unique_name("event"),
             self.unique_name("credit"),
@@ -215,7 +227,7 @@ class _FastPathWriter(FunctionWriter):
         self.boundary = given.name if given.convert is None else self.unique_name(f"given_{given.name}")
 
     def write_opening(self) -> None:
-        """Write everything before the nodes: take the event in, write the cache slot, read the other inputs."""
+        """Write everything before the nodes: take the event, write its cache slot, read the other inputs."""
         self._write_ingest()
         self._write_claim()
         self.write_line("try:")
@@ -228,7 +240,7 @@ class _FastPathWriter(FunctionWriter):
         self.write_input_variants()
 
     def _write_ingest(self) -> None:
-        source = self.accumulator
+        source = self.source
         self.source_lines.append(f"def {self.function_name}({self.event}):")
         expected = source.event_validator.exact_class
         bytes_types = "" if expected else self.bind_value("BYTES_TYPES", BYTES_TYPES)
@@ -244,7 +256,7 @@ class _FastPathWriter(FunctionWriter):
         self.write_line(f"{self.credit} = {self.state}.credit")
         self.write_line(f"if not {self.credit} or {self._unusual_test()}:")
         self.write_line(
-            f"    return {self.bind_value('emit_slow', self.accumulator.emit_slow)}({self.event}, {self.boundary})"
+            f"    return {self.bind_value('emit_slow', self.source.emit_slow)}({self.event}, {self.boundary})"
         )
         self.write_line(f"{self.counter}.sequence = {self.sequence} = {self.counter}.sequence + 1")
         self.write_line(f"{self.state}.credit = None")
@@ -252,7 +264,7 @@ class _FastPathWriter(FunctionWriter):
         self.write_line(f"{self.arrivals}[{self.index}] = {self.started} = {self.now}()")
 
     def _unusual_test(self) -> str:
-        promised = self.accumulator.boundary_validator
+        promised = self.source.boundary_validator
         if promised.exact_class:
             return f"{self.boundary}.__class__ is not {self.bind_class(promised.exact_class)}"
         if promised.classes is None:
@@ -260,7 +272,7 @@ class _FastPathWriter(FunctionWriter):
         return f"{self.boundary}.__class__ not in {self.bind_value('declared', frozenset(promised.classes))}"
 
     def write_ending(self) -> None:
-        """Write everything after the nodes: note the firing, and see whether more is to do."""
+        """Write everything after the nodes: log the firing, and check for pending work."""
         self.base_depth = self.depth = 1
         self.write_line(f"except {self.bind_value('BaseException', BaseException)} as {self.error}:")
         self.write_line(f"    {self.failed}({self.boundary}, {self.started}, {self.error})")

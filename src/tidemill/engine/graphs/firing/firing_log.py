@@ -1,19 +1,19 @@
 """The firing log: the newest firings, per-minute counts, and durations, at the price of one tuple per firing.
 
 Fast firings are logged in bursts. A burst begins with a copy of the cache; each firing after that adds only what
-changed: (source, boundary, started, ended, values). The snapshot that a firing saw is put together again when somebody
-looks at it. So logging costs the same with one accumulator as with a hundred. All other firings, those that were
-manual, failed, or took several boundaries at once, are logged whole.
+changed: (source, boundary, started, ended, values). The snapshot that a firing saw is rebuilt when it is read. So
+logging costs the same with one accumulator as with a hundred. All other firings, those that were manual, failed, or
+took several boundaries at once, are logged whole.
 """
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
-from tidemill.engine.graphs.event_path.fast_path import FastEntry
+from tidemill.engine.graphs.firing.fast_path import FastEntry
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.result import Firing, GraphResult
 from tidemill.graphs.state import Latency
@@ -27,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FiringSeries:
-    """Numbers for firings. Together with the name of the series they are unique."""
+    """Numbers firings. A number together with the name of its series is unique."""
 
     __slots__ = ("name", "number")
 
@@ -53,11 +53,21 @@ class FiringRecord(msgspec.Struct, frozen=True):
     manual: bool = False
     degraded: bool = False
     attempt: int = 1
-    wall_offset: float = 0.0  # from the clock's seconds to those of the wall, as it was then
+    wall_offset: float = 0.0  # from monotonic seconds to wall-clock seconds at that time
+
+    entry_count: ClassVar[int] = 1
+
+    def records(self, start: int) -> Iterator["FiringRecord"]:  # noqa: ARG002 - a record is one firing
+        """Yield the firing itself."""
+        yield self
+
+    def durations(self, limit: int) -> list[float]:
+        """Return how long the firing took, in a list of at most `limit`."""
+        return [self.ended - self.started][:limit]
 
 
 class Burst(msgspec.Struct):
-    """A run of fast firings of one graph: the cache as it was, then what changed."""
+    """A run of fast firings of one graph: the cache at its start, then one change per firing."""
 
     graph: CompiledGraph
     series: str
@@ -67,6 +77,15 @@ class Burst(msgspec.Struct):
     degraded: bool
     wall_offset: float
 
+    @property
+    def entry_count(self) -> int:
+        """How many firings it holds."""
+        return len(self.entries)
+
+    def durations(self, limit: int) -> list[float]:
+        """Return how long the newest firings took, at most `limit` of them."""
+        return [entry[3] - entry[2] for entry in self.entries[max(0, len(self.entries) - limit) :]]
+
     def latest_snapshot(self) -> list[Any]:
         """Return the snapshot after the newest firing."""
         snapshot = self.base_snapshot.copy()
@@ -75,19 +94,19 @@ class Burst(msgspec.Struct):
         return snapshot
 
     def records(self, start: int) -> Iterator[FiringRecord]:
-        """Put the firings together again, oldest first, from the one at position `start` on."""
+        """Rebuild the firings, oldest first, from the one at position `start` on."""
         snapshot = self.base_snapshot.copy()
         for position, (index, boundary, started, ended, *values) in enumerate(self.entries):
             snapshot[index] = boundary
             if position >= start:
                 results = {self.graph.name: GraphResult(self.graph.layout, tuple(values))}
-                seen, number = snapshot.copy(), self.first_number + position
+                number = self.first_number + position
                 facts = (False, self.degraded, 1, self.wall_offset)
-                yield FiringRecord(self.series, number, started, ended, seen, results, *facts)
+                yield FiringRecord(self.series, number, started, ended, snapshot.copy(), results, *facts)
 
 
 class FiringLog:
-    """The newest firings of one reactor and what is counted about all of them."""
+    """The newest firings of one reactor, and counts of all of them."""
 
     def __init__(self, reactor: str, names: Sequence[str], clock: Clock) -> None:
         self._reactor = reactor
@@ -106,7 +125,7 @@ class FiringLog:
     def begin_burst(
         self, graph: CompiledGraph, cache: list[Any], entries: list[FastEntry], *, degraded: bool, number: int = 0
     ) -> int:
-        """Begin a run of fast firings that will be noted in `entries`; return how many it may hold.
+        """Begin a run of fast firings that are recorded in `entries`; return how many it may hold.
 
         They are numbered from `number` on, or from the next one if that is higher.
         """
@@ -117,41 +136,36 @@ class FiringLog:
         self._burst = Burst(graph, series.name, series.number + 1, cache.copy(), entries, degraded, offset)
         return LOGGED_FIRINGS_LIMIT
 
-    def continues_at(self, number: int) -> bool:
-        """Return whether the next fast firing of the run would have this number."""
-        burst = self._burst
-        return burst is not None and burst.first_number + len(burst.entries) == number
-
     def close_burst(self) -> None:
         """End the run of fast firings, and count them."""
         burst, self._burst = self._burst, None
         if burst is None or not burst.entries:
             return
-        noted, burst.entries = burst.entries, burst.entries.copy()
-        noted.clear()
+        recorded, burst.entries = burst.entries, burst.entries.copy()
+        recorded.clear()
         self.series.number += len(burst.entries)
         self._fires += len(burst.entries)
         self._count_minutes(burst.entries[0][2], burst.entries)
         self._retain(burst, len(burst.entries))
 
     def latest_snapshot(self) -> list[Any]:
-        """Return the cache as the newest fast firing left it."""
+        """Return the cache after the newest fast firing."""
         if self._burst is None:
             raise LookupError("no burst is running")
         return self._burst.latest_snapshot()
 
     def next_number(self, at_least: int = 0) -> int:
-        """Return the number in the series of a firing that is about to be logged whole."""
+        """Return the series number for a firing that is about to be logged whole."""
         self.close_burst()
         return self.series.next(at_least)
 
     def next_manual_number(self) -> int:
-        """Return the number in this life of a firing by hand, which a journal does not repeat."""
+        """Return the number for a manual firing; its series is this process's own, because no journal repeats it."""
         self.close_burst()
         return self.manual_series.next()
 
     def new_series(self) -> None:
-        """Number the firings to come in a series of their own."""
+        """Number the firings from now on in a new series."""
         self.close_burst()
         self.series = FiringSeries(new_instance_id())
 
@@ -168,8 +182,8 @@ class FiringLog:
         self._retained.append(item)
         self._closed_entries += entries
         self._retained_count += entries
-        while self._retained_count - _entry_count(self._retained[0]) >= LOGGED_FIRINGS_LIMIT:
-            self._retained_count -= _entry_count(self._retained.popleft())
+        while self._retained_count - self._retained[0].entry_count >= LOGGED_FIRINGS_LIMIT:
+            self._retained_count -= self._retained.popleft().entry_count
 
     def _count_minutes(self, first: float, entries: list[FastEntry]) -> None:
         if self._minute(first) == self._minute(entries[-1][2]):
@@ -184,7 +198,7 @@ class FiringLog:
             self._minutes = Counter({minute: n for minute, n in self._minutes.items() if minute > horizon})
 
     def wall_offset(self) -> float:
-        """Return what turns the clock's seconds into the wall's: it follows steps, and is steady otherwise."""
+        """Return the offset from monotonic to wall-clock seconds: it follows clock steps, and is steady otherwise."""
         offset = self._measure_wall_offset()
         if abs(offset - self._wall_offset) > _CLOCK_STEP_SECONDS:
             self._wall_offset = offset
@@ -200,12 +214,12 @@ class FiringLog:
 
     @property
     def fires(self) -> int:
-        """How many firings there were, the running burst included."""
+        """How many firings there were, including those of the running burst."""
         return self._fires + (len(self._burst.entries) if self._burst else 0)
 
     @property
     def total(self) -> int:
-        """How many entries were ever logged: firings, and further attempts at them."""
+        """How many entries were ever logged: firings, and their retries."""
         return self._closed_entries + (len(self._burst.entries) if self._burst else 0)
 
     def newest(self, limit: int) -> list[Firing]:
@@ -215,26 +229,26 @@ class FiringLog:
             wanted = min(limit, LOGGED_FIRINGS_LIMIT) - len(firings)
             if wanted <= 0:
                 break
-            records = list(_iter_records(item, max(0, _entry_count(item) - wanted)))
+            records = list(item.records(max(0, item.entry_count - wanted)))
             firings.extend(self.to_firing(record) for record in reversed(records))
         return firings
 
     def next_unread(self) -> Firing | None:
-        """Return the oldest firing that was not handed out yet; what the log no longer holds is passed over."""
+        """Return the oldest firing not returned before, or None; firings that the log has dropped are skipped."""
         waiting = self.total - self._read_count
         if waiting <= 0:
             return None
         item, behind = self._burst or self._retained[-1], 0
         for item in self._newest_first():
-            behind += _entry_count(item)
+            behind += item.entry_count
             if behind >= waiting:
                 break
         waiting = min(waiting, behind)
         self._read_count = self.total - waiting + 1
-        return self.to_firing(next(_iter_records(item, behind - waiting)))
+        return self.to_firing(next(item.records(behind - waiting)))
 
     def per_minute(self) -> list[int]:
-        """Return the firings of each of the last 60 minutes, oldest first, the running minute last."""
+        """Return the firing counts of the last 60 minutes, oldest first, the current minute last."""
         counts = self._minutes.copy()
         counts.update(self._minute(entry[2]) for entry in (self._burst.entries if self._burst else ()))
         now = self._minute(self._clock.monotonic())
@@ -242,26 +256,27 @@ class FiringLog:
 
     def latency(self) -> Latency:
         """Return median and 99th percentile of the newest firings' durations, 0 without any."""
-        spans: list[float] = []
+        durations: list[float] = []
         for item in self._newest_first():
-            spans.extend(_durations(item, LOGGED_FIRINGS_LIMIT - len(spans)))
-        spans.sort()
-        if not spans:
+            durations.extend(item.durations(LOGGED_FIRINGS_LIMIT - len(durations)))
+        durations.sort()
+        if not durations:
             return Latency(0.0, 0.0)
-        return Latency(spans[(len(spans) - 1) // 2], spans[min(len(spans) - 1, int(len(spans) * 0.99))])
+        last = len(durations) - 1
+        return Latency(durations[last // 2], durations[min(last, int(len(durations) * 0.99))])
 
     def firing_id(self, series: str, number: int) -> str:
-        """Return the name of a firing: unique, and the same when it is tried again."""
+        """Return the id of a firing: unique, and the same for its retries."""
         return f"{self._reactor}-{series}-{number}"
 
     def _newest_first(self) -> Iterator["FiringRecord | Burst"]:
-        """Yield what is kept, without putting anything together."""
+        """Yield the logged records and bursts, without rebuilding any firing."""
         if self._burst is not None and self._burst.entries:
             yield self._burst
         yield from reversed(self._retained)
 
     def to_firing(self, record: FiringRecord) -> Firing:
-        """Show one record as a Firing."""
+        """Return a record as a Firing."""
         inputs = zip(self._names, record.snapshot, strict=True)
         return Firing(
             id=self.firing_id(record.series, record.number),
@@ -274,18 +289,3 @@ class FiringLog:
             degraded=record.degraded,
             attempt=record.attempt,
         )
-
-
-def _entry_count(item: "FiringRecord | Burst") -> int:
-    return len(item.entries) if isinstance(item, Burst) else 1
-
-
-def _iter_records(item: "FiringRecord | Burst", start: int) -> Iterator[FiringRecord]:
-    return item.records(start) if isinstance(item, Burst) else iter((item,))
-
-
-def _durations(item: "FiringRecord | Burst", limit: int) -> list[float]:
-    """Return how long the newest firings took, at most `limit` of them."""
-    if isinstance(item, FiringRecord):
-        return [item.ended - item.started][:limit]
-    return [entry[3] - entry[2] for entry in item.entries[max(0, len(item.entries) - limit) :]]

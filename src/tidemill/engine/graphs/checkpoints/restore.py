@@ -1,9 +1,7 @@
-"""Reading back what outlived the process, and filling reactors and accumulators with it before they start.
+"""Restores reactors and accumulators from the store before they start.
 
-Of each part the newest generation that is intact counts. If one is damaged, the parts that were written with it step
-back together to the moment before, so that an offset never says more than its reactor has seen. Then the journal brings
-everything up to the last acknowledged event. Whatever could not be read is said aloud: a reactor never starts empty in
-silence.
+First the snapshots that `GenerationChooser` picked, then the journal up to the last acknowledged event. State that
+cannot be read is reported: a reactor never starts empty in silence.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,18 +12,18 @@ import msgspec
 from tidemill.annotations.codec import Codec
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.durability.capture import checkpoint_groups
-from tidemill.engine.graphs.durability.checksums import is_entry_intact, is_part_intact
-from tidemill.engine.graphs.durability.dead_letter_store import (
+from tidemill.engine.graphs.checkpoints.checksums import is_entry_intact, is_part_intact
+from tidemill.engine.graphs.checkpoints.dead_letter_store import (
     DecodedDeadLetter,
     decode_payload,
     restore_event_dead_letters,
     restore_firing_dead_letters,
 )
-from tidemill.engine.graphs.durability.state_reader import Component, StoredState, durable_accumulators, part_key
-from tidemill.engine.graphs.durability_backend import JournalStep
-from tidemill.engine.graphs.reactors.firing import PendingFiring
-from tidemill.engine.graphs.reactors.firing_log import FiringRecord, FiringSeries
+from tidemill.engine.graphs.checkpoints.generations import GenerationChooser
+from tidemill.engine.graphs.checkpoints.state_reader import Component, StoredState, durable_accumulators, part_key
+from tidemill.engine.graphs.durability.journal import JournalStep
+from tidemill.engine.graphs.firing.firing_log import FiringRecord, FiringSeries
+from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.reactors.outbox import OutboxEntry
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
@@ -44,14 +42,14 @@ Content = TypeVar("Content", ReactorPart, AccumulatorPart)
 Decode = Callable[[Codec, bytes, str], Any]
 
 _UNREADABLE = object()
-"""Stands in a batch for an event that could not be read, until the journal has said how many it let go of."""
+"""Placeholder in a batch for an event that could not be read, until the journal has released events by count."""
 
 
 class StateRestorer:
-    """Fills reactors and accumulators that were not started yet with what the store holds of them.
+    """Restores reactors and accumulators that were not started yet from their stored state.
 
-    Accumulators that feed no reactor which is kept begin anew. `is_opening` says that the node comes up: then even an
-    accumulator that runs already came up with everything else, and has taken in nothing yet but its journal.
+    Accumulators that feed no durable reactor start empty. With `is_starting_up` the node itself is starting: then even
+    an accumulator that already runs has processed nothing but its journal.
     """
 
     def __init__(
@@ -66,24 +64,25 @@ class StateRestorer:
         self._is_starting_up = is_starting_up
         self._reactors = [managed.reactor for managed in added]
         self._starting = dict.fromkeys(starting)
-        self._by_journal_key = {one.journal_key: one for one in durable_accumulators(added)}
+        self._by_journal_key = {one.journal_writer.key: one for one in durable_accumulators(added)}
         self._restorable = [one for one in self._by_journal_key.values() if one in self._starting]
         self._restored_positions: dict[RunningAccumulator, int] = {}
-        self._delivered_positions: dict[
-            tuple[RunningReactor, RunningAccumulator], int
-        ] = {}  # what is inside, by position
-        self._kind_changed: set[RunningAccumulator] = set()  # which are of another kind than they were
-        self._maybe_diverged: set[RunningReactor] = set()  # whose windows may hold something else than they did
+        # the journal position up to which a reactor has seen an accumulator's entries
+        self._delivered_positions: dict[tuple[RunningReactor, RunningAccumulator], int] = {}
+        self._kind_changed: set[RunningAccumulator] = set()  # of another kind than in the snapshot
+        self._maybe_diverged: set[RunningReactor] = set()  # their windows may differ from before
         self.problems: list[tuple[Component, str]] = []
-        """What could not be restored, and whose it was."""
+        """What could not be restored, in words, and the component of each."""
 
     def run(self) -> None:
         """Restore everything."""
-        chosen = self._choose_generations()
+        chooser = GenerationChooser(self._stored_state)
+        chosen = chooser.choose(self._reactors, [*self._restorable, *self._reactors])
+        self.problems += chooser.problems
         for one in self._restorable:
             self._restore_accumulator(one, chosen.get(part_key(one)))
         for reactor in self._reactors:
-            if reactor.is_durable:
+            if reactor.durability.is_durable:
                 self._restore_reactor(reactor, chosen.get(part_key(reactor)))
         self._initialize_fresh()
         self._replay_journal()
@@ -91,73 +90,40 @@ class StateRestorer:
         self._start_new_series(chosen)
 
     def _initialize_fresh(self) -> None:
-        """Let what is not kept know how far the store is: if it ever is kept, nothing before that is its own."""
-        restored: set[Component] = {*self._restorable, *(one for one in self._reactors if one.is_durable)}
-        things: list[Component] = [*self._reactors, *self._starting]
-        for thing in things:
-            if thing not in restored:
-                sound = (
-                    part.generation
-                    for part in self._stored_state.parts.get(part_key(thing), ())
-                    if is_part_intact(part)
-                )
-                thing.generation = max(sound, default=0)
-                if isinstance(thing, RunningAccumulator):
-                    thing.position = thing.checkpointed_position = self._stored_state.newest_position
+        """Set the positions of components that are not restored: if they become durable, they skip older entries."""
+        restored: set[Component] = {*self._restorable, *(one for one in self._reactors if one.durability.is_durable)}
+        components: list[Component] = [*self._reactors, *self._starting]
+        for component in components:
+            if component not in restored:
+                stored = self._stored_state.parts.get(part_key(component), ())
+                component.generation = max((part.generation for part in stored if is_part_intact(part)), default=0)
+                if isinstance(component, RunningAccumulator):
+                    component.position = component.checkpointed_position = self._stored_state.newest_position
 
     def _start_new_series(self, chosen: dict[PartKey, SnapshotPart]) -> None:
-        """Let firings have new ids where the journal may not lead to the inputs that they had before."""
+        """Number firings in a new series where the journal may not reproduce their inputs."""
         for reactor in self._reactors:
             part = chosen.get(part_key(reactor))
-            is_other = part is not None and part.digest != reactor.schema_digest
-            if is_other or self.problems or reactor in self._maybe_diverged:
+            has_new_schema = part is not None and part.digest != reactor.schema_digest
+            if has_new_schema or self.problems or reactor in self._maybe_diverged:
                 reactor.firing_loop.new_series()
 
     @property
     def position(self) -> int:
-        """The highest position that was met; what is appended from now on must come after it."""
+        """The highest position found; new journal entries must come after it."""
         entries = (entry.position for entry in self._stored_state.entries)
         return max((*self._restored_positions.values(), *self._delivered_positions.values(), *entries), default=0)
 
     @property
     def changed_reactors(self) -> list[RunningReactor]:
-        """The reactors with an accumulator of another kind than before: what the journal says now means another."""
-        return [one for one in self._reactors if one.is_durable and not self._kind_changed.isdisjoint(one.accumulators)]
+        """The reactors with an accumulator of another kind than before, for which the old journal is not valid."""
+        return [
+            one
+            for one in self._reactors
+            if one.durability.is_durable and not self._kind_changed.isdisjoint(one.accumulators)
+        ]
 
-    # -- which generation counts
-
-    def _choose_generations(self) -> dict[PartKey, SnapshotPart]:
-        """Choose, circle by circle, the newest intact generations of one moment."""
-        chosen: dict[PartKey, SnapshotPart] = {}
-        coming_up: set[Component] = {*self._restorable, *self._reactors}
-        for circle in checkpoint_groups(one for one in self._reactors if one.is_durable):
-            things: list[Component] = [*circle.reactors, *circle.accumulators]
-            chosen |= self._choose_for_group([one for one in things if one in coming_up])
-        return chosen
-
-    def _choose_for_group(self, group: Sequence[Component]) -> dict[PartKey, SnapshotPart]:
-        intact: dict[PartKey, list[SnapshotPart]] = {}
-        limit = float("inf")
-        for thing in group:
-            stored = self._stored_state.parts.get(part_key(thing), [])
-            sound = [part for part in stored if is_part_intact(part)]
-            intact[part_key(thing)] = sound
-            if len(sound) < len(stored):
-                limit = min(limit, self._report_damage(thing, stored, sound))
-        return {key: _newest_up_to(limit, parts) for key, parts in intact.items() if parts}
-
-    def _report_damage(self, component: Component, stored: list[SnapshotPart], sound: list[SnapshotPart]) -> float:
-        """Say what is damaged; return the moment that the others may not be ahead of."""
-        damaged = [part for part in stored if not is_part_intact(part)]
-        which = " and ".join(f"generation {part.generation} of {part.taken_at:%Y-%m-%d %H:%M:%S}" for part in damaged)
-        if not sound:
-            self._report(component, f"its snapshot is damaged ({which}) and there is no other: it starts empty")
-            return float("inf")
-        if all(_is_surely_older(part, sound[0]) for part in damaged):
-            self._report(component, f"an older snapshot is damaged ({which}); the newest one is intact and is used")
-            return float("inf")
-        self._report(component, f"its snapshot is damaged ({which}); generation {sound[0].generation} is used instead")
-        return sound[0].moment
+    # -- snapshot parts
 
     def _report(self, component: Component, reason: str) -> None:
         self.problems.append((component, reason))
@@ -168,7 +134,7 @@ class StateRestorer:
         component.generation = part.generation
         try:
             return msgspec.msgpack.decode(part.payload, type=kind)
-        except msgspec.DecodeError as error:  # intact, so it was written like that: by another version of Tidemill
+        except msgspec.DecodeError as error:  # intact, so another version of Tidemill wrote it
             self._report(component, f"its snapshot cannot be read by this version: {error}; it starts empty")
             return None
 
@@ -205,7 +171,7 @@ class StateRestorer:
             accumulator.replace_buffer([value for value in values if value is not None])
 
     def _decode_value(self, component: Component, codec: Codec, data: bytes, what: str) -> Any:
-        """Return a stored value, or None if it does not fit what is declared by now."""
+        """Return a stored value, or None if it does not fit the current declaration."""
         try:
             return codec.decode(data)
         except TypeMismatchError as error:
@@ -220,68 +186,68 @@ class StateRestorer:
         if content is None:
             return
 
-        def decoded(codec: Codec, data: bytes, what: str) -> Any:
+        def decode(codec: Codec, data: bytes, what: str) -> Any:
             return self._decode_value(reactor, codec, data, what)
 
-        named = _NamedDecoder(reactor.accumulators, decoded)
-        wheel = reactor.firing_loop
-        inputs = wheel.inputs
-        inputs.restore(named.decode_values(content.cache), named.flag_mask(content.dirty), content.applied)
+        decoder = _NamedDecoder(reactor.accumulators, decode)
+        loop = reactor.firing_loop
+        inputs = loop.inputs
+        inputs.restore(decoder.decode_values(content.cache), decoder.flag_mask(content.dirty), content.applied)
         inputs.queue.extend(
-            (*entry, at) for name, data, at in content.queue for entry in named.decode_entries([(name, data)])
+            (*entry, at) for name, data, at in content.queue for entry in decoder.decode_entries([(name, data)])
         )
-        inputs.consumed.extend(named.decode_entries(content.consumed))
-        if reactor.is_journaled:
-            wheel.log.series = FiringSeries(content.series, content.number)
-        wheel.restore_firings(_pending_firing(firing, named) for firing in content.firings)
-        reactor.outbox.restore([_outbox_entry(post, named) for post in content.posts])
+        inputs.consumed.extend(decoder.decode_entries(content.consumed))
+        if reactor.durability.is_journaled:
+            loop.log.series = FiringSeries(content.series, content.number)
+        loop.restore_firings(_pending_firing(firing, decoder) for firing in content.firings)
+        reactor.outbox.restore([_outbox_entry(entry, decoder) for entry in content.posts])
 
     def _set_delivered_positions(self, reactor: RunningReactor, content: ReactorPart | None) -> None:
-        """Say for each accumulator which entries of its journal a reactor has seen, or is not to see."""
+        """Set, for each accumulator, the journal position up to which a reactor needs no entries."""
         is_known = part_key(reactor) in self._stored_state.parts
         for one in reactor.accumulators:
             is_new_here = one not in self._starting and not self._is_starting_up
-            handed = content.journal_position_of(one.name) if content is not None else 0 if is_known else None
-            if handed is None:  # it comes to it now; what happened before that, to others, is not for it
-                handed = one.position if is_new_here else 0
-            self._delivered_positions[reactor, one] = handed
+            delivered = content.journal_position_of(one.name) if content is not None else 0 if is_known else None
+            if delivered is None:  # the reactor is new to this accumulator: earlier entries are not for it
+                delivered = one.position if is_new_here else 0
+            self._delivered_positions[reactor, one] = delivered
 
     # -- the journal
 
     def _replay_journal(self) -> None:
-        """Let happen again what was committed after the snapshots, in its order."""
-        listening = self._reactors_by_accumulator()
+        """Apply the steps that were committed after the snapshots, in order."""
+        reactors = self._reactors_by_accumulator()
         for entry in self._stored_state.entries:
             one = self._by_journal_key[entry.key]
             is_fresh = one in self._starting
             if not is_fresh and entry.position > one.position:
-                continue  # it has not happened yet, and when it does the reactor is there
+                continue  # the step has not happened yet; the reactor will receive it
             step = self._decode_step(one, entry)
             if step is None:
                 continue
-            is_news = is_fresh and entry.position > self._restored_positions.get(one, 0)
-            boundary = one.apply_step(step) if is_news else one.boundary_of(step)
-            if is_news:
+            is_new = is_fresh and entry.position > self._restored_positions.get(one, 0)
+            boundary = one.apply_step(step) if is_new else one.boundary_of(step)
+            if is_new:
                 one.position = entry.position
             if boundary is not None:
-                self._deliver(one, boundary, entry.position, listening[one])
+                self._deliver(one, boundary, entry.position, reactors[one])
         for one in self._restorable:
             one.state = one.committed_state
             if one.buffers_events:
                 one.replace_buffer([value for value in one.buffered_events if value is not _UNREADABLE])
 
     def _reactors_by_accumulator(self) -> dict[RunningAccumulator, list[tuple[RunningReactor, int]]]:
-        found: dict[RunningAccumulator, list[tuple[RunningReactor, int]]] = {
+        targets: dict[RunningAccumulator, list[tuple[RunningReactor, int]]] = {
             one: [] for one in self._by_journal_key.values()
         }
         for reactor in self._reactors:
-            if reactor.is_durable:
+            if reactor.durability.is_durable:
                 for index, one in enumerate(reactor.accumulators):
-                    found[one].append((reactor, index))
-        return found
+                    targets[one].append((reactor, index))
+        return targets
 
     def _decode_step(self, accumulator: RunningAccumulator, entry: JournalEntry) -> JournalStep | None:
-        """Return what an entry says, as far as that can be used."""
+        """Return the step of an entry, or None if it cannot be used."""
         record: JournalRecord | None = None
         try:
             record = msgspec.msgpack.decode(entry.payload, type=JournalRecord)
@@ -300,11 +266,11 @@ class StateRestorer:
             and accumulator.buffers_events
             and accumulator not in self._kind_changed
         ):
-            return JournalStep("held", _UNREADABLE)  # what is let go of later is counted with it
+            return JournalStep("held", _UNREADABLE)  # later steps release events by count
         return None
 
     def _without_count(self, accumulator: RunningAccumulator, step: JournalStep) -> JournalStep:
-        """Return a step of an accumulator that may be of another kind by now, and then lets go of nothing."""
+        """Return a step; one of an accumulator that has changed its kind releases no events."""
         return msgspec.structs.replace(step, count=0) if accumulator in self._kind_changed else step
 
     def _deliver(
@@ -317,7 +283,7 @@ class StateRestorer:
                 if not repeats and any(other.definition.is_window for other in reactor.accumulators):
                     self._maybe_diverged.add(reactor)
 
-    # -- letters and pauses
+    # -- dead letters and pauses
 
     def _restore_dead_letters_and_pauses(self) -> None:
         for one in self._starting:
@@ -328,36 +294,26 @@ class StateRestorer:
             )
             if part_key(reactor) in self._stored_state.paused:
                 reactor.pause_firing()
-            if reactor.is_durable:
+            if reactor.durability.is_durable:
                 reactor.firing_loop.mark_checkpointed()
 
     def _decode_dead_letters(self, component: Component) -> list[DecodedDeadLetter]:
-        found = []
+        decoded = []
         for row in self._stored_state.dead_letters[part_key(component)]:
             try:
-                found.append((row, decode_payload(row)))
+                decoded.append((row, decode_payload(row)))
             except msgspec.DecodeError as error:
                 self._report(component, f"its dead letter '{row.id}' cannot be read and stays in the store: {error}")
-        return found
-
-
-def _newest_up_to(limit: float, parts: list[SnapshotPart]) -> SnapshotPart:
-    """Return the newest part up to a moment, or the oldest one if all are newer."""
-    return next((part for part in parts if part.moment <= limit), parts[-1])
-
-
-def _is_surely_older(damaged: SnapshotPart, intact: SnapshotPart) -> bool:
-    """Return whether a damaged part is surely the older one: one number that is the damage cannot say so alone."""
-    return damaged.generation == intact.generation - 1 and damaged.moment < intact.moment
+        return decoded
 
 
 def _pending_firing(firing: StoredFiring, decoder: "_NamedDecoder") -> PendingFiring:
-    taken = FiringInputs(
+    inputs = FiringInputs(
         decoder.decode_values(firing.inputs),
         list(decoder.decode_entries(firing.consumed)),
         decoder.flag_mask(firing.flags),
     )
-    return PendingFiring(firing.series, firing.number, taken, [], firing.manual, firing.attempt, tuple(firing.graphs))
+    return PendingFiring(firing.series, firing.number, inputs, [], firing.manual, firing.attempt, tuple(firing.graphs))
 
 
 def _outbox_entry(stored: StoredOutboxEntry, decoder: "_NamedDecoder") -> OutboxEntry:
@@ -366,7 +322,7 @@ def _outbox_entry(stored: StoredOutboxEntry, decoder: "_NamedDecoder") -> Outbox
 
 
 class _NamedDecoder:
-    """Stored values of a reactor as its declaration has them now: what is no longer declared is passed over."""
+    """Decodes a reactor's stored values for its current declaration; undeclared accumulators are skipped."""
 
     def __init__(self, accumulators: Sequence[RunningAccumulator], decode: Decode) -> None:
         self._decode = decode

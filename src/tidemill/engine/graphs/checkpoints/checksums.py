@@ -1,15 +1,15 @@
-"""Rows with their checksums: how they are made, and how damage is found."""
+"""Checksums of snapshot parts and journal entries: computes them, and detects damaged rows."""
 
 from datetime import datetime
 
 from tidemill.graphs.snapshot import journal_checksum, journal_checksum_seed, payload_checksum
-from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey, SnapshotPart
+from tidemill.storage.graph_ports import JournalEntry, PartKey, SnapshotPart
 
 
 def snapshot_part(
     key: PartKey, generation: int, moment: int, at: datetime, digest: bytes, payload: bytes
 ) -> SnapshotPart:
-    """Return a part whose checksum covers what it holds and whose it is."""
+    """Return a part whose checksum covers its payload, its key and its numbers."""
     checksum = payload_checksum(payload, key, generation, moment, digest)
     return SnapshotPart(
         key=key,
@@ -23,15 +23,10 @@ def snapshot_part(
 
 
 def is_part_intact(part: SnapshotPart) -> bool:
-    """Return whether a part is what was once written in its place."""
+    """Return whether a part is as it was written."""
     return part.checksum == payload_checksum(part.payload, part.key, part.generation, part.moment, part.digest)
 
 
-def journal_entry(key: JournalKey, seed: int, position: int, payload: bytes) -> JournalEntry:
-    """Return a journal entry; `seed` is the journal's, computed once: this is done for each event."""
-    return JournalEntry(key=key, position=position, checksum=journal_checksum(payload, seed, position), payload=payload)
-
-
 def is_entry_intact(entry: JournalEntry) -> bool:
-    """Return whether a journal entry is what was once appended in its place."""
+    """Return whether a journal entry is as it was appended."""
     return entry.checksum == journal_checksum(entry.payload, journal_checksum_seed(*entry.key), entry.position)

@@ -1,0 +1,108 @@
+"""Reads the stored state of reactors and accumulators that are about to start."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.reactors.reactor import RunningReactor
+from tidemill.engine.graphs.staging import ManagedGraph
+from tidemill.storage.graph_ports import JournalEntry, PartKey, SnapshotPart, StoredDeadLetter
+from tidemill.storage.store import Store
+
+Component = RunningReactor | RunningAccumulator
+
+SINGLE_LOOKUP_LIMIT = 8
+"""Components whose dead letters and pauses are read one by one; for more, all are read in one query."""
+
+
+class StoredState(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored state of some reactors and accumulators."""
+
+    parts: dict[PartKey, list[SnapshotPart]]
+    """Every generation, newest moment first."""
+    entries: list[JournalEntry]
+    """Of the accumulators that feed a durable reactor."""
+    dead_letters: dict[PartKey, list[StoredDeadLetter]]
+    paused: frozenset[PartKey]
+    newest_position: int
+    """The highest position in the store; read only if some accumulator starts empty, else 0."""
+    read_positions: dict[RunningAccumulator, int]
+    """The position up to which each accumulator's journal was read."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether an accumulator has advanced since its journal was read."""
+        return any(one.position > position for one, position in self.read_positions.items())
+
+
+async def read_fresh_state(
+    store: Store, added: Sequence[ManagedGraph], starting: Sequence[RunningAccumulator]
+) -> StoredState:
+    """Read the stored state again until no accumulator has advanced meanwhile; callers quiesce them first."""
+    while (state := await read_state(store, added, starting)).is_stale:  # a dead batch may still be released
+        pass
+    return state
+
+
+async def read_state(
+    store: Store, added: Sequence[ManagedGraph], starting: Sequence[RunningAccumulator]
+) -> StoredState:
+    """Read the stored state of reactors, and of those of their accumulators that start with them.
+
+    The journals are read last: running accumulators know all that happens afterwards.
+    """
+    reactors = [managed.reactor for managed in added]
+    components: list[Component] = [*reactors, *starting]
+    keys = [part_key(one) for one in components]
+    parts: dict[PartKey, list[SnapshotPart]] = {}
+    for part in await store.checkpoints.read_parts(keys):
+        parts.setdefault(part.key, []).append(part)
+    dead_letters = await _read_dead_letters(store, keys)
+    paused = await _read_pauses(store, reactors)
+    durable = durable_accumulators(added)
+    some_start_empty = not set(starting).issubset(durable)
+    newest = (await store.checkpoints.read_high_water_marks()).position if some_start_empty else 0
+    read_positions = {one: one.position for one in durable}
+    journals = {one.journal_writer.key: one for one in durable}
+    entries = await store.checkpoints.read_entries(sorted(journals))
+    for entry in entries:
+        one = journals[entry.key]
+        read_positions[one] = max(read_positions[one], entry.position)
+    return StoredState(
+        parts=parts,
+        entries=entries,
+        dead_letters=dead_letters,
+        paused=paused,
+        newest_position=newest,
+        read_positions=read_positions,
+    )
+
+
+def part_key(component: Component) -> PartKey:
+    """Return the key of a component's part of the checkpoint."""
+    return PartKey(component.tenant, component.component, component.name)
+
+
+def durable_accumulators(added: Iterable[ManagedGraph]) -> list[RunningAccumulator]:
+    """Return the accumulators that feed a durable reactor; only their state is restored."""
+    durable = (managed.accumulators for managed in added if managed.reactor.durability.is_durable)
+    return list(dict.fromkeys(one for accumulators in durable for one in accumulators))
+
+
+async def _read_dead_letters(store: Store, keys: Sequence[PartKey]) -> dict[PartKey, list[StoredDeadLetter]]:
+    if len(keys) <= SINGLE_LOOKUP_LIMIT:
+        return {key: await store.dead_letters.for_source(*key) for key in keys}
+    by_key: dict[PartKey, list[StoredDeadLetter]] = {key: [] for key in keys}
+    for row in await store.dead_letters.list_all():
+        key = PartKey(row.tenant, row.owner, row.source)
+        if key in by_key:
+            by_key[key].append(row)
+    return by_key
+
+
+async def _read_pauses(store: Store, reactors: Sequence[RunningReactor]) -> frozenset[PartKey]:
+    if len(reactors) <= SINGLE_LOOKUP_LIMIT:
+        paused = [one for one in reactors if await store.pauses.is_paused(one.tenant, one.name)]
+        return frozenset(part_key(one) for one in paused)
+    return frozenset(PartKey(tenant, "reactor", name) for tenant, name in await store.pauses.list_paused())

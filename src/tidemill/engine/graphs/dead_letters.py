@@ -1,0 +1,81 @@
+"""Dead letters: events and firings that could not be processed, kept in a bounded queue for inspection and replay."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from tidemill.engine.graphs.durability.backend import DeadLetterStore
+from tidemill.graphs.result import DeadLetter
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.ids import new_sortable_id
+
+
+class BatchedEvents(msgspec.Struct, frozen=True):
+    """Events that a batch passed to its function together; if that fails they become one dead letter."""
+
+    events: list[Any]
+    count: int = 0
+    """How many of them are still at the front of the buffer: with a journal all, until their outcome is committed."""
+
+
+class ReplayedEvent(msgspec.Struct, frozen=True):
+    """An event that is processed again; if that fails it stays the same dead letter."""
+
+    dead_letter: DeadLetter
+
+
+class DeadLetterQueue:
+    """The dead letters of one accumulator or reactor. A full queue drops the oldest, and counts it in `dropped`."""
+
+    def __init__(self, source: str, clock: Clock, limit: int, dropped: Counter[str], store: DeadLetterStore) -> None:
+        self._source = source
+        self._clock = clock
+        self._limit = limit
+        self._dropped = dropped
+        self._store = store
+        self._entries: OrderedDict[str, tuple[DeadLetter, Any]] = OrderedDict()
+        self.total = 0
+
+    def put(self, kind: Literal["event", "firing"], error: str, detail: Any = None, **content: Any) -> DeadLetter:
+        """Add a dead letter; `detail` is what a replay needs beyond the public fields."""
+        at = self._clock.now()
+        dead_letter = DeadLetter(id=new_sortable_id(at), kind=kind, source=self._source, at=at, error=error, **content)
+        self._entries[dead_letter.id] = (dead_letter, detail)
+        self._store.put(dead_letter, detail)
+        self.total += 1
+        self._trim()
+        return dead_letter
+
+    def _trim(self) -> None:
+        while len(self._entries) > self._limit:
+            oldest, _ = self._entries.popitem(last=False)
+            self._store.remove(oldest)
+            self._dropped["dead_letter_limit"] += 1
+
+    def restore(self, stored: Iterable[tuple[DeadLetter, Any]]) -> None:
+        """Add dead letters that an earlier process stored, oldest first."""
+        self._entries.update((dead_letter.id, (dead_letter, detail)) for dead_letter, detail in stored)
+        self._trim()
+
+    def entries(self) -> list[DeadLetter]:
+        """Return the dead letters, oldest first."""
+        return [dead_letter for dead_letter, _ in self._entries.values()]
+
+    def find(self, dead_letter_id: str) -> tuple[DeadLetter, Any] | None:
+        """Return a dead letter and its detail."""
+        return self._entries.get(dead_letter_id)
+
+    def remove(self, dead_letter_id: str) -> None:
+        """Remove a dead letter whose replay succeeded."""
+        if self._entries.pop(dead_letter_id, None) is not None:
+            self._store.remove(dead_letter_id)
+
+    def record_failed_replay(self, dead_letter_id: str, error: str) -> None:
+        """Record a failed replay, unless the dead letter was removed meanwhile."""
+        if dead_letter_id in self._entries:
+            dead_letter, detail = self._entries[dead_letter_id]
+            replayed = msgspec.structs.replace(dead_letter, attempts=dead_letter.attempts + 1, error=error)
+            self._entries[dead_letter_id] = (replayed, detail)
+            self._store.put(replayed, detail)

@@ -1,0 +1,194 @@
+"""The results of firings: log, window feeds, dead letters, and callers that wait for the next firing.
+
+A failed firing is retried as its reactor's policy says: only with the graphs that failed, under the same id, with one
+log entry per attempt. When no attempt is left, the exact snapshot becomes a dead letter.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidemill.engine.graphs.dead_letters import DeadLetterQueue
+from tidemill.engine.graphs.firing.firing_log import FiringLog, FiringRecord
+from tidemill.engine.graphs.firing.graph_caller import PendingFiring
+from tidemill.engine.graphs.firing.host import FiringHost
+from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.graphs.compiler import CompiledGraph
+from tidemill.graphs.result import SKIPPED, Firing, GraphResult
+from tidemill.kernel.backoff import Retry
+from tidemill.kernel.errors import RequestError
+from tidemill.telemetry import events
+
+logger = logging.getLogger(__name__)
+
+
+class FiringOutcome(NamedTuple):
+    """The log record of a firing, and the names of the graphs that failed and that are to be retried."""
+
+    record: FiringRecord
+    failed: list[str]
+    retry_graphs: tuple[str, ...]
+
+
+class FiringResults:
+    """The firing log and dead letters of one reactor."""
+
+    def __init__(self, reactor: FiringHost, runtime: GraphRuntime, dropped: Counter[str]) -> None:
+        self._reactor = reactor
+        self._clock = runtime.clock
+        definition = reactor.definition
+        self._name = definition.name
+        self.log = FiringLog(definition.name, definition.accumulator_names, self._clock)
+        store = runtime.durability.dead_letter_store(reactor.tenant, "reactor", definition.name, reactor.codec_for)
+        limit = runtime.settings.dead_letter_limit
+        self.dead_letters = DeadLetterQueue(definition.name, self._clock, limit, dropped, store)
+        self.failures = 0
+        self.firing_observer: Callable[[FiringRecord], None] | None = None
+        """Called once for each firing, also for a failed one."""
+        self._waiters: list[asyncio.Future[None]] = []
+
+    # -- after a firing
+
+    def finish(
+        self,
+        firing: PendingFiring,
+        started: float,
+        results: dict[str, GraphResult],
+        *,
+        degraded: bool,
+        can_retry: bool = True,
+    ) -> FiringOutcome:
+        """Log a firing and feed windows; dead-letter the graphs that failed and are not to be retried."""
+        record = self._log_firing(firing, started, results, degraded=degraded)
+        failed = [name for name, result in results.items() if result.error is not None]
+        self._feed_windows(firing.graphs, results)
+        retry_graphs = self._handle_failure(firing, results, failed, can_retry=can_retry) if failed else ()
+        if self.firing_observer is not None and firing.attempt == 1:
+            self.firing_observer(record)
+        return FiringOutcome(record, failed, retry_graphs)
+
+    def _log_firing(
+        self, firing: PendingFiring, started: float, results: dict[str, GraphResult], *, degraded: bool
+    ) -> FiringRecord:
+        facts = (firing.manual, degraded, firing.attempt, self.log.wall_offset())
+        ended = self._clock.monotonic()
+        record = FiringRecord(firing.series, firing.number, started, ended, firing.inputs.snapshot, results, *facts)
+        self.log.add(record)
+        if self._waiters:
+            self._notify_waiters()
+        return record
+
+    def _feed_windows(self, graphs: list[CompiledGraph], results: dict[str, GraphResult]) -> None:
+        for graph in graphs:
+            if graph.window_feeds and results[graph.name].ok:
+                for position, window in graph.window_feeds:
+                    value = results[graph.name].values[position]
+                    if value is not SKIPPED:
+                        self._reactor.feed(window, value)
+
+    def _handle_failure(
+        self, firing: PendingFiring, results: dict[str, GraphResult], failed: list[str], *, can_retry: bool
+    ) -> tuple[str, ...]:
+        """Return the graphs to retry; the other failed ones become a dead letter."""
+        self.failures += firing.attempt == 1
+        facts = {
+            "reactor": self._name,
+            "firing": self.log.firing_id(firing.series, firing.number),
+            "graphs": failed,
+            "error": _join_errors(results, failed),
+        }
+        logger.warning(events.FIRING_FAILED, extra=facts)
+        policy = self._reactor.definition.on_error
+        retried = [name for name in failed if can_retry and _may_retry(policy, firing.attempt, results[name])]
+        final = [name for name in failed if name not in retried]
+        if final:
+            self._dead_letter(firing, _join_errors(results, final), final)
+        return tuple(retried)
+
+    # -- dead letters and replays
+
+    def _dead_letter(self, firing: PendingFiring, error: str, failed: list[str]) -> None:
+        names = zip(self._reactor.definition.accumulator_names, firing.inputs.snapshot, strict=True)
+        inputs = {name: value for name, value in names if value is not None}
+        self.dead_letters.put("firing", error, (firing, failed), inputs=inputs, attempts=firing.attempt)
+        logger.warning(events.FIRING_DEAD_LETTERED, extra={"reactor": self._name, "error": error})
+
+    def prepare_retry(self, firing: PendingFiring, graphs: Mapping[str, CompiledGraph]) -> PendingFiring | None:
+        """Return a retry with the graphs bound now; graphs that were unbound meanwhile become a dead letter."""
+        if unbound := [name for name in firing.retry_graphs if name not in graphs]:
+            last = msgspec.structs.replace(firing, attempt=firing.attempt - 1)
+            self._dead_letter(last, f"{unbound} unbound before the next try", unbound)
+        bound = [graphs[name] for name in firing.retry_graphs if name in graphs]
+        return msgspec.structs.replace(firing, graphs=bound) if bound else None
+
+    def prepare_replay(self, dead_letter_id: str, graphs: Mapping[str, CompiledGraph]) -> PendingFiring:
+        """Return the firing of a dead letter with the graphs that failed, or raise RequestError."""
+        entry = self.dead_letters.find(dead_letter_id)
+        if entry is None:
+            raise RequestError(f"no dead letter '{dead_letter_id}'", code="unknown_dead_letter", status=404)
+        dead_letter, (firing, failed) = entry
+        if unbound := sorted(set(failed) - set(graphs)):
+            message = f"dead letter '{dead_letter_id}' is for graphs that are no longer bound: {unbound}"
+            raise RequestError(message, code="graph_not_bound", status=409, graphs=unbound)
+        bound, attempt = [graphs[name] for name in failed], dead_letter.attempts + 1
+        replay: PendingFiring = msgspec.structs.replace(firing, graphs=bound, manual=True, attempt=attempt)
+        return replay
+
+    def finish_replay(
+        self,
+        dead_letter_id: str,
+        firing: PendingFiring,
+        started: float,
+        results: dict[str, GraphResult],
+        *,
+        degraded: bool,
+    ) -> Firing:
+        """Log a replay; remove the dead letter if it succeeded."""
+        errors = [str(result.error) for result in results.values() if result.error]
+        if errors:
+            self.dead_letters.record_failed_replay(dead_letter_id, "; ".join(errors))
+        else:
+            self.dead_letters.remove(dead_letter_id)
+        return self.log.to_firing(self._log_firing(firing, started, results, degraded=degraded))
+
+    # -- waiters
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether a caller waits for the next firing."""
+        return any(not waiter.done() for waiter in self._waiters)
+
+    def add_waiter(self) -> "asyncio.Future[None]":
+        """Return a future that is done after the next firing that is logged whole."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters = [one for one in self._waiters if not one.done()]
+        self._waiters.append(waiter)
+        return waiter
+
+    def fail_waiters(self) -> None:
+        """Fail all callers that wait for a firing: the reactor was unloaded."""
+        message = f"reactor '{self._name}' was unloaded"
+        self._notify_waiters(RequestError(message, code="reactor_not_loaded", status=404, reactor=self._name))
+
+    def _notify_waiters(self, error: RequestError | None = None) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+
+
+def _may_retry(policy: Any, attempts: int, result: GraphResult) -> bool:
+    """Return whether a failed graph may be retried."""
+    return isinstance(policy, Retry) and result.error is not None and policy.allows(attempts, result.error.cause)
+
+
+def _join_errors(results: dict[str, GraphResult], names: list[str]) -> str:
+    return "; ".join(str(results[name].error) for name in names)

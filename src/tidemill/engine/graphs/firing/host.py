@@ -1,0 +1,46 @@
+"""The reactor as its firing loop sees it."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from tidemill.annotations.codec import Codec
+from tidemill.engine.graphs.durability.backend import DurabilityPolicy
+from tidemill.engine.graphs.durability.write_health import WriteHealth
+from tidemill.graphs.definition import Reactor
+
+
+class FiringHost(Protocol):
+    """A reactor, as its firing loop and its accumulators see it.
+
+    Reactors are built on accumulators, which deliver to firing loops: this is the one way back up.
+    """
+
+    definition: Reactor
+    tenant: str
+    durability: DurabilityPolicy
+    write_health: WriteHealth
+
+    @property
+    def requires_journal(self) -> bool:
+        """Whether the declaration asks for a journal, with or without a store: pushers must be able to wait."""
+
+    def codec_for(self, source: str) -> Codec | None:
+        """Return the codec for the boundaries of a source; None if they cannot be stored."""
+
+    def check_ready(self) -> None:
+        """Raise RequestError if the reactor is not up and cannot fire."""
+
+    def feed(self, window: str, value: Any) -> None:
+        """Append a node's result to a window."""
+
+    def replace_windows(self, values: Sequence[Any]) -> None:
+        """Replace the content of the windows by the inputs of a manual firing."""
+
+    def after_firing(self, *, ok: bool) -> None:
+        """Write a checkpoint if the durability policy says so, then flush batches if the firing succeeded."""
+
+    def update_health(self) -> None:
+        """Recompute the reactor's health from that of its accumulators."""
+
+    def crash(self, error: BaseException) -> None:
+        """Stop firing after an error in the engine."""
