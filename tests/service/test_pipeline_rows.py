@@ -254,7 +254,7 @@ async def test_a_crash_in_mid_reload_leaves_one_version(store: str, step: int, t
         await node.advance("90m")
         cursor = (await rows(node))["daily", "hourly"]
         await stop_at(node, step, node.load(newer.module))
-        node._loaded_packages["public", "whole"] = {"older": older, "newer": newer}[then].module
+        node.loaded_packages["public", "whole"] = {"older": older, "newer": newer}[then].module
         node = await node.crash()
         await node.settle()
         found = await rows(node)
@@ -272,7 +272,7 @@ async def test_a_crash_in_mid_unload_leaves_nothing(store: str, step: int) -> No
         clean = await traces(node)
         await node.load(package.module)
         await stop_at(node, step, node.unload("whole"))
-        node._loaded_packages.clear()
+        node.loaded_packages.clear()
         node = await node.crash()
         assert await traces(node) == clean
         await node.load(package.module)
