@@ -1,8 +1,8 @@
 """Runs, task runs and attempts as SQLite stores them: times, columns, and the conversion of rows.
 
 The columns of a table are the fields of its row, in their order. Statements name them as fragments, `{run_columns}`, so
-that a new field needs a migration and nothing else here. Only `encode_progress` and `encode_task`, which run for every
-step of every task, spell the columns of a task run out.
+that a new field of a run needs a migration and nothing else here. Only the functions that encode and decode a task run
+spell its columns out: they run for every step of every task.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,7 +73,6 @@ def _time_fields(row: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 _RUN_TIMES = _time_fields(RunRow)
-_TASK_TIMES = _time_fields(TaskRow)
 _new_run_values = attrgetter(*NEW_RUN_COLUMNS)
 _mutable_run_values = attrgetter(*MUTABLE_RUN_FIELDS)
 
@@ -144,6 +143,7 @@ class _Positions(NamedTuple):
         return cls(tuple(names.index(name) for name in names if name in _RUN_TIMES), names.index("state"))
 
 
+_IN_RUN = _Positions.among(RUN_COLUMNS)
 _IN_NEW_RUN = _Positions.among(NEW_RUN_COLUMNS)
 _IN_RUN_UPDATE = _Positions.among(MUTABLE_RUN_FIELDS)
 
@@ -169,11 +169,12 @@ def _encode_values(values: Columns, positions: _Positions) -> Columns:
 
 def decode_run(columns: Columns) -> RunRow:
     """Build a run from its columns."""
-    values = dict(zip(RUN_COLUMNS, columns, strict=True))
-    for name in _RUN_TIMES:
-        values[name] = from_micros_or_none(values[name])
-    values["state"] = RunState(values["state"])
-    return RunRow(**values)
+    values = list(columns)
+    values[_IN_RUN.state] = RunState(values[_IN_RUN.state])
+    for position in _IN_RUN.times:
+        if (number := values[position]) is not None:
+            values[position] = from_micros(number)
+    return RunRow(**dict(zip(RUN_COLUMNS, values, strict=True)))
 
 
 # -- task runs
@@ -208,12 +209,34 @@ def encode_progress(row: TaskRow, lease_until: int) -> Columns:
 
 def decode_keyed_task(columns: Columns) -> tuple[TaskKey, TaskRow]:
     """Build a task run and its key from its columns."""
-    values = dict(zip(TASK_COLUMNS, columns, strict=True))
-    for name in _TASK_TIMES:
-        values[name] = from_micros_or_none(values[name])
-    values["state"] = TaskState(values["state"])
-    key = TaskKey(values.pop("run"), values["task"], values.pop("element"))
-    return key, TaskRow(index=key.element, **values)
+    run, task, element, state, variant, size, wake_at, since, attempt, tries, failures, *rest = columns
+    recoveries, deferrals, claimed_by, claimed_at, lease_until, started_at, ended_at, reason, *placement = rest
+    pool, priority, queue, executor = placement
+    row = TaskRow(
+        task=task,
+        index=element,
+        state=TaskState(state),
+        variant=variant,
+        size=size,
+        wake_at=from_micros_or_none(wake_at),
+        since=from_micros_or_none(since),
+        attempt=attempt,
+        tries=tries,
+        failures=failures,
+        recoveries=recoveries,
+        deferrals=deferrals,
+        claimed_by=claimed_by,
+        claimed_at=from_micros_or_none(claimed_at),
+        lease_until=from_micros_or_none(lease_until),
+        started_at=from_micros_or_none(started_at),
+        ended_at=from_micros_or_none(ended_at),
+        reason=reason,
+        pool=pool,
+        priority=priority,
+        queue=queue,
+        executor=executor,
+    )
+    return TaskKey(run, task, element), row
 
 
 # -- attempts, outputs and events
