@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.unit.packages.parcels import folder_of
+from tests.unit.packages.package_samples import folder_of
 
 MANIFEST = '[package]\nname = "shop"\nversion = "{version}"\nmodules = ["shop", "shop.flows"]\n'
 SHOP = """\

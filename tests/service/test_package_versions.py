@@ -227,4 +227,4 @@ async def test_a_load_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(tm.DefinitionError, match="nobody"):
             await node.load(shop(tmp_path, f'{flow("async")}flow.triggers = ["nobody"]\n', 2))
         await until(lambda: copies() == ["shop-1"])
-        assert node._packages.installer.definitions["public", "shop"].version == "1.0.0"
+        assert node.probe.packages.loaded["public", "shop"] == "1.0.0"

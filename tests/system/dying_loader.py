@@ -13,8 +13,7 @@ import msgspec
 
 import tidemill as tm
 from tests.service.whole_package import whole
-from tidemill.packages.deploy.change import PackageChange
-from tidemill.packages.deploy.steps import DeployStep
+from tidemill.testing.faults.deploy_steps import DeployFaults
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -27,41 +26,19 @@ class Life(msgspec.Struct, frozen=True):
     step: int = 0
 
 
-class Deadly(DeployStep):
-    """A step after which the process is no more."""
-
-    def __init__(self, step: DeployStep, verb: str) -> None:
-        self.title = step.title
-        self.awaits_author_code = step.awaits_author_code
-        self._step = step
-        self._verb = verb
-
-    async def apply(self, exchange: PackageChange) -> None:
-        await self._step.apply(exchange)
-        self._die("apply")
-
-    async def roll_back(self, exchange: PackageChange) -> None:
-        await self._step.roll_back(exchange)
-
-    async def remove(self, exchange: PackageChange) -> None:
-        await self._step.remove(exchange)
-        self._die("remove")
-
-    def _die(self, verb: str) -> None:
-        if verb == self._verb:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 async def live(life: Life) -> None:
-    """Load version 1, and then, on the way to what is wanted, die."""
+    """Load version 1, and then, on the way to the next state, die."""
     async with tm.Node(life.store) as node:
         if life.version != 1:
             await node.load(whole(1).module)
-        pipeline = node._packages.pipeline
-        steps = list(pipeline.steps)
-        if life.step:
-            steps[life.step - 1] = Deadly(steps[life.step - 1], life.verb)
-        pipeline.steps = tuple(steps)
+        faults = DeployFaults(node)
+        deadly = faults.steps[life.step - 1].title if life.step else None
+
+        async def die(verb: str, title: str) -> None:
+            if (verb, title) == (life.verb, deadly):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        faults.on_effect = die
         await (node.load(whole(life.version).module) if life.version else node.unload("whole"))
 
 

@@ -14,6 +14,7 @@ from tests.postgres import PostgresServer
 from tests.service.whole_package import rows, whole
 from tests.system import dying_loader
 from tests.system.dying_loader import Life
+from tidemill.testing.probes import PackageProbe
 
 STEPS = range(1, 7)
 OLDER = [("daily", "hourly"), ("older", "hourly"), ("older", "other")]
@@ -58,7 +59,7 @@ async def check_version(node: tm.Node, keys: list[tuple[str, str]]) -> None:
     found = await rows(node)
     assert list(found) == keys
     assert all(row.armed for row in found.values())
-    [page] = await node._run_store.package_states.list_all()
+    [page] = await PackageProbe.of(node).store.package_states.list_all()
     assert (page.phase, page.owner) == ("loaded", node._workflows.owner.id)
 
 
@@ -69,12 +70,12 @@ async def test_a_killed_load_leaves_nothing(mother: Mother, store: str, step: in
     async with tm.Node(store) as node:
         if step < 6:
             assert await rows(node) == {}
-            assert await node._run_store.package_states.list_all() == []
+            assert await PackageProbe.of(node).store.package_states.list_all() == []
         await node.load(whole().module)
         await check_version(node, OLDER)
         await node.unload("whole")
         assert await rows(node) == {}
-        assert await node._run_store.package_states.list_all() == []
+        assert await PackageProbe.of(node).store.package_states.list_all() == []
 
 
 @pytest.mark.parametrize(("verb", "step"), [("apply", 1), ("apply", 6), ("remove", 6), ("remove", 1)])
@@ -91,7 +92,7 @@ async def test_a_killed_unload_is_finished(mother: Mother, store: str, step: int
     assert mother.let_live(Life(store, 0, "remove", step)) == KILLED
     async with tm.Node(store) as node:
         assert await rows(node) == {}
-        assert await node._run_store.package_states.list_all() == []
+        assert await PackageProbe.of(node).store.package_states.list_all() == []
         await node.load(whole().module)
         await check_version(node, OLDER)
 

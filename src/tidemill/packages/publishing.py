@@ -7,10 +7,9 @@ from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import OperationError, RequestError, TidemillError
 from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.packages.format.archive import PackageContents, parse_archive
+from tidemill.packages.format.archive import PackageContents, archive_digest, parse_archive
 from tidemill.packages.format.signature import TrustPolicy
 from tidemill.packages.format.versions import check_not_downgrade
-from tidemill.packages.reconcile.registry import archive_digest
 from tidemill.storage.package_ports import Packages, PublishedPackage
 
 PUBLISH_ATTEMPT_LIMIT = 20  # of one who meets others who publish under the same name

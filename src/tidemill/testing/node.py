@@ -16,6 +16,7 @@ from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
 from tidemill.storage.graph_ports import Store
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.workflow_ports import Owner
+from tidemill.testing.faults.deploy_steps import abandon_deploys
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
 from tidemill.testing.slow_executor import SlowExecutor
 from tidemill.workflows.records import AttemptKey
@@ -233,7 +234,7 @@ class TestNode(Node):
         The `async with` block that opened the first node closes its successors too.
         """
         self._is_open = False
-        self._packages.abandon()
+        abandon_deploys(self._packages.installer.pipeline)
         self._scheduler.abandon()
         await self._graph_runtime.tasks.close(self.settings.unload_timeout)  # first: no firing gets another turn
         await self._workflows.abandon(self.settings.unload_timeout)

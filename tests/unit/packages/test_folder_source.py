@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.packages.parcels import FILES, MANIFEST, folder_of
+from tests.unit.packages.package_samples import FILES, MANIFEST, folder_of
 from tests.unit.packages.watched import FLOW, digests, manifest, names
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError, TidemillError
 from tidemill.packages.format.archive import PackageContents, build, parse_archive

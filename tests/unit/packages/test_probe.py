@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.executor_bench import until
-from tests.unit.packages.parcels import folder_of
+from tests.unit.packages.package_samples import folder_of
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.packages.format.manifest import read_manifest
@@ -382,11 +382,6 @@ def test_an_error_travels_whole() -> None:
 # -- a process that was started before
 
 
-def spare_of(spare: WarmProbe) -> int | None:
-    """Return the number of the process that waits."""
-    return spare._child.process.pid if spare._child is not None else None
-
-
 def kill(number: int) -> None:
     """Kill a child, and leave it to be waited for."""
     os.kill(number, signal.SIGKILL)
@@ -401,24 +396,24 @@ async def test_a_spare_is_used_once_and_replaced(tmp_path: Path, monkeypatch: py
     fresh = await tried(folder, files)
     for code in (SHOP, b"import os\nos._exit(0)\n", SHOP):
         folder_of(folder, {**files, "shop/__init__.py": code})
-        before = spare_of(spare)
+        before = spare.pid
         work = run_probe(folder, read_manifest(MANIFEST), clock=SystemClock(), warm_probe=spare)
         if code is SHOP:
             assert await work == fresh
         else:
             with pytest.raises(ProbeError, match="ended the process, with exit code 0, before it was complete"):
                 await work
-        await until(lambda: spare_of(spare) is not None)
-        assert spare_of(spare) not in {before, *seen}
+        await until(lambda: spare.pid is not None)
+        assert spare.pid not in {before, *seen}
         seen.add(before)
-    last = spare_of(spare)
+    last = spare.pid
     assert last is not None
     kill(last)  # one that is dead is no use
     assert await run_probe(folder, read_manifest(MANIFEST), clock=SystemClock(), warm_probe=spare) is not None
-    await until(lambda: spare_of(spare) is not None)
-    last = spare_of(spare)
+    await until(lambda: spare.pid is not None)
+    last = spare.pid
     spare.close()
-    spare._replace()
-    assert spare_of(spare) is None
+    spare.start()
+    assert spare.pid is None
     assert not Path("/proc", str(last)).exists()
     assert [one.name for one in tmp_path.iterdir()] == ["shop"]

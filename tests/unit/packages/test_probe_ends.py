@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.executor_bench import until
-from tests.unit.packages.parcels import folder_of
+from tests.unit.packages.package_samples import folder_of
 
 MANIFEST = b'[package]\nname = "shop"\nversion = "1.0.0"\n'
 TRYING = """
@@ -78,7 +78,7 @@ async def test_a_probe_that_nobody_ends_ends_itself(tmp_path: Path) -> None:
 def spare_of_one_that_was_killed(folder: Path) -> Path:
     """Return where the system shows the spare of a process that was killed."""
     code = "import time\nfrom tidemill.packages.loading.probe import WarmProbe\n"
-    code += "spare = WarmProbe()\nspare._replace()\nprint(spare._child.process.pid, flush=True)\ntime.sleep(60)\n"
+    code += "spare = WarmProbe()\nspare.start()\nprint(spare.pid, flush=True)\ntime.sleep(60)\n"
     environment = os.environ | {"TMPDIR": str(folder)}
     with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None

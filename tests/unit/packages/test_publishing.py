@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.packages.parcels import FILES, folder_of, zipped
+from tests.unit.packages.package_samples import FILES, folder_of, zipped
 from tidemill.kernel.clock import DEFAULT_START, VirtualClock
 from tidemill.kernel.errors import OperationError, RequestError
-from tidemill.packages.format.archive import PackageContents, parse_archive, read_folder
+from tidemill.packages.format.archive import PackageContents, archive_digest, parse_archive, read_folder
 from tidemill.packages.format.signature import TrustPolicy, generate_key, sign
 from tidemill.packages.format.zip_format import build_zip
 from tidemill.packages.publishing import PUBLISH_ATTEMPT_LIMIT, Publisher
-from tidemill.packages.reconcile.registry import archive_digest
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.package_ports import PublishedPackage, TrustedKey
 

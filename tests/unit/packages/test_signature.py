@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.unit.packages.parcels import FILES, MANIFEST, folder_of
+from tests.unit.packages.package_samples import FILES, MANIFEST, folder_of
 from tidemill.kernel.errors import RequestError, TidemillError
 from tidemill.packages.format.archive import (
     PackageContents,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from tests.unit.packages.parcels import FILES
+from tests.unit.packages.package_samples import FILES
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.packages.format.archive import PackageContents, parse_archive
 from tidemill.packages.format.signature import PrivateKey, PublicKey, TrustPolicy, generate_key, sign

@@ -52,12 +52,23 @@ class PackageContents(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """Return the SHA-256, in hex, of the archive that it is, or that a folder would be."""
-        return hashlib.sha256(self.to_archive() if self.raw is None else self.raw).hexdigest()
+        return archive_digest(self.to_archive() if self.raw is None else self.raw)
 
     def to_archive(self) -> bytes:
         """Return the archive of all this."""
         signature = {} if self.signature is None else {SIGNATURE_FILE: self.signature}
         return build_zip({**self.files, **signature})
+
+
+def archive_digest(raw: bytes) -> str:
+    """Return the SHA-256, in hex, of an archive: the digest by which the registry knows it."""
+    return hashlib.sha256(raw).hexdigest()
+
+
+def read_path(path: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
+    """Read a package folder, an archive or a Python file; nothing is imported or written."""
+    is_python_file = path.suffix == ".py" and not path.is_dir()
+    return read_python_file(path, limits) if is_python_file else read_folder_or_archive(path, limits)
 
 
 def read_folder_or_archive(path: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:

@@ -51,6 +51,12 @@ class PackageCopies:
         except OSError as error:
             raise OperationError(f"a package cannot be copied into {folder}: {error}") from error
 
+    def folders(self) -> list[Path]:
+        """Return the folders of the copies that exist."""
+        with self._lock:
+            home = self._process_folder
+        return [] if home is None else sorted(path for path in home.folder.iterdir() if path.is_dir())
+
     def remove(self, folder: Path) -> None:
         """Take a copy away; one that is not there is no error."""
         shutil.rmtree(folder, ignore_errors=True)

@@ -43,6 +43,7 @@ from tidemill.packages.loading.reader import (
     MAIN_GUARD_HINT,
     Package,
     duplicate_name_problems,
+    find_line,
     initial_state_problems,
     read_module,
 )
@@ -254,13 +255,11 @@ class PackageInspector:
                 yield Problem(message=message, location=self._manifest_line(name))
 
     def _manifest_line(self, word: str) -> Location | None:
-        """Return the first line of the manifest in which a word stands, as well as can be told."""
-        if self._environment.single_file:  # which has no manifest
+        """Return the first line of the manifest that contains a word, or its first line."""
+        if self._environment.single_file:  # it has no manifest
             return Location(self._environment.single_file, 1)
         with suppress(OSError, UnicodeDecodeError):
-            for number, line in enumerate(Path(self._folder, MANIFEST_FILE).read_text("utf-8").splitlines(), 1):
-                if word in line:
-                    return Location(MANIFEST_FILE, number)
+            return Location(MANIFEST_FILE, find_line(Path(self._folder, MANIFEST_FILE), word) or 1)
         return Location(MANIFEST_FILE, 1)
 
     # -- problems

@@ -4,14 +4,16 @@ The child process that tries a package writes it. Whoever decides about a packag
 waits for, what people are shown; and whether the import in the node declares the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
 from tidemill.annotations.variants import label
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
-from tidemill.kernel.errors import Location
+from tidemill.kernel.errors import DefinitionError, Location, Problem
+from tidemill.packages.sanitizing import sanitize_problem
 from tidemill.workflows.definition import OnFiring, Trigger
 from tidemill.workflows.schedule import Cron, Schedule
 from tidemill.workflows.spec import TaskSpec
@@ -19,6 +21,22 @@ from tidemill.workflows.workflow import Workflow
 
 Relocate = Callable[[Location], Location]
 """Makes a location one inside the package."""
+
+
+class ProbeError(DefinitionError):
+    """A package that cannot be loaded: what happened in the probe, or every problem of its definitions."""
+
+    def __init__(
+        self, problems: Iterable[Problem], subject: str = "package", output: str = "", is_transient: bool = False
+    ) -> None:
+        super().__init__(map(sanitize_problem, problems), subject)
+        self.output = output
+        """What the package printed, shortened and not sanitized: not fit to be shown as it is."""
+        self.is_transient = is_transient
+        """Whether the machine may be the cause, so that the same package may load later."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problems, self.subject, self.output, self.is_transient)
 
 
 class DeclaredTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

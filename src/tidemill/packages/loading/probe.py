@@ -21,16 +21,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 
 from tidemill.kernel.clock import Clock, SystemClock
-from tidemill.kernel.errors import DefinitionError, Location, OperationError, Problem
+from tidemill.kernel.errors import Location, OperationError, Problem
 from tidemill.packages.format.manifest import Manifest
 from tidemill.packages.loading.inspector import (
     EXIT_UNANSWERED,
@@ -39,9 +39,9 @@ from tidemill.packages.loading.inspector import (
     ProbeReply,
     ProbeRequest,
 )
-from tidemill.packages.loading.metadata import PackageMetadata
+from tidemill.packages.loading.metadata import PackageMetadata, ProbeError
 from tidemill.packages.loading.probe_environment import ProbeEnvironment
-from tidemill.packages.sanitizing import append_last_lines, sanitize_problem
+from tidemill.packages.sanitizing import append_last_lines
 
 __all__ = ["ProbeError", "ProbeLimits", "WarmProbe", "run_probe"]
 
@@ -62,22 +62,6 @@ _SHOWN_LINE_LIMIT = 5
 _SHOWN_WIDTH_LIMIT = 200
 _CRASH_DUMP_PATTERN = re.compile(r"^(?:Fatal Python error: |(?:Current thread|Thread) 0x)", re.MULTILINE)
 _FRAME_PATTERN = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
-
-
-class ProbeError(DefinitionError):
-    """A package cannot be loaded: what happened when it was tried, or every problem of what it declares."""
-
-    def __init__(
-        self, problems: Iterable[Problem], subject: str = "package", output: str = "", is_transient: bool = False
-    ) -> None:
-        super().__init__(map(sanitize_problem, problems), subject)
-        self.output = output
-        """What it printed, shortened if that was much; as it came, so that it is not to be shown like that."""
-        self.is_transient = is_transient
-        """Whether the machine may be to blame, so that the same package may be sound at another time."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.problems, self.subject, self.output, self.is_transient)
 
 
 async def run_probe(
@@ -271,9 +255,9 @@ def _anonymous_file() -> IO[bytes]:
 
 
 class WarmProbe:
-    """One child that was started before it is needed, for folders in which packages change all the time.
+    """A probe process that is started before it is needed, for folders whose packages change often.
 
-    It is used once, by whoever takes it, and then there is another one. Any thread may call.
+    Each process is used once and then replaced. Any thread may call.
     """
 
     def __init__(self) -> None:
@@ -281,8 +265,14 @@ class WarmProbe:
         self._is_closed = False
         self._lock = threading.Lock()
 
+    @property
+    def pid(self) -> int | None:
+        """The process id of the process that is ready; None if there is none."""
+        child = self._child
+        return None if child is None else child.process.pid
+
     def take(self) -> _ProbeProcess | None:
-        """Return the child, if there is one; it belongs to the caller."""
+        """Return the process, if there is one; it then belongs to the caller."""
         with self._lock:
             child, self._child = self._child, None
         if child is not None and _has_ended(child.process.pid):
@@ -291,16 +281,17 @@ class WarmProbe:
         return child
 
     def start_replacement(self) -> None:
-        """Start another one if there is none, on a thread: that takes a moment."""
-        threading.Thread(target=self._replace, daemon=True, name="tidemill spare probe").start()
+        """Start a process on a thread, if there is none."""
+        threading.Thread(target=self.start, daemon=True, name="tidemill warm probe").start()
 
-    def _replace(self) -> None:
-        with self._lock, suppress(OSError):  # then the next package does without
+    def start(self) -> None:
+        """Start a process if there is none; blocks for a moment."""
+        with self._lock, suppress(OSError):  # without it the next package only takes longer
             if self._child is None and not self._is_closed:
                 self._child = _ProbeProcess()
 
     def close(self) -> None:
-        """End it; there will be no other."""
+        """End the process and start no other."""
         with self._lock:
             self._is_closed = True
             child, self._child = self._child, None

@@ -23,6 +23,23 @@ from tidemill.workflows.workflow import Workflow
 Definition = Reactor | Graph | Workflow | Trigger
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a package comes from, and what follows from that."""
+
+    name: str = ""
+    """The folder or the registry; "" for the program itself."""
+
+    allow_downgrade: bool = False
+    """Whether a package may replace a newer version."""
+
+    is_developer_code: bool = False
+    """Whether packages are probed with the environment of this process."""
+
+
+PROGRAM = Origin()
+"""The program that runs the node."""
+
+
 class Package(msgspec.Struct, frozen=True, kw_only=True):
     """What is loaded and unloaded as one."""
 
@@ -32,12 +49,6 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
     digest: str = ""
     """Of everything that it consists of, if it is a folder or an archive."""
-
-    origin: str = ""
-    """Who wants it, if that is not the program itself: a folder, or a registry."""
-
-    allow_downgrade: bool = False
-    """Whether it may be loaded in place of a newer version."""
 
     shared: frozenset[str] = frozenset()
     """Reactors that packages of other tenants may bind to."""
@@ -208,6 +219,15 @@ def _extended_sys_path(*folders: str) -> Iterator[None]:
             if one in sys.path:
                 sys.path.remove(one)
         sys.path += [one for one in before if one not in sys.path]
+
+
+def find_line(file: Path, word: str) -> int | None:
+    """Return the number of the first line of a file that contains a word.
+
+    Raises OSError or UnicodeDecodeError if the file cannot be read.
+    """
+    lines = file.read_text("utf-8").splitlines()
+    return next((number for number, line in enumerate(lines, 1) if word in line), None)
 
 
 def initial_state_problems(reactor: Reactor) -> Iterator[Problem]:

@@ -7,14 +7,14 @@ seems to be gone.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.packages.reconcile.scanner import FolderScan, FoundPackage
+from tidemill.packages.reconcile.scanner import FolderScan, FolderScanner, FoundPackage
 
 _EMPTY_FILE_DIGEST = hashlib.sha256(b"").hexdigest()
 
@@ -42,15 +42,15 @@ class _PendingChange(NamedTuple):
 
 
 class Debouncer:
-    """Turns what is seen of a folder into what is told of it. `now` is by a clock that never steps back.
+    """Debounces scans: a package is reported only after it has stopped changing.
 
-    `mark` returns something of a path that changes whenever a file there is written: a file that is saved again and
-    again may be empty whenever somebody looks.
+    The scanner's write marks show that a file was written even if its content is the same: a file that is saved again
+    and again may be empty at every scan. Times are on the monotonic clock.
     """
 
-    def __init__(self, times: DebounceTimes, write_mark: Callable[[Path], object]) -> None:
+    def __init__(self, times: DebounceTimes, scanner: FolderScanner) -> None:
         self._times = times
-        self._write_mark = write_mark
+        self._scanner = scanner
         self._reported: dict[Path, FoundPackage] | None = None
         self._changes: dict[Path, _PendingChange] = {}
         self._problem: _PendingChange | None = None
@@ -74,7 +74,9 @@ class Debouncer:
         self, before: Mapping[Path, FoundPackage], found: Mapping[Path, FoundPackage], now: float
     ) -> dict[Path, FoundPackage]:
         self._changes = {
-            path: _track_change(self._changes.get(path), _digest_of(found.get(path)), self._write_mark(path), now)
+            path: _track_change(
+                self._changes.get(path), _digest_of(found.get(path)), self._scanner.write_mark(path), now
+            )
             for path in before.keys() | found.keys()
             if _digest_of(before.get(path)) != _digest_of(found.get(path))
         }

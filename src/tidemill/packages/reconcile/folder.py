@@ -16,8 +16,9 @@ from tidemill.kernel.errors import OperationError, RequestError, TidemillError
 from tidemill.packages.format.archive import DEFAULT_LIMITS, PackageContents
 from tidemill.packages.format.zip_format import ArchiveLimits
 from tidemill.packages.reconcile.debounce import Debouncer, DebounceTimes
-from tidemill.packages.reconcile.decision import DesiredPackage, PackageKey, PackageSource
+from tidemill.packages.reconcile.decision import DesiredPackage, PackageSource
 from tidemill.packages.reconcile.scanner import FolderScan, FolderScanner, FoundPackage
+from tidemill.packages.status import PackageKey
 
 # Real time, in milliseconds: that of editors and file systems.
 WATCH_QUIET_MS = 10  # a change is told when nothing more was heard for so long
@@ -52,7 +53,7 @@ class FolderSource(PackageSource):
         self.path = path
         self._tenant = tenant
         self._scanner = FolderScanner(path, limits)
-        self._debouncer = Debouncer(debounce, self._scanner.write_mark)
+        self._debouncer = Debouncer(debounce, self._scanner)
         self._scan_lock = threading.Lock()  # a look that nobody waits for any more may still be under way
         self._names: dict[Path, str] = {}
         self._name_owners: dict[str, Path] = {}

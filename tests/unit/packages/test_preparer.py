@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from tests.contract.executor_bench import Bench, bench_of, until
-from tests.unit.packages.parcels import folder_of, listing
+from tests.unit.packages.package_samples import folder_of, listing
 from tidemill.engine.workflows.executors.forkserver.client import SERVER_MODULE
 from tidemill.kernel.clock import SystemClock, VirtualClock
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
@@ -233,7 +233,7 @@ async def test_what_differs_the_second_time_is_refused(
         "@flow.task\ndef one(): ...\n"
     )
     error = await refused(workshop, small(code), tmp_path)
-    assert "its workflows are others than when it was tried a moment ago: 'flow', 'other'" in str(error)
+    assert "its workflows differ from those that the probe found a moment ago: 'flow', 'other'" in str(error)
     code = "import os, sys\nimport tidemill as tm\nif 'SHOP_FLOW' in os.environ: sys.exit(3)\ng = tm.Graph('g')\n"
     code += "@g.node\ndef n(x: int): return x\n"
     error = await refused(workshop, small(code), tmp_path)
@@ -304,10 +304,14 @@ async def test_an_import_that_does_not_end_in_the_node_is_given_up(
 
     async with asyncio.TaskGroup() as group:
         group.create_task(let_time_pass(), name="time")
-        with pytest.raises(DefinitionError, match="importing it in the node took longer than 7 s, though not when"):
+        with pytest.raises(
+            DefinitionError, match="importing it in the node took longer than 7 s, though not in the probe"
+        ):
             await workshop.prepare(small(code), "acme")
     gate.reached.clear()
-    with pytest.raises(ProbeError, match="importing it in the node took longer than 7 s, though not when") as raised:
+    with pytest.raises(
+        ProbeError, match="importing it in the node took longer than 7 s, though not in the probe"
+    ) as raised:
         await workshop.prepare(small(code), "acme")
     assert raised.value.is_transient
     assert not gate.reached.is_set()
@@ -345,13 +349,13 @@ async def test_removing_a_copy_keeps_nobody(
 ) -> None:
     """P-6: it may have thousands of files; the workshop does not close before they are gone."""
     prepared = await workshop.prepare(archive_of(FILES), "acme")
-    opened, remove = threading.Event(), workshop._copies.remove
+    opened, remove = threading.Event(), workshop.copies.remove
 
     def slowly(folder: Path) -> None:
         opened.wait(20)
         remove(folder)
 
-    monkeypatch.setattr(workshop._copies, "remove", slowly)
+    monkeypatch.setattr(workshop.copies, "remove", slowly)
     prepared.discard()
     assert not any(name.startswith("shop@") for name in sys.modules)
     async with asyncio.TaskGroup() as group:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.packages.parcels import folder_of
+from tests.unit.packages.package_samples import folder_of
 from tidemill.kernel.clock import SystemClock
 from tidemill.packages.format.manifest import read_manifest
 from tidemill.packages.loading.probe import PROBE_MARK_VARIABLE, ProbeError, run_probe

@@ -7,8 +7,9 @@ import pytest
 
 import tidemill as tm
 from tests.contract.executor_bench import until
-from tests.service.whole_package import START, Node, Walks, flow, module, scoring, source, traces, whole
+from tests.service.whole_package import START, Node, flow, module, scoring, source, traces, whole
 from tidemill.kernel.errors import OperationError, StoreError
+from tidemill.testing.faults.deploy_steps import DeployFaults
 
 
 def seller(version: int) -> Any:
@@ -28,23 +29,23 @@ async def bought(node: Node) -> dict[str, Any]:
     return (await run.state()).outputs
 
 
-async def owe_the_way_back(node: Node, package: Any, *, step: int = 6, times: int = 1) -> Walks:
+async def owe_the_way_back(node: Node, package: Any, *, step: int = 6, times: int = 1) -> DeployFaults:
     """Let a load fail at its last step, and the way back at one: what is put back then is owed."""
-    walks = Walks(node)
-    walks.fail("apply", 6, "after")
-    walks.fail("roll_back", step, *["before"] * times)
+    faults = DeployFaults(node)
+    faults.fail("apply", 6, "after")
+    faults.fail("roll_back", step, *["before"] * times)
     with pytest.raises(StoreError):
         await node.load(package)
-    return walks
+    return faults
 
 
 async def test_what_is_owed_does_not_overwrite_what_others_have_done_since() -> None:
     """P-5: a reload that touched their workflow too is put back before they change it, not after that."""
     async with tm.testing.node(load=[seller(1), buyer(1)], start=START) as node:
         await owe_the_way_back(node, seller(2))
-        assert node._packages.pipeline.pending_cleanup("public", "seller") is not None
+        assert node.probe.packages.pending_cleanups == [("public", "seller")]
         await node.load(buyer(5))
-        assert node._packages.pipeline.pending_cleanup("public", "seller") is None
+        assert node.probe.packages.pending_cleanups == []
         assert await bought(node) == {"work": 5, "scored": {"score": 501}}
         await node.advance("5m")
         assert await bought(node) == {"work": 5, "scored": {"score": 501}}
@@ -55,7 +56,7 @@ async def test_who_needs_names_that_are_owed_is_told_whom_it_waits_for(act: str)
     """P-5: if it cannot be settled now, nothing has changed; later it can."""
     async with tm.testing.node(load=[seller(1), buyer(1)], start=START) as node:
         await owe_the_way_back(node, seller(2), times=2)
-        with pytest.raises(OperationError, match="package 'seller' is still being put back as it was"):
+        with pytest.raises(OperationError, match="package 'seller' is still being rolled back"):
             await (node.load(buyer(5)) if act == "load" else node.unload("buyer"))
         assert node.registry.packages() == ["buyer", "seller"]
         await node.load(tm.Reactor("elsewhere", [source("z")]))
@@ -105,40 +106,40 @@ async def test_the_name_of_a_reactor_that_is_to_come_back_is_not_free() -> None:
 async def test_a_load_is_seen_through_although_nobody_waits_for_it() -> None:
     """P-2: whoever stops waiting leaves nothing half done, and no way back that nobody owes."""
     async with tm.testing.node(start=START) as node:
-        walks, reached, go_on = Walks(node), asyncio.Event(), asyncio.Event()
+        faults, reached, go_on = DeployFaults(node), asyncio.Event(), asyncio.Event()
 
-        async def between(title: str) -> None:
+        async def between(_: str, title: str) -> None:
             if title == "graphs of reactors":
                 reached.set()
                 await go_on.wait()
 
-        walks.between = between
+        faults.on_effect = between
         async with asyncio.TaskGroup() as group:
-            load = group.create_task(node._packages.load(whole().module, "public"))
+            load = group.create_task(node.load(whole().module))
             await reached.wait()
             load.cancel()
         go_on.set()
         await node.settle()
         assert node.registry.packages() == ["whole"]
-        assert walks.taken()["roll_back"] == []
+        assert faults.take_effects()["roll_back"] == []
 
 
 async def test_what_is_cut_off_on_the_way_back_is_owed() -> None:
     """P-2: whatever ends it, it is tried again."""
     async with tm.testing.node(start=START) as node:
         clean = await traces(node)
-        walks, cut = Walks(node), [True]
+        faults, cut = DeployFaults(node), [True]
 
-        async def between(title: str) -> None:
-            if title == "reactors" and walks.taken()["roll_back"] and cut.pop():
+        async def between(_: str, title: str) -> None:
+            if title == "reactors" and faults.take_effects()["roll_back"] and cut.pop():
                 raise asyncio.CancelledError
 
-        walks.fail("apply", 6, "before")
-        walks.between = between
+        faults.fail("apply", 6, "before")
+        faults.on_effect = between
         with pytest.raises(OperationError, match="stopped before it was done"):
-            await node._packages.load(whole().module, "public")
-        walks.between = None
-        assert node._packages.pipeline.pending_cleanup("public", "whole") is not None
+            await node.load(whole().module)
+        faults.on_effect = None
+        assert node.probe.packages.pending_cleanups == [("public", "whole")]
         await node.advance("1m")
         assert await traces(node) == clean
 
@@ -146,9 +147,9 @@ async def test_what_is_cut_off_on_the_way_back_is_owed() -> None:
 async def test_nothing_is_loaded_into_a_node_that_is_closing() -> None:
     """P-2: who waits for a turn when the end begins is told so."""
     async with tm.testing.node(start=START) as node:
-        packages = node._packages
-        async with asyncio.TaskGroup() as group, packages.pipeline.change_lock:
-            load = group.create_task(refused(packages.load(whole().module, "public")))
+        packages = node.probe.packages
+        async with asyncio.TaskGroup() as group, packages.holding_changes():
+            load = group.create_task(refused(node.load(whole().module)))
             close = group.create_task(packages.close())
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -200,7 +201,7 @@ async def test_an_unload_that_takes_its_time_keeps_nobody_waiting() -> None:
         await asyncio.wait_for(begun.wait(), 5)
         async with asyncio.TaskGroup() as group:
             unload = group.create_task(node.unload("slow"))
-            await until(lambda: node._packages.pipeline.pending_cleanup("public", "slow") is not None)
+            await until(lambda: node.probe.packages.pending_cleanups == [("public", "slow")])
             await node.load(whole().module)
             assert not unload.done()
             assert (await refused(node.load(bound_to("slow")))).code == "being_unloaded"

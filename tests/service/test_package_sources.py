@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,10 @@ from tests.service.package_folders import package, without_child_processes
 from tidemill.kernel.clock import SystemClock
 from tidemill.packages.format.archive import read_folder
 from tidemill.packages.format.signature import TrustPolicy, generate_key, sign
+from tidemill.packages.loading.preparer import PackagePreparer
 from tidemill.packages.publishing import Publisher
 from tidemill.packages.status import PackageStatus
+from tidemill.testing.probes import PackageProbe
 
 FLOW = "import tidemill as tm\n\nflow = tm.Workflow('{name}')\n\n\n@flow.task\ndef one() -> int:\n    return 1\n"
 
@@ -42,7 +45,7 @@ async def test_what_a_program_has_loaded_is_loaded_whatever_a_folder_wants(tmp_p
     """P-10: the version is the one that runs; what the folder wants is told beside it."""
     shop(tmp_path / "folder")
     async with tm.Node(load=[shop(tmp_path / "own", "3.0.0")]) as node:
-        await (await node.depot.watch_folder(tmp_path / "folder", "public")).wait_until_settled()
+        await (await node.watch_folder(tmp_path / "folder")).wait_until_settled()
         status = the_status(node)
         assert (status.version, status.wanted, status.state, status.title) == ("3.0.0", "3.0.0", "loaded", "")
         assert status.reason.startswith(f"{tmp_path}/folder/shop: a package 'shop' is loaded already, from elsewhere")
@@ -55,10 +58,10 @@ async def test_whoever_has_loaded_a_package_says_how_it_stands(tmp_path: Path) -
     """P-10: the registry, which wants the same, does not hide that the folder's package is loaded, or why it fails."""
     folder = shop(tmp_path / "folder")
     async with tm.Node() as node:
-        await (await node.depot.watch_folder(tmp_path / "folder", "public")).wait_until_settled()
-        publisher = Publisher(node._run_store.packages, TrustPolicy(), SystemClock())
+        await (await node.watch_folder(tmp_path / "folder")).wait_until_settled()
+        publisher = Publisher(PackageProbe.of(node).store.packages, TrustPolicy(), SystemClock())
         await publisher.publish(read_folder(shop(tmp_path / "published", "2.0.0")), "public")
-        await (await node.depot.watch_registry()).wait_until_settled()
+        await (await PackageProbe.of(node).watch_registry()).wait_until_settled()
         status = the_status(node)
         assert (status.version, status.wanted, status.state, status.title) == ("1.0.0", "1.0.0", "loaded", str(folder))
         assert "shop 2.0.0 in the registry of 'public': a package 'shop' is loaded already" in status.reason
@@ -77,16 +80,17 @@ async def test_what_a_source_wants_is_not_unloaded_elsewhere(tmp_path: Path, pla
     """P-12: it would be back at once; removed there, it goes."""
     folder = shop(tmp_path / "folder")
     async with tm.Node(settings={"package_poll_interval": "50ms"}) as node:
-        publisher = Publisher(node._run_store.packages, TrustPolicy(), SystemClock())
+        publisher = Publisher(PackageProbe.of(node).store.packages, TrustPolicy(), SystemClock())
         if place == "folder":
-            reconciler = await node.depot.watch_folder(tmp_path / "folder", "public")
+            reconciler = await node.watch_folder(tmp_path / "folder")
         else:
             await publisher.publish(read_folder(folder), "public")
-            reconciler = await node.depot.watch_registry()
+            reconciler = await PackageProbe.of(node).watch_registry()
         await reconciler.wait_until_settled()
         origin = f"folder {tmp_path}/folder" if place == "folder" else "registry"
-        with pytest.raises(tm.RequestError, match=f"is wanted by the {origin}, .* remove it there") as caught:
+        with pytest.raises(tm.RequestError, match=f"is wanted by the {origin}, which would load it again") as caught:
             await node.unload("shop")
+        assert str(caught.value).endswith(": remove it there")
         assert (caught.value.code, caught.value.status) == ("wanted", 409)
         assert node.registry.workflows() == ["flow"]
         if place == "folder":
@@ -128,7 +132,7 @@ async def test_a_folder_whose_packages_are_signed_is_not_rolled_back_by_accident
     put("2.0.0")
     settings = {"require_signatures": True, "trusted_keys": str(tmp_path / "trusted"), "allow_downgrade": is_allowed}
     async with tm.Node(settings=settings) as node:
-        await (await node.depot.watch_folder(folder, "public")).wait_until_settled()
+        await (await node.watch_folder(folder)).wait_until_settled()
         assert the_status(node).version == "2.0.0"
         put("1.0.0")
         await until(lambda: the_status(node).state == "failed" or the_status(node).version == "1.0.0")
@@ -162,28 +166,27 @@ async def test_packages_that_are_loaded_together_are_prepared_together(
     """P-12: one does not wait for the other; of several errors the first one's is raised, and nothing is left."""
     paths = [package(tmp_path / name, FLOW.format(name=name)) for name in ("one", "two", "three")]
     async with tm.Node() as node:
-        prepare, together = node.depot._preparer.prepare, asyncio.Barrier(3)
+        prepare, together, packages = PackagePreparer.prepare, asyncio.Barrier(3), PackageProbe.of(node)
 
-        async def meet(*package: object, **options: object) -> object:
+        async def meet(*package: Any, **options: Any) -> object:
             await together.wait()
-            return await prepare(*package, **options)  # type: ignore[arg-type]
+            return await prepare(*package, **options)
 
-        monkeypatch.setattr(node.depot._preparer, "prepare", meet)
+        monkeypatch.setattr(PackagePreparer, "prepare", meet)
         async with asyncio.timeout(20):
-            assert list((await node.depot.load_all(paths, "public")).values()) == ["one", "two", "three"]
+            assert list((await packages.load_all(paths)).values()) == ["one", "two", "three"]
             (tmp_path / "two" / "two" / "__init__.py").write_text("import tidemill\n2 / 0\n")
             (tmp_path / "three" / "three" / "__init__.py").write_text("import tidemill\n3 / 0\n")
             with pytest.raises(tm.DefinitionError, match="package 'two'"):
-                await node.depot.load_all(paths, "public")
-        home = node.depot._preparer._copies._process_folder
-        assert home is not None
-        await until(lambda: sum(path.is_dir() for path in home.folder.iterdir()) == 3)
+                await packages.load_all(paths)
+        await until(lambda: len(packages.copies) == 3)
 
 
 async def test_only_who_watches_a_folder_keeps_a_process_ready(tmp_path: Path) -> None:
     """P-7: it costs memory, which a node that loads once has no use for."""
     async with tm.Node(load=[shop(tmp_path / "own")]) as node:
-        assert node.depot._preparer._warm_probe is None
-        await node.depot.watch_folder(tmp_path / "folder", "public")
-        assert node.depot._preparer._warm_probe is not None
-        assert node.depot._preparer._warm_probe._child is None, "there was no package yet"
+        packages = PackageProbe.of(node)
+        assert not packages.has_warm_probe
+        await node.watch_folder(tmp_path / "folder")
+        assert packages.has_warm_probe
+        assert packages.warm_probe_pid is None, "there was no package yet"

@@ -8,14 +8,13 @@ import tidemill as tm
 from tests.service.whole_package import (
     PUT_ORDER,
     START,
-    Moment,
-    Walks,
     check_it_works,
     spread,
     traces,
     whole,
 )
 from tidemill.kernel.errors import OperationError, StoreError
+from tidemill.testing.faults.deploy_steps import DeployFaults, Moment
 
 STEPS = range(1, 7)
 PAIRS = list(itertools.product(STEPS, STEPS))
@@ -29,11 +28,11 @@ async def test_a_first_load_that_fails_leaves_nothing(store: str, load: int, und
     """P-2, all 36 pairs: what could not be put back is owed and tried again, and then the same package loads."""
     package = whole()
     async with tm.testing.node(store, start=START) as node:
-        walks = Walks(node)
+        faults = DeployFaults(node)
         clean = await traces(node)
         for moment in MOMENTS:
-            walks.fail("apply", load, moment)
-            with walks.over(roll_back=undo if undo <= load else None, moments=UNDO):
+            faults.fail("apply", load, moment)
+            with faults.failing(roll_back=undo if undo <= load else None, moments=UNDO):
                 with pytest.raises(StoreError, match=f"apply of {PUT_ORDER[load - 1]} fails on purpose"):
                     await node.load(package.module)
                 await node.advance("1m")
@@ -50,14 +49,14 @@ async def test_a_reload_that_fails_leaves_the_older_version(store: str, load: in
     """P-2, P-3, P-6: cache, cursor and pause are kept, and everything works as before; then the newer one loads."""
     older, newer = whole(1), whole(2)
     async with tm.testing.node(store, load=[older.module], start=START) as node:
-        walks = Walks(node)
+        faults = DeployFaults(node)
         await node.push("a", 3)
         await node.pause("older")
         await node.advance("90m")
         before = await traces(node)
         for moment in MOMENTS:
-            walks.fail("apply", load, moment)
-            with walks.over(roll_back=undo if undo <= load else None, moments=UNDO):
+            faults.fail("apply", load, moment)
+            with faults.failing(roll_back=undo if undo <= load else None, moments=UNDO):
                 with pytest.raises(StoreError, match=f"apply of {PUT_ORDER[load - 1]} fails on purpose"):
                     await node.load(newer.module)
                 await node.advance("10s")
@@ -76,12 +75,12 @@ async def test_a_contract_that_did_not_come_to_be_leaves_the_older_one(store: st
     """P-2: the older reactor had to leave before the newer one came; it is back with what the store has of it."""
     older, newer = whole(1), whole(2, sources=("a", "b", "c"))
     async with tm.testing.node(store, load=[older.module], start=START) as node:
-        walks = Walks(node)
+        faults = DeployFaults(node)
         await node.push("a", 3)
         await node.settle()
         before = await traces(node)
-        walks.fail("apply", load, "after")
-        with walks.over(roll_back=min(load, 3), moments=UNDO):
+        faults.fail("apply", load, "after")
+        with faults.failing(roll_back=min(load, 3), moments=UNDO):
             with pytest.raises(StoreError):
                 await node.load(newer.module)
             await node.advance("10s")
@@ -100,8 +99,8 @@ async def test_a_retirement_that_fails_is_owed_and_the_newer_version_works(store
     async with tm.testing.node(store, load=[newer.module], start=START) as node:
         wanted = {key: list(found) for key, found in (await traces(node)).items()}
         await node.load(older.module)
-        walks = Walks(node)
-        with walks.over(remove=step, moments=UNDO):
+        faults = DeployFaults(node)
+        with faults.failing(remove=step, moments=UNDO):
             await node.load(newer.module)
             await node.advance("1m")
         assert {key: list(found) for key, found in (await traces(node)).items()} == wanted
@@ -116,12 +115,12 @@ async def test_an_unload_that_fails_is_owed(store: str, step: int, then: str) ->
     async with tm.testing.node(store, start=START) as node:
         clean = await traces(node)
         await node.load(package.module)
-        walks = Walks(node)
-        with walks.over(remove=step, moments=UNDO):
-            with pytest.raises(OperationError, match=r"is not unloaded yet: .* it is tried again"):
+        faults = DeployFaults(node)
+        with faults.failing(remove=step, moments=UNDO):
+            with pytest.raises(OperationError, match=r"is not unloaded yet: .* it is retried"):
                 await node.unload("whole")
             for act in (node.unload, node.load) if then != "wait" else ():
-                with pytest.raises(OperationError, match=r"'whole' is still being taken away: .* that is tried again"):
+                with pytest.raises(OperationError, match=r"'whole' is still being unloaded: .* it is retried"):
                     await act("whole" if act == node.unload else package.module)
             if then == "wait":
                 await node.advance("1m")
@@ -140,9 +139,9 @@ async def test_others_do_not_rely_on_what_is_about_to_go() -> None:
     called, polled = tm.Workflow("called"), tm.Workflow("polled", triggers=["new_files"])
     called.call("scoring")
     async with tm.testing.node(load=[whole().module], start=START) as node:
-        walks = Walks(node)
+        faults = DeployFaults(node)
         with (
-            walks.over(remove=6, moments=["before"]),
+            faults.failing(remove=6, moments=["before"]),
             pytest.raises(OperationError, match="not unloaded yet"),
         ):
             await node.unload("whole")
