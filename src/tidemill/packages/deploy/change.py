@@ -151,6 +151,13 @@ class PackageChange(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=Tr
         return self.before.has_graphs or self.after.has_graphs
 
     @cached_property
+    def affects_starts(self) -> bool:
+        """Whether schedules or triggers change, or workflows that they start: the leader then has to follow."""
+        workflows = (*self.before.workflows, *self.workflows, *self.rebound_callers)
+        triggers = (*self.before.triggers, *self.after.triggers)
+        return bool(triggers) or any(one.schedules or one.triggers for one in workflows)
+
+    @cached_property
     def removed_workflows(self) -> list[str]:
         """Workflows that the package no longer has."""
         return _names_not_in(self.before.workflows, self.after.workflows)

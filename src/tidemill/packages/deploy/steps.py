@@ -238,7 +238,8 @@ class WorkflowsStep(DeployStep):
         self._schedules = schedules
 
     async def apply(self, change: PackageChange) -> None:
-        self._engine.hold_schedules(change.tenant, change.previous_workflows)
+        if change.affects_starts:
+            self._engine.hold_schedules(change.tenant, change.previous_workflows)
         for workflow in (*change.workflows, *change.rebound_callers):
             await self._activate(change.tenant, workflow)
         if keys := change.after.schedule_keys(change.tenant):
@@ -246,7 +247,7 @@ class WorkflowsStep(DeployStep):
 
     async def roll_back(self, change: PackageChange) -> None:
         await self._restore_previous(change)
-        self._engine.release_schedules(change.tenant, change.previous_workflows)
+        self._release_schedules(change)
 
     async def _restore_previous(self, change: PackageChange) -> None:
         for name, previous in change.previous_workflows.items():
@@ -261,7 +262,11 @@ class WorkflowsStep(DeployStep):
         """Deactivate removed workflows, and let the schedules of the others start runs."""
         for name in change.removed_workflows:
             await self._deactivate(change.tenant, name)
-        self._engine.release_schedules(change.tenant, change.previous_workflows)
+        self._release_schedules(change)
+
+    def _release_schedules(self, change: PackageChange) -> None:
+        if change.affects_starts:
+            self._engine.release_schedules(change.tenant, change.previous_workflows)
 
     async def _activate(self, tenant: str, workflow: Workflow) -> None:
         await self._engine.activate(tenant, workflow)
