@@ -154,6 +154,6 @@ def test_what_is_not_restored_is_told_with_its_owner(folder: Path, tmp_path: Pat
         assert dev.end() == 130
     (folder / "desk.py").write_text(code.replace("float", "list[int]").replace("1.0", "[1]"))
     with DevSession(folder, tmp_path / "scratch", is_hasty=True) as dev:
-        _, line = dev.wait_for("checkpoint restored in part: ")
-        assert re.search(r"^\d\d:\d\d:\d\d  desk  checkpoint restored in part: a boundary of 'quote'", line)
+        _, line = dev.wait_for("checkpoint partially restored: ")
+        assert re.search(r"^\d\d:\d\d:\d\d  desk  checkpoint partially restored: a boundary of 'quote'", line)
         assert dev.end() == 130

@@ -468,11 +468,11 @@ def test_copies_of_a_process_that_was_killed_are_swept(tmp_path: Path) -> None:
 
 def test_copies_that_cannot_be_written_are_the_operators_business(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    with pytest.raises(OperationError, match="packages cannot be copied into"):
+    with pytest.raises(OperationError, match="packages cannot be copied to"):
         PackageCopies(tmp_path / "file").reserve("shop")
     held = PackageCopies(tmp_path)
     folder = held.reserve("shop")
     folder.write_text("in the way", encoding="utf-8")
-    with pytest.raises(OperationError, match="a package cannot be copied into"):
+    with pytest.raises(OperationError, match="a package cannot be copied to"):
         held.write(folder, {"shop.py": b""})
     held.close()

@@ -56,8 +56,8 @@ async def test_the_developers_own_code_finds_what_it_will_find_when_it_runs(
 
 
 MISSED = {
-    "variable": "KeyError: 'SHOP_KEY'; the environment has SHOP_KEY, but packages are tried without it",
-    "file": "'prices.json'; it is in {here}, but packages are tried in an empty folder: put it into the package",
+    "variable": "KeyError: 'SHOP_KEY'; the environment has SHOP_KEY, but packages are probed without it",
+    "file": "'prices.json'; it is in {here}, but packages are probed in an empty folder: put it into the package",
     "module": f"No module named '{BESIDE}'; install it where packages are loaded",
 }
 
@@ -108,7 +108,7 @@ async def test_a_module_beside_the_package_is_told_as_that(
     monkeypatch.syspath_prepend(str(origin))
     made = ProbeEnvironment.inherit_all if is_shared else ProbeEnvironment.isolated
     said = await tried(tmp_path, b"import lib.more\n", made(str(origin)))
-    assert 'it is in the folder, and not in the package: add "lib" to modules in package.toml' in said
+    assert 'it is in the folder, but not in the package: add "lib" to modules in package.toml' in said
     said = await tried(tmp_path, b"import lib\n", made(str(origin / "shop.py")))
     assert "a Python file that is a package by itself cannot import its neighbours" in said
     assert 'modules = ["shop", "lib"]' in said

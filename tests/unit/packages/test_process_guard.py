@@ -20,7 +20,7 @@ FLOW = "import tidemill as tm\n\nflow = tm.Workflow('flow')\n\n\n@flow.task\ndef
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     """Return which package was said to have changed what."""
     records = [vars(record) for record in caplog.records if record.msg == "package.import_side_effects_reverted"]
-    return [(one["package"], one["reason"].partition("; that is put back")[0]) for one in records]
+    return [(one["package"], one["reason"].partition("; this was reverted")[0]) for one in records]
 
 
 def replace_stdout() -> None:

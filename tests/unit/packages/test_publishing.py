@@ -186,7 +186,7 @@ async def test_a_race_that_never_ends_is_told(store: MemoryStore, monkeypatch: p
         return False
 
     monkeypatch.setattr(store.packages, "publish", refuse)
-    with pytest.raises(OperationError, match="by others all the time: try again"):
+    with pytest.raises(OperationError, match="by other processes all the time: retry"):
         await publisher(store).publish(package(), "acme")
     assert tries == PUBLISH_ATTEMPT_LIMIT
 

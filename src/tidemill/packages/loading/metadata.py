@@ -1,7 +1,7 @@
-"""What a package declares, as one frozen value without code.
+"""Package metadata: what a package declares, as one frozen value without code.
 
-The child process that tries a package writes it. Whoever decides about a package without importing it reads it: what it
-waits for, what people are shown; and whether the import in the node declares the same.
+The probe process writes it. The reconciler reads it to find missing dependencies, the CLI and the UI show it, and the
+preparer compares it with what the import in the node declares.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ from tidemill.workflows.spec import TaskSpec
 from tidemill.workflows.workflow import Workflow
 
 Relocate = Callable[[Location], Location]
-"""Makes a location one inside the package."""
+"""Maps a location to one relative to the package."""
 
 
 class ProbeError(DefinitionError):
@@ -40,7 +40,7 @@ class ProbeError(DefinitionError):
 
 
 class DeclaredTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task as its code says; the manifest may set some of it anew."""
+    """A task as its code declares it; the manifest may override some options."""
 
     name: str
     rule: str = "all_success"
@@ -59,7 +59,7 @@ class DeclaredTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class DeclaredSchedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When the clock starts a workflow."""
+    """A schedule of a workflow."""
 
     key: str
     rule: str
@@ -68,7 +68,7 @@ class DeclaredSchedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class DeclaredFiring(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A reactor whose firings start a workflow, and the condition."""
+    """A reactor whose firings start a workflow, with the condition."""
 
     reactor: str
     when: str | None = None
@@ -84,18 +84,18 @@ class DeclaredWorkflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     tasks: tuple[DeclaredTask, ...]
     schedules: tuple[DeclaredSchedule, ...] = ()
     triggers: tuple[str, ...] = ()
-    """The names of its triggers, whoever declares them."""
+    """The names of its triggers, also of other packages."""
 
     firings: tuple[DeclaredFiring, ...] = ()
 
     @property
     def graphs(self) -> tuple[str, ...]:
-        """The names of the graphs that its tasks call, whoever declares them."""
+        """The names of the graphs that its tasks call, also of other packages."""
         return tuple(dict.fromkeys(one.graph for one in self.tasks if one.graph is not None))
 
 
 class DeclaredTrigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A trigger: how often it is asked, and how long it may take; in seconds."""
+    """A trigger: its polling interval and its timeout, in seconds."""
 
     name: str
     location: Location
@@ -105,7 +105,7 @@ class DeclaredTrigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class DeclaredAccumulator(msgspec.Struct, frozen=True, kw_only=True):
-    """An accumulator of a reactor: its kind, and what it emits, for people."""
+    """An accumulator of a reactor: its kind, and the type that it emits, for people."""
 
     name: str
     kind: str
@@ -113,7 +113,7 @@ class DeclaredAccumulator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclaredReactor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A reactor: what it gathers, and when it fires."""
+    """A reactor: its accumulators, and when it fires."""
 
     name: str
     location: Location
@@ -122,7 +122,7 @@ class DeclaredReactor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Of its criteria: "any" or "all"."""
 
     criteria: tuple[str, ...]
-    """The accumulators that the criteria are about."""
+    """The accumulators that the criteria name."""
 
     strategy: str
     durability: str | None = None
@@ -131,7 +131,7 @@ class DeclaredReactor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class DeclaredInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An input of a graph: its type, for people, and whether the graph cannot do without it."""
+    """An input of a graph: its type, for people, and whether it is required."""
 
     name: str
     type: str
@@ -140,7 +140,7 @@ class DeclaredInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class DeclaredGraph(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A graph: what it takes, and which nodes its outputs come from."""
+    """A graph: its inputs, and the nodes that produce its outputs."""
 
     name: str
     location: Location
