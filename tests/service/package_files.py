@@ -1,4 +1,4 @@
-"""A package as files, with something in each of the six steps."""
+"""The files of a package with something in each of the six deploy steps."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Packages as files on a node: whole or not at all, signed by whom it may concern, and never back by accident."""
+"""Package files on a node: atomic loads, signatures, and protection against downgrades."""
 
 import shutil
 import sys
@@ -173,7 +173,7 @@ async def refused(node: Node, path: Path, tenant: str, code: str, said: str) -> 
 # -- versions
 
 
-async def test_no_version_below_one_that_was_there_is_loaded_by_accident(tmp_path: Path, sqlite: str) -> None:
+async def test_a_version_below_the_recorded_one_is_rejected(tmp_path: Path, sqlite: str) -> None:
     """P-9: also after it was unloaded, and after a restart; allowed, the older one is the recorded one."""
     older, newer = shop_in(tmp_path / "1", "1.0.0", 1), shop_in(tmp_path / "2", "2.0.0", 2)
     async with tm.testing.node(sqlite, load=[newer], start=START) as node:

@@ -1,4 +1,4 @@
-"""Who wants a package, and who has loaded it: a program, a folder that is watched, the registry of the store."""
+"""Packages from several origins: a program, a watched folder, the registry of the store."""
 
 import asyncio
 import os
@@ -38,11 +38,11 @@ def the_status(node: tm.Node) -> PackageStatus:
     return status
 
 
-# -- several that want one package
+# -- several origins of one package
 
 
-async def test_what_a_program_has_loaded_is_loaded_whatever_a_folder_wants(tmp_path: Path) -> None:
-    """P-10: the version is the one that runs; what the folder wants is told beside it."""
+async def test_a_package_of_the_program_is_not_replaced_by_a_folder(tmp_path: Path) -> None:
+    """P-10: the status shows the running version, and beside it why the folder's one is not loaded."""
     shop(tmp_path / "folder")
     async with tm.Node(load=[shop(tmp_path / "own", "3.0.0")]) as node:
         await (await node.watch_folder(tmp_path / "folder")).wait_until_settled()
@@ -54,8 +54,8 @@ async def test_what_a_program_has_loaded_is_loaded_whatever_a_folder_wants(tmp_p
         await until(lambda: the_status(node).reason == "")
 
 
-async def test_whoever_has_loaded_a_package_says_how_it_stands(tmp_path: Path) -> None:
-    """P-10: the registry, which wants the same, does not hide that the folder's package is loaded, or why it fails."""
+async def test_the_source_that_loaded_a_package_decides_its_status(tmp_path: Path) -> None:
+    """P-10: the registry, which has the same package, does not hide the status of the folder's one."""
     folder = shop(tmp_path / "folder")
     async with tm.Node() as node:
         await (await node.watch_folder(tmp_path / "folder")).wait_until_settled()
@@ -72,12 +72,12 @@ async def test_whoever_has_loaded_a_package_says_how_it_stands(tmp_path: Path) -
         assert "ZeroDivisionError" in status.reason.partition("shop 2.0.0 in the registry")[0]
 
 
-# -- what is wanted stays
+# -- desired packages stay
 
 
 @pytest.mark.parametrize("place", ["folder", "registry"])
-async def test_what_a_source_wants_is_not_unloaded_elsewhere(tmp_path: Path, place: str) -> None:
-    """P-12: it would be back at once; removed there, it goes."""
+async def test_a_package_that_its_source_wants_cannot_be_unloaded(tmp_path: Path, place: str) -> None:
+    """P-12: the source would load it again; once removed there, it is unloaded."""
     folder = shop(tmp_path / "folder")
     async with tm.Node(settings={"package_poll_interval": "50ms"}) as node:
         publisher = Publisher(PackageProbe.of(node).store.packages, TrustPolicy(), SystemClock())
@@ -103,11 +103,11 @@ async def test_what_a_source_wants_is_not_unloaded_elsewhere(tmp_path: Path, pla
         assert caught.value.code == "unknown_package"
 
 
-# -- back to an older version
+# -- downgrades
 
 
 async def test_a_folder_is_rolled_back(tmp_path: Path) -> None:
-    """P-9: what lies in a watched folder is its owner's own wish."""
+    """P-9: the owner of a watched folder may put an older version there."""
     shop(tmp_path / "folder", "2.0.0")
     async with tm.Node(settings={"packages": str(tmp_path / "folder")}) as node:
         await until(lambda: node.registry.packages() == ["shop"])
@@ -119,7 +119,7 @@ async def test_a_folder_is_rolled_back(tmp_path: Path) -> None:
 async def test_a_folder_whose_packages_are_signed_is_not_rolled_back_by_accident(
     tmp_path: Path, is_allowed: bool
 ) -> None:
-    """P-9: who may write to the folder cannot bring back what was signed once, unless the operator lets them."""
+    """P-9: write access to the folder does not bring back an older signed version, unless the operator allows it."""
     key, folder = generate_key("alice"), tmp_path / "folder"
     (tmp_path / "trusted").write_text(f"{key.public}\n")
     folder.mkdir()
@@ -141,7 +141,7 @@ async def test_a_folder_whose_packages_are_signed_is_not_rolled_back_by_accident
 
 
 async def test_an_operator_may_allow_older_versions(tmp_path: Path, sqlite: str) -> None:
-    """P-9: for what is loaded at the start, and by `load`, unless that says otherwise."""
+    """P-9: the setting applies at the start and to `load`, unless its argument says otherwise."""
     older, newer = shop(tmp_path / "1", "1.0.0"), shop(tmp_path / "2", "2.0.0")
     async with tm.Node(sqlite, load=[newer]):
         pass
@@ -157,13 +157,13 @@ async def test_an_operator_may_allow_older_versions(tmp_path: Path, sqlite: str)
         assert the_status(node).version == "1.0.0"
 
 
-# -- several at once
+# -- loading several packages together
 
 
 async def test_packages_that_are_loaded_together_are_prepared_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P-12: one does not wait for the other; of several errors the first one's is raised, and nothing is left."""
+    """P-12: preparations run in parallel; the first error is raised, and nothing is left."""
     paths = [package(tmp_path / name, FLOW.format(name=name)) for name in ("one", "two", "three")]
     async with tm.Node() as node:
         prepare, together, packages = PackagePreparer.prepare, asyncio.Barrier(3), PackageProbe.of(node)
@@ -182,8 +182,8 @@ async def test_packages_that_are_loaded_together_are_prepared_together(
         await until(lambda: len(packages.copies) == 3)
 
 
-async def test_only_who_watches_a_folder_keeps_a_process_ready(tmp_path: Path) -> None:
-    """P-7: it costs memory, which a node that loads once has no use for."""
+async def test_only_a_watched_folder_keeps_a_warm_probe(tmp_path: Path) -> None:
+    """P-7: it costs memory, which a node that loads packages once does not need."""
     async with tm.Node(load=[shop(tmp_path / "own")]) as node:
         packages = PackageProbe.of(node)
         assert not packages.has_warm_probe

@@ -1,4 +1,4 @@
-"""P-2: a failure at any step of a load, and another at any step of the way back, leave everything as it was."""
+"""P-2: a failure at any load step, and another at any rollback step, leave everything as it was."""
 
 import itertools
 
@@ -20,12 +20,12 @@ STEPS = range(1, 7)
 PAIRS = list(itertools.product(STEPS, STEPS))
 MOMENTS: tuple[Moment, ...] = ("before", "after")
 UNDO: tuple[Moment, ...] = ("before", "after", "before")
-"""How a step fails on the way back, one try after the other."""
+"""How a step fails in successive attempts of a rollback or removal."""
 
 
 @pytest.mark.parametrize(("load", "undo"), PAIRS)
 async def test_a_first_load_that_fails_leaves_nothing(store: str, load: int, undo: int) -> None:
-    """P-2, all 36 pairs: what could not be put back is owed and tried again, and then the same package loads."""
+    """P-2, all 36 pairs: a failed rollback is retried, and then the same package loads."""
     package = whole()
     async with tm.testing.node(store, start=START) as node:
         faults = DeployFaults(node)
@@ -71,7 +71,7 @@ async def test_a_reload_that_fails_leaves_the_older_version(store: str, load: in
 
 
 @pytest.mark.parametrize("load", STEPS)
-async def test_a_contract_that_did_not_come_to_be_leaves_the_older_one(store: str, load: int) -> None:
+async def test_a_failed_change_of_contract_leaves_the_older_one(store: str, load: int) -> None:
     """P-2: the older reactor had to leave before the newer one came; it is back with what the store has of it."""
     older, newer = whole(1), whole(2, sources=("a", "b", "c"))
     async with tm.testing.node(store, load=[older.module], start=START) as node:
@@ -93,8 +93,8 @@ async def test_a_contract_that_did_not_come_to_be_leaves_the_older_one(store: st
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_retirement_that_fails_is_owed_and_the_newer_version_works(store: str, step: int) -> None:
-    """P-2, P-6: the newer version is in place by then; what the older one had more goes as soon as it can."""
+async def test_a_failed_removal_is_retried_and_the_newer_version_works(store: str, step: int) -> None:
+    """P-2, P-6: the newer version is in place; what only the older one had is removed as soon as possible."""
     older, newer = whole(1), whole(2)
     async with tm.testing.node(store, load=[newer.module], start=START) as node:
         wanted = {key: list(found) for key, found in (await traces(node)).items()}
@@ -109,8 +109,8 @@ async def test_a_retirement_that_fails_is_owed_and_the_newer_version_works(store
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("then", ["wait", "unload", "load"])
-async def test_an_unload_that_fails_is_owed(store: str, step: int, then: str) -> None:
-    """P-2: it is tried again until nothing is left, by itself, or because somebody wants to change the package."""
+async def test_a_failed_unload_is_retried(store: str, step: int, then: str) -> None:
+    """P-2: it is retried until nothing is left, in the background or by the next change of the package."""
     package = whole()
     async with tm.testing.node(store, start=START) as node:
         clean = await traces(node)
@@ -134,7 +134,7 @@ async def test_an_unload_that_fails_is_owed(store: str, step: int, then: str) ->
         assert await traces(node) == clean
 
 
-async def test_others_do_not_rely_on_what_is_about_to_go() -> None:
+async def test_packages_cannot_rely_on_one_that_is_being_unloaded() -> None:
     """P-1, P-4: what a package whose unload is owed still has is not there for others any more."""
     called, polled = tm.Workflow("called"), tm.Workflow("polled", triggers=["new_files"])
     called.call("scoring")

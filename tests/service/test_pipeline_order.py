@@ -1,4 +1,4 @@
-"""P-1: the six steps in their order, forwards and backwards; step 6 says everything that is missing at once."""
+"""P-1: the order of the six deploy steps, forwards and backwards; step 6 reports all missing names together."""
 
 import pytest
 
@@ -11,7 +11,7 @@ FORTH = list(PUT_ORDER)
 BACK = FORTH[::-1]
 
 
-async def test_load_reload_and_unload_take_the_steps_in_order() -> None:
+async def test_load_reload_and_unload_run_the_steps_in_order() -> None:
     """P-1: unloading is loading backwards, and so is retiring what a newer version has no more."""
     async with tm.testing.node(start=START) as node:
         faults = DeployFaults(node)
@@ -39,7 +39,7 @@ async def test_each_step_finds_what_those_before_it_have_done() -> None:
                     title,
                     cursor is not None and cursor.armed,
                     *(bool(one) for one in (registry.triggers(), registry.reactors(), registry.graphs())),
-                    bool(node._scheduler.subscribers("public", "market")),
+                    bool(node.probe.packages.subscribers("market")),
                     bool(registry.workflows()),
                 )
             )
@@ -66,7 +66,7 @@ async def test_each_step_finds_what_those_before_it_have_done() -> None:
         ]
 
 
-async def test_everything_that_is_missing_is_said_at_once() -> None:
+async def test_all_missing_names_are_reported_together() -> None:
     """P-1, step 6: every trigger and every graph that a workflow names and that nobody has loaded."""
     one, other = tm.Workflow("one", triggers=["no_files", "no_mail"]), tm.Workflow("other", triggers=["no_news"])
     one.call("no_scoring")

@@ -1,4 +1,4 @@
-"""P-3: rows of schedules, and what is written down of a package, through loads, reloads, unloads and crashes."""
+"""P-3: schedule rows and install records through loads, reloads, unloads and crashes."""
 
 import asyncio
 from datetime import timedelta
@@ -122,7 +122,7 @@ async def test_an_unload_deletes_the_row_and_not_its_fires(store: str) -> None:
         assert await runs_of(node, "schedule") == 4
 
 
-async def test_everything_that_a_package_has_is_written_down_by_name(store: str) -> None:
+async def test_the_record_lists_everything_a_package_has(store: str) -> None:
     """P-3: so that unloading never needs the package again."""
     async with tm.testing.node(store, load=[whole().module], start=START) as node:
         [page] = await node.probe.packages.store.package_states.list_all()
@@ -145,7 +145,7 @@ async def test_everything_that_a_package_has_is_written_down_by_name(store: str)
 # -- when the store does more than it says
 
 
-async def test_rows_that_were_written_although_that_failed_go_too(store: str) -> None:
+async def test_rows_of_an_unconfirmed_insert_are_deleted(store: str) -> None:
     """P-2: an answer may be lost after the commit; what was there before stays."""
     older = ScheduleCursor(tenant="public", workflow="older", key="hourly", rule=str(tm.Every("1h")), last=START)
     async with tm.testing.node(store, start=START) as node:
@@ -183,7 +183,7 @@ async def test_a_version_is_recorded_only_if_it_was_loaded(store: str) -> None:
         assert await rows(node) == {}
 
 
-async def test_a_row_does_not_come_back_while_the_scheduler_is_asking(store: str) -> None:
+async def test_a_row_does_not_come_back_while_the_scheduler_reads_it(store: str) -> None:
     """P-3: what is unloaded while the scheduler waits for the store's answer about it has no row afterwards."""
     async with tm.testing.node(store, start=START) as node:
         await node.load(scheduled(tm.Every("1h", key="hourly")))
@@ -222,7 +222,7 @@ async def stop_at(node: Node, step: int, act: Any) -> None:
             await asyncio.Event().wait()
 
     faults.on_effect = between
-    node._graph_runtime.tasks.start("test: act", act)
+    node.probe.packages.start(act)
     await asyncio.wait_for(reached.wait(), 5)
 
 
@@ -307,7 +307,7 @@ async def test_nodes_that_fail_or_crash_leave_the_rows_of_others(sqlite: str) ->
 
 
 @pytest.mark.parametrize("act", ["recover_interrupted", "schedules_of_other_nodes"])
-async def test_a_node_that_comes_while_others_count_the_dead_is_not_one_of_them(sqlite: str, act: str) -> None:
+async def test_a_node_that_registers_during_recovery_is_not_taken_for_dead(sqlite: str, act: str) -> None:
     """P-3: its page is of a living node, although that was not there when the living were counted."""
     async with tm.testing.node(sqlite, start=START) as first, tm.testing.node(sqlite, start=START) as second:
         owners, states = first.probe.packages.store.owners, second.probe.packages.store.package_states
@@ -329,7 +329,7 @@ async def test_a_node_that_comes_while_others_count_the_dead_is_not_one_of_them(
         assert act == "recover_interrupted" or found == {ScheduleKey("public", *key) for key in OLDER}
 
 
-async def test_the_last_node_takes_the_row_away(sqlite: str) -> None:
+async def test_the_last_node_deletes_the_row(sqlite: str) -> None:
     """P-3: as long as another node has the schedule, its cursor is needed."""
     async with tm.testing.node(sqlite, start=START) as first, tm.testing.node(sqlite, start=START) as second:
         for node in (first, second):
@@ -359,7 +359,7 @@ async def test_a_version_that_follows_a_restart_has_no_rows_of_the_one_before(sq
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("is_paused", [True, False])
-async def test_a_rule_that_did_not_come_to_be_leaves_the_cursor(store: str, moment: Any, is_paused: bool) -> None:
+async def test_a_failed_change_of_a_rule_leaves_the_cursor(store: str, moment: Any, is_paused: bool) -> None:
     """P-2, P-3: a reload that fails at its last step owes and drops no slot, although another rule was there."""
     package = scheduled(tm.Every("1h", key="hourly", catchup="all"))
     async with tm.testing.node(store, load=[package], start=START) as node:

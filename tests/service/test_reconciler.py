@@ -1,4 +1,4 @@
-"""The reconciler between a source and a site: what is loaded becomes what is wanted."""
+"""The reconciler between a source and a host: it makes the loaded packages match the desired ones."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ async def test_a_changed_package_is_swapped_without_being_removed() -> None:
         assert it.status("a").version == it.status("a").wanted == "2.0.0"
 
 
-async def test_news_without_a_change_do_nothing() -> None:
+async def test_notifications_without_a_change_do_nothing() -> None:
     """P-12: a hint too many does no harm."""
     async with harness({"a": version(1)}) as it:
         told = len(it.statuses)
@@ -57,7 +57,7 @@ async def test_a_package_that_somebody_unloaded_is_loaded_again() -> None:
         assert it.host.versions() == {"a": "1"}
 
 
-async def test_a_wish_that_is_gone_before_it_is_fulfilled_leaves_nothing() -> None:
+async def test_a_package_withdrawn_during_preparation_leaves_nothing() -> None:
     """P-12: what was prepared for nobody is thrown away."""
     async with harness({"a": version(1, hangs=True)}) as it:
         await it.want("a", None)
@@ -68,7 +68,7 @@ async def test_a_wish_that_is_gone_before_it_is_fulfilled_leaves_nothing() -> No
         assert it.reconciler.status() == []
 
 
-async def test_an_error_of_a_version_that_is_out_of_date_is_nobodys_concern() -> None:
+async def test_an_error_of_an_outdated_version_is_ignored() -> None:
     """P-12."""
     async with harness({"a": version(1, hangs=True, prepare_error=BROKEN)}) as it:
         await it.want("a", version(2))
@@ -97,10 +97,10 @@ async def test_only_so_many_are_prepared_at_once() -> None:
     """Each takes a process: twenty packages do not take twenty."""
     async with harness({f"p{number:02}": version(1) for number in range(20)}) as it:
         assert len(it.host.loaded) == 20
-        assert it.host.max_preparing == PREPARE_LIMIT == 4
+        assert it.host.max_preparing == PREPARE_LIMIT == 8
 
 
-async def test_a_wish_that_is_gone_before_its_turn_is_not_prepared() -> None:
+async def test_a_package_withdrawn_before_its_slot_is_not_prepared() -> None:
     """P-12: one that waits for a place looks again when it has it."""
     async with harness({f"h{number}": version(1, hangs=True) for number in range(PREPARE_LIMIT)}) as it:
         await it.want("z", version(1))
@@ -111,7 +111,7 @@ async def test_a_wish_that_is_gone_before_its_turn_is_not_prepared() -> None:
         assert "z" not in it.host.versions()
 
 
-async def test_what_waits_for_a_place_is_prepared_as_it_is_wanted_then() -> None:
+async def test_a_package_that_waited_for_a_slot_is_prepared_in_its_newest_version() -> None:
     """P-12: once, in the newest version, whether that is fit or not; and not at all if that is loaded already."""
     async with harness({"y": version(1), "z": version(1)}) as it:
         for number in range(PREPARE_LIMIT):
@@ -130,7 +130,7 @@ async def test_what_waits_for_a_place_is_prepared_as_it_is_wanted_then() -> None
 # -- failures
 
 
-async def test_what_is_wrong_in_itself_is_told_and_the_last_good_version_stays() -> None:
+async def test_an_invalid_version_is_reported_and_the_last_good_one_stays() -> None:
     """P-10: with file and line, however often it is tried."""
     async with harness({"a": version(1)}) as it:
         await it.want("a", version(2, prepare_error=BROKEN))
@@ -159,7 +159,7 @@ async def times_of_tries(harness: Harness, count: int) -> list[float]:
     return tries
 
 
-async def test_what_is_wrong_in_itself_is_tried_again_slowly() -> None:
+async def test_an_invalid_version_is_retried_slowly() -> None:
     """P-12: 30 seconds, and up to ten minutes: who knows what else has changed. A change of it counts at once."""
     async with harness({"a": version(1, prepare_error=BROKEN), "b": version(1)}) as it:
         assert await times_of_tries(it, 8) == [0, 30, 90, 210, 450, 930, 1530, 2130]
@@ -170,7 +170,7 @@ async def test_what_is_wrong_in_itself_is_tried_again_slowly() -> None:
         assert it.host.versions() == {"a": "3", "b": "1"}
 
 
-async def test_what_the_machine_may_be_to_blame_for_is_tried_again_soon() -> None:
+async def test_a_transient_failure_is_retried_soon() -> None:
     """P-12: then ever more rarely, as each try may take ten seconds of a processor; a load ends it."""
     killed = ProbeError([Problem(message="importing it was killed with SIGKILL")], is_transient=True)
     async with harness({"a": version(1, prepare_error=killed)}) as it:
@@ -184,9 +184,7 @@ async def test_what_the_machine_may_be_to_blame_for_is_tried_again_soon() -> Non
 
 
 @pytest.mark.parametrize("may_pass", [False, True])
-async def test_one_error_is_logged_once_however_often_it_is_tried(
-    may_pass: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_repeated_error_is_logged_once(may_pass: bool, caplog: pytest.LogCaptureFixture) -> None:
     """P-12: also if numbers and what was printed differ; another error, and another version, are told again."""
     texts = iter(range(1000))
 
@@ -209,7 +207,7 @@ async def test_one_error_is_logged_once_however_often_it_is_tried(
         assert [one.getMessage() for one in caplog.records] == [events.PACKAGE_FAILED] * 3
 
 
-async def test_what_a_package_says_is_harmless_wherever_it_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_error_texts_of_packages_are_sanitized(caplog: pytest.LogCaptureFixture) -> None:
     """P-10: no control characters in the status and in the log, and no line that looks like another's."""
     words = "no \x1b[2J\x07\nfake: a 1.0.0 is sound"
     errors = [DefinitionError.single("package 'a'", words), RequestError(words, code="x"), OSError(words)]
@@ -222,7 +220,7 @@ async def test_what_a_package_says_is_harmless_wherever_it_is_told(caplog: pytes
     assert len(caplog.records) == len(errors)
 
 
-async def test_a_new_save_is_tried_at_once() -> None:
+async def test_a_new_version_is_tried_immediately() -> None:
     """P-12: back-off is about one version."""
     away = StoreError("away")
     async with harness({"a": version(1, prepare_error=away)}) as it:
@@ -249,7 +247,7 @@ async def test_back_to_the_loaded_version_is_no_failure() -> None:
 
 
 @pytest.mark.parametrize("error", [OperationError("no process"), StoreError("away"), OSError("disk full"), KeyError(1)])
-async def test_other_failures_are_tried_again_after_growing_delays(error: Exception) -> None:
+async def test_other_failures_are_retried_with_growing_delays(error: Exception) -> None:
     """P-12: 1, 2, 4 ... 60 seconds."""
     async with harness({"a": version(1, prepare_error=error), "b": version(1)}) as it:
         tries = [it.clock.monotonic()]
@@ -274,7 +272,7 @@ async def test_a_store_that_comes_back_is_enough() -> None:
         assert len(it.host.prepared) == 1
 
 
-async def test_a_package_that_cannot_be_read_is_told_of() -> None:
+async def test_a_package_that_cannot_be_read_is_reported() -> None:
     """P-10: a manifest that is damaged; and P-12: a file that is missing for a moment comes again by itself."""
     gone = RequestError("there is no file", code="no_file", status=404)
     async with harness(
@@ -285,7 +283,7 @@ async def test_a_package_that_cannot_be_read_is_told_of() -> None:
         assert it.status("b").again_at == it.clock.now() + timedelta(seconds=1)
 
 
-async def test_a_listener_that_fails_keeps_nothing_from_its_place(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_listener_that_fails_does_not_prevent_a_load(caplog: pytest.LogCaptureFixture) -> None:
     """What prints is not what loads."""
 
     def listener(_: PackageStatus) -> None:
@@ -302,7 +300,7 @@ async def test_a_listener_that_fails_keeps_nothing_from_its_place(caplog: pytest
 # -- the source
 
 
-async def test_a_source_that_fails_takes_nothing_away(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_source_that_fails_removes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """P-12: told once, asked less and less often, and everything loaded stays."""
     async with harness({"a": version(1)}) as it:
         it.source.error = OSError("no such folder")
@@ -327,7 +325,7 @@ async def test_a_source_that_fails_takes_nothing_away(caplog: pytest.LogCaptureF
     assert events.PACKAGE_SOURCE_RECOVERED in caplog.text
 
 
-async def test_packages_are_cared_for_while_the_source_is_away() -> None:
+async def test_packages_are_retried_while_the_source_is_down() -> None:
     """P-12: what was wanted last is still tried."""
     async with harness({"a": version(1, prepare_error=BROKEN)}) as it:
         it.host.store_failures = 2
@@ -338,7 +336,7 @@ async def test_packages_are_cared_for_while_the_source_is_away() -> None:
         assert it.host.versions() == {"b": "1"}
 
 
-async def test_a_source_that_cannot_tell_of_changes_is_asked_all_the_same() -> None:
+async def test_a_source_without_notifications_is_polled() -> None:
     """P-12."""
     made = Harness()
 
@@ -400,7 +398,7 @@ async def test_the_end_leaves_what_is_loaded_and_nothing_else() -> None:
     assert it.reconciler.is_idle
 
 
-async def test_time_stands_in_the_status() -> None:
+async def test_the_status_has_times() -> None:
     """Since when, and when again."""
     async with harness({"a": version(1, prepare_error=StoreError("away"))}) as it:
         await it.advance(2)
@@ -422,7 +420,7 @@ async def test_settings_without_delays_do_not_make_it_spin() -> None:
 # -- what is written down
 
 
-async def test_what_happens_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """Tenant, package, version and reason; a failure again and again is told once."""
     caplog.set_level(logging.INFO, "tidemill")
     async with harness({"a": version(1), "b": version(1, needs=MARKET)}) as it:
@@ -442,7 +440,7 @@ async def test_what_happens_is_logged_once(caplog: pytest.LogCaptureFixture) -> 
     assert [one.reason for one in caplog.records if hasattr(one, "reason")] == ["reactor 'market'", "away"]
 
 
-async def test_a_failure_after_a_success_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_after_a_success_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
     """A streak ends with what goes well; an error that nobody foresaw is told with its lines."""
     bug = KeyError("nobody foresaw it")
     async with harness({"a": version(1, prepare_error=bug)}) as it:

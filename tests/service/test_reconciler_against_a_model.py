@@ -1,4 +1,4 @@
-"""Any story of wishes, breakages, failures of the store, guards and interventions ends as it was wanted."""
+"""A model test: any sequence of desired versions, failures and interventions ends in the desired state."""
 
 import asyncio
 

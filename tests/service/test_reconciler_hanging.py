@@ -1,4 +1,4 @@
-"""Packages whose preparation does not end: given up when they are saved again, and no burden to others."""
+"""Packages whose preparation hangs: cancelled when they are saved again, and no burden to others."""
 
 import asyncio
 from datetime import timedelta
@@ -7,7 +7,7 @@ from tests.service.fake_host import harness, states, version
 from tidemill.packages.loading.preparer import PREPARE_LIMIT, SLOT_TIMEOUT
 
 
-async def test_a_version_that_is_replaced_while_it_is_prepared_is_given_up_at_once() -> None:
+async def test_the_preparation_of_a_replaced_version_is_cancelled() -> None:
     """P-12: only the newest wish counts, and nobody waits for the end of an older one, which may never come."""
     async with harness({"a": version(1, hangs=True)}) as it:
         since = it.status("a").since
@@ -23,7 +23,7 @@ async def test_a_version_that_is_replaced_while_it_is_prepared_is_given_up_at_on
         assert "package_failures_total" not in it.metrics()
 
 
-async def test_a_version_that_is_given_up_and_wanted_again_is_prepared_again() -> None:
+async def test_a_version_cancelled_and_wanted_again_is_prepared_again() -> None:
     """P-12: also if all that happens before what was begun has ended; giving up is no failure."""
     async with harness({"a": version(1, hangs=True)}) as it:
         it.host.lag["a"] = 20
@@ -59,7 +59,7 @@ async def test_a_preparation_that_times_out_by_itself_has_failed() -> None:
         assert "no answer" in it.status("a").reason
 
 
-async def test_however_many_hang_the_next_is_prepared_a_moment_later() -> None:
+async def test_hanging_packages_delay_the_next_by_one_slot_timeout() -> None:
     """P-12: places are for short work; what takes longer than a moment counts no more."""
     async with harness({f"h{number}": version(1, hangs=True) for number in range(PREPARE_LIMIT)}) as it:
         await it.want("z", version(1))
@@ -71,7 +71,7 @@ async def test_however_many_hang_the_next_is_prepared_a_moment_later() -> None:
         assert it.host.versions() == {"z": "2"}
 
 
-async def test_what_hangs_and_leaves_gives_no_place_twice() -> None:
+async def test_a_slot_that_no_longer_counts_is_not_freed_twice() -> None:
     """A place that counts no more is not given back to those that do."""
     async with harness({f"h{number}": version(1, hangs=True) for number in range(PREPARE_LIMIT)}) as it:
         await it.advance(SLOT_TIMEOUT)

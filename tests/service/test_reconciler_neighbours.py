@@ -1,4 +1,4 @@
-"""The reconciler among packages that need one another, and beside those that code has loaded itself."""
+"""The reconciler with packages that depend on one another, and with packages that code has loaded."""
 
 from tests.service.fake_host import BROKEN, MARKET, Harness, harness, states, version
 from tidemill.kernel.errors import StoreError
@@ -33,7 +33,7 @@ async def test_a_publisher_that_code_loads_counts_too() -> None:
             assert "b" in it.host.versions()
 
 
-async def test_what_waits_is_thrown_away_when_it_is_no_longer_wanted() -> None:
+async def test_a_waiting_version_is_discarded_when_it_is_withdrawn() -> None:
     """P-5."""
     async with harness({"b": version(1, needs=MARKET)}) as it:
         await it.want("b", version(2, needs=MARKET))
@@ -52,7 +52,7 @@ async def test_an_older_version_stays_while_the_newer_waits() -> None:
         assert it.host.versions() == {"a": "1", "b": "2"}
 
 
-async def test_a_publisher_that_is_needed_stays_until_nobody_needs_it() -> None:
+async def test_a_publisher_stays_until_it_has_no_subscribers() -> None:
     """P-4: refused, told, and tried again as soon as the subscriber is gone."""
     async with harness({"a": version(1, provides=MARKET), "b": version(1, needs=MARKET)}) as it:
         await it.want("a", None)
@@ -143,7 +143,7 @@ async def test_a_change_during_a_try_that_is_refused_is_not_missed() -> None:
         assert it.clock.monotonic() == 1
 
 
-async def test_what_does_not_fit_beside_others_is_judged_anew_when_they_change() -> None:
+async def test_a_conflicting_version_is_retried_when_others_change() -> None:
     """P-12: at once; by itself only slowly, since little else can help."""
     async with harness({"a": version(1, install_error=BROKEN)}) as it:
         await it.advance(29)
@@ -158,7 +158,7 @@ async def test_what_does_not_fit_beside_others_is_judged_anew_when_they_change()
         assert it.host.count("install", "a") == 3
 
 
-async def test_what_was_refused_is_not_prepared_again() -> None:
+async def test_a_rejected_install_is_not_prepared_again() -> None:
     """P-12: it lies ready, however often it is tried, and goes when something else is wanted."""
     async with harness({"a": version(1, provides=MARKET), "b": version(1, provides=MARKET)}) as it:
         [refused] = [name for name in ("a", "b") if it.status(name).state == "failed"]
@@ -180,7 +180,7 @@ async def test_what_was_refused_is_not_prepared_again() -> None:
 # -- what code holds
 
 
-async def test_what_code_has_loaded_is_left_alone() -> None:
+async def test_packages_loaded_by_code_are_left_alone() -> None:
     """Only what came from the source is removed by it."""
     async with harness() as it:
         it.host.load_directly("mine")
@@ -220,7 +220,7 @@ async def test_code_that_takes_a_name_over_keeps_it() -> None:
         assert it.host.versions() == {"a": ""}
 
 
-async def test_what_somebody_unloads_at_once_is_loaded_again() -> None:
+async def test_a_package_unloaded_right_after_its_load_is_loaded_again() -> None:
     """P-12: no error comes of it, only another try."""
     async with harness() as it:
         it.host.after_replace = lambda: it.host.unload_directly("a")
@@ -231,7 +231,7 @@ async def test_what_somebody_unloads_at_once_is_loaded_again() -> None:
         assert "package_failures_total" not in it.metrics()
 
 
-async def test_what_lies_somewhere_else_now_says_so() -> None:
+async def test_a_moved_package_reports_its_new_place() -> None:
     """Told, and nothing is loaded anew."""
     async with harness({"a": version(1), "b": version(1, needs=MARKET)}) as it:
         it.source.titles = {"a": "elsewhere", "b": "there"}
@@ -243,7 +243,7 @@ async def test_what_lies_somewhere_else_now_says_so() -> None:
         assert it.host.count("prepare", "a") == it.host.count("prepare", "b") == 1
 
 
-async def test_a_conflict_takes_the_place_of_what_was_wrong_and_of_what_was_ready() -> None:
+async def test_a_conflict_replaces_failures_and_prepared_versions() -> None:
     """What cannot be loaded any more is not kept, and what was wrong with it does not matter."""
     async with harness({"a": version(1, prepare_error=BROKEN), "b": version(1, needs=MARKET)}) as it:
         for name in ("a", "b"):
@@ -256,7 +256,7 @@ async def test_a_conflict_takes_the_place_of_what_was_wrong_and_of_what_was_read
         assert it.host.prepared == set(it.host.loaded.values())
 
 
-async def test_what_is_loaded_although_it_was_said_to_fail_is_our_own() -> None:
+async def test_a_version_loaded_despite_an_error_is_recognised() -> None:
     """P-12: the site is believed, not the error: an answer may be lost after the work was done."""
     async with harness() as it:
 

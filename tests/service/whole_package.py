@@ -142,40 +142,23 @@ async def rows(node: tm.Node) -> dict[tuple[str, str], ScheduleCursor]:
 
 
 async def traces(node: Node) -> dict[str, Any]:
-    """Return everything that a package may leave on a node and in its store."""
+    """Return everything that a package may leave on a node and in its store, but for the tasks of checkpoints."""
     await node.settle()
-    registry, service = node.registry, node._workflows
-    office = service.leader
-    assert office is not None
-    return {
+    registry, packages = node.registry, node.probe.packages
+    in_process = packages.traces()
+    in_process["tasks"] = [name for name in in_process["tasks"] if not name.startswith("checkpoints")]
+    return in_process | {
         "reactors": {name: registry.reactor("public", name) for name in registry.reactors()},
         "graphs": {name: registry.graph("public", name) for name in registry.graphs()},
         "workflows": {name: registry.workflow("public", name) for name in registry.workflows()},
-        "triggers": {name: registry.trigger("public", name) for name in registry.triggers()},
+        "declared triggers": {name: registry.trigger("public", name) for name in registry.triggers()},
         "packages": {name: registry.package("public", name) for name in registry.packages()},
         "accumulators": registry.accumulators(),
         "endpoints": registry.endpoints(),
-        "running": node._scheduler.running_keys(),
-        "bound": {name: node._scheduler.subscribers("public", name) for name in registry.reactors()},
-        "tasks": tasks_of(node),
-        "workflow tasks": sorted(task.get_name() for task in service._tasks._running),
-        "current": sorted(service.versions._current),
-        "watched": sorted(office.scheduler._schedules._watched),
-        "polled": sorted(office.scheduler._pollers._loops),
-        "loaded": node.probe.packages.loaded,
-        "pending cleanups": node.probe.packages.pending_cleanups,
-        "schedules": await rows(node),
-        "paused": await node.probe.packages.store.schedules.list_paused_workflows(),
-        "records": [
-            (one.name, one.phase, one.state) for one in await node.probe.packages.store.package_states.list_all()
-        ],
+        "rows": await rows(node),
+        "paused": await packages.store.schedules.list_paused_workflows(),
+        "records": [(one.name, one.phase, one.state) for one in await packages.store.package_states.list_all()],
     }
-
-
-def tasks_of(node: Node) -> list[str]:
-    """Return the names of the tasks that run, but for those that keep checkpoints, whoever needed them first."""
-    running = sorted(task.get_name() for task in node._graph_runtime.tasks._running)
-    return [name for name in running if not name.startswith("checkpoints")]
 
 
 async def check_it_works(node: Node, package: Whole, version: int) -> None:

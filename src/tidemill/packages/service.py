@@ -56,9 +56,9 @@ class PackageService:
         liveness: ProcessLiveness,
     ) -> None:
         self.store = store
-        self._registry = registry
+        self.registry = registry
         self._settings = runtime.settings
-        self._tasks = runtime.tasks
+        self.tasks = runtime.tasks
         self._clock = runtime.clock
         self.records = InstallRecords(store, workflows.owner, liveness, runtime.clock)
         self.installer = Installer(
@@ -163,7 +163,7 @@ class PackageService:
         `reference` keeps the imported modules; it is released when nothing needs them any more.
         """
         work = self.installer.load(package, tenant, origin, reference)
-        await self._tasks.run_shielded(f"package {package.name}: load", work)
+        await self.tasks.run_shielded(f"package {package.name}: load", work)
         return package.name
 
     async def unload(self, name: str, tenant: str) -> None:
@@ -172,7 +172,7 @@ class PackageService:
         Rejected while other packages need it, and while the source that loaded it still wants it.
         """
         self._check_not_desired(PackageKey(tenant, name))
-        await self._tasks.run_shielded(f"package {name}: unload", self.installer.unload(name, tenant))
+        await self.tasks.run_shielded(f"package {name}: unload", self.installer.unload(name, tenant))
 
     def _check_not_desired(self, key: PackageKey) -> None:
         definitions = self.installer.definitions.get(key)
@@ -184,7 +184,7 @@ class PackageService:
 
     def missing_dependencies(self, tenant: str, metadata: PackageMetadata) -> list[str]:
         """Return what other packages must provide before a package can be installed."""
-        return missing_dependencies(self._registry, tenant, metadata)
+        return missing_dependencies(self.registry, tenant, metadata)
 
     def installed(self, key: PackageKey) -> InstalledPackage | None:
         """Return the loaded version of a package; None if it is not loaded."""
@@ -196,7 +196,7 @@ class PackageService:
         """The part that reads package files and sources, which is imported and made when it is first needed."""
         if self._files is None:
             kind: type[PackageFiles] = importlib.import_module("tidemill.packages.files").PackageFiles
-            self._files = kind(self, self.store, clock=self._clock, tasks=self._tasks, settings=self._settings)
+            self._files = kind(self, self.store, clock=self._clock, tasks=self.tasks, settings=self._settings)
         return self._files
 
     # -- watching sources
@@ -220,7 +220,7 @@ class PackageService:
 
     async def _watch(self, reconciler: "Reconciler") -> "Reconciler":
         await self._remove_stale_records(reconciler.source, reconciler.origin)
-        task = self._tasks.start(f"packages of {reconciler.origin}", reconciler.run())
+        task = self.tasks.start(f"packages of {reconciler.origin}", reconciler.run())
         self._watched_sources.append(_WatchedSource(reconciler, task))
         return reconciler
 

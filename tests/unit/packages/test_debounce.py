@@ -1,4 +1,4 @@
-"""Which changes of a folder are told: those that have come to rest, whatever happens in between."""
+"""Debouncing the scans of a folder: a package is reported when it has stopped changing."""
 
 import hashlib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`package.toml`: strict, and everything that is wrong at once."""
+"""`package.toml`: strict, with all problems reported together."""
 
 import sys
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Publishing: what a registry lets in, and what it does not."""
+"""Publishing: which packages a registry accepts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

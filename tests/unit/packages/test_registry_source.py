@@ -1,4 +1,4 @@
-"""The registry in the database as a source: what is wanted, read when asked for, and heard of at once or soon."""
+"""The registry in the store as a package source: desired packages, reading them, and notifications."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -88,7 +88,7 @@ async def test_a_damaged_archive_is_the_error_of_that_package(store: MemoryStore
     assert (await found[KEY].read()).manifest.name == "market"
 
 
-async def test_what_was_replaced_meanwhile_is_not_read(store: MemoryStore, clock: VirtualClock) -> None:
+async def test_a_replaced_archive_is_not_read(store: MemoryStore, clock: VirtualClock) -> None:
     """The new one has another digest: it is read under that."""
     await publish(store)
     found = (await RegistrySource(store, clock, 5.0).desired_packages())[KEY]
@@ -120,7 +120,7 @@ async def turns(number: int = 10) -> None:
         await asyncio.sleep(0)
 
 
-async def test_news_are_heard_and_looked_for(store: MemoryStore, clock: VirtualClock) -> None:
+async def test_changes_are_notified_and_polled_for(store: MemoryStore, clock: VirtualClock) -> None:
     """A wake-up is only a hint: without one it is looked after the interval."""
     notifications = Notifications(store)
     source = RegistrySource(store, clock, 5.0)
@@ -140,7 +140,7 @@ async def test_news_are_heard_and_looked_for(store: MemoryStore, clock: VirtualC
         await source.wait_for_change()  # told before anybody waited: not lost
 
 
-async def test_a_store_that_cannot_be_listened_to_is_asked_again(store: MemoryStore, clock: VirtualClock) -> None:
+async def test_a_failed_subscription_is_retried(store: MemoryStore, clock: VirtualClock) -> None:
     """Whoever waits is told what is wrong, and tries again."""
     notifications = Notifications(store, failures=1)
     source = RegistrySource(store, clock, 5.0)

@@ -46,9 +46,9 @@ class Installer(PipelineObserver):
         backoff = Backoff(runtime.settings.backoff_base, runtime.settings.backoff_max)
         steps = deploy_steps(scheduler, registry, engine, schedules, records, clock)
         self.pipeline = Pipeline(steps, records, self, tasks=tasks, clock=clock, backoff=backoff)
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._registry = registry
-        self._engine = engine
+        self.engine = engine
         self._on_changed = on_changed
         self._clock = clock
         self._checks = LoadChecks(scheduler, registry, engine)
@@ -86,11 +86,11 @@ class Installer(PipelineObserver):
         async with self._exclusive_change(key, lambda: self._plan_load(package, key, origin)) as change:
             self._checks.check_load(change, self.pipeline.names_leaving())
             if change.has_graphs:
-                change.progress.staged = self._scheduler.stage(change.to_graph_change())
+                change.progress.staged = self.scheduler.stage(change.to_graph_change())
             with self._change_in_progress(change):
                 await self._apply(change, reference)
             if change.has_graphs:
-                self._scheduler.activate()
+                self.scheduler.activate()
             self._definitions[key] = change.after
             self.loaded_at[key] = self._clock.now()
             self._registry.add_package(*key, change.after.state)
@@ -151,7 +151,7 @@ class Installer(PipelineObserver):
         finally:
             self._changes_in_progress -= 1
             if not self._changes_in_progress:
-                self._scheduler.end_change()
+                self.scheduler.end_change()
 
     def on_unloaded(self, change: PackageChange) -> None:
         """Forget a package of which nothing is left."""
@@ -169,7 +169,7 @@ class Installer(PipelineObserver):
         self.pipeline.close()
         async with self.pipeline.change_lock:
             await self.pipeline.wait_for_cleanups()
-            await self._scheduler.close()
+            await self.scheduler.close()
             for reference in self._references.values():
                 reference.release()
             self._retired.release_all()
@@ -212,7 +212,7 @@ class Installer(PipelineObserver):
             reactors=tuple(
                 one
                 for one in package.reactors
-                if one.name in before.reactors or not self._scheduler.is_loaded(tenant, one)
+                if one.name in before.reactors or not self.scheduler.is_loaded(tenant, one)
             ),
             shared=package.shared,
             triggerless=tuple(one for one in graphs if one.reactor_name is None),
@@ -250,9 +250,9 @@ class Installer(PipelineObserver):
         bound = [reactor_key(one, tenant) for one in definitions.graphs]
         own = [(tenant, one.name) for one in definitions.reactors]
         reactors = {*own, *(one for one in bound if one is not None)}
-        callers = _workflows_calling(self._engine.loaded_workflows(tenant), definitions.triggerless)
-        runs = [self._engine.in_use_check(tenant, one) for one in (*workflows, *callers)]
-        firings = [self._scheduler.make_in_use_check(*key) for key in sorted(reactors)]
+        callers = _workflows_calling(self.engine.loaded_workflows(tenant), definitions.triggerless)
+        runs = [self.engine.in_use_check(tenant, one) for one in (*workflows, *callers)]
+        firings = [self.scheduler.make_in_use_check(*key) for key in sorted(reactors)]
         self._retired.add(reference, [*runs, *firings])
 
 

@@ -37,7 +37,7 @@ from tidemill.packages.loading.probe_environment import ProbeEnvironment, local_
 from tidemill.packages.loading.process_guard import limiting_output, reverting_process_state
 from tidemill.packages.loading.reader import Package
 
-PREPARE_LIMIT = 4
+PREPARE_LIMIT = 8
 """How many packages of a node are prepared at a time: each takes a process, and a probe has little time."""
 
 SLOT_TIMEOUT = 1.0

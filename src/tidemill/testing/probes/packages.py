@@ -1,8 +1,9 @@
 """A view of the packages of a node."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from tidemill.node import Node
 from tidemill.packages.format.archive import PackageContents
@@ -59,7 +60,36 @@ class PackageProbe:
         warm_probe = self._service.files.preparer.warm_probe
         return None if warm_probe is None else warm_probe.pid
 
+    def running_keys(self) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+        """Return the reactors and the accumulators that run, by tenant and name."""
+        return self._service.installer.scheduler.running_keys()
+
+    def subscribers(self, reactor: str, tenant: str = "public") -> list[str]:
+        """Return the graphs that are bound to a reactor."""
+        return self._service.installer.scheduler.subscribers(tenant, reactor)
+
+    def traces(self, tenant: str = "public") -> dict[str, Any]:
+        """Return everything that packages have in this process, apart from the registry; the node leads."""
+        engine, tasks = self._service.installer.engine, self._service.tasks
+        assert engine.leader is not None, "the node does not lead"
+        scheduler = engine.leader.scheduler
+        return {
+            "loaded": self.loaded,
+            "pending cleanups": self.pending_cleanups,
+            "running": self.running_keys(),
+            "bound": {name: self.subscribers(name, tenant) for name in self._service.registry.reactors(tenant)},
+            "tasks": sorted(task.get_name() for task in tasks._running),
+            "workflow tasks": sorted(task.get_name() for task in engine._tasks._running),
+            "current": sorted(engine.versions._current),
+            "schedules": sorted(scheduler._schedules._watched),
+            "triggers": sorted(scheduler._pollers._loops),
+        }
+
     # -- actions
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run work in a task of the node, which a crash of the node cancels."""
+        self._service.tasks.start("test", work)
 
     def set_probe_limits(self, limits: ProbeLimits) -> None:
         """Set the limits of the next probes and imports."""
