@@ -9,6 +9,7 @@ import tidemill as tm
 from tests.contract.executor_bench import until
 from tests.service.package_folders import package, without_child_processes
 from tidemill.packages.status import PackageStatus
+from tidemill.testing.probes import PackageProbe
 
 MARKET = """\
 import tidemill as tm
@@ -118,7 +119,7 @@ async def test_a_package_stays_until_its_dependents_are_gone(tmp_path: Path) -> 
         assert await fired(node, 1) == {"reader": [1, 1]}
         (folder / "desk").rename(tmp_path / "also aside")
         await until(lambda: not node.registry.packages())
-        assert node.probe.packages.running_keys() == (set(), set())
+        assert PackageProbe.of(node).running_keys() == (set(), set())
 
 
 async def test_a_package_waits_for_a_shared_reactor_of_another_tenant(tmp_path: Path) -> None:

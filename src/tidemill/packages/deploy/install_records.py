@@ -1,9 +1,9 @@
 """Install records: what each node has loaded of a package, in the store, so that an interrupted load can be undone.
 
-Whatever runs in a process ends with it. Only schedule rows outlive it, so recovery is about them: an interrupted load
-leaves rows that were never armed, an interrupted unload leaves rows of a package that is not loaded. The last node that
-has a schedule deletes its row. What a node had loaded when it ended stays, with its cursors, until the package is
-loaded again, in any version, or until its source no longer wants it.
+Everything that runs in a process ends with it. Only schedule rows outlive it, so recovery is about them: an
+interrupted load leaves rows that were never armed, an interrupted unload leaves rows of a package that is not loaded.
+The last node that has a schedule deletes its row. What a node had loaded when it ended stays, with its cursors, until
+the package is loaded again, in any version, or until its source no longer wants it.
 Definitions that a program loads itself and that have no schedules are not recorded: they need no store.
 """
 

@@ -2,7 +2,7 @@
 
 `tidemill.packages.loading.probe` starts this module with `python -m`, with three descriptors as its only arguments: a
 file that will hold the request, a pipe for the reply, and a pipe that signals the request. The reply begins with the
-nonce of the request. A process that ended early has sent no reply, whatever its exit code.
+nonce of the request. A process that ended early has sent no reply, even if its exit code is 0.
 """
 
 import faulthandler

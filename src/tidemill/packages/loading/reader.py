@@ -211,7 +211,7 @@ def _import_file(path: Path) -> ModuleType:
 
 @contextmanager
 def _extended_sys_path(*folders: str) -> Iterator[None]:
-    """Look for modules in some folders first; what author code adds stays, and what it takes away comes back."""
+    """Search some folders for modules first; keep entries that author code adds, and restore those it removes."""
     before = list(sys.path)
     sys.path[:0] = folders
     try:

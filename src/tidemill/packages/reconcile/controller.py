@@ -331,7 +331,7 @@ class PackageController:
         self._set_status("unloaded")
 
     def _clear_failure(self) -> None:
-        """Clear the last failure; the streak goes on while a version only waits, since it may still fail."""
+        """Clear the last failure; the streak continues while a version only waits, since it may still fail."""
         self._last_failure = None
         if self._last_action is not Action.WAIT:
             self._wait_count = 0

@@ -1,4 +1,4 @@
-"""The reconciler: makes the loaded packages match the desired ones, whatever has happened and in whatever order.
+"""The reconciler: makes the loaded packages match the desired ones, after any events in any order.
 
 It works on keys, not on events. The source says what is desired, the host what is loaded, and one controller for each
 package makes the two match. A notification only means that it is time to check: too many of them do no harm, and a lost
