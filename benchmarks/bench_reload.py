@@ -55,7 +55,7 @@ async def measure(source: str, saves: int, neighbours: int = 0) -> list[float]:
             write(folder, f"near{number}", FLOW, number)
         write(folder, "saved", source, 0)
         async with tm.Node(f"sqlite:///{folder}/.bench.db") as node:
-            reconciler = await node.depot.watch_folder(Path(folder), node.tenant, news.put_nowait)
+            reconciler = await node.watch_folder(folder, news.put_nowait)
             await reconciler.wait_until_settled()
             return [await save(folder, source, number, news) for number in range(1, saves + 1)]
 

@@ -180,7 +180,7 @@ async def walk_save(repetitions: int, folder: str) -> Walk:
             pass
 
     async with tm.Node(f"sqlite:///{folder}/save.db", settings=CALM) as node:
-        await node.depot.watch_folder(packages, node.tenant, news.put_nowait)
+        await node.watch_folder(packages, news.put_nowait)
         return await record(save, repetitions)
 
 

@@ -1,7 +1,6 @@
 """The node: the composition root. Takes settings, builds the engines, and runs them as one."""
 
 import asyncio
-import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -34,14 +33,14 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.node_parts import NodeParts, import_store_class, make_store, with_absolute_path
 from tidemill.packages.loading.reader import sort_for_loading
 from tidemill.packages.service import PackageService
-from tidemill.packages.status import PackageStatus
+from tidemill.packages.status import PackageStatus, StatusListener
 from tidemill.storage.store import Store
 from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS, Collector, Metrics
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
-    from tidemill.packages.service import Depot
+    from tidemill.packages.reconcile.reconciler import Reconciler
 
 __all__ = ["IDLE_CHECK_INTERVAL", "Node", "make_store"]
 
@@ -96,7 +95,6 @@ class Node:
         runtime.subscribers = self._workflows.subscriptions
         self._workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers)
         self._packages = self._make_packages()
-        self._depot: Depot | None = None
         self._restored_tenants: set[str] = set()
         self._is_open = self._was_opened = False
 
@@ -141,8 +139,7 @@ class Node:
             self.registry,
             self._scheduler,
             self._workflows,
-            owner=self._workflows.owner,
-            liveness=self._liveness,
+            self._liveness,
         )
         self._metrics.register(Collector(service, PackageService.samples))
         return service
@@ -185,9 +182,9 @@ class Node:
         self._graph_runtime.is_starting_up = False
         self._scheduler.activate()
         if self.settings.packages is not None:
-            await self.depot.watch_folder(Path(self.settings.packages), self.tenant)
+            await self._packages.watch_folder(Path(self.settings.packages), self.tenant)
         if self.settings.load_published:
-            await self.depot.watch_registry()
+            await self._packages.watch_registry()
 
     async def _load_initial(self) -> None:
         loads = list(self._initial_loads())
@@ -200,7 +197,7 @@ class Node:
                 await self._load_paths(paths, tenant)
 
     async def _load_paths(self, paths: Sequence[Path], tenant: str) -> Mapping[Path, str]:
-        return await self.depot.load_all(paths, tenant, allow_downgrade=self.settings.allow_downgrade)
+        return await self._packages.load_all(paths, tenant)
 
     def _initial_loads(self) -> Iterable[tuple[Any, str]]:
         """Return the definitions and paths to load at the start, each with its tenant."""
@@ -214,14 +211,12 @@ class Node:
     async def _close(self) -> None:
         if self._is_open:
             self._is_open = False
-            if self._depot is not None:
-                await self._depot.stop()
+            await self._packages.stop()
             await self._workflows.close(self.settings.unload_timeout)
             await self._packages.close()
             await self._workflows.subscriptions.drain(self.settings.unload_timeout)
             await self._graph_runtime.tasks.close(self.settings.unload_timeout)
-            if self._depot is not None:
-                await self._depot.close()
+            await self._packages.remove_copies()
             await self._run_store.close()
 
     def _resolve_tenant(self, tenant: str | None) -> str:
@@ -230,22 +225,6 @@ class Node:
         return self.tenant if tenant is None else validate_tenant(tenant)
 
     # -- packages
-
-    @property
-    def depot(self) -> "Depot":
-        """Where packages come from that lie in folders, archives and registries; imported when it is first needed."""
-        if self._depot is None:
-            kind: type[Depot] = importlib.import_module("tidemill.packages.service").Depot
-            self._depot = kind(
-                self._packages,
-                self._run_store,
-                self.registry,
-                settings=self.settings,
-                tasks=self._graph_runtime.tasks,
-                clock=self._graph_runtime.clock,
-            )
-            self._metrics.register(Collector(self._depot, kind.samples))
-        return self._depot
 
     async def load(self, thing: Any, *, tenant: str | None = None, allow_downgrade: bool | None = None) -> str:
         """Load a module, a definition, or the path of a package folder or archive; return the package's name.
@@ -258,10 +237,7 @@ class Node:
 
     async def _load(self, thing: Any, tenant: str, *, allow_downgrade: bool | None = None) -> str:
         await self._restore_recoveries(tenant)
-        if not isinstance(thing, str | Path):
-            return await self._packages.load(thing, tenant)
-        is_allowed = self.settings.allow_downgrade if allow_downgrade is None else allow_downgrade
-        return await self.depot.load(Path(thing), tenant, allow_downgrade=is_allowed)
+        return await self._packages.load(thing, tenant, allow_downgrade=allow_downgrade)
 
     async def _restore_recoveries(self, tenant: str) -> None:
         """Read a tenant's stored recoveries, once."""
@@ -278,9 +254,22 @@ class Node:
         await self._graph_runtime.tasks.run_shielded("node: unload", work)
 
     async def _unload(self, name: str, tenant: str) -> None:
-        if self._depot is not None:
-            self._depot.check_not_desired(name, tenant)
         await self._packages.unload(name, tenant)
+
+    async def watch_folder(
+        self,
+        path: str | Path,
+        on_status: StatusListener | None = None,
+        *,
+        tenant: str | None = None,
+        is_developer_code: bool = False,
+    ) -> "Reconciler":
+        """Load the packages of a folder, and reload them as they are saved; `on_status` receives their status changes.
+
+        Developer code is probed with the environment of this process.
+        """
+        owner = self._resolve_tenant(tenant)
+        return await self._packages.watch_folder(Path(path), owner, on_status, is_developer_code=is_developer_code)
 
     # -- events
 
@@ -396,7 +385,7 @@ class Node:
 
     def packages(self) -> list[PackageStatus]:
         """Return the status of every package that is loaded or wanted, of every tenant."""
-        return self._packages.status([] if self._depot is None else self._depot.status())
+        return self._packages.status()
 
     def metrics(self) -> dict[str, float]:
         """Return the value of every metric by name, summed over labels; 0 if it was never incremented."""
@@ -422,8 +411,7 @@ class Node:
 
     @property
     def _is_idle(self) -> bool:
-        is_idle = self._scheduler.is_idle and self._workflows.is_idle and not self._packages.is_using_store
-        is_idle = is_idle and (self._depot is None or self._depot.is_idle)
+        is_idle = self._scheduler.is_idle and self._workflows.is_idle and self._packages.is_idle
         return is_idle and (self._checkpointer is None or self._checkpointer.is_idle)
 
 

@@ -1,8 +1,8 @@
-"""A package as files, with something in each of the six steps."""
+"""The files of a package with something in each of the six deploy steps."""
 
 from pathlib import Path
 
-from tests.unit.packages.parcels import folder_of
+from tests.unit.packages.package_samples import folder_of
 
 MANIFEST = '[package]\nname = "shop"\nversion = "{version}"\nmodules = ["shop", "shop.flows"]\n'
 SHOP = """\

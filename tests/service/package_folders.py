@@ -1,4 +1,4 @@
-"""Packages on disk for tests of nodes: written as their authors would, and tried without a child process."""
+"""Package folders for tests of nodes, probed without a child process."""
 
 import sys
 import tempfile

@@ -41,7 +41,7 @@ class Engine:
     def loaded_workflows(self, tenant: str) -> list[Workflow]:
         return [one for (owner, _), one in self.running.items() if owner == tenant]
 
-    def usage_check(self, tenant: str, workflow: Workflow) -> Any:
+    def in_use_check(self, tenant: str, workflow: Workflow) -> Any:
         return lambda: self.running.get((tenant, workflow.name)) is workflow
 
     def hold_schedules(self, tenant: str, workflows: Any) -> None:
@@ -57,8 +57,9 @@ class Engine:
 def node_with(engine: Engine, *load: Any) -> tm.Node:
     """Return a node whose workflows are run by the engine."""
     node: tm.Node = tm.testing.node(load=load)
+    engine.owner = node._workflows.owner
     parts = node._run_store, node._graph_runtime, node.registry, node._scheduler
-    node._packages = PackageService(*parts, engine, owner=node._workflows.owner, liveness=node._liveness)
+    node._packages = PackageService(*parts, engine, node._liveness)
     return node
 
 
@@ -274,9 +275,9 @@ async def test_what_cannot_be_put_back_is_owed_and_does_not_hide_the_first_error
         engine.activate = fail  # type: ignore[method-assign]
         with pytest.raises(tm.OperationError, match="the first") as caught:
             await node.load(module("m", flow("a"), flow("c")))
-        assert "could not be put back as it was yet: the store is down" in caught.value.__notes__[0]
+        assert "the rollback failed too: the store is down" in caught.value.__notes__[0]
         assert engine.running["public", "a"] is not old
-        with pytest.raises(tm.OperationError, match="still being put back as it was"):
+        with pytest.raises(tm.OperationError, match="still being rolled back"):
             await node.unload("m")
         engine.fails = set()
         await node.advance("1m")
@@ -343,7 +344,7 @@ async def test_a_version_that_is_superseded_while_older_ones_are_forgotten_stays
     async with tm.testing.node(load=[numbered("x", 1), numbered("y", 1)]) as node:
         (run,) = await start_and_pause(node, "y")
         await node.load(numbered("x", 2))
-        library, runs = node._workflows.versions, node._run_store.runs
+        library, runs = node._workflows.versions, node.probe.packages.store.runs
         needed, find = library.current_version("public", "y"), runs.find
 
         async def reload_meanwhile(wanted: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Packages as files on a node: whole or not at all, signed by whom it may concern, and never back by accident."""
+"""Package files on a node: atomic loads, signatures, and protection against downgrades."""
 
 import shutil
 import sys
@@ -10,13 +10,14 @@ import pytest
 import tidemill as tm
 from tests.contract.executor_harness import until
 from tests.service.package_files import shop, shop_in
-from tests.service.whole_package import START, Node, Walks, traces
+from tests.service.whole_package import START, Node, traces
 from tidemill.kernel.errors import StoreError
 from tidemill.packages.format.archive import PackageContents, parse_archive, read_folder
 from tidemill.packages.format.signature import PrivateKey, TrustPolicy, generate_key, sign
 from tidemill.packages.format.zip_format import SIGNATURE_FILE, build_zip
 from tidemill.packages.publishing import Publisher
 from tidemill.storage.package_ports import TrustedKey
+from tidemill.testing.faults.deploy_steps import DeployFaults
 
 ALICE, BOB = generate_key("alice"), generate_key("bob")
 
@@ -28,8 +29,7 @@ def modules() -> list[str]:
 
 def copies(node: Node) -> list[Path]:
     """Return the copies of packages that a node has."""
-    home = node.depot._preparer._copies._process_folder
-    return [] if home is None else [path for path in home.folder.iterdir() if path.is_dir()]
+    return node.probe.packages.copies
 
 
 async def check_it_works(node: Node, number: int) -> None:
@@ -47,10 +47,10 @@ async def test_nothing_of_a_package_is_left_in_the_process(tmp_path: Path, load:
     """P-2: modules and copies too, of a version that could not be loaded, and of one that was unloaded."""
     folder = shop_in(tmp_path / "shop")
     async with tm.testing.node("memory://", start=START) as node:
-        walks = Walks(node)
+        faults = DeployFaults(node)
         clean, before = await traces(node), modules()
-        walks.fail("apply", load, "after")
-        with walks.over(roll_back=undo, moments=["before", "after"]):
+        faults.fail("apply", load, "after")
+        with faults.failing(roll_back=undo, moments=["before", "after"]):
             with pytest.raises(StoreError):
                 await node.load(folder)
             await node.advance("1m")
@@ -60,8 +60,8 @@ async def test_nothing_of_a_package_is_left_in_the_process(tmp_path: Path, load:
         await node.load(folder)
         await check_it_works(node, 1)
         mine = modules()
-        walks.fail("apply", load, "after")
-        with walks.over(roll_back=undo, moments=["before", "after"]):
+        faults.fail("apply", load, "after")
+        with faults.failing(roll_back=undo, moments=["before", "after"]):
             with pytest.raises(StoreError):
                 await node.load(shop_in(tmp_path / "shop", "2.0.0", 2))
             await node.advance("1m")
@@ -69,7 +69,7 @@ async def test_nothing_of_a_package_is_left_in_the_process(tmp_path: Path, load:
         await until(lambda: len(copies(node)) == 1)
         await check_it_works(node, 1)
         shutil.rmtree(folder)
-        with walks.over(remove=undo, moments=["before", "after"]):
+        with faults.failing(remove=undo, moments=["before", "after"]):
             with pytest.raises(tm.OperationError):
                 await node.unload("shop")
             await node.advance("1m")
@@ -95,14 +95,14 @@ async def test_a_run_that_a_failed_load_has_begun_finds_its_modules(tmp_path: Pa
     )
     folder = shop_in(tmp_path / "shop", flows=package)
     async with tm.testing.node(start=START) as node:
-        walks, runs, before = Walks(node), [], modules()
+        faults, runs, before = DeployFaults(node), [], modules()
 
-        async def start(title: str) -> None:
+        async def start(_: str, title: str) -> None:
             if title == "workflows" and not runs:
                 runs.append(await node.start("slow"))
 
-        walks.between = start
-        walks.fail("apply", 6, "after")
+        faults.on_effect = start
+        faults.fail("apply", 6, "after")
         with pytest.raises(StoreError):
             await node.load(folder)
         assert node.registry.packages() == node.registry.workflows() == []
@@ -143,7 +143,7 @@ async def test_only_what_a_trusted_key_signed_is_loaded(tmp_path: Path, place: s
     async with tm.testing.node("memory://", settings=settings, start=START) as node:
         if place == "store":
             key = TrustedKey(tenant="public", id=ALICE.public.id, text=str(ALICE.public), at=START)
-            await node._run_store.trusted_keys.add(key)
+            await node.probe.packages.store.trusted_keys.add(key)
         cases = [
             (tmp_path / "shop", "public", "unsigned_package", ""),
             (signed(plain, generate_key("mallory"), tmp_path / "shop"), "public", "unknown_key", ""),
@@ -167,13 +167,13 @@ async def refused(node: Node, path: Path, tenant: str, code: str, said: str) -> 
     assert caught.value.code == code
     assert said in str(caught.value)
     assert node.registry.packages() == node.registry.packages("acme") == []
-    assert await node._run_store.package_states.list_all() == []
+    assert await node.probe.packages.store.package_states.list_all() == []
 
 
 # -- versions
 
 
-async def test_no_version_below_one_that_was_there_is_loaded_by_accident(tmp_path: Path, sqlite: str) -> None:
+async def test_a_version_below_the_recorded_one_is_rejected(tmp_path: Path, sqlite: str) -> None:
     """P-9: also after it was unloaded, and after a restart; allowed, the older one is the recorded one."""
     older, newer = shop_in(tmp_path / "1", "1.0.0", 1), shop_in(tmp_path / "2", "2.0.0", 2)
     async with tm.testing.node(sqlite, load=[newer], start=START) as node:
@@ -191,7 +191,7 @@ async def test_no_version_below_one_that_was_there_is_loaded_by_accident(tmp_pat
         await node.load(older, allow_downgrade=True)
         await check_it_works(node, 1)
         await node.load(older)
-        assert await node._run_store.packages.recorded_version("public", "shop") == "1.0.0"
+        assert await node.probe.packages.store.packages.recorded_version("public", "shop") == "1.0.0"
         assert node.registry.package("public", "shop").version == "1.0.0"
 
 
@@ -199,10 +199,10 @@ async def test_a_version_that_was_slow_to_prepare_does_not_replace_a_newer_one(t
     """P-9: looked at when it is prepared, and again when it takes its place."""
     older, newer = shop_in(tmp_path / "1", "1.0.0", 1), shop_in(tmp_path / "2", "2.0.0", 2)
     async with tm.testing.node(sqlite, start=START) as node:
-        prepared = await node.depot.prepare(read_folder(older), "public")
+        prepared = await node.probe.packages.prepare(read_folder(older))
         await node.load(newer)
         with pytest.raises(tm.RequestError, match=r"1\.0\.0 is older than 2\.0\.0") as caught:
-            await node.depot.install(prepared, "public")
+            await node.probe.packages.install_prepared(prepared)
         prepared.discard()
         assert caught.value.code == "downgrade"
         await check_it_works(node, 2)
@@ -212,7 +212,7 @@ async def test_a_load_does_not_undo_a_downgrade_that_was_allowed_meanwhile(tmp_p
     """P-9: a node that is just through with the newer version has not had the last word about what is recorded."""
     older, newer = shop_in(tmp_path / "1", "1.0.0", 1), shop_in(tmp_path / "2", "2.0.0", 2)
     async with tm.testing.node(sqlite, start=START) as node:
-        packages, put = node._run_store.packages, node._run_store.package_states.upsert
+        packages, put = node.probe.packages.store.packages, node.probe.packages.store.package_states.upsert
         publisher = Publisher(packages, TrustPolicy(), node.clock)
         await publisher.publish(read_folder(newer), "public")
 
@@ -221,8 +221,8 @@ async def test_a_load_does_not_undo_a_downgrade_that_was_allowed_meanwhile(tmp_p
             if pages[0].phase == "loading" and pages[0].version == "2.0.0":
                 await publisher.publish(read_folder(older), "public", allow_downgrade=True)
 
-        node._run_store.package_states.upsert = publish_the_older
-        reconciler = await node.depot.watch_registry()
+        node.probe.packages.store.package_states.upsert = publish_the_older
+        reconciler = await node.probe.packages.watch_registry()
         await reconciler.wait_until_settled()
         assert await packages.recorded_version("public", "shop") == "1.0.0"
         await node.advance("1m")
@@ -234,13 +234,13 @@ async def test_a_load_does_not_undo_a_downgrade_that_was_allowed_meanwhile(tmp_p
 async def test_a_load_does_not_hide_a_newer_version_that_was_recorded_meanwhile(tmp_path: Path, sqlite: str) -> None:
     """P-9: what is recorded goes down by nobody's accident."""
     async with tm.testing.node(sqlite, load=[shop_in(tmp_path / "1", "1.0.0", 1)], start=START) as node:
-        packages, put = node._run_store.packages, node._run_store.package_states.upsert
+        packages, put = node.probe.packages.store.packages, node.probe.packages.store.package_states.upsert
 
         async def record_a_newer(pages: Any) -> None:
             await put(pages)
             await packages.record_version("public", "shop", "3.0.0")
 
-        node._run_store.package_states.upsert = record_a_newer
+        node.probe.packages.store.package_states.upsert = record_a_newer
         await node.load(shop_in(tmp_path / "2", "2.0.0", 2))
         assert await packages.recorded_version("public", "shop") == "3.0.0"
 

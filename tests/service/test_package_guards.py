@@ -1,4 +1,4 @@
-"""P-4, G-28: what others need neither goes nor changes, and a package that was refused works as before."""
+"""P-4, G-28: definitions that other packages need stay, and a rejected change leaves the package working."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +43,7 @@ async def refused(node: Node, act: Any, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["reactor", "trigger", "graph"])
-async def test_what_others_need_stays(store: str, kind: str) -> None:
+async def test_a_needed_definition_cannot_be_unloaded(store: str, kind: str) -> None:
     """P-4, P-1: refused before anything has changed, with the subscribers; gone once these are."""
     package, seen = whole(), []
     async with tm.testing.node(store, load=[package.module], start=START) as node:
@@ -62,7 +62,7 @@ async def test_what_others_need_stays(store: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["reactor", "trigger", "graph"])
-async def test_a_newer_version_without_it_is_refused_in_the_same_way(store: str, kind: str) -> None:
+async def test_a_newer_version_without_a_needed_definition_is_rejected(store: str, kind: str) -> None:
     """P-4: never cascades, and the older version stays."""
     package = whole()
     lacks = [one for one in vars(whole(2).module).values() if getattr(one, "name", None) not in (NAMES[kind], "spread")]
@@ -143,7 +143,7 @@ async def test_a_refused_reload_says_what_is_different(newer: Callable[..., tm.R
         assert node.registry.reactors() == ["foo"]
 
 
-async def test_everybody_who_is_bound_is_named() -> None:
+async def test_all_bound_graphs_are_named() -> None:
     """G-28: sorted, of every package."""
     reactor = tm.Reactor("foo", [source("a"), source("b")])
     graphs = [spread("foo", 1, [], name) for name in ("one", "two")]
@@ -199,7 +199,7 @@ async def test_a_pool_that_the_manifest_names_is_told_where_it_is_named(
         assert str(problem.location).startswith(str(folder / "shop" / "__init__.py"))
 
 
-async def test_what_is_no_name_cannot_be_unloaded() -> None:
+async def test_unload_takes_a_name() -> None:
     """As what is no package cannot be loaded."""
     async with tm.testing.node() as node:
         with pytest.raises(tm.RequestError, match="name the package to unload, as `load` returned it, not None"):

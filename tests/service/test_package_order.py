@@ -9,6 +9,7 @@ import tidemill as tm
 from tests.contract.executor_harness import until
 from tests.service.package_folders import package, without_child_processes
 from tidemill.packages.status import PackageStatus
+from tidemill.testing.probes import PackageProbe
 
 MARKET = """\
 import tidemill as tm
@@ -83,7 +84,7 @@ async def fired(node: tm.Node, event: int, **tenant: str) -> dict[str, Any]:
     return {name: result.outputs["out"] for name, result in firing.results.items()}
 
 
-async def test_what_comes_early_waits(tmp_path: Path) -> None:
+async def test_a_package_waits_for_its_dependencies(tmp_path: Path) -> None:
     """P-5, cloacina.md 90: it says whom it waits for, and is loaded when that is there."""
     folder = tmp_path / "packages"
     folder.mkdir()
@@ -105,7 +106,7 @@ async def test_what_comes_early_waits(tmp_path: Path) -> None:
         assert (await run.wait(10)).outputs == {"scored": {"score": 2}}
 
 
-async def test_what_others_need_stays_until_they_are_gone(tmp_path: Path) -> None:
+async def test_a_package_stays_until_its_dependents_are_gone(tmp_path: Path) -> None:
     """P-4, P-5: a folder that is taken away cannot take away what another package is bound to; never a cascade."""
     folder = tmp_path / "packages"
     market(folder)
@@ -118,10 +119,10 @@ async def test_what_others_need_stays_until_they_are_gone(tmp_path: Path) -> Non
         assert await fired(node, 1) == {"reader": [1, 1]}
         (folder / "desk").rename(tmp_path / "also aside")
         await until(lambda: not node.registry.packages())
-        assert node._scheduler.running_keys() == (set(), set())
+        assert PackageProbe.of(node).running_keys() == (set(), set())
 
 
-async def test_a_guest_waits_for_its_host(tmp_path: Path) -> None:
+async def test_a_package_waits_for_a_shared_reactor_of_another_tenant(tmp_path: Path) -> None:
     """P-5, G-30: for another tenant's reactor, and for its being shared."""
     folder = tmp_path / "packages"
     desk(folder, owner="acme/")
@@ -151,7 +152,7 @@ async def test_a_node_finds_the_order_itself(tmp_path: Path) -> None:
     assert refused.value.code == "name_taken"
 
 
-async def test_nodes_of_one_process_do_not_meet(tmp_path: Path) -> None:
+async def test_nodes_of_one_process_are_independent(tmp_path: Path) -> None:
     """P-11: each has its version of a package, its reactors, and its pushes."""
     first = [market(tmp_path / "a"), desk(tmp_path / "a")]
     second = [market(tmp_path / "b", 2), desk(tmp_path / "b", 2)]
@@ -166,7 +167,7 @@ async def test_nodes_of_one_process_do_not_meet(tmp_path: Path) -> None:
         assert await fired(one, 8) == {"reader": [1, 8]}
 
 
-async def test_a_package_cannot_do_without_what_it_had(tmp_path: Path) -> None:
+async def test_a_newer_version_cannot_drop_what_others_need(tmp_path: Path) -> None:
     """P-1: a graph that a package's own workflow calls must be in its new version, too; the version before stays."""
     whole = MARKET.format(number=1) + REPORT.replace("import tidemill as tm\n", "")
     async with tm.testing.node(load=[package(tmp_path / "market", whole)]) as node:

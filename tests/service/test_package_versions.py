@@ -1,4 +1,4 @@
-"""P-6: what runs ends on the code that it began on; an older version goes when nothing needs it any more."""
+"""P-6: running work ends on the code it began on; an older version is released when nothing uses it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -146,7 +146,7 @@ async def test_a_run_goes_on_with_its_version_after_its_package_is_gone(tmp_path
         await until(lambda: not copies() and not marked_modules("shop"))
 
 
-async def test_what_nothing_needs_goes_at_once(tmp_path: Path) -> None:
+async def test_an_unused_version_is_released_immediately(tmp_path: Path) -> None:
     """P-6: an older version when it is replaced, the last one when it is unloaded."""
     async with tm.testing.node(load=[shop(tmp_path, flow("async"), 1)]) as node:
         assert copies() == ["shop-1"]
@@ -221,10 +221,10 @@ async def test_a_run_of_an_older_version_calls_the_graph_that_it_knows(tmp_path:
         await until(lambda: [one.partition("-")[0] for one in copies()] == ["desk", "shop"])
 
 
-async def test_a_load_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_rejected_load_leaves_nothing(tmp_path: Path) -> None:
     """P-2, P-6: the version before stays, and so do its modules; the refused one is gone."""
     async with tm.testing.node(load=[shop(tmp_path, flow("async"), 1)]) as node:
         with pytest.raises(tm.DefinitionError, match="nobody"):
             await node.load(shop(tmp_path, f'{flow("async")}flow.triggers = ["nobody"]\n', 2))
         await until(lambda: copies() == ["shop-1"])
-        assert node._packages.installer.definitions["public", "shop"].version == "1.0.0"
+        assert node.probe.packages.loaded["public", "shop"] == "1.0.0"

@@ -1,49 +1,50 @@
-"""P-1: the six steps in their order, forwards and backwards; step 6 says everything that is missing at once."""
+"""P-1: the order of the six deploy steps, forwards and backwards; step 6 reports all missing names together."""
 
 import pytest
 
 import tidemill as tm
-from tests.service.whole_package import PUT_ORDER, START, Walks, module, whole
+from tests.service.whole_package import PUT_ORDER, START, module, whole
 from tidemill.storage.workflow_ports import ScheduleKey
+from tidemill.testing.faults.deploy_steps import DeployFaults
 
 FORTH = list(PUT_ORDER)
 BACK = FORTH[::-1]
 
 
-async def test_load_reload_and_unload_take_the_steps_in_order() -> None:
+async def test_load_reload_and_unload_run_the_steps_in_order() -> None:
     """P-1: unloading is loading backwards, and so is retiring what a newer version has no more."""
     async with tm.testing.node(start=START) as node:
-        walks = Walks(node)
+        faults = DeployFaults(node)
         for act, put in ((node.load(whole(1).module), FORTH), (node.load(whole(2).module), FORTH)):
             await act
-            assert walks.taken() == {"apply": put, "roll_back": [], "remove": BACK}
+            assert faults.take_effects() == {"apply": put, "roll_back": [], "remove": BACK}
         await node.unload("whole")
-        assert walks.taken() == {"apply": [], "roll_back": [], "remove": BACK}
-        walks.fail("apply", 4, "after")
+        assert faults.take_effects() == {"apply": [], "roll_back": [], "remove": BACK}
+        faults.fail("apply", 4, "after")
         with pytest.raises(tm.OperationError):
             await node.load(whole(1).module)
-        assert walks.taken() == {"apply": FORTH[:4], "roll_back": BACK[2:], "remove": []}
+        assert faults.take_effects() == {"apply": FORTH[:4], "roll_back": BACK[2:], "remove": []}
 
 
 async def test_each_step_finds_what_those_before_it_have_done() -> None:
     """P-1: nothing but this is there between two steps, so that each may rely on those before it."""
     async with tm.testing.node(start=START) as node:
-        walks, seen = Walks(node), []
+        faults, seen = DeployFaults(node), []
 
-        async def look(title: str) -> None:
-            registry, rows = node.registry, node._run_store.schedules
+        async def look(_: str, title: str) -> None:
+            registry, rows = node.registry, node.probe.packages.store.schedules
             cursor = await rows.get_cursor("public", "daily", "hourly")
             seen.append(
                 (
                     title,
                     cursor is not None and cursor.armed,
                     *(bool(one) for one in (registry.triggers(), registry.reactors(), registry.graphs())),
-                    bool(node._scheduler.subscribers("public", "market")),
+                    bool(node.probe.packages.subscribers("market")),
                     bool(registry.workflows()),
                 )
             )
 
-        walks.between = look
+        faults.on_effect = look
         await node.load(whole().module)
         assert seen[:6] == [
             ("schedules", False, False, False, False, False, False),
@@ -65,7 +66,7 @@ async def test_each_step_finds_what_those_before_it_have_done() -> None:
         ]
 
 
-async def test_everything_that_is_missing_is_said_at_once() -> None:
+async def test_all_missing_names_are_reported_together() -> None:
     """P-1, step 6: every trigger and every graph that a workflow names and that nobody has loaded."""
     one, other = tm.Workflow("one", triggers=["no_files", "no_mail"]), tm.Workflow("other", triggers=["no_news"])
     one.call("no_scoring")
@@ -81,4 +82,4 @@ async def test_everything_that_is_missing_is_said_at_once() -> None:
         )
         assert len(said) == len(missing)
         assert str(caught.value).count("\n") >= len(missing) - 1
-        assert await node._run_store.schedules.get_cursor(*ScheduleKey("public", "one", "")) is None
+        assert await node.probe.packages.store.schedules.get_cursor(*ScheduleKey("public", "one", "")) is None

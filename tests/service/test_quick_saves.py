@@ -13,8 +13,8 @@ import tidemill as tm
 from tests.contract.executor_harness import until
 from tests.service.package_folders import package, without_child_processes
 from tidemill.kernel.errors import OperationError, RequestError
-from tidemill.packages.reconcile.decision import PackageKey
 from tidemill.packages.reconcile.folder import FolderSource
+from tidemill.packages.status import PackageKey
 
 CODE = """
 import tidemill as tm

@@ -1,86 +1,85 @@
-"""Packages whose preparation does not end: given up when they are saved again, and no burden to others."""
+"""Packages whose preparation hangs: cancelled when they are saved again, and no burden to others."""
 
 import asyncio
 from datetime import timedelta
 
-from tests.service.sites import bench, states, version
-from tidemill.packages.loading.preparer import SLOT_TIMEOUT
-from tidemill.packages.reconcile.reconciler import CONCURRENT_PREPARE_LIMIT
+from tests.service.fake_host import harness, states, version
+from tidemill.packages.loading.preparer import PREPARE_LIMIT, SLOT_TIMEOUT
 
 
-async def test_a_version_that_is_replaced_while_it_is_prepared_is_given_up_at_once() -> None:
+async def test_the_preparation_of_a_replaced_version_is_cancelled() -> None:
     """P-12: only the newest wish counts, and nobody waits for the end of an older one, which may never come."""
-    async with bench({"a": version(1, hangs=True)}) as it:
+    async with harness({"a": version(1, hangs=True)}) as it:
         since = it.status("a").since
         await it.advance(3)
         await it.want("a", version(2, hangs=True))
         assert it.status("a").since == since + timedelta(seconds=3)
         await it.want("a", version(3))
-        assert it.site.versions() == {"a": "3"}
-        assert it.site.count("prepare", "a") == 3
-        assert it.site.count("install", "a") == 1
-        assert len(it.site.prepared) == 1
+        assert it.host.versions() == {"a": "3"}
+        assert it.host.count("prepare", "a") == 3
+        assert it.host.count("install", "a") == 1
+        assert len(it.host.prepared) == 1
         assert states(it, "a") == ["preparing", "loaded"]
-        assert "package_failures_total" not in it.figures()
+        assert "package_failures_total" not in it.metrics()
 
 
-async def test_a_version_that_is_given_up_and_wanted_again_is_prepared_again() -> None:
+async def test_a_version_cancelled_and_wanted_again_is_prepared_again() -> None:
     """P-12: also if all that happens before what was begun has ended; giving up is no failure."""
-    async with bench({"a": version(1, hangs=True)}) as it:
-        it.site.lag["a"] = 20
+    async with harness({"a": version(1, hangs=True)}) as it:
+        it.host.lag["a"] = 20
         for number in (2, 1, 2, 1):
             it.source.want("a", version(number, hangs=True))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         await it.want("a", version(1))
-        it.site.released.set()
-        await it.calm_down()
-        assert it.site.versions() == {"a": "1"}
+        it.host.released.set()
+        await it.settle()
+        assert it.host.versions() == {"a": "1"}
         assert it.status("a").failures == 0
-        assert len(it.site.prepared) == 1
+        assert len(it.host.prepared) == 1
 
 
 async def test_a_version_that_was_ready_a_moment_before_it_was_replaced_leaves_nothing() -> None:
     """P-12: whatever the moment."""
     for turns in range(12):
-        async with bench({"a": version(1, hangs=True)}) as it:
-            it.site.released.set()
+        async with harness({"a": version(1, hangs=True)}) as it:
+            it.host.released.set()
             for _ in range(turns):
                 await asyncio.sleep(0)
             await it.want("a", version(2))
-            assert it.site.versions() == {"a": "2"}
-            assert len(it.site.prepared) == 1
+            assert it.host.versions() == {"a": "2"}
+            assert len(it.host.prepared) == 1
 
 
 async def test_a_preparation_that_times_out_by_itself_has_failed() -> None:
     """Its own timeout is not taken for one that was given up."""
-    async with bench({"a": version(1, unfit=TimeoutError("no answer"))}) as it:
+    async with harness({"a": version(1, prepare_error=TimeoutError("no answer"))}) as it:
         assert it.status("a").state == "failed"
         assert "no answer" in it.status("a").reason
 
 
-async def test_however_many_hang_the_next_is_prepared_a_moment_later() -> None:
+async def test_hanging_packages_delay_the_next_by_one_slot_timeout() -> None:
     """P-12: places are for short work; what takes longer than a moment counts no more."""
-    async with bench({f"h{number}": version(1, hangs=True) for number in range(CONCURRENT_PREPARE_LIMIT)}) as it:
+    async with harness({f"h{number}": version(1, hangs=True) for number in range(PREPARE_LIMIT)}) as it:
         await it.want("z", version(1))
         await it.advance(SLOT_TIMEOUT - 0.1)
-        assert not it.site.versions()
+        assert not it.host.versions()
         await it.advance(0.1)
-        assert it.site.versions() == {"z": "1"}
+        assert it.host.versions() == {"z": "1"}
         await it.want("z", version(2))
-        assert it.site.versions() == {"z": "2"}
+        assert it.host.versions() == {"z": "2"}
 
 
-async def test_what_hangs_and_leaves_gives_no_place_twice() -> None:
+async def test_a_slot_that_no_longer_counts_is_not_freed_twice() -> None:
     """A place that counts no more is not given back to those that do."""
-    async with bench({f"h{number}": version(1, hangs=True) for number in range(CONCURRENT_PREPARE_LIMIT)}) as it:
+    async with harness({f"h{number}": version(1, hangs=True) for number in range(PREPARE_LIMIT)}) as it:
         await it.advance(SLOT_TIMEOUT)
-        for number in range(CONCURRENT_PREPARE_LIMIT):
+        for number in range(PREPARE_LIMIT):
             await it.want(f"h{number}", version(2))
-        it.site.most = 0
-        for number in range(3 * CONCURRENT_PREPARE_LIMIT):
+        it.host.max_preparing = 0
+        for number in range(3 * PREPARE_LIMIT):
             it.source.want(f"p{number:02}", version(1))
-        await it.calm_down()
-        assert len(it.site.loaded) == 4 * CONCURRENT_PREPARE_LIMIT
-        assert it.site.most == CONCURRENT_PREPARE_LIMIT
+        await it.settle()
+        assert len(it.host.loaded) == 4 * PREPARE_LIMIT
+        assert it.host.max_preparing == PREPARE_LIMIT

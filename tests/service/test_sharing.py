@@ -175,7 +175,7 @@ async def test_guests_leave_first(tenants: Tenants) -> None:
     assert tenants.node.registry.graphs("beta") == []
     await tenants.node.unload("market", tenant="acme")
     assert not tenants.node.registry.is_shared("acme", "market")
-    assert tenants.node.probe.graphs.reactor_keys() | tenants.node.probe.graphs.accumulator_keys() == set()
+    assert tenants.node.probe.packages.running_keys() == (set(), set())
 
 
 async def test_a_package_may_name_its_own_tenant(tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,12 @@
-"""A package with something in each of the six steps, what a node has of it, and steps that fail when told to."""
+"""A package with something in each of the six deploy steps, and everything that a node has of it."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import tidemill as tm
-from tidemill.kernel.errors import StoreError
-from tidemill.packages.deploy.change import PackageChange
-from tidemill.packages.deploy.steps import DeployStep
 from tidemill.storage.workflow_ports import RunFilter, ScheduleCursor
+from tidemill.testing.probes import PackageProbe
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SCHEDULES = [(flow, key) for flow in ("daily", "older", "newer") for key in ("hourly", "other")]
@@ -23,8 +19,6 @@ PUT_ORDER = (
     "workflows",
 )
 
-Verb = Literal["apply", "roll_back", "remove"]
-Moment = Literal["before", "after"]
 Node = tm.testing.TestNode
 
 # -- the package
@@ -140,46 +134,31 @@ def flow(name: str, version: int, triggers: list[str], schedules: list[tm.Every]
 # -- what a node has of it
 
 
-async def rows(node: Node) -> dict[tuple[str, str], ScheduleCursor]:
+async def rows(node: tm.Node) -> dict[tuple[str, str], ScheduleCursor]:
     """Return the rows of the schedules that any version of the package has."""
-    found = {key: await node._run_store.schedules.get_cursor("public", *key) for key in SCHEDULES}
+    schedules = PackageProbe.of(node).store.schedules
+    found = {key: await schedules.get_cursor("public", *key) for key in SCHEDULES}
     return {key: row for key, row in found.items() if row is not None}
 
 
 async def traces(node: Node) -> dict[str, Any]:
-    """Return everything that a package may leave on a node and in its store."""
+    """Return everything that a package may leave on a node and in its store, but for the tasks of checkpoints."""
     await node.settle()
-    registry, service = node.registry, node._workflows
-    office = service.leader
-    assert office is not None
-    installer = node._packages.installer
-    return {
+    registry, packages = node.registry, node.probe.packages
+    in_process = packages.traces()
+    in_process["tasks"] = [name for name in in_process["tasks"] if not name.startswith("checkpoints")]
+    return in_process | {
         "reactors": {name: registry.reactor("public", name) for name in registry.reactors()},
         "graphs": {name: registry.graph("public", name) for name in registry.graphs()},
         "workflows": {name: registry.workflow("public", name) for name in registry.workflows()},
-        "triggers": {name: registry.trigger("public", name) for name in registry.triggers()},
+        "declared triggers": {name: registry.trigger("public", name) for name in registry.triggers()},
         "packages": {name: registry.package("public", name) for name in registry.packages()},
         "accumulators": registry.accumulators(),
         "endpoints": registry.endpoints(),
-        "running": node._scheduler.running_keys(),
-        "bound": {name: node._scheduler.subscribers("public", name) for name in registry.reactors()},
-        "tasks": tasks_of(node),
-        "workflow tasks": sorted(task.get_name() for task in service._tasks._running),
-        "current": sorted(service.versions._current),
-        "watched": sorted(office.scheduler._schedules._watched),
-        "polled": sorted(office.scheduler._pollers._loops),
-        "held": sorted(installer.definitions),
-        "owed": sorted(node._packages.pipeline._cleanups),
-        "schedules": await rows(node),
-        "paused": await node._run_store.schedules.list_paused_workflows(),
-        "pages": [(one.name, one.phase, one.state) for one in await node._run_store.package_states.list_all()],
+        "rows": await rows(node),
+        "paused": await packages.store.schedules.list_paused_workflows(),
+        "records": [(one.name, one.phase, one.state) for one in await packages.store.package_states.list_all()],
     }
-
-
-def tasks_of(node: Node) -> list[str]:
-    """Return the names of the tasks that run, but for those that keep checkpoints, whoever needed them first."""
-    running = sorted(task.get_name() for task in node._graph_runtime.tasks._running)
-    return [name for name in running if not name.startswith("checkpoints")]
 
 
 async def check_it_works(node: Node, package: Whole, version: int) -> None:
@@ -201,76 +180,5 @@ async def check_it_works(node: Node, package: Whole, version: int) -> None:
 
 async def runs_of(node: Node, origin: str, workflow: str = "daily") -> int:
     """Return how many runs of a workflow came of something."""
-    found = await node._run_store.runs.find(RunFilter(tenant="public", workflow=workflow))
+    found = await node.probe.packages.store.runs.find(RunFilter(tenant="public", workflow=workflow))
     return sum(run.origin == origin for run in found)
-
-
-# -- steps that fail
-
-
-class Faulty(DeployStep):
-    """A step that does as it is told, or fails: before it has an effect, or after that."""
-
-    def __init__(self, step: DeployStep, done: Callable[[str, str], Awaitable[None]]) -> None:
-        self.title = step.title
-        self.awaits_author_code = step.awaits_author_code
-        self._step = step
-        self._done = done
-        self.faults: dict[str, list[Moment]] = {"apply": [], "roll_back": [], "remove": []}
-        """When to fail, the next times."""
-
-    async def apply(self, exchange: PackageChange) -> None:
-        await self._go("apply", exchange)
-
-    async def roll_back(self, exchange: PackageChange) -> None:
-        await self._go("roll_back", exchange)
-
-    async def remove(self, exchange: PackageChange) -> None:
-        await self._go("remove", exchange)
-
-    async def _go(self, verb: str, exchange: PackageChange) -> None:
-        fault = self.faults[verb].pop(0) if self.faults[verb] else None
-        if fault != "before":
-            await getattr(self._step, verb)(exchange)
-            await self._done(verb, self.title)
-        if fault is not None:
-            raise StoreError(f"{verb} of {self.title} fails on purpose, {fault} its effect")
-
-
-class Walks:
-    """The steps of a node, in their order, and what they did."""
-
-    def __init__(self, node: Node) -> None:
-        self._taken: list[tuple[str, str]] = []
-        self.between: Callable[[str], Awaitable[None]] | None = None
-        """Called after each step with its title."""
-        pipeline = node._packages.pipeline
-        self.steps = [Faulty(step, self._note) for step in pipeline.steps]
-        pipeline.steps = tuple(self.steps)
-
-    async def _note(self, verb: str, title: str) -> None:
-        self._taken.append((verb, title))
-        if self.between is not None:
-            await self.between(title)
-
-    def taken(self) -> dict[str, list[str]]:
-        """Return which steps had their effect since the last time, in which direction, oldest first."""
-        found = {way: [title for verb, title in self._taken if verb == way] for way in ("apply", "roll_back", "remove")}
-        self._taken.clear()
-        return found
-
-    def fail(self, verb: Verb, step: int, *moments: Moment) -> None:
-        """Let a step, counted from 1, fail the next times."""
-        self.steps[step - 1].faults[verb] = list(moments)
-
-    @contextmanager
-    def over(
-        self, *, roll_back: int | None = None, remove: int | None = None, moments: Sequence[Moment] = ()
-    ) -> Iterator[None]:
-        """Let a step fail on the way back too, and see that every fault that was ordered has happened."""
-        if roll_back is not None:
-            self.fail("roll_back", roll_back, *moments)
-        if remove is not None:
-            self.fail("remove", remove, *moments)
-        yield
-        assert not [(one.title, one.faults) for one in self.steps if any(one.faults.values())]

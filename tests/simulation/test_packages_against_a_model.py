@@ -6,7 +6,6 @@ is refused, and which edition answers. After each step everything that can be se
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import settings
@@ -17,8 +16,7 @@ import tidemill as tm
 from tests.simulation.editions import Edition, Guest, Publisher, Subscriber, made
 from tests.simulation.package_model import TENANTS, Model, goes_on
 from tidemill.kernel.errors import StoreError
-from tidemill.packages.deploy.change import PackageChange
-from tidemill.packages.deploy.steps import DeployStep
+from tidemill.testing.faults.deploy_steps import DeployFaults, Moment
 
 SCHEDULES = ("early", "late")
 LONG = "65s"
@@ -72,26 +70,6 @@ class FakeReference:
         self.is_kept = False
 
 
-def _let_fail(step: DeployStep, way: str, is_done: bool) -> None:
-    """Let a step fail once, this way: before it has done anything, or afterwards."""
-    work = getattr(step, way)
-
-    async def fail(exchange: PackageChange) -> None:
-        delattr(step, way)
-        if is_done:
-            await work(exchange)
-        raise StoreError("broken on purpose")
-
-    setattr(step, way, fail)
-
-
-def _let_work(steps: Iterable[DeployStep]) -> None:
-    """Let steps fail no more."""
-    for step in steps:
-        for way in ("apply", "roll_back", "remove"):
-            vars(step).pop(way, None)
-
-
 class Packages(RuleBasedStateMachine):
     """One node, three packages."""
 
@@ -115,6 +93,7 @@ class Packages(RuleBasedStateMachine):
     async def _begin(self, store: str | None, loaded: int) -> None:
         self.node = tm.testing.node(store)
         await self.node.__aenter__()
+        self.faults = DeployFaults(self.node)
         for kind in (Publisher, Subscriber, Guest)[:loaded]:
             await self._load(kind())
 
@@ -164,7 +143,7 @@ class Packages(RuleBasedStateMachine):
         keepsake = FakeReference(mark)
         self.keepsakes.append(keepsake)
         try:
-            await self.node._packages.install(made(edition, mark, self.polled.append), TENANTS[name], keepsake)
+            await self.node.probe.packages.install(made(edition, mark, self.polled.append), TENANTS[name], keepsake)
         except tm.DefinitionError:
             return "definition"
         except tm.RequestError as error:
@@ -267,10 +246,10 @@ class Packages(RuleBasedStateMachine):
         self.runner.run(self._load_with_a_failing_step(edition, step, is_done, undo))
 
     async def _load_with_a_failing_step(self, edition: Edition, step: int, is_done: bool, undo: int | None) -> None:
-        steps = self.node._packages.pipeline.steps
-        _let_fail(steps[step], "apply", is_done)
+        moment: Moment = "after" if is_done else "before"
+        self.faults.fail("apply", step + 1, moment)
         if undo is not None:
-            _let_fail(steps[undo], "roll_back", is_done)
+            self.faults.fail("roll_back", undo + 1, moment)
         self.marks += 1
         try:
             refused = await self._try_to_load(edition, self.marks)
@@ -282,7 +261,7 @@ class Packages(RuleBasedStateMachine):
         else:
             assert refused is not None
             self._judge(edition, self.marks, refused)
-        _let_work(steps)
+        self.faults.clear()
         await self._heal()
 
     @rule(name=names, step=st.integers(0, 5), is_done=st.booleans())
@@ -291,8 +270,7 @@ class Packages(RuleBasedStateMachine):
         self.runner.run(self._unload_with_a_failing_step(name, step, is_done))
 
     async def _unload_with_a_failing_step(self, name: str, step: int, is_done: bool) -> None:
-        steps = self.node._packages.pipeline.steps
-        _let_fail(steps[step], "remove", is_done)
+        self.faults.fail("remove", step + 1, "after" if is_done else "before")
         expected = self.model.guard(name)
         try:
             refused = await self._try_to_unload(name)
@@ -301,7 +279,7 @@ class Packages(RuleBasedStateMachine):
             self._note_unload(name)
         else:
             assert refused in expected, (refused, expected)
-        _let_work(steps)
+        self.faults.clear()
         await self._heal()
 
     async def _heal(self) -> None:
@@ -387,7 +365,7 @@ class Packages(RuleBasedStateMachine):
         self._compare_tasks()
 
     async def _compare_rows(self) -> None:
-        store, publisher = self.node._run_store, self.model.publisher
+        store, publisher = self.node.probe.packages.store, self.model.publisher
         for key in SCHEDULES:
             cursor = await store.schedules.get_cursor("public", "nightly", key)
             is_there = publisher is not None and publisher.schedule == key

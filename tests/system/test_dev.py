@@ -109,7 +109,7 @@ def test_a_package_cannot_make_it_mute(folder: Path, tmp_path: Path) -> None:
     with DevSession(folder, tmp_path / "scratch") as dev:
         dev.wait_for("sound", "loaded")
         (folder / "meddling.py").write_text(meddling + PLAIN.format(value=1).replace('"flow"', '"other"'))
-        dev.wait_for("meddling", "importing it replaced sys.stdout, moved the process to /; that is put back")
+        dev.wait_for("meddling", "importing it replaced sys.stdout, moved the process to /; this was reverted")
         dev.wait_for("meddling  loaded in")
         (folder / "sound.py").write_text(PLAIN.format(value=2))
         dev.wait_for("sound  reloaded in")

@@ -16,12 +16,13 @@ from hypothesis import settings
 import tidemill as tm
 from tests.contract.executor_harness import until
 from tests.system.dev_session import start_of_python
-from tests.unit.packages.parcels import folder_of
+from tests.unit.packages.package_samples import folder_of
 from tidemill.kernel.clock import SystemClock, VirtualClock
 from tidemill.packages.format.manifest import read_manifest
 from tidemill.packages.loading.inspector import ProbeReply
 from tidemill.packages.loading.metadata import PackageMetadata
 from tidemill.packages.loading.probe import ProbeError, ProbeLimits, run_probe
+from tidemill.testing.probes import PackageProbe
 
 MANIFEST = b'[package]\nname = "shop"\nversion = "1.0.0"\n'
 SOUND = "import tidemill as tm\nflow = tm.Workflow('flow')\n@flow.task\ndef one() -> int: return 1\n"
@@ -329,7 +330,7 @@ def hostile(folder: Path, name: str, code: str) -> Path:
 def impatient(**options: Any) -> tm.Node:
     """Return a node that gives packages little time."""
     node = tm.Node(**options)
-    node.depot._preparer._limits = ProbeLimits(wall=3.0)
+    PackageProbe.of(node).set_probe_limits(ProbeLimits(wall=3.0))
     return node
 
 

@@ -12,8 +12,9 @@ import tidemill as tm
 from tests.architecture.sources import ROOT
 from tests.postgres import PostgresServer
 from tests.service.whole_package import rows, whole
-from tests.system import dying_loader
-from tests.system.dying_loader import Life
+from tests.system import crashing_loader
+from tests.system.crashing_loader import Scenario
+from tidemill.testing.probes import PackageProbe
 
 STEPS = range(1, 7)
 OLDER = [("daily", "hourly"), ("older", "hourly"), ("older", "other")]
@@ -21,27 +22,27 @@ NEWER = [("daily", "hourly"), ("newer", "hourly"), ("newer", "other")]
 KILLED = -9
 
 
-class Mother:
-    """Gives birth to lives of the program, one after the other."""
+class LoaderProgram:
+    """Runs scenarios in the program, one after the other."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
 
-    def let_live(self, life: Life) -> int:
-        """Let a life come to its end; return how it ended."""
+    def run_scenario(self, scenario: Scenario) -> int:
+        """Run a scenario; return its exit code."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(life) + b"\n")
+        self._process.stdin.write(msgspec.json.encode(scenario) + b"\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
 
 @pytest.fixture(scope="module")
-def mother() -> Iterator[Mother]:
-    """The program, without a life so far."""
-    command = [sys.executable, "-m", dying_loader.__name__]
+def program() -> Iterator[LoaderProgram]:
+    """The running program."""
+    command = [sys.executable, "-m", crashing_loader.__name__]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        yield Mother(process)
+        yield LoaderProgram(process)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -58,46 +59,46 @@ async def check_version(node: tm.Node, keys: list[tuple[str, str]]) -> None:
     found = await rows(node)
     assert list(found) == keys
     assert all(row.armed for row in found.values())
-    [page] = await node._run_store.package_states.list_all()
+    [page] = await PackageProbe.of(node).store.package_states.list_all()
     assert (page.phase, page.owner) == ("loaded", node._workflows.owner.id)
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_killed_load_leaves_nothing(mother: Mother, store: str, step: int) -> None:
-    """Nothing half loaded at the next start; what was armed by then is gone on with, and goes with the package."""
-    assert mother.let_live(Life(store, 1, "apply", step)) == KILLED
+async def test_a_killed_load_leaves_nothing(program: LoaderProgram, store: str, step: int) -> None:
+    """Nothing is half loaded at the next start; armed schedules continue, and go with the package."""
+    assert program.run_scenario(Scenario(store, 1, "apply", step)) == KILLED
     async with tm.Node(store) as node:
         if step < 6:
             assert await rows(node) == {}
-            assert await node._run_store.package_states.list_all() == []
+            assert await PackageProbe.of(node).store.package_states.list_all() == []
         await node.load(whole().module)
         await check_version(node, OLDER)
         await node.unload("whole")
         assert await rows(node) == {}
-        assert await node._run_store.package_states.list_all() == []
+        assert await PackageProbe.of(node).store.package_states.list_all() == []
 
 
 @pytest.mark.parametrize(("verb", "step"), [("apply", 1), ("apply", 6), ("remove", 6), ("remove", 1)])
-async def test_a_killed_reload_leaves_one_version(mother: Mother, store: str, verb: str, step: int) -> None:
-    """Whichever is loaded then has its rows, and there are no others."""
-    assert mother.let_live(Life(store, 2, verb, step)) == KILLED
+async def test_a_killed_reload_leaves_one_version(program: LoaderProgram, store: str, verb: str, step: int) -> None:
+    """The loaded version has its schedule rows, and there are no others."""
+    assert program.run_scenario(Scenario(store, 2, verb, step)) == KILLED
     async with tm.Node(store, load=[whole(2).module]) as node:
         await check_version(node, NEWER)
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_killed_unload_is_finished(mother: Mother, store: str, step: int) -> None:
-    """At the next start; and a package that is wanted there is loaded anew."""
-    assert mother.let_live(Life(store, 0, "remove", step)) == KILLED
+async def test_a_killed_unload_is_finished(program: LoaderProgram, store: str, step: int) -> None:
+    """The next start finishes it, and the package can be loaded again."""
+    assert program.run_scenario(Scenario(store, 0, "remove", step)) == KILLED
     async with tm.Node(store) as node:
         assert await rows(node) == {}
-        assert await node._run_store.package_states.list_all() == []
+        assert await PackageProbe.of(node).store.package_states.list_all() == []
         await node.load(whole().module)
         await check_version(node, OLDER)
 
 
-async def test_a_life_that_is_not_killed_ends_by_itself(mother: Mother, store: str) -> None:
+async def test_a_scenario_without_a_crash_ends_by_itself(program: LoaderProgram, store: str) -> None:
     """Or the tests above would show nothing."""
-    assert mother.let_live(Life(store, 0)) == 0
+    assert program.run_scenario(Scenario(store, 0)) == 0
     async with tm.Node(store) as node:
         assert await rows(node) == {}

@@ -20,6 +20,7 @@ from tidemill.packages.publishing import Publisher
 from tidemill.packages.status import PackageStatus
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ScheduleKey
+from tidemill.testing.probes import PackageProbe
 
 PATIENCE = 30.0  # seconds for anything at all
 KEY = ScheduleKey("public", "daily", "hourly")
@@ -156,4 +157,4 @@ async def test_a_folder_is_watched(tmp_path: Path) -> None:
         assert await number_of(node) == 2
         shutil.rmtree(folder / "shop")
         await until(lambda: not node.registry.packages(), "it is gone")
-        assert await node._run_store.schedules.get_cursor(*KEY) is None
+        assert await PackageProbe.of(node).store.schedules.get_cursor(*KEY) is None

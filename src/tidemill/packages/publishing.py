@@ -1,4 +1,4 @@
-"""Publishing: a package is put into the registry of a store, from which nodes on it load it."""
+"""Publishes packages in the registry of a store, from which the nodes on that store load them."""
 
 from msgspec.structs import replace
 
@@ -7,17 +7,16 @@ from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import OperationError, RequestError, TidemillError
 from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.packages.format.archive import PackageContents, parse_archive
+from tidemill.packages.format.archive import PackageContents, archive_digest, parse_archive
 from tidemill.packages.format.signature import TrustPolicy
 from tidemill.packages.format.versions import check_not_downgrade
-from tidemill.packages.reconcile.registry import archive_digest
 from tidemill.storage.package_ports import Packages, PublishedPackage
 
-PUBLISH_ATTEMPT_LIMIT = 20  # of one who meets others who publish under the same name
+PUBLISH_ATTEMPT_LIMIT = 20  # if other processes publish under the same name
 
 
 class Publisher:
-    """Lets packages into a registry, and takes them out again."""
+    """Adds packages to a registry and withdraws them."""
 
     def __init__(self, packages: Packages, trust: TrustPolicy, clock: Clock) -> None:
         self._packages = packages
@@ -27,10 +26,10 @@ class Publisher:
     async def publish(
         self, contents: PackageContents, tenant: str, *, allow_downgrade: bool = False
     ) -> PublishedPackage:
-        """Want a package on the nodes, in place of another version; RequestError says why not.
+        """Publish a package in place of its published version; raise RequestError if it is rejected.
 
-        The same package again changes nothing. Other files under the version that is wanted are refused, and so is a
-        version below the one that was recorded last, unless `allow_downgrade`.
+        Publishing the same package again changes nothing. Other files under the published version are rejected, and so
+        is a version below the recorded one, unless `allow_downgrade` is set.
         """
         validate_tenant(tenant)
         manifest = contents.manifest
@@ -57,10 +56,10 @@ class Publisher:
                 check_not_downgrade(recorded, offered.name, offered.version, "--allow-downgrade")
             if await self._packages.publish(offered, raw, 0 if found is None else found.revision):
                 return await self._as_stored(offered)
-        raise OperationError(f"package '{manifest.name}' is being published by others all the time: try again")
+        raise OperationError(f"package '{manifest.name}' is being published by other processes all the time: retry")
 
     async def withdraw(self, tenant: str, name: str) -> None:
-        """Want a package no more: nodes unload it. What was recorded of its versions stays."""
+        """Withdraw a package, so that nodes unload it; its recorded version stays."""
         if not await self._packages.withdraw(tenant, name):
             known = [one.name for one in await self._packages.list_published() if one.tenant == tenant]
             message = f"no package '{name}' is published for tenant '{tenant}'{did_you_mean(name, known)}"
@@ -71,15 +70,15 @@ class Publisher:
         return found[0] if found else None
 
     async def _as_stored(self, offered: PublishedPackage) -> PublishedPackage:
-        """Return what was published with its revision, unless others have replaced it by now."""
+        """Return the published package with its revision, unless it was replaced meanwhile."""
         found = await self._find_published(offered.tenant, offered.name)
         return found if found is not None and replace(found, revision=0, at=offered.at) == offered else offered
 
     async def _check_same_files(self, found: PublishedPackage, contents: PackageContents) -> None:
-        """Refuse other files under a version that is taken; the same files may be signed anew."""
+        """Reject other files under a published version; the same files may have a new signature."""
         raw = await self._packages.read_archive(found.tenant, found.name, found.digest)
         if raw is None or await call_in_thread(_archive_has_files, raw, contents.title, contents):
-            return  # without an archive it was replaced meanwhile, which publishing notices
+            return  # without an archive it was replaced meanwhile, and publishing fails
         message = f"package '{found.name}' {found.version} is published already, with other files"
         raise RequestError(
             f"{message}; give the new one a new version", code="version_taken", status=409, version=found.version
@@ -87,7 +86,7 @@ class Publisher:
 
 
 def _archive_has_files(raw: bytes, title: str, contents: PackageContents) -> bool:
-    """Tell whether an archive holds these files; one that is damaged does not."""
+    """Return whether an archive holds these files; a damaged archive does not."""
     try:
         return parse_archive(raw, title).files == contents.files
     except TidemillError:

@@ -1,4 +1,4 @@
-"""What packages say, made fit to be shown: an error has the words of its author, who may have put anything into it."""
+"""Sanitizes text that comes from packages before it is shown: an author can put anything into an error message."""
 
 import re
 
@@ -13,26 +13,26 @@ _VARYING_PATTERN = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
 def printable(line: str) -> str:
-    """Return a line in which nothing moves a cursor, rings a bell, or writes backwards."""
+    """Return a line without control characters or other characters that cannot be printed."""
     return line if line.isprintable() else "".join(one if one.isprintable() else "·" for one in line)
 
 
 def sanitize(text: str) -> str:
-    """Return a text that cannot pass for another: all but its first line are indented, and all of it is visible."""
+    """Return a text whose lines cannot be mistaken for other output: all but the first are indented."""
     first, *more = text.splitlines() or [""]
     lines = (printable(line.rstrip()) for line in more if line.strip())
     return "\n".join([printable(first), *(line if line.startswith(_INDENT) else f"{_INDENT}{line}" for line in lines)])
 
 
 def sanitize_problem(problem: Problem) -> Problem:
-    """Return a problem with harmless words."""
-    place = problem.location
-    location = None if place is None else Location(printable(place.file), place.line)
+    """Return a problem with a sanitized message and location."""
+    at = problem.location
+    location = None if at is None else Location(printable(at.file), at.line)
     return replace(problem, message=sanitize(problem.message), location=location)
 
 
 def sanitize_error(error: Exception) -> tuple[str, tuple[Problem, ...]]:
-    """Return what an error says, and its problems if it is about what a package declares."""
+    """Return the sanitized message of an error, and the problems of a DefinitionError."""
     if isinstance(error, DefinitionError):
         problems = tuple(map(sanitize_problem, error.problems))
         return str(DefinitionError(problems, printable(error.subject))), problems
@@ -40,7 +40,7 @@ def sanitize_error(error: Exception) -> tuple[str, tuple[Problem, ...]]:
 
 
 def append_last_lines(message: str, lines: list[str]) -> str:
-    """Return a message with the last lines that a package printed."""
+    """Append the last lines that a package printed to a message."""
     return (
         "".join([message, _LAST_PRINTED_LABEL, *(f"\n{_INDENT}{printable(line)}" for line in lines)])
         if lines
@@ -49,5 +49,5 @@ def append_last_lines(message: str, lines: list[str]) -> str:
 
 
 def fingerprint(reason: str) -> str:
-    """Return what tells a reason from others: numbers, such as addresses, and what was printed differ by themselves."""
+    """Return a reason without the parts that vary between attempts: numbers, addresses and printed output."""
     return _VARYING_PATTERN.sub("#", reason.partition(_LAST_PRINTED_LABEL)[0])

@@ -1,8 +1,8 @@
-"""How things stand with a package that is wanted or loaded: for people, wherever they look."""
+"""Package keys, and the status of a package as the API, the UI and `tidemill dev` show it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -12,51 +12,82 @@ from tidemill.kernel.errors import Problem
 State = Literal["preparing", "waiting", "loaded", "failed", "unloading", "unloaded"]
 
 
-class PackageStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one package.
+class PackageKey(NamedTuple):
+    """The tenant and the name of a package."""
 
-    A version that could not be loaded leaves the one before it where it is: then the state is "failed", `version` says
-    what is loaded, `wanted` what is not, and `reason` why.
+    tenant: str
+    name: str
+
+
+class InstalledPackage(NamedTuple):
+    """The loaded version of a package, from any origin."""
+
+    version: str
+    digest: str
+
+
+class PackageStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of one package.
+
+    If a new version cannot be loaded, the previous one stays: the state is "failed", `version` is the loaded version,
+    `wanted` the one that failed, and `reason` says why.
     """
 
     tenant: str
     name: str
     title: str = ""
-    """Where that comes from which is wanted: a folder, a file or a registry; "" if nobody knows."""
+    """The folder, file or registry that the wanted version comes from; "" if the program loaded it."""
 
     version: str
-    """What is loaded; "" if nothing is."""
+    """The loaded version; "" if none is loaded."""
 
     wanted: str | None
-    """The version that is wanted; None if none is, or if it cannot be told."""
+    """The desired version; None if none is desired, or if its manifest cannot be read."""
 
     state: State
-    """"unloaded" is told once, when it is over: such a package is listed no more."""
+    """"unloaded" is reported once, at the end: an unloaded package is not listed."""
 
     reason: str = ""
-    """What went wrong at the last try; kept while the same version is tried again."""
+    """The error of the last attempt; kept while the same version is retried."""
 
     problems: tuple[Problem, ...] = ()
-    """The same, with file and line, as far as it is about what the package declares."""
+    """The problems of the package's definitions, with file and line."""
 
     waiting_for: tuple[str, ...] = ()
-    """What other packages must bring first."""
+    """What other packages must provide first."""
 
     failures: int = 0
-    """Tries in a row that failed."""
+    """Failed attempts in a row."""
 
     since: datetime
-    """When it came into this state, or when another version was wanted that is in the same state."""
+    """When the package entered this state, or when another version was desired that is in the same state."""
 
     again_at: datetime | None = None
-    """When a failed step is tried again, a new version at once; None if nothing has failed, or others must change."""
+    """When the next attempt is due; None if nothing failed. A new version does not wait for it."""
 
 
 StatusListener = Callable[[PackageStatus], None]
-"""Hears of every change of a package's status."""
+"""Receives every change of a package's status."""
 
 
-def merge_statuses(first: PackageStatus, *others: PackageStatus) -> PackageStatus:
-    """Return the first status, with what the others have to say besides; each of those says where it comes from."""
-    reasons = [f"{one.title}: {one.reason}" for one in others if one.reason]
-    return replace(first, reason="; ".join(filter(None, [first.reason, *reasons]))) if reasons else first
+class StatusReport(NamedTuple):
+    """What one source reports about a package."""
+
+    origin: str
+    status: PackageStatus
+
+
+def merge_reports(loaded: PackageStatus | None, loaded_from: str, reports: Sequence[StatusReport]) -> PackageStatus:
+    """Merge what each source reports about a package with what is loaded.
+
+    The source that loaded the package decides about its state. The other sources only add the reason why they could
+    not load it.
+    """
+    if loaded is None:
+        own, version = reports[0].status, ""
+    else:
+        own = next((one.status for one in reports if one.origin == loaded_from), loaded)
+        version = loaded.version
+    others = [one.status for one in reports if one.status is not own]
+    reasons = [own.reason, *(f"{one.title}: {one.reason}" for one in others if one.reason)]
+    return replace(own, version=version, reason="; ".join(filter(None, reasons)))

@@ -19,6 +19,7 @@ from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
 from tidemill.testing.faults.crashes import crash_graphs
+from tidemill.testing.faults.deploy_steps import abandon_deploys
 from tidemill.testing.faults.executors import FaultyExecutor
 from tidemill.testing.faults.sources import Disconnector
 from tidemill.testing.faults.stores import fail_next, install_faults
@@ -244,7 +245,7 @@ class TestNode(Node):
         The `async with` block that opened the first node closes its successors too.
         """
         self._is_open = False
-        self._packages.abandon()
+        abandon_deploys(self._packages.installer.pipeline)
         crash_graphs(self._scheduler)
         await self._graph_runtime.tasks.close(self.settings.unload_timeout)  # first: no firing gets another turn
         await self._workflows.abandon(self.settings.unload_timeout)

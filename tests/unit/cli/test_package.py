@@ -141,7 +141,7 @@ def test_a_package_is_shown(here: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         (["verify", "market", "--key", "none.pub"], 2, "there is no file none.pub"),
         (["verify", "market", "--key", "bad.tidemill"], 2, "is not a public key: it is one line"),
         (["sign", "market", "--key", "bad.tidemill"], 2, "bad.tidemill can be read by others"),
-        (["sign", "market", "--key", "k.pub"], 2, "k.pub is a public key, with which is verified: sign with the priv"),
+        (["sign", "market", "--key", "k.pub"], 2, "k.pub is a public key, which only verifies: sign with the private"),
         (["sign", "market", "--key", "k.pem", "--not-after", "soon"], 2, "--not-after: 'soon' is not a time such as"),
         (
             ["sign", "market", "--key", "k.pem", "--not-after", "2020-01-01"],
@@ -239,7 +239,7 @@ def test_a_check_says_what_a_package_only_misses_while_it_is_tried(
     monkeypatch.setenv("SHOP_KEY", "secret")
     module.write_text(f'import os\nos.environ["SHOP_KEY"]\n{code}')
     assert package(monkeypatch, "check", "market") == 1
-    assert "the environment has SHOP_KEY, but packages are tried without it" in capsys.readouterr().err
+    assert "the environment has SHOP_KEY, but packages are probed without it" in capsys.readouterr().err
 
 
 def test_a_check_is_json_for_programs(

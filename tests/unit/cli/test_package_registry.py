@@ -112,7 +112,7 @@ def test_versions_go_forward(here: Path, monkeypatch: pytest.MonkeyPatch, capsys
     set_version(here, "0.1.1")
     capsys.readouterr()
     assert package(monkeypatch, "upload", "market") == 2
-    assert "0.1.1 is older than 0.2.0, which was there before; --allow-downgrade" in capsys.readouterr().err
+    assert "0.1.1 is older than 0.2.0, the recorded version; --allow-downgrade allows it" in capsys.readouterr().err
     assert package(monkeypatch, "upload", "market", "--allow-downgrade") == 0
     assert capsys.readouterr().out.startswith("market 0.1.1 is published")
 

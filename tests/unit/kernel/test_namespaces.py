@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 
-from tests.unit.packages.parcels import folder_of
+from tests.unit.packages.package_samples import folder_of
 from tidemill.annotations.codec import build_codec
 from tidemill.annotations.variants import is_same_declaration, label
 from tidemill.kernel.namespaces import Namespace, PackageTree, find_namespace, plain_name, plain_text

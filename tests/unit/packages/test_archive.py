@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.packages.parcels import FILES, MANIFEST, folder_of, listing, with_entry, zipped
+from tests.unit.packages.package_samples import FILES, MANIFEST, folder_of, listing, with_entry, zipped
 from tidemill.kernel.errors import DefinitionError, RequestError, TidemillError
 from tidemill.packages.format.archive import build, parse_archive, read_folder, unpack
 from tidemill.packages.format.zip_format import ArchiveLimits, build_zip

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.packages.parcels import FILES, MANIFEST, folder_of
+from tests.unit.packages.package_samples import FILES, MANIFEST, folder_of
 from tests.unit.packages.watched import FLOW, digests, manifest, names
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError, TidemillError
 from tidemill.packages.format.archive import PackageContents, build, parse_archive
@@ -87,7 +87,7 @@ async def test_a_file_that_cannot_be_a_package_is_told(tmp_path: Path) -> None:
         (tmp_path / name).write_text(FLOW)
     (tmp_path / "linked.py").symlink_to("flow.py")
     found = await FolderSource(tmp_path, "acme").desired_packages()
-    words = {"my-flow": "a name has small letters", "json": "would hide a module", "class": "is a word of Python"}
+    words = {"my-flow": "a name has small letters", "json": "would hide a module", "class": "is a keyword of Python"}
     for name, said in words.items():
         with pytest.raises(DefinitionError, match=f"{name}.py:1: the file cannot be a package: .*{said}.*; rename it"):
             await named(found, name).read()

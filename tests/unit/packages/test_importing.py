@@ -1,4 +1,4 @@
-"""Importing a file or a module that somebody names: it may change the process, and whoever imports it goes on."""
+"""Importing a file or a module by name: it may change the process, and its importer continues."""
 
 import os
 import sys

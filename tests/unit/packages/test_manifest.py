@@ -1,4 +1,4 @@
-"""`package.toml`: strict, and everything that is wrong at once."""
+"""`package.toml`: strict, with all problems reported together."""
 
 import sys
 from itertools import pairwise
@@ -114,8 +114,8 @@ retry = 3
         (package(name="../market"), "package.toml:2: name: a name has small letters, digits and '_'"),
         (package(name="Market"), "a name has small letters"),
         (package(name="m" * 65), "a name has small letters"),
-        (package(name="class"), "'class' is a word of Python"),
-        (package(name="json"), "'json' would hide a module of the standard library; take another name"),
+        (package(name="class"), "'class' is a keyword of Python"),
+        (package(name="json"), "'json' would hide a module of the standard library; choose another name"),
         (package(name="tidemill"), "'tidemill' would hide Tidemill"),
         (package("modules = []"), "modules: it names no module"),
         (package("modules = 'market'"), "modules: it is a list, not 'market'"),
@@ -227,7 +227,7 @@ def test_everything_that_is_wrong_in_a_list_is_told() -> None:
         "not 1",
         "'json' would hide",
         "not 'p-q'",
-        "'class' is a word",
+        "'class' is a keyword",
         "'p' is in it twice",
         "not 'shop'",
         "'secrets'",

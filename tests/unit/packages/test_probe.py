@@ -1,4 +1,4 @@
-"""Trying a package in a child process: what it declares, and what is wrong with that."""
+"""Probing a package in a child process: its metadata, and its problems."""
 
 import os
 import pickle
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.executor_harness import until
-from tests.unit.packages.parcels import folder_of
+from tests.unit.packages.package_samples import folder_of
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.packages.format.manifest import read_manifest
@@ -382,43 +382,38 @@ def test_an_error_travels_whole() -> None:
 # -- a process that was started before
 
 
-def spare_of(spare: WarmProbe) -> int | None:
-    """Return the number of the process that waits."""
-    return spare._child.process.pid if spare._child is not None else None
-
-
 def kill(number: int) -> None:
     """Kill a child, and leave it to be waited for."""
     os.kill(number, signal.SIGKILL)
     os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
 
 
-async def test_a_spare_is_used_once_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_warm_probe_is_used_once_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P-7: there is none before the first package; it finds what a fresh one does, also of one that exits."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    spare, seen = WarmProbe(), set()
+    warm_probe, seen = WarmProbe(), set()
     folder, files = tmp_path / "shop", {"package.toml": MANIFEST, "shop/__init__.py": SHOP, "shop/flows.py": FLOWS}
     fresh = await tried(folder, files)
     for code in (SHOP, b"import os\nos._exit(0)\n", SHOP):
         folder_of(folder, {**files, "shop/__init__.py": code})
-        before = spare_of(spare)
-        work = run_probe(folder, read_manifest(MANIFEST), clock=SystemClock(), warm_probe=spare)
+        before = warm_probe.pid
+        work = run_probe(folder, read_manifest(MANIFEST), clock=SystemClock(), warm_probe=warm_probe)
         if code is SHOP:
             assert await work == fresh
         else:
             with pytest.raises(ProbeError, match="ended the process, with exit code 0, before it was complete"):
                 await work
-        await until(lambda: spare_of(spare) is not None)
-        assert spare_of(spare) not in {before, *seen}
+        await until(lambda: warm_probe.pid is not None)
+        assert warm_probe.pid not in {before, *seen}
         seen.add(before)
-    last = spare_of(spare)
+    last = warm_probe.pid
     assert last is not None
     kill(last)  # one that is dead is no use
-    assert await run_probe(folder, read_manifest(MANIFEST), clock=SystemClock(), warm_probe=spare) is not None
-    await until(lambda: spare_of(spare) is not None)
-    last = spare_of(spare)
-    spare.close()
-    spare._replace()
-    assert spare_of(spare) is None
+    assert await run_probe(folder, read_manifest(MANIFEST), clock=SystemClock(), warm_probe=warm_probe) is not None
+    await until(lambda: warm_probe.pid is not None)
+    last = warm_probe.pid
+    warm_probe.close()
+    warm_probe.start()
+    assert warm_probe.pid is None
     assert not Path("/proc", str(last)).exists()
     assert [one.name for one in tmp_path.iterdir()] == ["shop"]

@@ -1,4 +1,4 @@
-"""The processes in which packages are tried end with the one that asked, whatever that dies of."""
+"""Probe processes end with their parent, whatever it dies of."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.executor_harness import until
-from tests.unit.packages.parcels import folder_of
+from tests.unit.packages.package_samples import folder_of
 
 MANIFEST = b'[package]\nname = "shop"\nversion = "1.0.0"\n'
 TRYING = """
@@ -66,7 +66,7 @@ async def test_a_probe_ends_with_the_process_that_asked(tmp_path: Path, code: st
     await until(lambda: is_over(child) and is_over(other))
 
 
-async def test_a_probe_that_nobody_ends_ends_itself(tmp_path: Path) -> None:
+async def test_a_probe_without_a_parent_ends_itself(tmp_path: Path) -> None:
     """P-7: some seconds after its time, also if it has closed the pipe by which it would hear of an end."""
     note = tmp_path / "note"
     code = f"import os, time\nopen({str(note)!r}, 'w').write(f'{{os.getpid()}}.')\nos.closerange(3, 100)\n"
@@ -75,10 +75,10 @@ async def test_a_probe_that_nobody_ends_ends_itself(tmp_path: Path) -> None:
     await until(lambda: is_over(note.read_text()[:-1]))
 
 
-def spare_of_one_that_was_killed(folder: Path) -> Path:
-    """Return where the system shows the spare of a process that was killed."""
+def warm_probe_of_a_killed_process(folder: Path) -> Path:
+    """Return where the system shows the warm_probe of a process that was killed."""
     code = "import time\nfrom tidemill.packages.loading.probe import WarmProbe\n"
-    code += "spare = WarmProbe()\nspare._replace()\nprint(spare._child.process.pid, flush=True)\ntime.sleep(60)\n"
+    code += "warm_probe = WarmProbe()\nwarm_probe.start()\nprint(warm_probe.pid, flush=True)\ntime.sleep(60)\n"
     environment = os.environ | {"TMPDIR": str(folder)}
     with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
@@ -87,8 +87,8 @@ def spare_of_one_that_was_killed(folder: Path) -> Path:
     return Path("/proc", number)
 
 
-async def test_a_spare_ends_with_the_process_that_has_it(tmp_path: Path) -> None:
+async def test_a_warm_probe_ends_with_its_owner(tmp_path: Path) -> None:
     """P-7: whatever that dies of, nothing is left."""
-    place = spare_of_one_that_was_killed(tmp_path)
+    place = warm_probe_of_a_killed_process(tmp_path)
     await until(lambda: not list(tmp_path.iterdir()))
     await until(lambda: not place.exists() or ") Z " in (place / "stat").read_text())

@@ -1,4 +1,4 @@
-"""Publishing: what a registry lets in, and what it does not."""
+"""Publishing: which packages a registry accepts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.packages.parcels import FILES, folder_of, zipped
+from tests.unit.packages.package_samples import FILES, folder_of, zipped
 from tidemill.kernel.clock import DEFAULT_START, VirtualClock
 from tidemill.kernel.errors import OperationError, RequestError
-from tidemill.packages.format.archive import PackageContents, parse_archive, read_folder
+from tidemill.packages.format.archive import PackageContents, archive_digest, parse_archive, read_folder
 from tidemill.packages.format.signature import TrustPolicy, generate_key, sign
 from tidemill.packages.format.zip_format import build_zip
 from tidemill.packages.publishing import PUBLISH_ATTEMPT_LIMIT, Publisher
-from tidemill.packages.reconcile.registry import archive_digest
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.package_ports import PublishedPackage, TrustedKey
 
@@ -187,7 +186,7 @@ async def test_a_race_that_never_ends_is_told(store: MemoryStore, monkeypatch: p
         return False
 
     monkeypatch.setattr(store.packages, "publish", refuse)
-    with pytest.raises(OperationError, match="by others all the time: try again"):
+    with pytest.raises(OperationError, match="by other processes all the time: retry"):
         await publisher(store).publish(package(), "acme")
     assert tries == PUBLISH_ATTEMPT_LIMIT
 

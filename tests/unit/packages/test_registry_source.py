@@ -1,16 +1,17 @@
-"""The registry in the database as a source: what is wanted, read when asked for, and heard of at once or soon."""
+"""The registry in the store as a package source: desired packages, reading them, and notifications."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from tests.unit.packages.parcels import FILES, zipped
+from tests.unit.packages.package_samples import FILES, zipped
 from tidemill.kernel.clock import DEFAULT_START, VirtualClock
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
+from tidemill.packages.format.archive import archive_digest
 from tidemill.packages.format.zip_format import build_zip
-from tidemill.packages.reconcile.decision import PackageKey
-from tidemill.packages.reconcile.registry import RegistrySource, archive_digest
+from tidemill.packages.reconcile.registry import RegistrySource
+from tidemill.packages.status import PackageKey
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.package_ports import PublishedPackage
 
@@ -51,7 +52,7 @@ async def publish(
 
 async def test_what_is_published_is_wanted_for_every_tenant(store: MemoryStore, clock: VirtualClock) -> None:
     """With the digest and the version that the store knows; nothing is read for that."""
-    source = RegistrySource(store.packages, clock, 5.0)
+    source = RegistrySource(store, clock, 5.0)
     assert await source.desired_packages() == {}
     await publish(store)
     await publish(store, b"no archive", tenant="other", version="2.0.0")
@@ -78,8 +79,8 @@ async def test_a_damaged_archive_is_the_error_of_that_package(store: MemoryStore
     for tenant, (archive, digest) in damaged.items():
         await publish(store, archive, tenant=tenant, digest=digest)
     await publish(store)
-    found = await RegistrySource(store.packages, clock, 5.0).desired_packages()
-    words = {"none": "it is not a zip file", "changed": "is not the one that was published", "other": "market 1.3.0"}
+    found = await RegistrySource(store, clock, 5.0).desired_packages()
+    words = {"none": "it is not a zip file", "changed": "differs from the published one", "other": "market 1.3.0"}
     for tenant, said in words.items():
         with pytest.raises(RequestError, match=said) as caught:
             await found[PackageKey(tenant, "market")].read()
@@ -87,28 +88,30 @@ async def test_a_damaged_archive_is_the_error_of_that_package(store: MemoryStore
     assert (await found[KEY].read()).manifest.name == "market"
 
 
-async def test_what_was_replaced_meanwhile_is_not_read(store: MemoryStore, clock: VirtualClock) -> None:
+async def test_a_replaced_archive_is_not_read(store: MemoryStore, clock: VirtualClock) -> None:
     """The new one has another digest: it is read under that."""
     await publish(store)
-    found = (await RegistrySource(store.packages, clock, 5.0).desired_packages())[KEY]
+    found = (await RegistrySource(store, clock, 5.0).desired_packages())[KEY]
     newer = build_zip(FILES | {"package.toml": FILES["package.toml"].replace(b"1.2.0", b"1.3.0")})
     await publish(store, newer, version="1.3.0")
-    with pytest.raises(OperationError, match="was replaced or withdrawn before it was read"):
+    with pytest.raises(OperationError, match="was replaced or withdrawn before it could be read"):
         await found.read()
 
 
-class Ears:
-    """A store's `listen`, which fails as often as it is told to."""
+class Notifications:
+    """A store's `listen`, which fails a number of times."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, store: MemoryStore, failures: int = 0) -> None:
         self.failures = failures
-        self.heard: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[], None]] = []
+        store.listen = self.listen  # type: ignore[method-assign]
 
-    async def __call__(self, heard: Callable[[], None]) -> None:
+    async def listen(self, on_change: Callable[[], None], topic: str | None = None) -> None:
+        assert topic == "packages"
         if self.failures:
             self.failures -= 1
             raise StoreError("cannot listen")
-        self.heard.append(heard)
+        self.listeners.append(on_change)
 
 
 async def turns(number: int = 10) -> None:
@@ -117,12 +120,12 @@ async def turns(number: int = 10) -> None:
         await asyncio.sleep(0)
 
 
-async def test_news_are_heard_and_looked_for(store: MemoryStore, clock: VirtualClock) -> None:
+async def test_changes_are_notified_and_polled_for(store: MemoryStore, clock: VirtualClock) -> None:
     """A wake-up is only a hint: without one it is looked after the interval."""
-    ears = Ears()
-    source = RegistrySource(store.packages, clock, 5.0, ears)
+    notifications = Notifications(store)
+    source = RegistrySource(store, clock, 5.0)
     async with asyncio.TaskGroup() as group:
-        for wake in (lambda: ears.heard[0](), source.wake, lambda: clock.advance_to(clock.monotonic() + 5.0)):
+        for wake in (lambda: notifications.listeners[0](), lambda: clock.advance_to(clock.monotonic() + 5.0)):
             task = group.create_task(source.wait_for_change())
             await turns()
             clock.advance_to(clock.monotonic() + 4.9)
@@ -131,18 +134,21 @@ async def test_news_are_heard_and_looked_for(store: MemoryStore, clock: VirtualC
             wake()
             await turns()
             assert task.done()
-    assert len(ears.heard) == 1
-    ears.heard[0]()
+    assert len(notifications.listeners) == 1
+    notifications.listeners[0]()
     async with asyncio.timeout(10):
         await source.wait_for_change()  # told before anybody waited: not lost
 
 
-async def test_a_store_that_cannot_be_listened_to_is_asked_again(store: MemoryStore, clock: VirtualClock) -> None:
+async def test_a_failed_subscription_is_retried(store: MemoryStore, clock: VirtualClock) -> None:
     """Whoever waits is told what is wrong, and tries again."""
-    ears = Ears(failures=1)
-    source = RegistrySource(store.packages, clock, 5.0, ears)
+    notifications = Notifications(store, failures=1)
+    source = RegistrySource(store, clock, 5.0)
     with pytest.raises(StoreError):
         await source.wait_for_change()
-    source.wake()
-    await source.wait_for_change()
-    assert len(ears.heard) == 1
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(source.wait_for_change())
+        await turns()
+        notifications.listeners[0]()
+        await task
+    assert len(notifications.listeners) == 1

@@ -1,4 +1,4 @@
-"""P-9, F78: who vouches for a package, and what tampering shows."""
+"""P-9, F78: signatures of packages, and how tampering is reported."""
 
 import stat
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.unit.packages.parcels import FILES, MANIFEST, folder_of
+from tests.unit.packages.package_samples import FILES, MANIFEST, folder_of
 from tidemill.kernel.errors import RequestError, TidemillError
 from tidemill.packages.format.archive import (
     PackageContents,
@@ -139,14 +139,14 @@ def test_every_single_byte_of_a_signed_folder_counts(tmp_path: Path, name: str) 
     assert verify(read_folder(folder), TRUSTED, now=NOW)
 
 
-def test_a_stranger_is_not_trusted() -> None:
+def test_an_unknown_key_is_rejected() -> None:
     """The error names those who are."""
     error = refused(sign(contents_of(FILES), MALLORY))
     assert (error.code, error.facts) == ("unknown_key", {"key": MALLORY.public.id})
     assert str(error).endswith(f"which is not trusted; trusted: alice ({ALICE.public.id})")
 
 
-def test_a_stranger_cannot_sign_in_the_name_of_another() -> None:
+def test_a_key_cannot_sign_under_the_id_of_another() -> None:
     """The key that is named is the one that it is checked with."""
     forged = msgspec.structs.replace(read_signature(sign(contents_of(FILES), MALLORY)), key=ALICE.public.id)
     error = refused(contents_of(FILES, rewritten(forged)))

@@ -1,11 +1,11 @@
-"""P-9: whose packages are loaded."""
+"""P-9: the trust policy."""
 
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 
-from tests.unit.packages.parcels import FILES
+from tests.unit.packages.package_samples import FILES
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.packages.format.archive import PackageContents, parse_archive
 from tidemill.packages.format.signature import PrivateKey, PublicKey, TrustPolicy, generate_key, sign
@@ -73,7 +73,7 @@ async def test_what_is_loaded(contents: PackageContents, required: str, otherwis
     assert await verdict(TrustPolicy(keys, from_file, required=False), contents) == otherwise
 
 
-async def test_keys_of_one_tenant_are_none_of_another() -> None:
+async def test_keys_are_trusted_for_their_tenant_only() -> None:
     """P-9: trusted keys per tenant."""
     trust = TrustPolicy(Keys(acme=str(BOB.public)), required=True)
     assert await verdict(trust, signed(BOB), "acme") == "bob"
@@ -86,7 +86,7 @@ async def test_without_any_key_nothing_signed_can_be_verified() -> None:
     assert await verdict(TrustPolicy(), signed(ALICE)) == ""
 
 
-async def test_a_key_that_cannot_be_read_is_the_operators_business() -> None:
+async def test_an_unreadable_key_is_an_operation_error() -> None:
     """Nothing is loaded as if the key were not there."""
     with pytest.raises(OperationError, match="a trusted key of tenant 'acme' cannot be read"):
         await TrustPolicy(Keys(acme="nonsense")).check(signed(BOB), "acme", NOW)

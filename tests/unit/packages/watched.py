@@ -1,4 +1,4 @@
-"""What tests of watched folders ask of a source."""
+"""Queries of a folder source, for tests."""
 
 from tidemill.packages.reconcile.folder import FolderSource
 

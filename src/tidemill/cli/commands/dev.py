@@ -106,7 +106,7 @@ async def _run_node(node: Node, root: Path, interrupts: Interrupts) -> None:
     with forwarding_logs(loop, activity.handle_record):
         async with node:
             view.print_banner()
-            reconciler = await node.depot.watch_folder(root, node.tenant, view.on_status, is_developer_code=True)
+            reconciler = await node.watch_folder(root, view.on_status, is_developer_code=True)
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(_show_initial_packages(reconciler, view), name="dev: packages"),

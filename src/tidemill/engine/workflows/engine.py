@@ -42,7 +42,7 @@ from tidemill.storage.workflow_ports import RunFilter, WorkflowStore
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import HandedBack
 from tidemill.workflows.change import LeaderFence
-from tidemill.workflows.definition import Task
+from tidemill.workflows.definition import OnFiring, Task
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
@@ -260,12 +260,19 @@ class WorkflowEngine:
 
     async def activate(self, tenant: str, workflow: Workflow) -> None:
         """Run a workflow from now on, in place of one of its name; what runs goes on with its own version."""
+        current = self.versions.current_version(tenant, workflow.name)
+        previous = None if current is None else self.versions.find_workflow(current)
         version = await self.versions.set_current(tenant, workflow)
-        if self.coordinator is not None:
+        has_active_runs = self.coordinator is not None and len(self.coordinator.active_runs) > 0
+        if self.coordinator is not None and has_active_runs:
             self.coordinator.slots.enqueue_version(version)
-        self.subscriptions.subscribe(tenant, workflow)
-        self._leader_wakeup.notify()
-        self._claim_wakeup.notify()
+        triggers = (*workflow.triggers, *(previous.triggers if previous is not None else ()))
+        if any(isinstance(one, OnFiring) for one in triggers):
+            self.subscriptions.subscribe(tenant, workflow)
+        if has_active_runs or triggers or workflow.schedules or (previous is not None and previous.schedules):
+            self._leader_wakeup.notify()
+        if self.election.term is None:  # a leader assigns tasks itself
+            self._claim_wakeup.notify()
 
     async def deactivate(self, tenant: str, name: str) -> None:
         """Start no more runs of a workflow; what runs goes on."""

@@ -1,22 +1,28 @@
-"""One package in place of what it was: the value that the steps of loading and unloading work on."""
+"""Changes of packages: the value that the deploy steps work on.
 
-from collections.abc import Iterable, Iterator, Mapping
+A `PackageChange` says what a package had, what it is to have, and what was registered under the names it touches. It
+is planned once and then frozen. What the steps did so far is kept beside it, in its `ChangeProgress`.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 
 from tidemill.engine.graphs.staging import GraphChange, StagedGraphs, reactor_key
-from tidemill.engine.registry import Key, PackageState, Registry
+from tidemill.engine.registry import PackageState, Registry
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
+from tidemill.packages.status import PackageKey
 from tidemill.storage.workflow_ports import ScheduleKey
 from tidemill.workflows.definition import OnFiring, Trigger
 from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.workflow import Workflow
 
 
-class PackageDefinitions(msgspec.Struct, frozen=True, kw_only=True):
-    """The definitions of one package, without those that it only imported from others."""
+class PackageDefinitions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """The definitions that a package owns, without those that it only imported from other packages."""
 
     version: str = ""
     digest: str = ""
@@ -29,189 +35,247 @@ class PackageDefinitions(msgspec.Struct, frozen=True, kw_only=True):
     triggerless: tuple[Graph, ...] = ()
     graphs: tuple[Graph, ...] = ()
     workflows: tuple[Workflow, ...] = ()
-    """As declared: graphs that they call by name are yet to be found."""
+    """As declared: the graphs that they call by name are not resolved yet."""
 
-    def iter_schedules(self) -> Iterator[tuple[Workflow, Schedule]]:
-        """Yield each schedule with its workflow."""
-        for workflow in self.workflows:
-            for schedule in workflow.schedules:
-                yield workflow, schedule
+    @cached_property
+    def schedules(self) -> tuple[tuple[Workflow, Schedule], ...]:
+        """Each schedule with its workflow."""
+        return tuple((workflow, schedule) for workflow in self.workflows for schedule in workflow.schedules)
 
-    def schedule_keys(self, tenant: str) -> list[ScheduleKey]:
-        """Return the keys of the schedules as the store knows them."""
-        return [ScheduleKey(tenant, workflow.name, schedule.key) for workflow, schedule in self.iter_schedules()]
-
+    @cached_property
     def state(self) -> PackageState:
-        """Return the names of all this."""
+        """The names of all definitions."""
         return PackageState(
             version=self.version,
             digest=self.digest,
             origin=self.origin,
-            schedules=tuple((workflow.name, schedule.key) for workflow, schedule in self.iter_schedules()),
-            triggers=tuple(one.name for one in self.triggers),
-            reactors=tuple(one.name for one in self.reactors),
-            triggerless=tuple(one.name for one in self.triggerless),
-            graphs=tuple(one.name for one in self.graphs),
-            workflows=tuple(one.name for one in self.workflows),
+            schedules=tuple((workflow.name, schedule.key) for workflow, schedule in self.schedules),
+            triggers=_names(self.triggers),
+            reactors=_names(self.reactors),
+            triggerless=_names(self.triggerless),
+            graphs=_names(self.graphs),
+            workflows=_names(self.workflows),
             tasks=tuple(f"{one.name}.{task.name}" for one in self.workflows for task in one.tasks),
         )
+
+    @cached_property
+    def has_graphs(self) -> bool:
+        """Whether there are reactors, or graphs bound to reactors."""
+        return bool(self.reactors or self.graphs)
+
+    def schedule_keys(self, tenant: str) -> list[ScheduleKey]:
+        """Return the keys of the schedules in the store."""
+        return [ScheduleKey(tenant, *key) for key in self.state.schedules]
 
 
 NO_DEFINITIONS = PackageDefinitions()
 
 
-class PackageChange:
-    """What a package had, what it is to have, and what has come of that so far.
-
-    A first load has nothing before, an unload nothing after. `others` is what the tenant's other packages hold: their
-    workflows may call graphs that are exchanged here, and then go on with the newer ones.
-    """
-
-    def __init__(
-        self,
-        registry: Registry,
-        tenant: str,
-        name: str,
-        before: PackageDefinitions,
-        after: PackageDefinitions,
-        others: Iterable[PackageDefinitions],
-    ) -> None:
-        self._registry = registry
-        self.tenant = tenant
-        self.name = name
-        self.before = before
-        self.after = after
-        self.others = tuple(others)
-        self._graphs_after = {one.name: one for one in (*after.triggerless, *after.graphs)}
-        self.workflows = tuple(one.with_graphs(self.find_graph) for one in after.workflows)
-        self.rebound_callers = tuple(one.with_graphs(self.find_graph) for one in self._workflows_to_rebind())
-        touched = (*before.workflows, *self.workflows, *self.rebound_callers)
-        self.previous_workflows = {one.name: registry.workflow(tenant, one.name) for one in touched}
-        """What was in place under the names that this is about, to be put back if need be."""
-        self.previous_triggers = {
-            one.name: registry.trigger(tenant, one.name) for one in (*before.triggers, *after.triggers)
-        }
-        self.previous_graphs = {
-            one.name: registry.graph(tenant, one.name) for one in (*before.triggerless, *after.triggerless)
-        }
-        self.allow_downgrade = False
-        """Whether the version may be below the one that is recorded."""
-        self.recorded_version: str | None = None
-        """The version that was recorded when this began."""
-        self.staged: StagedGraphs | None = None
-        """The reactors and graphs, ready beside what runs."""
-        self.inserted_schedules: list[ScheduleKey] = []
-        """Rows of schedules that are there only because of this."""
-        self.unconfirmed_schedules: list[ScheduleKey] = []
-        """Rows that may be there because of this: the store was asked for them, and has not answered."""
-
-    def to_graph_change(self) -> GraphChange:
-        """Return the reactors and graphs that are to be there, as the scheduler takes them."""
-        after = self.after
-        return GraphChange(
-            tenant=self.tenant,
-            reactors=after.reactors,
-            graphs=after.graphs,
-            previous=self.before.state(),
-            shared=after.shared,
-        )
-
-    def is_shared(self, reactor: Key) -> bool:
-        """Return whether packages of other tenants may bind to a reactor."""
-        return self._registry.is_shared(*reactor)
-
-    def find_graph(self, name: str) -> Graph | None:
-        """Return the graph of a name as it will be; None for one that goes, too."""
-        if name in self._graphs_after or any(
-            name == one.name for one in (*self.before.triggerless, *self.before.graphs)
-        ):
-            return self._graphs_after.get(name)
-        return self._registry.graph(self.tenant, name)
-
-    def _workflows_to_rebind(self) -> Iterable[Workflow]:
-        """Return the workflows of other packages that call, by name, a graph that has a newer version here."""
-        before = {one.name: one for one in self.before.triggerless}
-        newer = {one.name for one in self.after.triggerless if before.get(one.name) not in (None, one)}
-        for holdings in self.others:
-            for workflow in holdings.workflows:
-                if any(task.graph in newer for task in workflow.tasks if isinstance(task.graph, str)):
-                    yield workflow
-
-    @property
-    def removed_workflows(self) -> list[str]:
-        """The workflows that the package has no more."""
-        return _names_not_in(
-            [one.name for one in self.before.workflows], {one.name: one for one in self.after.workflows}
-        )
-
-    @property
-    def removed_triggers(self) -> list[str]:
-        """The triggers that the package has no more."""
-        return _names_not_in([one.name for one in self.before.triggers], {one.name: one for one in self.after.triggers})
-
-    @property
-    def removed_graphs(self) -> list[str]:
-        """The graphs that could be called, and that the package has no more; one that is bound cannot be."""
-        return _names_not_in(
-            [one.name for one in self.before.triggerless], {one.name: one for one in self.after.triggerless}
-        )
-
-    @property
-    def removed_schedules(self) -> list[ScheduleKey]:
-        """The schedules that the package has no more."""
-        kept = self.after.schedule_keys(self.tenant)
-        return [key for key in self.before.schedule_keys(self.tenant) if key not in kept]
-
-
-def _names_not_in(before: Iterable[str], after: Mapping[str, object]) -> list[str]:
-    return [name for name in before if name not in after]
-
-
 class NameClaim(NamedTuple):
-    """One name of one tenant."""
+    """A name of one kind in one tenant."""
 
     kind: str
     tenant: str
     name: str
 
     def __str__(self) -> str:
-        """As people are told of it."""
+        """Return the name as error messages quote it."""
         return f"{self.kind} '{self.name}'"
 
 
-def claimed_names(change: PackageChange) -> frozenset[NameClaim]:
-    """Return the names that are an exchange's own until it is settled: before, after, and workflows of others."""
-    return frozenset(NameClaim(kind, change.tenant, name) for kind, name in _iter_claimed(change))
+class ChangeProgress(msgspec.Struct, kw_only=True):
+    """What the deploy steps did so far for one change."""
+
+    staged: StagedGraphs | None = None
+    """The reactors and graphs that were prepared beside those that run; None if the change has none."""
+
+    recorded_version: str | None = None
+    """The version that was recorded in the store when the change began."""
+
+    inserted_schedules: list[ScheduleKey] = []
+    """Schedule rows that this change inserted."""
+
+    unconfirmed_schedules: list[ScheduleKey] = []
+    """Schedule rows that this change may have inserted: the store has not confirmed the insert."""
+
+
+class PackageChange(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """A package's definitions before and after.
+
+    A first load has nothing before, an unload has nothing after.
+    """
+
+    key: PackageKey
+    before: PackageDefinitions
+    after: PackageDefinitions
+    others: tuple[PackageDefinitions, ...]
+    """The definitions of the tenant's other packages. Their workflows may call graphs that change here."""
+
+    allow_downgrade: bool
+    """Whether the version may be below the recorded one."""
+
+    workflows: tuple[Workflow, ...]
+    """The workflows after the change, with the graphs that they call."""
+
+    rebound_callers: tuple[Workflow, ...]
+    """Workflows of other packages that call graphs of this one, with the newer graphs."""
+
+    previous_workflows: Mapping[str, Workflow | None]
+    """The registered workflow of every name that the change touches, for a rollback."""
+
+    previous_triggers: Mapping[str, Trigger | None]
+    previous_graphs: Mapping[str, Graph | None]
+    references: frozenset[NameClaim]
+    """Names that the definitions after the change rely on; those of other tenants only if they are shared."""
+
+    progress: ChangeProgress = msgspec.field(default_factory=ChangeProgress)
+
+    @property
+    def tenant(self) -> str:
+        """The tenant that owns the package."""
+        return self.key.tenant
+
+    @property
+    def name(self) -> str:
+        """The name of the package."""
+        return self.key.name
+
+    @cached_property
+    def claims(self) -> frozenset[NameClaim]:
+        """Names that no other change may touch until this one is finished."""
+        return frozenset(NameClaim(kind, self.tenant, name) for kind, name in _iter_claimed(self))
+
+    @cached_property
+    def has_graphs(self) -> bool:
+        """Whether the package had or will have reactors, or graphs bound to reactors."""
+        return self.before.has_graphs or self.after.has_graphs
+
+    @cached_property
+    def affects_starts(self) -> bool:
+        """Whether schedules or triggers change, or workflows that they start: the leader then has to follow."""
+        workflows = (*self.before.workflows, *self.workflows, *self.rebound_callers)
+        triggers = (*self.before.triggers, *self.after.triggers)
+        return bool(triggers) or any(one.schedules or one.triggers for one in workflows)
+
+    @cached_property
+    def removed_workflows(self) -> list[str]:
+        """Workflows that the package no longer has."""
+        return _names_not_in(self.before.workflows, self.after.workflows)
+
+    @cached_property
+    def removed_triggers(self) -> list[str]:
+        """Triggers that the package no longer has."""
+        return _names_not_in(self.before.triggers, self.after.triggers)
+
+    @cached_property
+    def removed_graphs(self) -> list[str]:
+        """Trigger-less graphs that the package no longer has; a graph that is bound now cannot be called."""
+        return _names_not_in(self.before.triggerless, self.after.triggerless)
+
+    @cached_property
+    def removed_schedules(self) -> list[ScheduleKey]:
+        """Schedules that the package no longer has."""
+        kept = set(self.after.schedule_keys(self.tenant))
+        return [key for key in self.before.schedule_keys(self.tenant) if key not in kept]
+
+    def to_graph_change(self) -> GraphChange:
+        """Return the reactors and graphs after the change, as the graph scheduler takes them."""
+        after = self.after
+        return GraphChange(
+            tenant=self.tenant,
+            reactors=after.reactors,
+            graphs=after.graphs,
+            previous=self.before.state,
+            shared=after.shared,
+        )
+
+    def restore_graphs(
+        self, reactors: Collection[str], graphs: tuple[Graph, ...], replaced: PackageState
+    ) -> GraphChange:
+        """Return the change that brings back some reactors and graphs of the version before."""
+        before = self.before
+        return GraphChange(
+            tenant=self.tenant,
+            reactors=tuple(one for one in before.reactors if one.name in reactors),
+            graphs=graphs,
+            previous=replaced,
+            shared=before.shared.intersection(reactors),
+        )
+
+
+def plan_change(
+    registry: Registry,
+    key: PackageKey,
+    before: PackageDefinitions,
+    after: PackageDefinitions,
+    others: Iterable[PackageDefinitions],
+    *,
+    allow_downgrade: bool = False,
+) -> PackageChange:
+    """Plan the change of a package from what is registered now."""
+    tenant, others = key.tenant, tuple(others)
+    arriving = {one.name: one for one in (*after.triggerless, *after.graphs)}
+    leaving = {one.name for one in (*before.triggerless, *before.graphs)}
+
+    def find_graph(name: str) -> Graph | None:
+        """Return the graph of a name after the change; None also for one that is removed."""
+        is_own = name in arriving or name in leaving
+        return arriving.get(name) if is_own else registry.graph(tenant, name)
+
+    workflows = tuple(one.with_graphs(find_graph) for one in after.workflows)
+    rebound = tuple(one.with_graphs(find_graph) for one in _callers_to_rebind(before, after, others))
+    triggers, graphs = (*before.triggers, *after.triggers), (*before.triggerless, *after.triggerless)
+    return PackageChange(
+        key=key,
+        before=before,
+        after=after,
+        others=others,
+        allow_downgrade=allow_downgrade,
+        workflows=workflows,
+        rebound_callers=rebound,
+        previous_workflows={
+            name: registry.workflow(tenant, name) for name in _names((*before.workflows, *workflows, *rebound))
+        },
+        previous_triggers={name: registry.trigger(tenant, name) for name in _names(triggers)},
+        previous_graphs={name: registry.graph(tenant, name) for name in _names(graphs)},
+        references=frozenset(_iter_referenced(registry, tenant, after)),
+    )
+
+
+def _callers_to_rebind(
+    before: PackageDefinitions, after: PackageDefinitions, others: Iterable[PackageDefinitions]
+) -> Iterator[Workflow]:
+    """Yield the workflows of other packages that call, by name, a graph that has a newer version."""
+    older = {one.name: one for one in before.triggerless}
+    newer = {one.name for one in after.triggerless if older.get(one.name) not in (None, one)}
+    for definitions in others:
+        for workflow in definitions.workflows:
+            if any(task.graph in newer for task in workflow.tasks if isinstance(task.graph, str)):
+                yield workflow
 
 
 def _iter_claimed(change: PackageChange) -> Iterator[tuple[str, str]]:
-    for holdings in (change.before, change.after):
-        for reactor in holdings.reactors:
+    for definitions in (change.before, change.after):
+        for reactor in definitions.reactors:
             yield "reactor", reactor.name
             yield from (("accumulator", name) for name in reactor.accumulator_names)
-        yield from (("graph", one.name) for one in (*holdings.triggerless, *holdings.graphs))
-        yield from (("trigger", one.name) for one in holdings.triggers)
+        yield from (("graph", one.name) for one in (*definitions.triggerless, *definitions.graphs))
+        yield from (("trigger", one.name) for one in definitions.triggers)
     yield from (("workflow", name) for name in change.previous_workflows)
 
 
-def referenced_names(change: PackageChange) -> frozenset[NameClaim]:
-    """Return the names that what is to come relies on, whoever has them; of other tenants those that are shared."""
-    return frozenset(_iter_referenced(change))
-
-
-def _iter_referenced(change: PackageChange) -> Iterator[NameClaim]:
-    tenant = change.tenant
-    for graph in change.after.graphs:
+def _iter_referenced(registry: Registry, tenant: str, after: PackageDefinitions) -> Iterator[NameClaim]:
+    for graph in after.graphs:
         key = reactor_key(graph, tenant)
-        if key is not None and (key[0] == tenant or change.is_shared(key)):
+        if key is not None and (key[0] == tenant or registry.is_shared(*key)):
             yield NameClaim("reactor", *key)
-    for workflow in change.after.workflows:
+    for workflow in after.workflows:
         yield from (NameClaim("trigger", tenant, name) for name in trigger_names(workflow))
         yield from (NameClaim("graph", tenant, name) for name in graph_names(workflow))
 
 
 def trigger_names(workflow: Workflow) -> set[str]:
-    """Return the names of the triggers that start a workflow; those of reactors are no triggers."""
+    """Return the names of the triggers that start a workflow, without the reactors whose firings start it."""
     return {one if isinstance(one, str) else one.name for one in workflow.triggers if not isinstance(one, OnFiring)}
 
 
@@ -219,3 +283,14 @@ def graph_names(workflow: Workflow) -> list[str]:
     """Return the names of the graphs that a workflow calls."""
     graphs = [task.graph for task in workflow.tasks if task.graph is not None]
     return [one if isinstance(one, str) else one.name for one in graphs]
+
+
+def _names(definitions: Iterable[Reactor | Graph | Workflow | Trigger]) -> tuple[str, ...]:
+    return tuple(one.name for one in definitions)
+
+
+def _names_not_in(
+    before: Iterable[Graph | Workflow | Trigger], after: Iterable[Graph | Workflow | Trigger]
+) -> list[str]:
+    kept = set(_names(after))
+    return [name for name in _names(before) if name not in kept]

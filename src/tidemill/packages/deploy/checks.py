@@ -1,4 +1,4 @@
-"""Guards: whatever stands against a change is found before anything has changed."""
+"""Load and unload checks: everything that forbids a change is found before anything has changed."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -10,37 +10,38 @@ from msgspec.structs import replace
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.graphs.staging import describe_subscribers, reactor_in_use_error
 from tidemill.engine.registry import Registry
+from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.packages.deploy.change import NameClaim, PackageChange, graph_names, referenced_names, trigger_names
-from tidemill.packages.deploy.steps import WorkflowLoader
-from tidemill.packages.loading.reader import initial_state_problems
+from tidemill.packages.deploy.change import NameClaim, PackageChange, graph_names, trigger_names
+from tidemill.packages.loading.metadata import PackageMetadata
+from tidemill.packages.loading.reader import find_line, initial_state_problems
 from tidemill.telemetry import events
 from tidemill.workflows.definition import OnFiring, Trigger
 from tidemill.workflows.workflow import Workflow
 
 logger = logging.getLogger(__name__)
 
-_MANIFEST_FILE = "package.toml"  # its own module takes time to import, and nodes without such packages do not need it
+_MANIFEST_FILE = "package.toml"  # the manifest module takes time to import, and a node may load no package files
 
 FindDefinition = Callable[[str, str], Graph | Workflow | Trigger | None]
-"""Returns what is registered under a tenant and a name."""
+"""Returns the registered definition of a tenant and a name."""
 
 
 class LoadChecks:
-    """What must hold before a package is loaded, swapped or unloaded on this node."""
+    """Checks that a package may be loaded, replaced or unloaded on this node."""
 
-    def __init__(self, scheduler: GraphScheduler, registry: Registry, workflow_engine: WorkflowLoader) -> None:
+    def __init__(self, scheduler: GraphScheduler, registry: Registry, engine: WorkflowEngine) -> None:
         self._scheduler = scheduler
         self._registry = registry
-        self._workflow_engine = workflow_engine
+        self._engine = engine
 
     def check_load(self, change: PackageChange, names_leaving: Collection[NameClaim]) -> None:
-        """Raise unless the package can take its place, as far as that can be told before it is staged.
+        """Raise unless the package can be loaded, as far as that is known before it is staged.
 
-        What is `leaving` is there still, but nobody can rely on it any more.
+        `names_leaving` are still registered, but their packages are being unloaded.
         """
         for reactor in change.after.reactors:
             if problems := list(initial_state_problems(reactor)):
@@ -54,11 +55,11 @@ class LoadChecks:
             graph.check()
 
     def check_unload(self, change: PackageChange) -> None:
-        """Raise unless nobody else needs what the package has."""
+        """Raise if other packages need the package."""
         self._check_dependents(change)
-        mine = frozenset(one.name for one in change.before.graphs)
+        own = frozenset(one.name for one in change.before.graphs)
         for reactor in change.before.reactors:
-            self._scheduler.check_unloadable(change.tenant, reactor.name, mine)
+            self._scheduler.check_unloadable(change.tenant, reactor.name, own)
 
     # -- names
 
@@ -71,28 +72,28 @@ class LoadChecks:
             ("workflow", registry.workflow, after.workflows, _names(before.workflows)),
             ("trigger", registry.trigger, after.triggers, _names(before.triggers)),
         ]
-        for what, find, arriving, owned in kinds:
+        for kind, find, arriving, owned in kinds:
             for one in arriving:
-                held = find(tenant, one.name)
-                if held is not None and one.name not in owned:
-                    message = f"{what} '{one.name}' is already defined at {held.location}; rename one of them"
+                registered = find(tenant, one.name)
+                if registered is not None and one.name not in owned:
+                    message = f"{kind} '{one.name}' is already defined at {registered.location}; rename one of them"
                     raise RequestError(message, code="name_taken", status=409, name=one.name)
 
     def _check_dependencies_stay(self, change: PackageChange, names_leaving: Collection[NameClaim]) -> None:
-        """Refuse to rely on what another package still has, although that is to be gone."""
-        if going := sorted(referenced_names(change).intersection(names_leaving)):
-            message = f"{going[0]} is being unloaded with its package; load this when that is done"
-            raise RequestError(message, code="being_unloaded", status=409, name=going[0].name)
+        """Reject a change that relies on a name of a package that is being unloaded."""
+        if leaving := sorted(change.references.intersection(names_leaving)):
+            message = f"{leaving[0]} is being unloaded with its package; load this when that is done"
+            raise RequestError(message, code="being_unloaded", status=409, name=leaving[0].name)
 
     # -- workflows
 
     def _check_workflows(self, change: PackageChange) -> None:
-        """Raise everything that is wrong with the workflows, and every trigger and graph that they miss, at once."""
+        """Raise all problems of all workflows together, with every trigger and graph that is missing."""
         found = {one.name: list(self._workflow_problems(change, one)) for one in change.workflows}
-        problems = {name: said for name, said in found.items() if said}
-        if problems:
-            subject = f"package '{change.name}'" if len(problems) > 1 else f"workflow '{next(iter(problems))}'"
-            raise DefinitionError([one for said in problems.values() for one in said], subject)
+        invalid = {name: problems for name, problems in found.items() if problems}
+        if invalid:
+            subject = f"package '{change.name}'" if len(invalid) > 1 else f"workflow '{next(iter(invalid))}'"
+            raise DefinitionError([one for problems in invalid.values() for one in problems], subject)
         for workflow in change.workflows:
             self._warn_missing_reactors(change, workflow)
 
@@ -102,7 +103,7 @@ class LoadChecks:
         except DefinitionError as error:
             yield from error.problems
         try:
-            self._workflow_engine.check(workflow)
+            self._engine.check(workflow)
         except DefinitionError as error:
             yield from (_relocate_to_manifest(workflow, one) for one in error.problems)
         yield from self._unknown_triggers(change, workflow)
@@ -116,17 +117,17 @@ class LoadChecks:
                 yield Problem(message=message, location=workflow.location)
 
     def _warn_missing_reactors(self, change: PackageChange, workflow: Workflow) -> None:
-        """Say which reactors a workflow waits for: they may be loaded later, or be misspelt."""
+        """Log reactors that a workflow subscribes to but that are not loaded: they may come later, or be misspelt."""
         known = {*self._registry.reactors(change.tenant), *_names(change.after.reactors)}
         for one in workflow.triggers:
             if isinstance(one, OnFiring) and one.reactor not in known:
-                said = f"reactor '{one.reactor}' not loaded{did_you_mean(one.reactor, known)}"
-                logger.warning(events.SUBSCRIPTION_REACTOR_MISSING, extra={"workflow": workflow.name, "reason": said})
+                reason = f"reactor '{one.reactor}' not loaded{did_you_mean(one.reactor, known)}"
+                logger.warning(events.SUBSCRIPTION_REACTOR_MISSING, extra={"workflow": workflow.name, "reason": reason})
 
-    # -- what others need
+    # -- dependents
 
     def _check_dependents(self, change: PackageChange) -> None:
-        """Refuse to let a trigger or a graph go that workflows of other packages name, or a graph change for them."""
+        """Reject removing a trigger or graph that other packages name, and a graph that breaks their workflows."""
         for name in sorted(change.removed_triggers):
             if others := self._workflows_naming(change, name, trigger_names):
                 message = describe_subscribers(f"trigger '{name}'", others)
@@ -141,8 +142,8 @@ class LoadChecks:
     def _workflows_naming(
         self, change: PackageChange, name: str, names_of: Callable[[Workflow], Collection[str]]
     ) -> list[str]:
-        """Return the workflows of other packages that name something."""
-        others = (workflow for holdings in change.others for workflow in holdings.workflows)
+        """Return the workflows of other packages that use a name."""
+        others = (workflow for definitions in change.others for workflow in definitions.workflows)
         return sorted(one.name for one in others if name in names_of(one))
 
     def _check_rebound_workflow(self, change: PackageChange, workflow: Workflow) -> None:
@@ -155,7 +156,7 @@ class LoadChecks:
             raise RequestError(message, code="graph_in_use", status=409, subscribers=[workflow.name]) from error
 
     def _check_sharing(self, change: PackageChange) -> None:
-        """Refuse to share a reactor no more while graphs of other tenants are bound to it."""
+        """Reject a change that stops sharing a reactor while graphs of other tenants are bound to it."""
         for reactor in change.after.reactors:
             if reactor.name in change.before.shared - change.after.shared:
                 bound = self._scheduler.subscribers(change.tenant, reactor.name)
@@ -165,28 +166,41 @@ class LoadChecks:
                     )
 
 
+def missing_dependencies(registry: Registry, tenant: str, metadata: PackageMetadata) -> list[str]:
+    """Return what other packages must provide before a package can be loaded, such as "reactor 'market'"."""
+    reactors = {one.name for one in metadata.reactors} | set(registry.reactors(tenant))
+    reactors |= {f"{tenant}/{name}" for name in reactors}
+    graphs = {one.name for one in metadata.graphs} | set(registry.graphs(tenant))
+    triggers = {one.name for one in metadata.triggers} | set(registry.triggers(tenant))
+    bound = [one.reactor for one in metadata.graphs if one.reactor is not None]
+    called = [name for one in metadata.workflows for name in one.graphs]
+    polled = [name for one in metadata.workflows for name in one.triggers]
+    return sorted(
+        {f"reactor '{name}'" for name in bound if name not in reactors and not _is_shared(registry, name)}
+        | {f"graph '{name}'" for name in called if name not in graphs}
+        | {f"trigger '{name}'" for name in polled if name not in triggers}
+    )
+
+
+def _is_shared(registry: Registry, reactor: str) -> bool:
+    owner, _, name = reactor.rpartition("/")
+    return registry.is_shared(owner, name)
+
+
 def _relocate_to_manifest(workflow: Workflow, problem: Problem) -> Problem:
-    """Return a problem with a pool or an executor, in the manifest if that names it: the code knows nothing of it."""
+    """Return a problem of a pool or an executor; if the manifest names it, with the manifest's location."""
     name = f"{workflow.name}.{problem.node}"
-    own = workflow.task_overrides.get(name)
-    named = () if own is None else (own.pool, own.executor)
+    override = workflow.task_overrides.get(name)
+    named = () if override is None else (override.pool, override.executor)
     if problem.location is None or not any(one is not None and f"'{one}'" in problem.message for one in named):
         return problem
-    message = f'[tasks."{name}"] in {_MANIFEST_FILE}: {problem.message}'
-    return replace(problem, message=message, location=_find_in_manifest(problem.location.file, name))
-
-
-def _find_in_manifest(file: str, word: str) -> Location | None:
-    """Return the first line with a word in the manifest above an author's file, as well as can be told.
-
-    None if there is no such file on this machine: it may be in an archive, and may have changed since.
-    """
-    for folder in Path(file).parents:
-        with suppress(OSError, UnicodeDecodeError):
-            text = (folder / _MANIFEST_FILE).read_text("utf-8")
-            lines = (number for number, line in enumerate(text.splitlines(), 1) if word in line)
-            return next((Location(str(folder / _MANIFEST_FILE), number) for number in lines), None)
-    return None
+    message, location = f'[tasks."{name}"] in {_MANIFEST_FILE}: {problem.message}', None
+    for folder in Path(problem.location.file).parents:
+        with suppress(OSError, UnicodeDecodeError):  # the file may be in an archive, or on another machine
+            line = find_line(folder / _MANIFEST_FILE, name)
+            location = None if line is None else Location(str(folder / _MANIFEST_FILE), line)
+            break
+    return replace(problem, message=message, location=location)
 
 
 def _names(definitions: Iterable[Reactor | Graph | Workflow | Trigger]) -> set[str]:

@@ -1,10 +1,10 @@
-"""The ledger: what each node has loaded of a package, in the store, so that a load that was cut off can be unwound.
+"""Install records: what each node has loaded of a package, in the store, so that an interrupted load can be undone.
 
-What runs in a process ends with it. What outlives it are the rows of schedules, so these are what unwinding is about: a
-load that was cut off leaves rows that were never armed, an unload that was cut off leaves rows that nobody has loaded.
-A row is taken away by the last node that has its schedule. What a node had loaded when it ended stays, cursors and all,
-until the package is loaded again, in whatever version, or until its source is found to want it no more.
-Definitions that a program loads itself, and that leave no row, are not written down: they need no store to come and go.
+Everything that runs in a process ends with it. Only schedule rows outlive it, so recovery is about them: an
+interrupted load leaves rows that were never armed, an interrupted unload leaves rows of a package that is not loaded.
+The last node that has a schedule deletes its row. What a node had loaded when it ended stays, with its cursors, until
+the package is loaded again, in any version, or until its source no longer wants it.
+Definitions that a program loads itself and that have no schedules are not recorded: they need no store.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,6 +17,7 @@ from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.kernel.clock import Clock
 from tidemill.packages.deploy.change import PackageChange
 from tidemill.packages.format.versions import check_not_downgrade
+from tidemill.packages.status import PackageKey
 from tidemill.storage.package_ports import LoadedPackage, LoadPhase
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner, ScheduleKey
@@ -25,7 +26,7 @@ _DOWNGRADE_HINT = "allow_downgrade=True, as an argument or as a setting,"
 
 
 class InstallRecords:
-    """The pages of this node, and what is done about those of nodes that are no more."""
+    """Writes the records of this node, and cleans up those of dead nodes."""
 
     def __init__(self, store: Store, owner: Owner, liveness: ProcessLiveness, clock: Clock) -> None:
         self._store = store
@@ -34,67 +35,66 @@ class InstallRecords:
         self._clock = clock
 
     async def check_version(self, tenant: str, name: str, version: str) -> None:
-        """Refuse a version below the one that is recorded."""
+        """Reject a version below the recorded one."""
         check_not_downgrade(await self._store.packages.recorded_version(tenant, name), name, version, _DOWNGRADE_HINT)
 
     async def record_loading(self, change: PackageChange) -> None:
-        """Write down what comes with a package, and which rows it has so far, before anything is there.
+        """Record what a package brings, and the schedules it has so far, before anything is in place.
 
-        A version below the one that is recorded is refused here too: while it was prepared, a newer one was loaded.
+        A version below the recorded one is rejected here too: a newer one may have been loaded during preparation.
         """
         if not _needs_record(change):
             return
         if change.after.version:
-            change.recorded_version = await self._store.packages.recorded_version(change.tenant, change.name)
+            recorded = await self._store.packages.recorded_version(change.tenant, change.name)
+            change.progress.recorded_version = recorded
             if not change.allow_downgrade:
-                check_not_downgrade(change.recorded_version, change.name, change.after.version, _DOWNGRADE_HINT)
+                check_not_downgrade(recorded, change.name, change.after.version, _DOWNGRADE_HINT)
         await self._write_record(change, "loading", _state_with_all_schedules(change))
 
     async def record_loaded(self, change: PackageChange) -> None:
-        """Write down that a package is loaded, in which version; rows that it has no more are yet to go."""
+        """Record that a package is loaded, and its version; rows it no longer has are still to be deleted."""
         if not _needs_record(change):
             return
         state = _state_with_all_schedules(change)
         await self._write_record(change, "loaded", state)
-        if state.version and state.version != change.recorded_version:
+        if state.version and state.version != change.progress.recorded_version:
             await self._record_version(change, state.version)
 
     async def _record_version(self, change: PackageChange, version: str) -> None:
-        """Record a version, unless somebody else has had the last word meanwhile: what they want follows."""
+        """Record a version, unless another process has recorded one meanwhile."""
         packages = self._store.packages
-        if await packages.recorded_version(change.tenant, change.name) == change.recorded_version:
+        if await packages.recorded_version(change.tenant, change.name) == change.progress.recorded_version:
             await packages.record_version(change.tenant, change.name, version)
 
     async def record_settled(self, change: PackageChange) -> None:
-        """Write down that nothing is left of older versions, neither here nor of nodes that are no more."""
+        """Record that nothing of older versions is left, neither of this node nor of dead nodes."""
         if not _needs_record(change):
             return
         if change.removed_schedules:
-            await self._write_record(change, "loaded", change.after.state())
-        dead = await self._records_of_dead_nodes()
-        over = [one for one in dead if (one.tenant, one.name) == (change.tenant, change.name)]
-        if over:
-            await self._remove_records(over)
+            await self._write_record(change, "loaded", change.after.state)
+        if dead := await self._records_of_dead_nodes(change.key):
+            await self._remove_records(dead)
 
     async def record_rolled_back(self, change: PackageChange) -> None:
-        """Write down that everything is as it was before: a package is loaded as it was, or not at all."""
-        if change.before.state() == PackageState():
+        """Record that a package is loaded as it was before the change, or not at all."""
+        if change.before.state == PackageState():
             await self.record_unloaded(change)
         elif _needs_record(change):
-            await self._write_record(change, "loaded", change.before.state())
+            await self._write_record(change, "loaded", change.before.state)
 
     async def record_unloading(self, change: PackageChange) -> None:
-        """Write down what goes with a package, before any of it has gone."""
+        """Record what a package has, before any of it is removed."""
         if _needs_record(change):
-            await self._write_record(change, "unloading", change.before.state())
+            await self._write_record(change, "unloading", change.before.state)
 
     async def record_unloaded(self, change: PackageChange) -> None:
-        """Write down that nothing of a package is left here."""
+        """Record that nothing of a package is left on this node."""
         if _needs_record(change):
             await self._store.package_states.delete([(change.tenant, change.name, self._owner.id)])
 
     async def _write_record(self, change: PackageChange, phase: LoadPhase, state: PackageState) -> None:
-        page = LoadedPackage(
+        record = LoadedPackage(
             tenant=change.tenant,
             name=change.name,
             owner=self._owner.id,
@@ -104,29 +104,29 @@ class InstallRecords:
             state=msgspec.json.encode(state),
             at=self._clock.now(),
         )
-        await self._store.package_states.upsert([page])
+        await self._store.package_states.upsert([record])
 
     # -- after a crash
 
     async def recover_interrupted(self) -> None:
-        """Take away what loads and unloads have left that were cut off by the death of their node.
+        """Undo the loads and unloads that the death of their node interrupted.
 
-        Rows that are armed after a load was cut off were so before, or nothing was missing but a last word: they are
-        what that node had loaded. Whoever loads the package again goes on with them.
+        Rows of an interrupted load that are armed were armed before, or the load had finished but for its last record:
+        they are what that node had loaded. The next load of the package continues with them.
         """
         dead = await self._records_of_dead_nodes()
-        if not any(page.phase != "loaded" for page in dead):
+        if not any(record.phase != "loaded" for record in dead):
             return
         needed = await self._schedules_except(excluded=dead)
-        for page in dead:
-            if page.phase == "loading":
-                await self._recover_load(page, needed)
-        await self._remove_records([page for page in dead if page.phase == "unloading"])
+        for record in dead:
+            if record.phase == "loading":
+                await self._recover_load(record, needed)
+        await self._remove_records([record for record in dead if record.phase == "unloading"])
 
     async def _recover_load(self, record: LoadedPackage, needed: set[ScheduleKey]) -> None:
         disarmed = {key for key in _schedule_keys(record) if await self.is_disarmed(key)}
-        if residue := sorted(disarmed - needed):
-            await self._store.schedules.delete(residue)
+        if unneeded := sorted(disarmed - needed):
+            await self._store.schedules.delete(unneeded)
         state = msgspec.json.decode(record.state, type=PackageState)
         armed = tuple(key for key in state.schedules if ScheduleKey(record.tenant, *key) not in disarmed)
         if not armed:
@@ -135,65 +135,75 @@ class InstallRecords:
         kept = msgspec.json.encode(replace(state, schedules=armed))
         await self._store.package_states.upsert([replace(record, phase="loaded", state=kept)])
 
-    async def loaded_by_dead_nodes(self) -> list[LoadedPackage]:
-        """Return what dead nodes had loaded when they ended."""
-        return [page for page in await self._records_of_dead_nodes() if page.phase == "loaded"]
+    async def loaded_by_dead_nodes(self, origin: str) -> list[LoadedPackage]:
+        """Return what dead nodes had loaded from an origin when they ended."""
+        return [
+            record
+            for record in await self._records_of_dead_nodes()
+            if record.phase == "loaded" and msgspec.json.decode(record.state, type=PackageState).origin == origin
+        ]
 
     async def remove_record(self, record: LoadedPackage) -> None:
-        """Take away what a dead node left of a package that nobody wants any more."""
+        """Remove what a dead node left of a package that its source no longer wants."""
         await self._remove_records([record])
 
     async def schedules_of_other_nodes(self) -> set[ScheduleKey]:
-        """Return the schedules that other nodes have loaded, or are about to."""
-        mine = [page for page in await self._store.package_states.list_all() if page.owner == self._owner.id]
-        return await self._schedules_except(excluded=[*mine, *await self._records_of_dead_nodes()])
+        """Return the schedules that other nodes have loaded, or are loading."""
+        own = [record for record in await self._store.package_states.list_all() if record.owner == self._owner.id]
+        return await self._schedules_except(excluded=[*own, *await self._records_of_dead_nodes()])
 
     async def is_disarmed(self, key: ScheduleKey) -> bool:
-        """Tell whether a schedule has a row that was never armed: no slot of it has had a run."""
+        """Return whether a schedule has a row that was never armed, so that no slot of it has had a run."""
         cursor = await self._store.schedules.get_cursor(*key)
         return cursor is not None and not cursor.armed
 
     async def _remove_records(self, records: Sequence[LoadedPackage]) -> None:
-        """Take away rows that are on these pages and on no others, and then the pages."""
+        """Delete the schedule rows that only these records name, and then the records."""
         needed = await self._schedules_except(excluded=records)
-        if residue := sorted({key for page in records for key in _schedule_keys(page)} - needed):
-            await self._store.schedules.delete(residue)
+        if unneeded := sorted({key for record in records for key in _schedule_keys(record)} - needed):
+            await self._store.schedules.delete(unneeded)
         if records:
             await self._delete_records(records)
 
     async def _schedules_except(self, excluded: Iterable[LoadedPackage]) -> set[ScheduleKey]:
-        """Return the schedules of all pages but these, and but for those that are being unloaded."""
-        left_out = {(one.tenant, one.name, one.owner) for one in excluded}
-        pages = [one for one in await self._store.package_states.list_all() if one.phase != "unloading"]
+        """Return the schedules of all records but the excluded ones and those of packages that are being unloaded."""
+        excluded_keys = {(one.tenant, one.name, one.owner) for one in excluded}
+        records = [one for one in await self._store.package_states.list_all() if one.phase != "unloading"]
         return {
-            key for one in pages if (one.tenant, one.name, one.owner) not in left_out for key in _schedule_keys(one)
+            key
+            for one in records
+            if (one.tenant, one.name, one.owner) not in excluded_keys
+            for key in _schedule_keys(one)
         }
 
-    async def _records_of_dead_nodes(self) -> list[LoadedPackage]:
-        """Return the pages of nodes of which it is certain that they write no more: those that said goodbye, too."""
-        pages = await self._store.package_states.list_all()  # first: a node that comes after that has none of these
+    async def _records_of_dead_nodes(self, key: PackageKey | None = None) -> list[LoadedPackage]:
+        """Return the records, of one package or all, of nodes that certainly write no more: stopped or dead ones.
+
+        Records are read before nodes: a node that registers between the two reads has none of these records.
+        """
+        records = [
+            one
+            for one in await self._store.package_states.list_all()
+            if one.owner != self._owner.id and key in (None, (one.tenant, one.name))
+        ]
+        if not records:
+            return []
         alive = {one.id for one in await self._store.owners.list_all() if not self._liveness.is_dead(one)}
-        alive.add(self._owner.id)
-        return [page for page in pages if page.owner not in alive]
+        return [record for record in records if record.owner not in alive]
 
     async def _delete_records(self, records: Iterable[LoadedPackage]) -> None:
         await self._store.package_states.delete([(one.tenant, one.name, one.owner) for one in records])
 
 
 def _needs_record(change: PackageChange) -> bool:
-    """Return whether there is anything to write down: a package with a manifest, or rows of schedules."""
-    return any(one.digest or any(one.iter_schedules()) for one in (change.before, change.after))
+    """Return whether there is anything to record: a package with a manifest, or schedules."""
+    return any(one.digest or one.schedules for one in (change.before, change.after))
 
 
 def _state_with_all_schedules(change: PackageChange) -> PackageState:
-    """Return what a package is to have, and as long as the older version may have them, the schedules of that too."""
-    before, after = change.before.state(), change.after.state()
+    """Return what a package is to have, with the schedules of the older version while their rows may exist."""
+    before, after = change.before.state, change.after.state
     return replace(after, schedules=tuple(dict.fromkeys((*after.schedules, *before.schedules))))
-
-
-def record_origin(record: LoadedPackage) -> str:
-    """Return who wanted a package that was loaded."""
-    return msgspec.json.decode(record.state, type=PackageState).origin
 
 
 def _schedule_keys(record: LoadedPackage) -> Iterable[ScheduleKey]:

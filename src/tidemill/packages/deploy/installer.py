@@ -1,198 +1,218 @@
-"""Loading and unloading packages whole on one node: guards first, then the six steps."""
+"""Loads and unloads whole packages on one node: checks first, then the deploy pipeline."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.graphs.staging import reactor_key
-from tidemill.engine.registry import Key, PackageState, Registry
+from tidemill.engine.registry import PackageState, Registry
+from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.graphs.graph import Graph
-from tidemill.kernel.clock import Clock
+from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.packages.deploy.change import NO_DEFINITIONS, PackageChange, PackageDefinitions
+from tidemill.packages.deploy.change import NO_DEFINITIONS, PackageChange, PackageDefinitions, plan_change
 from tidemill.packages.deploy.checks import LoadChecks
-from tidemill.packages.deploy.pipeline import Pipeline
-from tidemill.packages.deploy.retired_versions import Keepsake, RetiredVersions, Tidier, UsageCheck
-from tidemill.packages.deploy.steps import WorkflowLoader
-from tidemill.packages.loading.reader import Package
+from tidemill.packages.deploy.install_records import InstallRecords
+from tidemill.packages.deploy.pipeline import Pipeline, PipelineObserver
+from tidemill.packages.deploy.retired_versions import RetiredVersions
+from tidemill.packages.deploy.steps import deploy_steps
+from tidemill.packages.loading.reader import Origin, Package
+from tidemill.packages.status import PackageKey
+from tidemill.storage.workflow_ports import Schedules
 from tidemill.workflows.workflow import Workflow
 
-
-class Engine(WorkflowLoader, Tidier, Protocol):
-    """What runs workflows."""
-
-    def loaded_workflows(self, tenant: str) -> Iterable[Workflow]:
-        """Return the workflows whose code is here, also in versions that only runs which have begun still need."""
-
-    def in_use_check(self, tenant: str, workflow: Workflow) -> UsageCheck:
-        """Return how to ask later whether runs begin or go on with this very declaration, or tasks of now still run."""
+if TYPE_CHECKING:  # a node that loads only definitions does not import what reads package files
+    from tidemill.packages.loading.preparer import PackageReference
 
 
-class Installer:
-    """The packages of one node, of every tenant."""
+class Installer(PipelineObserver):
+    """Installs the packages of one node, for every tenant. `on_changed` is called when the loaded packages changed."""
 
     def __init__(
         self,
+        runtime: GraphRuntime,
         scheduler: GraphScheduler,
         registry: Registry,
-        engine: Engine,
-        pipeline: Pipeline,
-        retired: RetiredVersions,
-        clock: Clock,
+        engine: WorkflowEngine,
+        schedules: Schedules,
+        records: InstallRecords,
+        on_changed: Callable[[], None],
     ) -> None:
-        self._scheduler = scheduler
+        tasks, clock = runtime.tasks, runtime.clock
+        backoff = Backoff(runtime.settings.backoff_base, runtime.settings.backoff_max)
+        steps = deploy_steps(scheduler, registry, engine, schedules, records, clock)
+        self.pipeline = Pipeline(steps, records, self, tasks=tasks, clock=clock, backoff=backoff)
+        self.scheduler = scheduler
         self._registry = registry
-        self._engine = engine
-        self._pipeline = pipeline
+        self.engine = engine
+        self._on_changed = on_changed
         self._clock = clock
         self._checks = LoadChecks(scheduler, registry, engine)
-        self._definitions: dict[Key, PackageDefinitions] = {}
-        self.loaded_at: dict[Key, datetime] = {}
-        """When each package was loaded, in the version that it has."""
-        self._references: dict[Key, Keepsake] = {}
+        self._retired = RetiredVersions(engine, tasks, clock, backoff)
+        self._definitions: dict[PackageKey, PackageDefinitions] = {}
+        self._references: dict[PackageKey, PackageReference] = {}
         self._changes_in_progress = 0
-        self._retired = retired
+        self.loaded_at: dict[PackageKey, datetime] = {}
+        """When the current version of each package was loaded."""
 
     @property
-    def definitions(self) -> Mapping[Key, PackageDefinitions]:
-        """What is loaded, by tenant and package."""
+    def definitions(self) -> Mapping[PackageKey, PackageDefinitions]:
+        """The definitions of the loaded packages."""
         return self._definitions
 
-    async def load(self, package: Package, tenant: str, reference: Keepsake | None = None) -> str:
-        """Load a package, or swap it for its new version; nothing has changed if that fails."""
+    # -- loading and unloading
+
+    async def load(
+        self, package: Package, tenant: str, origin: Origin, reference: "PackageReference | None" = None
+    ) -> None:
+        """Load a package, or replace its older version; nothing has changed if that fails."""
         try:
-            await self._load(package, tenant, reference)
+            await self._load(package, PackageKey(tenant, package.name), origin, reference)
         except BaseException:
             if reference is not None and not self._retired.has(reference):
                 reference.release()
             raise
         finally:
-            await self.collect_retired()
-        return package.name
+            await self._retired.collect()
+        self._on_changed()
 
-    async def _load(self, package: Package, tenant: str, reference: Keepsake | None) -> None:
-        key = tenant, package.name
-        async with self._exclusive_change(key, lambda: self._load_change(package, key)) as exchange:
-            self._checks.check_load(exchange, self._pipeline.names_leaving())
-            exchange.staged = self._scheduler.stage(exchange.to_graph_change())
-            with self._change_in_progress():
-                await self._apply(exchange, reference)
-            self._scheduler.activate()
-            self._definitions[key] = exchange.after
+    async def _load(
+        self, package: Package, key: PackageKey, origin: Origin, reference: "PackageReference | None"
+    ) -> None:
+        async with self._exclusive_change(key, lambda: self._plan_load(package, key, origin)) as change:
+            self._checks.check_load(change, self.pipeline.names_leaving())
+            if change.has_graphs:
+                change.progress.staged = self.scheduler.stage(change.to_graph_change())
+            with self._change_in_progress(change):
+                await self._apply(change, reference)
+            if change.has_graphs:
+                self.scheduler.activate()
+            self._definitions[key] = change.after
             self.loaded_at[key] = self._clock.now()
-            self._registry.add_package(*key, exchange.after.state())
-            self._swap_reference(key, exchange, reference)
+            self._registry.add_package(*key, change.after.state)
+            self._swap_reference(change, reference)
 
-    async def _apply(self, change: PackageChange, reference: Keepsake | None) -> None:
+    async def _apply(self, change: PackageChange, reference: "PackageReference | None") -> None:
         try:
-            await self._pipeline.load(change)
-        except BaseException:  # its workflows may have been in place for a moment, and runs have begun
+            await self.pipeline.load(change)
+        except BaseException:  # runs may have started while its workflows were in place
             self._retire(change, change.after, [*change.workflows, *change.rebound_callers], reference)
             raise
 
     async def unload(self, name: str, tenant: str) -> None:
-        """Unload a package; refused, with nothing changed, while others need what it has."""
+        """Unload a package; rejected, with nothing changed, while other packages need it."""
         try:
-            await self._unload((tenant, name))
+            await self._unload(PackageKey(tenant, name))
         finally:
-            await self.collect_retired()
+            await self._retired.collect()
+        self._on_changed()
 
-    async def _unload(self, key: Key) -> None:
-        owed = self._pipeline.pending_cleanup(*key)
-        if owed is not None and owed.is_unload and owed.failures:  # whoever asked before was told that it failed
-            await self._pipeline.finish_cleanup(owed)
+    async def _unload(self, key: PackageKey) -> None:
+        cleanup = self.pipeline.pending_cleanup(key)
+        if cleanup is not None and cleanup.is_unload and cleanup.failures:  # an earlier unload failed: finish it
+            await self.pipeline.finish_cleanup(cleanup)
             return
-        with self._change_in_progress():
-            async with self._exclusive_change(
-                key, lambda: self._build_change(key, self._require_loaded(key), NO_DEFINITIONS)
-            ) as exchange:
-                self._checks.check_unload(exchange)
-                debt = await self._pipeline.begin_unload(exchange, lambda: self._on_unloaded(key, exchange))
-            await self._pipeline.finish_unload(debt)
-
-    def _require_loaded(self, key: Key) -> PackageDefinitions:
-        tenant, name = key
-        if key not in self._definitions:
-            known = self._registry.packages(tenant)
-            message = f"package '{name}' is not loaded{did_you_mean(name, known)}"
-            raise RequestError(message, code="unknown_package", status=404, package=name)
-        return self._definitions[key]
-
-    def _on_unloaded(self, key: Key, change: PackageChange) -> None:
-        del self._definitions[key], self.loaded_at[key]
-        self._registry.drop_package(*key)
-        self._swap_reference(key, change, None)
+        async with self._exclusive_change(key, lambda: self._plan_unload(key)) as change:
+            self._checks.check_unload(change)
+            cleanup = await self.pipeline.begin_unload(change)
+        with self._change_in_progress(change):
+            await self.pipeline.finish_unload(cleanup)
 
     @asynccontextmanager
-    async def _exclusive_change(self, key: Key, make: Callable[[], PackageChange]) -> AsyncIterator[PackageChange]:
-        """Have a turn, with nothing owed about the package, nor about anything that the exchange has to do with."""
+    async def _exclusive_change(
+        self, key: PackageKey, plan: Callable[[], PackageChange]
+    ) -> AsyncIterator[PackageChange]:
+        """Hold the change lock, with no pending cleanup of the package or of any name that the change touches."""
         while True:
-            async with self._pipeline.change_lock:
-                self._pipeline.check_open()
-                owed = self._pipeline.pending_cleanup(*key)
-                if owed is None:
-                    exchange = make()
-                    owed = self._pipeline.conflicting_cleanup(exchange)
-                    if owed is None:
-                        yield exchange
+            async with self.pipeline.change_lock:
+                self.pipeline.check_open()
+                cleanup = self.pipeline.pending_cleanup(key)
+                if cleanup is None:
+                    change = plan()
+                    cleanup = self.pipeline.conflicting_cleanup(change)
+                    if cleanup is None:
+                        yield change
                         return
-            await self._pipeline.finish_cleanup(owed)
+            await self.pipeline.finish_cleanup(cleanup)
 
     @contextmanager
-    def _change_in_progress(self) -> Iterator[None]:
-        """Reactors may leave and come back meanwhile; the last one that is through ends that for all."""
+    def _change_in_progress(self, change: PackageChange) -> Iterator[None]:
+        """Let reactors leave and come back meanwhile; the last change in progress ends that for all."""
+        if not change.has_graphs:
+            yield
+            return
         self._changes_in_progress += 1
         try:
             yield
         finally:
             self._changes_in_progress -= 1
             if not self._changes_in_progress:
-                self._scheduler.end_change()
+                self.scheduler.end_change()
+
+    def on_unloaded(self, change: PackageChange) -> None:
+        """Forget a package of which nothing is left."""
+        del self._definitions[change.key], self.loaded_at[change.key]
+        self._registry.drop_package(*change.key)
+        self._swap_reference(change, None)
+
+    async def on_cleanup_done(self) -> None:
+        """Release what only the finished cleanup kept."""
+        await self._retired.collect()
+        self._on_changed()
 
     async def close(self) -> None:
-        """End everything that runs, guards or not, and let everything go that was imported."""
-        self._pipeline.close()
-        async with self._pipeline.change_lock:
-            await self._pipeline.wait_for_cleanups()
-            await self._scheduler.close()
-            for keepsake in self._references.values():
-                keepsake.release()
+        """Stop everything that runs, without checks, and release everything that was imported."""
+        self.pipeline.close()
+        async with self.pipeline.change_lock:
+            await self.pipeline.wait_for_cleanups()
+            await self.scheduler.close()
+            for reference in self._references.values():
+                reference.release()
             self._retired.release_all()
 
-    # -- what is a package's own
+    # -- planning changes
 
-    def _load_change(self, package: Package, key: Key) -> PackageChange:
+    def _plan_load(self, package: Package, key: PackageKey, origin: Origin) -> PackageChange:
         before = self._definitions.get(key, NO_DEFINITIONS)
-        exchange = self._build_change(key, before, self._own_definitions(package, key[0], before.state()))
-        exchange.allow_downgrade = package.allow_downgrade
-        return exchange
+        after = self._own_definitions(package, key.tenant, before.state, origin)
+        return self._plan(key, before, after, allow_downgrade=origin.allow_downgrade)
 
-    def _build_change(self, key: Key, before: PackageDefinitions, after: PackageDefinitions) -> PackageChange:
-        others = [held for other, held in self._definitions.items() if other[0] == key[0] and other != key]
-        return PackageChange(self._registry, *key, before, after, others)
+    def _plan_unload(self, key: PackageKey) -> PackageChange:
+        if key not in self._definitions:
+            loaded = self._registry.packages(key.tenant)
+            message = f"package '{key.name}' is not loaded{did_you_mean(key.name, loaded)}"
+            raise RequestError(message, code="unknown_package", status=404, package=key.name)
+        return self._plan(key, self._definitions[key], NO_DEFINITIONS)
 
-    def _own_definitions(self, package: Package, tenant: str, before: PackageState) -> PackageDefinitions:
-        """Return a package's definitions without those that it merely imported from packages that are loaded."""
-        owned = {*before.graphs, *before.triggerless}
-        graphs = [
-            one for one in package.graphs if one.name in owned or self._registry.graph(tenant, one.name) is not one
-        ]
+    def _plan(
+        self, key: PackageKey, before: PackageDefinitions, after: PackageDefinitions, *, allow_downgrade: bool = False
+    ) -> PackageChange:
+        others = [one for other, one in self._definitions.items() if other.tenant == key.tenant and other != key]
+        return plan_change(self._registry, key, before, after, others, allow_downgrade=allow_downgrade)
+
+    def _own_definitions(
+        self, package: Package, tenant: str, before: PackageState, origin: Origin
+    ) -> PackageDefinitions:
+        """Return a package's definitions without those that it only imported from loaded packages."""
+        registry, owned = self._registry, {*before.graphs, *before.triggerless}
+        graphs = [one for one in package.graphs if one.name in owned or registry.graph(tenant, one.name) is not one]
         return PackageDefinitions(
             version=package.version,
             digest=package.digest,
-            origin=package.origin,
+            origin=origin.name,
             triggers=tuple(
                 one
                 for one in package.triggers
-                if one.name in before.triggers or self._registry.trigger(tenant, one.name) is not one
+                if one.name in before.triggers or registry.trigger(tenant, one.name) is not one
             ),
             reactors=tuple(
                 one
                 for one in package.reactors
-                if one.name in before.reactors or not self._scheduler.is_loaded(tenant, one)
+                if one.name in before.reactors or not self.scheduler.is_loaded(tenant, one)
             ),
             shared=package.shared,
             triggerless=tuple(one for one in graphs if one.reactor_name is None),
@@ -201,46 +221,41 @@ class Installer:
         )
 
     def _is_own_workflow(self, workflow: Workflow, tenant: str, before: PackageState) -> bool:
-        held = self._registry.workflow(tenant, workflow.name)
-        return workflow.name in before.workflows or held is None or held.declaration is not workflow.declaration
+        registered = self._registry.workflow(tenant, workflow.name)
+        is_other = registered is None or registered.declaration is not workflow.declaration
+        return workflow.name in before.workflows or is_other
 
-    # -- what was imported
+    # -- imported code
 
-    def _swap_reference(self, key: Key, change: PackageChange, reference: Keepsake | None) -> None:
-        """Keep what a package needs as long as it is loaded, and what its older version needs until its runs end."""
-        older = self._references.pop(key, None)
+    def _swap_reference(self, change: PackageChange, reference: "PackageReference | None") -> None:
+        """Keep the imported code of the loaded version, and retire that of the older one."""
+        older = self._references.pop(change.key, None)
         if older is not reference:
             workflows = [one for one in change.previous_workflows.values() if one is not None]
             self._retire(change, change.before, workflows, older)
         if reference is not None:
-            self._references[key] = reference
+            self._references[change.key] = reference
 
     def _retire(
         self,
         change: PackageChange,
         definitions: PackageDefinitions,
         workflows: Iterable[Workflow],
-        reference: Keepsake | None,
+        reference: "PackageReference | None",
     ) -> None:
-        """Keep what is not in place any more until its runs, its firings and its accumulators' calls have ended."""
-        if reference is not None:
-            tenant = change.tenant
-            bound = [reactor_key(one, tenant) for one in definitions.graphs]
-            reactors = {
-                *((tenant, one.name) for one in definitions.reactors),
-                *(one for one in bound if one is not None),
-            }
-            callers = _workflows_calling(self._engine.loaded_workflows(tenant), definitions.triggerless)
-            runs = [self._engine.in_use_check(tenant, one) for one in (*workflows, *callers)]
-            self._retired.add(
-                reference, [*runs, *(self._scheduler.make_in_use_check(*key) for key in sorted(reactors))]
-            )
-
-    async def collect_retired(self) -> None:
-        """Let go of what no run and no firing needs any more, as far as that can be told now."""
-        await self._retired.collect()
+        """Keep replaced code until its runs, its firings and the calls of its accumulators have ended."""
+        if reference is None:
+            return
+        tenant = change.tenant
+        bound = [reactor_key(one, tenant) for one in definitions.graphs]
+        own = [(tenant, one.name) for one in definitions.reactors]
+        reactors = {*own, *(one for one in bound if one is not None)}
+        callers = _workflows_calling(self.engine.loaded_workflows(tenant), definitions.triggerless)
+        runs = [self.engine.in_use_check(tenant, one) for one in (*workflows, *callers)]
+        firings = [self.scheduler.make_in_use_check(*key) for key in sorted(reactors)]
+        self._retired.add(reference, [*runs, *firings])
 
 
 def _workflows_calling(workflows: Iterable[Workflow], graphs: Sequence[Graph]) -> list[Workflow]:
-    """Return the workflows, of whatever package and version, that call one of these very graphs."""
+    """Return the workflows, of any package and version, that call one of these graph objects."""
     return [one for one in workflows if any(task.graph is graph for task in one.tasks for graph in graphs)]

@@ -1,281 +1,291 @@
-"""The pipeline: six steps that load a package, and the same six backwards.
+"""The deploy pipeline: six steps that load a package, and the same six in reverse.
 
     1 schedules   2 triggers   3 reactors   4 graphs without a reactor   5 graphs of reactors   6 workflows
 
-Each step may rely on those before it: a graph finds its reactor, a workflow its triggers and the graphs that it calls.
-Nothing starts by itself before the end: schedules are armed as the last act of step 6, and reactors hold still until
-everything is in place.
+Each step may rely on those before it: a graph finds its reactor, a workflow finds its triggers and the graphs that it
+calls. Nothing starts by itself before the end: schedules are armed as the last act of step 6, and reactors do not fire
+until everything is in place.
 
-    load      put 1..6; if one fails, take_back from there to 1, and everything is as it was
-    reload    the same, beside the older version, where that can be; then retire 6..1 what the newer one has no more
-    unload    retire 6..1 with nothing to come
+    load      apply 1..6; if a step fails, roll_back from there to 1, and everything is as it was
+    reload    the same, beside the older version where possible; then remove 6..1 what the newer version lacks
+    unload    remove 6..1
 
-A step may fail on the way back too, when the store is away, say. What is left to do is then owed: it is tried again, in
-the same order, with growing delays, until it is done. Until then its names are its own: whoever wants to change one of
-them, or relies on one, settles that first.
+A rollback or a removal may fail too, for example while the store is down. The remaining steps then become a pending
+cleanup, which is retried in the same order, with growing delays, until it succeeds. Until then the cleanup owns the
+names of its package: a change that touches one of them, or relies on one, finishes the cleanup first.
 
-Loads have turns. An unload needs one only to begin: from then on it is owed, so that nobody else touches its names, and
-what takes its time to end keeps nobody waiting.
+Loads run one at a time, under `change_lock`. An unload holds the lock only while it begins. From then on it is a
+pending cleanup, so that no one else touches its names, and a slow unload delays no other package.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
 
 from tidemill.engine.tasks import TaskScope
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError, RequestError
-from tidemill.packages.deploy.change import NO_DEFINITIONS, NameClaim, PackageChange, claimed_names, referenced_names
+from tidemill.packages.deploy.change import NameClaim, PackageChange
 from tidemill.packages.deploy.install_records import InstallRecords
 from tidemill.packages.deploy.steps import DeployStep
+from tidemill.packages.status import PackageKey
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
 
-StepVerb = Literal["apply", "roll_back", "remove"]
-StepMethod = Callable[[PackageChange], Awaitable[None]]
-Key = tuple[str, str]
+
+class PipelineObserver(Protocol):
+    """Receives what the pipeline finishes on its own."""
+
+    def on_unloaded(self, change: PackageChange) -> None:
+        """Nothing of a package is left."""
+
+    async def on_cleanup_done(self) -> None:
+        """A retried cleanup has finished."""
 
 
-class StepRunner:
-    """Calls steps, and knows whether something is on its way to the store meanwhile, or from it."""
+class StepCall(NamedTuple):
+    """One verb of one step."""
 
-    def __init__(self) -> None:
-        self._store_writes = 0
-        self._steps_running = 0
-
-    @property
-    def is_using_store(self) -> bool:
-        """Whether something is on its way to the store, or from it."""
-        return self._store_writes > 0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a step is being taken, whatever it waits for."""
-        return self._steps_running > 0
-
-    async def run_step(self, verb: StepVerb, step: DeployStep, change: PackageChange) -> None:
-        """Take a step, this way."""
-        verbs: dict[StepVerb, StepMethod] = {"apply": step.apply, "roll_back": step.roll_back, "remove": step.remove}
-        work = verbs[verb](change)
-        self._steps_running += 1
-        try:
-            await (work if step.awaits_author_code else self.run_store_write(work))
-        finally:
-            self._steps_running -= 1
-
-    async def run_store_write(self, work: Awaitable[None]) -> None:
-        """Do what takes no time but the store's."""
-        self._store_writes += 1
-        try:
-            await work
-        finally:
-            self._store_writes -= 1
+    step: DeployStep
+    method: Callable[[PackageChange], Awaitable[None]]
 
 
 class PendingCleanup:
-    """What is left to do on the way back: the steps, next one first, and what follows when they are done."""
+    """The remaining steps of a rollback or a removal, and how the change is recorded when they are done."""
 
     def __init__(
-        self, change: PackageChange, verb: StepVerb, steps: Sequence[DeployStep], on_done: Callable[[], Awaitable[None]]
+        self,
+        change: PackageChange,
+        calls: Iterable[StepCall],
+        record: Callable[[PackageChange], Awaitable[None]],
+        *,
+        is_rollback: bool = False,
+        is_unload: bool = False,
     ) -> None:
         self.change = change
-        self.key = change.tenant, change.name
-        self.steps = list(steps)
-        self.verb = verb
-        self.claims = claimed_names(change)
-        """The names that nobody else touches until it is paid."""
-        self.is_unload = verb == "remove" and change.after is NO_DEFINITIONS
-        """Whether the package is to be gone."""
-        self._on_done = on_done
-        self._is_done = False
-        self._lock = asyncio.Lock()
+        self.remaining = list(calls)
+        self.record = record
+        self.is_rollback = is_rollback
+        self.is_unload = is_unload
+        """Whether the whole package goes."""
+        self.is_done = False
         self.failures = 0
         self.error: Exception | None = None
         self.retry_task: asyncio.Task[None] | None = None
-        """What tries again, later and later."""
-
-    async def run(self, runner: StepRunner) -> bool:
-        """Go on where it stopped, one at a time; return whether everything is done."""
-        async with self._lock:
-            try:
-                while self.steps:
-                    await runner.run_step(self.verb, self.steps[0], self.change)
-                    del self.steps[0]
-                if not self._is_done:
-                    await runner.run_store_write(self._on_done())
-                    self._is_done = True
-            except Exception as error:  # whatever a step meets, the others are still owed
-                self.failures += 1
-                self.error = error
-                logger.exception(events.PACKAGE_CLEANUP_PENDING, extra=self.log_fields)
-                return False
-            return True
-
-    async def wait_until_idle(self) -> None:
-        """Return when nobody is paying it."""
-        async with self._lock:
-            pass
+        self.lock = asyncio.Lock()
+        """Held by the task that runs it."""
 
     @property
     def log_fields(self) -> dict[str, str | int]:
-        """What is said about it."""
-        title = self.steps[0].title if self.steps else "ledger"
+        """The fields that log records about it carry."""
+        title = self.remaining[0].step.title if self.remaining else "records"
         return {"package": self.change.name, "tenant": self.change.tenant, "step": title, "failures": self.failures}
 
 
 class Pipeline:
-    """Takes packages through the steps, one at a time."""
+    """Takes packages through the deploy steps, one at a time."""
 
     def __init__(
         self,
         steps: Sequence[DeployStep],
         records: InstallRecords,
+        observer: PipelineObserver,
+        *,
         tasks: TaskScope,
         clock: Clock,
         backoff: Backoff,
-        on_cleanup_done: Callable[[], Awaitable[None]],
     ) -> None:
-        """`paid` is called when something is done at last that was owed, and nobody asked for it."""
         self.steps = tuple(steps)
         self._records = records
+        self._observer = observer
         self._tasks = tasks
         self._clock = clock
         self._backoff = backoff
-        self._on_cleanup_done = on_cleanup_done
-        self._cleanups: dict[Key, PendingCleanup] = {}
-        self._runner = StepRunner()
-        self._is_abandoned = False
+        self._cleanups: dict[PackageKey, PendingCleanup] = {}
+        self._store_writes = 0
+        self._steps_running = 0
         self._is_closed = False
         self.change_lock = asyncio.Lock()
-        """Whoever changes packages holds it: what was checked still holds when it is done."""
+        """Held while packages change, so that what was checked still holds when the change is applied."""
 
     @property
     def is_using_store(self) -> bool:
-        """Whether something is on its way to the store, or from it."""
-        return self._runner.is_using_store
+        """Whether a read or a write of the store is in progress."""
+        return self._store_writes > 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether a step is being taken."""
-        return self._runner.is_busy
+        """Whether a step is running."""
+        return self._steps_running > 0
 
     def check_open(self) -> None:
-        """Refuse to change anything on a node that is about to end; whoever waits for a turn asks when it has come."""
+        """Reject changes on a node that is closing; call this with the change lock held."""
         if self._is_closed:
             raise RequestError("the node is not running any more", code="not_running", status=409)
 
-    # -- there and back
+    # -- loading and unloading
 
     async def load(self, change: PackageChange) -> None:
-        """Put a package in place, or leave everything as it was; nothing is owed about it."""
+        """Load a package, or leave everything as it was. The package has no pending cleanup."""
         begun: list[DeployStep] = []
-        await self._runner.run_store_write(self._records.record_loading(change))
+        with self._store_write():
+            await self._records.record_loading(change)
         try:
             for step in self.steps:
                 begun.insert(0, step)
-                await self._runner.run_step("apply", step, change)
-            await self._runner.run_store_write(self._records.record_loaded(change))
+                await self._run_step(StepCall(step, step.apply), change)
+            with self._store_write():
+                await self._records.record_loaded(change)
         except BaseException as error:
             await self._roll_back(change, begun, error)
             raise
-        await self._run_cleanup(
-            PendingCleanup(change, "remove", self.steps[::-1], lambda: self._records.record_settled(change))
-        )
+        await self._run_cleanup(PendingCleanup(change, self._removal_calls(), self._records.record_settled))
 
     async def _roll_back(self, change: PackageChange, begun: Sequence[DeployStep], error: BaseException) -> None:
-        if self._is_abandoned:
-            return
-        debt = PendingCleanup(change, "roll_back", begun, lambda: self._records.record_rolled_back(change))
-        if not await self._run_cleanup(debt):
-            error.add_note(f"and it could not be put back as it was yet: {debt.error}; that is tried again")
+        calls = [StepCall(step, step.roll_back) for step in begun]
+        cleanup = PendingCleanup(change, calls, self._records.record_rolled_back, is_rollback=True)
+        if not await self._run_cleanup(cleanup):
+            error.add_note(f"the rollback failed too: {cleanup.error}; it is retried")
 
-    async def begin_unload(self, change: PackageChange, on_done: Callable[[], None]) -> PendingCleanup:
-        """Begin to take a package away; `end` is called when nothing is left of it. From now on that is owed."""
-        await self._runner.run_store_write(self._records.record_unloading(change))
+    async def begin_unload(self, change: PackageChange) -> PendingCleanup:
+        """Record that a package is being unloaded, and return the cleanup that unloads it."""
+        with self._store_write():
+            await self._records.record_unloading(change)
+        cleanup = PendingCleanup(change, self._removal_calls(), self._record_unloaded, is_unload=True)
+        self._cleanups[change.key] = cleanup
+        return cleanup
 
-        async def done() -> None:
-            await self._records.record_unloaded(change)
-            on_done()
-
-        debt = PendingCleanup(change, "remove", self.steps[::-1], done)
-        self._cleanups[debt.key] = debt
-        return debt
+    async def _record_unloaded(self, change: PackageChange) -> None:
+        await self._records.record_unloaded(change)
+        self._observer.on_unloaded(change)
 
     async def finish_unload(self, cleanup: PendingCleanup) -> None:
-        """Take a package away that is to be gone, without a turn; what fails is tried again."""
+        """Unload a package without the change lock; a step that fails is retried."""
         if not await self._run_cleanup(cleanup):
-            raise OperationError(
-                f"package '{cleanup.change.name}' is not unloaded yet: {cleanup.error}; it is tried again"
-            )
+            name = cleanup.change.name
+            raise OperationError(f"package '{name}' is not unloaded yet: {cleanup.error}; it is retried")
 
-    def abandon(self) -> None:
-        """Put nothing back from now on: leave everything as the death of the process would."""
-        self._is_abandoned = True
+    def _removal_calls(self) -> list[StepCall]:
+        return [StepCall(step, step.remove) for step in reversed(self.steps)]
 
     def close(self) -> None:
-        """Let nobody begin anything any more: who has a turn ends it."""
+        """Reject further changes; a change that holds the lock completes."""
         self._is_closed = True
 
     async def wait_for_cleanups(self) -> None:
-        """Return when nothing is being taken away; whoever calls has the turn."""
-        for debt in tuple(self._cleanups.values()):
-            await debt.wait_until_idle()
+        """Wait until no cleanup is running; call this with the change lock held."""
+        for cleanup in tuple(self._cleanups.values()):
+            async with cleanup.lock:
+                pass
 
-    # -- what is owed
+    # -- pending cleanups
 
-    def pending_cleanup(self, tenant: str, name: str) -> PendingCleanup | None:
-        """Return what is owed about a package."""
-        return self._cleanups.get((tenant, name))
+    @property
+    def pending_cleanups(self) -> list[PackageKey]:
+        """The packages that have a pending cleanup."""
+        return sorted(self._cleanups)
+
+    def pending_cleanup(self, key: PackageKey) -> PendingCleanup | None:
+        """Return the pending cleanup of a package."""
+        return self._cleanups.get(key)
 
     def names_leaving(self) -> frozenset[NameClaim]:
-        """Return the names of packages that are to be gone, but are not yet."""
-        return frozenset(claim for debt in self._cleanups.values() if debt.is_unload for claim in debt.claims)
+        """Return the names of the packages that are being unloaded."""
+        return frozenset(
+            claim for cleanup in self._cleanups.values() if cleanup.is_unload for claim in cleanup.change.claims
+        )
 
     def conflicting_cleanup(self, change: PackageChange) -> PendingCleanup | None:
-        """Return what is owed about names that this is about, or that it relies on; see Guards about what leaves."""
-        held, named = claimed_names(change), referenced_names(change)
-        found = (one for one in self._cleanups.values() if one.claims & (held if one.is_unload else held | named))
-        return next(found, None)
+        """Return a cleanup of names that a change touches or relies on.
+
+        The check for names that are leaving covers a change that relies on a package that is being unloaded.
+        """
+        touched = change.claims | change.references
+        for cleanup in self._cleanups.values():
+            if cleanup.change.claims & (change.claims if cleanup.is_unload else touched):
+                return cleanup
+        return None
 
     async def finish_cleanup(self, cleanup: PendingCleanup) -> None:
-        """See to it that something is no longer owed; whoever calls has no turn, and asks again when it has one."""
+        """Finish a pending cleanup; call this without the change lock, and check again once it is held."""
         if not await self._try_finish(cleanup):
-            what = "put back as it was" if cleanup.verb == "roll_back" else "taken away"
+            action = "unloaded" if cleanup.is_unload else "rolled back" if cleanup.is_rollback else "cleaned up"
             name = cleanup.change.name
-            raise OperationError(f"package '{name}' is still being {what}: {cleanup.error}; that is tried again")
+            raise OperationError(f"package '{name}' is still being {action}: {cleanup.error}; it is retried")
 
     async def _try_finish(self, cleanup: PendingCleanup) -> bool:
         if cleanup.is_unload:
             return not self._is_closed and await self._run_cleanup(cleanup)
-        async with self.change_lock:  # what is put back comes up, and must not let go of what others hold still
+        async with self.change_lock:  # a rollback activates reactors, which must not activate those of another change
             return not self._is_closed and await self._run_cleanup(cleanup)
 
     async def _run_cleanup(self, cleanup: PendingCleanup) -> bool:
-        is_paid = False
+        """Run a cleanup from where it stopped; return whether it is done. If it is not, it is retried later."""
+        is_done = False
         try:
-            is_paid = await cleanup.run(self._runner)
+            async with cleanup.lock:
+                is_done = await self._run_remaining(cleanup)
         finally:
-            if not is_paid:  # also if this was cut off
+            if not is_done:  # also if this call was cancelled
                 self._schedule_retry(cleanup)
-        if is_paid and self._cleanups.get(cleanup.key) is cleanup:
-            del self._cleanups[cleanup.key]
-        if is_paid and cleanup.retry_task is not None and cleanup.retry_task is not asyncio.current_task():
+        if is_done and self._cleanups.get(cleanup.change.key) is cleanup:
+            del self._cleanups[cleanup.change.key]
+        if is_done and cleanup.retry_task is not None and cleanup.retry_task is not asyncio.current_task():
             cleanup.retry_task.cancel()
-        return is_paid
+        return is_done
+
+    async def _run_remaining(self, cleanup: PendingCleanup) -> bool:
+        try:
+            while cleanup.remaining:
+                await self._run_step(cleanup.remaining[0], cleanup.change)
+                del cleanup.remaining[0]
+            if not cleanup.is_done:
+                with self._store_write():
+                    await cleanup.record(cleanup.change)
+                cleanup.is_done = True
+        except Exception as error:  # any error of a step: the remaining steps stay pending
+            cleanup.failures += 1
+            cleanup.error = error
+            logger.exception(events.PACKAGE_CLEANUP_PENDING, extra=cleanup.log_fields)
+            return False
+        return True
 
     def _schedule_retry(self, cleanup: PendingCleanup) -> None:
-        self._cleanups[cleanup.key] = cleanup
+        self._cleanups[cleanup.change.key] = cleanup
         if cleanup.retry_task is None and not self._tasks.is_closed:
             cleanup.retry_task = self._tasks.start(
-                f"package {cleanup.change.name}: owed", self._retry_until_done(cleanup)
+                f"package {cleanup.change.name}: cleanup", self._retry_until_done(cleanup)
             )
 
     async def _retry_until_done(self, cleanup: PendingCleanup) -> None:
-        """Try again until it is done; whoever wants to change the package before that does it instead."""
-        while self._cleanups.get(cleanup.key) is cleanup:
+        """Retry a cleanup with growing delays until it, or a change that needs it done, succeeds."""
+        while self._cleanups.get(cleanup.change.key) is cleanup:
             await self._clock.sleep(self._backoff.delay(cleanup.failures))
             await self._try_finish(cleanup)
-        await self._on_cleanup_done()
+        await self._observer.on_cleanup_done()
+
+    # -- steps
+
+    async def _run_step(self, call: StepCall, change: PackageChange) -> None:
+        self._steps_running += 1
+        try:
+            if call.step.awaits_author_code:
+                await call.method(change)
+            else:
+                with self._store_write():
+                    await call.method(change)
+        finally:
+            self._steps_running -= 1
+
+    @contextmanager
+    def _store_write(self) -> Iterator[None]:
+        """Count work that waits for nothing but the store."""
+        self._store_writes += 1
+        try:
+            yield
+        finally:
+            self._store_writes -= 1

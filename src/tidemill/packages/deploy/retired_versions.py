@@ -1,44 +1,34 @@
-"""Older versions of packages: what was imported for them is kept until nothing that runs needs it any more.
+"""Retired versions: what was imported for them is kept until nothing that runs needs it any more.
 
-A run goes on with the version that it began with, a task and a firing end on the code that they began on, and each may
-import from its package at any moment. Nobody tells when the last of them has ended: it is looked for, at once, and then
-again and again with growing delays, as long as there is something to look for.
+A run continues with the version it began with, a task and a firing end on the code they began on, and each may import
+from its package at any moment. Nothing reports when the last of them has ended. So the versions in use are checked
+immediately, and then again with growing delays, as long as a retired version is left.
 """
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidemill.engine.tasks import TaskScope
+from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 
+if TYPE_CHECKING:  # a node that loads only definitions does not import what reads package files
+    from tidemill.packages.loading.preparer import PackageReference
+
 logger = logging.getLogger(__name__)
 
 UsageCheck = Callable[[], bool]
-"""Asks whether something that was needed when this was made still is."""
-
-
-class Keepsake(Protocol):
-    """What must outlive a package that was imported: its modules, and the files they came from."""
-
-    def release(self) -> None:
-        """Let it all go; again is no error."""
-
-
-class Tidier(Protocol):
-    """What knows which versions of workflows runs need."""
-
-    async def collect_versions(self, on_discarded: Callable[[], None]) -> None:
-        """Forget versions that no run needs any more; `forgotten` is called now, and whenever one is forgotten."""
+"""Returns whether something that was in use when the check was made still is."""
 
 
 class RetiredVersions:
-    """What is kept of versions that are no longer in place."""
+    """Keeps the imported code of versions that are no longer in place until nothing uses it."""
 
-    def __init__(self, engine: Tidier, tasks: TaskScope, clock: Clock, backoff: Backoff) -> None:
+    def __init__(self, engine: WorkflowEngine, tasks: TaskScope, clock: Clock, backoff: Backoff) -> None:
         self._engine = engine
         self._tasks = tasks
         self._clock = clock
@@ -47,21 +37,21 @@ class RetiredVersions:
         self._sweep_count = 0
         self._is_sweeping = False
 
-    def add(self, reference: Keepsake, usage_checks: Iterable[UsageCheck]) -> None:
-        """Keep this as long as any of these needs holds."""
+    def add(self, reference: "PackageReference", usage_checks: Iterable[UsageCheck]) -> None:
+        """Keep a reference until all usage checks return False."""
         self._retired.append(_RetiredVersion(reference, tuple(usage_checks)))
         self._sweep_count = 0
 
-    def has(self, reference: Keepsake) -> bool:
-        """Return whether this is kept here."""
+    def has(self, reference: "PackageReference") -> bool:
+        """Return whether a reference is kept here."""
         return any(one.reference is reference for one in self._retired)
 
     async def collect(self) -> None:
-        """Let go of what nothing needs any more; look again later for what is left."""
+        """Release the versions that nothing uses; check the others again later."""
         await self._collect_unused()
         if self._retired and not self._is_sweeping and not self._tasks.is_closed:
             self._is_sweeping = True
-            self._tasks.start("packages: older versions", self._sweep_until_empty())
+            self._tasks.start("packages: retired versions", self._sweep_until_empty())
 
     async def _sweep_until_empty(self) -> None:
         try:
@@ -76,26 +66,26 @@ class RetiredVersions:
         if self._retired:
             try:
                 await self._engine.collect_versions(self._release_unused)
-            except StoreError as error:  # it only means that older versions are kept a while longer
+            except StoreError as error:  # retired versions are only kept a while longer
                 logger.warning(events.PACKAGE_VERSION_COLLECTION_FAILED, extra={"error": str(error)})
 
     def _release_unused(self) -> None:
-        older, self._retired = self._retired, []
-        for one in older:
-            if any(is_needed() for is_needed in one.usage_checks):
-                self._retired.append(one)
+        retired, self._retired = self._retired, []
+        for version in retired:
+            if any(is_in_use() for is_in_use in version.usage_checks):
+                self._retired.append(version)
             else:
-                one.reference.release()
+                version.reference.release()
 
     def release_all(self) -> None:
-        """Let everything go, needed or not."""
-        older, self._retired = self._retired, []
-        for one in older:
-            one.reference.release()
+        """Release every version, in use or not."""
+        retired, self._retired = self._retired, []
+        for version in retired:
+            version.reference.release()
 
 
 class _RetiredVersion(NamedTuple):
-    """What was imported for a version, and who may need it."""
+    """The imported code of a version, and the checks for what may use it."""
 
-    reference: Keepsake
+    reference: "PackageReference"
     usage_checks: tuple[UsageCheck, ...]

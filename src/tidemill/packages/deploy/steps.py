@@ -1,11 +1,12 @@
-"""A step of loading a package: three verbs, each of which may be called again if it failed half way."""
+"""The six deploy steps. Each has three verbs, and each verb may be called again if it failed half-way."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.graphs.staging import GraphChange, reactor_key
+from tidemill.engine.graphs.staging import reactor_key
 from tidemill.engine.registry import PackageState, Registry
+from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.starts.schedules import first_cursor
 from tidemill.kernel.clock import Clock
 from tidemill.packages.deploy.change import PackageChange
@@ -18,24 +19,44 @@ class DeployStep(Protocol):
     """One kind of side effect of a package."""
 
     title: str
-    """What it is about, for messages."""
+    """The kind, for messages and logs."""
+
     awaits_author_code: bool
-    """Whether it may wait for what authors' code does, and not for the store alone."""
+    """Whether the step may wait for author code, and not only for the store."""
 
     async def apply(self, change: PackageChange) -> None:
         """Put in place what the package is to have of this kind."""
 
     async def roll_back(self, change: PackageChange) -> None:
-        """Make everything as it was before `put`, however far that came."""
+        """Restore everything as it was before `apply`, however far that came."""
 
     async def remove(self, change: PackageChange) -> None:
-        """Take away what the package had and is no longer to have: all of it when it is unloaded."""
+        """Remove what the package had of this kind and no longer has: everything, if it is unloaded."""
+
+
+def deploy_steps(
+    scheduler: GraphScheduler,
+    registry: Registry,
+    engine: WorkflowEngine,
+    schedules: Schedules,
+    records: InstallRecords,
+    clock: Clock,
+) -> Sequence[DeployStep]:
+    """Return the six steps in load order."""
+    return (
+        SchedulesStep(schedules, clock, records),
+        TriggersStep(registry),
+        ReactorsStep(scheduler, registry),
+        TriggerlessGraphsStep(registry),
+        GraphBindingsStep(scheduler),
+        WorkflowsStep(engine, registry, schedules),
+    )
 
 
 class SchedulesStep(DeployStep):
-    """The rows of a package's schedules, keyed by tenant, workflow and schedule.
+    """Inserts and deletes the schedule rows of a package, keyed by tenant, workflow and schedule.
 
-    A row that is there stays as it is, with its cursor and its pause: a reload misses no slot.
+    An existing row keeps its cursor and its pause, so a reload misses no slot.
     """
 
     title = "schedules"
@@ -47,32 +68,33 @@ class SchedulesStep(DeployStep):
         self._records = records
 
     async def apply(self, change: PackageChange) -> None:
-        now = self._clock.now()
+        now, progress = self._clock.now(), change.progress
         cursors = [
             first_cursor(change.tenant, workflow.name, schedule, now, armed=False)
-            for workflow, schedule in change.after.iter_schedules()
+            for workflow, schedule in change.after.schedules
         ]
         if cursors:
-            change.unconfirmed_schedules = [one.schedule for one in cursors]
-            change.inserted_schedules += await self._schedules.insert_missing(cursors)
-            change.unconfirmed_schedules = []
+            progress.unconfirmed_schedules = [one.schedule for one in cursors]
+            progress.inserted_schedules += await self._schedules.insert_missing(cursors)
+            progress.unconfirmed_schedules = []
 
     async def roll_back(self, change: PackageChange) -> None:
-        doubtful = [key for key in change.unconfirmed_schedules if await self._records.is_disarmed(key)]
-        await self._delete_unshared({*change.inserted_schedules, *doubtful})
-        change.inserted_schedules, change.unconfirmed_schedules = [], []
+        progress = change.progress
+        unconfirmed = [key for key in progress.unconfirmed_schedules if await self._records.is_disarmed(key)]
+        await self._delete_unshared({*progress.inserted_schedules, *unconfirmed})
+        progress.inserted_schedules, progress.unconfirmed_schedules = [], []
 
     async def remove(self, change: PackageChange) -> None:
         await self._delete_unshared(set(change.removed_schedules))
 
     async def _delete_unshared(self, keys: set[ScheduleKey]) -> None:
-        """Delete rows, but for those of other nodes: whoever is the last to have a schedule takes its row away."""
+        """Delete rows that no other node uses; the last node that has a schedule deletes its row."""
         if keys:
             await self._schedules.delete(sorted(keys - await self._records.schedules_of_other_nodes()))
 
 
 class TriggersStep(DeployStep):
-    """The declarations of a package's triggers."""
+    """Registers the triggers of a package."""
 
     title = "triggers"
     awaits_author_code = False
@@ -85,11 +107,11 @@ class TriggersStep(DeployStep):
             self._registry.add_trigger(change.tenant, trigger)
 
     async def roll_back(self, change: PackageChange) -> None:
-        for name, held in change.previous_triggers.items():
-            if held is None:
+        for name, previous in change.previous_triggers.items():
+            if previous is None:
                 self._registry.drop_trigger(change.tenant, name)
             else:
-                self._registry.add_trigger(change.tenant, held)
+                self._registry.add_trigger(change.tenant, previous)
 
     async def remove(self, change: PackageChange) -> None:
         for name in change.removed_triggers:
@@ -97,7 +119,7 @@ class TriggersStep(DeployStep):
 
 
 class ReactorsStep(DeployStep):
-    """What runs for a package's reactors."""
+    """Starts and stops the reactors of a package."""
 
     title = "reactors"
     awaits_author_code = True
@@ -107,11 +129,11 @@ class ReactorsStep(DeployStep):
         self._registry = registry
 
     async def apply(self, change: PackageChange) -> None:
-        if change.staged is not None:
-            await self._scheduler.start_reactors(change.staged)
+        if change.progress.staged is not None:
+            await self._scheduler.start_reactors(change.progress.staged)
 
     async def roll_back(self, change: PackageChange) -> None:
-        staged = change.staged
+        staged = change.progress.staged
         if staged is None:
             return
         for name, managed in staged.added_reactors.items():
@@ -120,27 +142,21 @@ class ReactorsStep(DeployStep):
         await self._restore_reactors(change, set(staged.removed_reactors))
 
     async def _restore_reactors(self, change: PackageChange, removed: set[str]) -> None:
-        """Let reactors of the version before come up again, with the graphs that were bound to them."""
+        """Start reactors of the version before again, with the graphs that were bound to them."""
         if not removed:
             return
         tenant = change.tenant
-        back = removed.intersection(self._registry.reactors(tenant))  # they never left, or an earlier try came that far
+        running = removed.intersection(self._registry.reactors(tenant))  # never stopped, or restored by an earlier try
         keys = {(tenant, name) for name in removed}
         graphs = tuple(one for one in change.before.graphs if reactor_key(one, tenant) in keys)
-        offer = GraphChange(
-            tenant=tenant,
-            reactors=tuple(one for one in change.before.reactors if one.name in removed),
-            graphs=graphs,
-            previous=PackageState(reactors=tuple(sorted(back)), graphs=tuple(one.name for one in graphs)),
-            shared=change.before.shared & removed,
-        )
-        staged = self._scheduler.stage(offer)
+        replaced = PackageState(reactors=tuple(sorted(running)), graphs=tuple(one.name for one in graphs))
+        staged = self._scheduler.stage(change.restore_graphs(removed, graphs, replaced))
         await self._scheduler.start_reactors(staged)
         await self._scheduler.rebind(staged)
         self._scheduler.activate()
 
     async def remove(self, change: PackageChange) -> None:
-        """A version that comes has let those leave that it does not go on with: only an unload finds any here."""
+        """Stop the reactors of an unloaded package; a newer version has already stopped those it does not keep."""
         kept = {one.name for one in change.after.reactors}
         loaded = set(self._registry.reactors(change.tenant))
         for name in [one.name for one in change.before.reactors if one.name not in kept and one.name in loaded]:
@@ -148,7 +164,7 @@ class ReactorsStep(DeployStep):
 
 
 class TriggerlessGraphsStep(DeployStep):
-    """The declarations of a package's graphs that are only called."""
+    """Registers the graphs of a package that are only called."""
 
     title = "graphs without a reactor"
     awaits_author_code = False
@@ -161,11 +177,11 @@ class TriggerlessGraphsStep(DeployStep):
             self._registry.add_graph(change.tenant, graph)
 
     async def roll_back(self, change: PackageChange) -> None:
-        for name, held in change.previous_graphs.items():
-            if held is None:
+        for name, previous in change.previous_graphs.items():
+            if previous is None:
                 self._registry.drop_graph(change.tenant, name)
             else:
-                self._registry.add_graph(change.tenant, held)
+                self._registry.add_graph(change.tenant, previous)
 
     async def remove(self, change: PackageChange) -> None:
         kept = {one.name for one in (*change.after.triggerless, *change.after.graphs)}
@@ -175,7 +191,7 @@ class TriggerlessGraphsStep(DeployStep):
 
 
 class GraphBindingsStep(DeployStep):
-    """The bindings of a package's graphs."""
+    """Binds the graphs of a package to their reactors."""
 
     title = "graphs of reactors"
     awaits_author_code = True
@@ -184,24 +200,23 @@ class GraphBindingsStep(DeployStep):
         self._scheduler = scheduler
 
     async def apply(self, change: PackageChange) -> None:
-        if change.staged is not None:
-            await self._scheduler.rebind(change.staged)
+        if change.progress.staged is not None:
+            await self._scheduler.rebind(change.progress.staged)
 
     async def roll_back(self, change: PackageChange) -> None:
-        """Let what went on go on as it was; the graphs of reactors that left come back with these, in step 3."""
-        left = set() if change.staged is None else set(change.staged.removed_reactors)
-        reactors = tuple(one for one in change.before.reactors if one.name not in left)
-        gone = {(change.tenant, name) for name in left}
-        graphs = tuple(one for one in change.before.graphs if reactor_key(one, change.tenant) not in gone)
+        """Restore what continued to run. Step 3 restores the graphs of reactors that were stopped."""
+        before, staged = change.before, change.progress.staged
+        stopped = set() if staged is None else set(staged.removed_reactors)
+        stopped_keys = {(change.tenant, name) for name in stopped}
+        reactors = [one.name for one in before.reactors if one.name not in stopped]
+        graphs = tuple(one for one in before.graphs if reactor_key(one, change.tenant) not in stopped_keys)
         if reactors or graphs:
-            names = dict.fromkeys(one.name for one in (*change.before.graphs, *change.after.graphs))
-            now = PackageState(reactors=tuple(one.name for one in reactors), graphs=tuple(names))
-            shared = change.before.shared - left
-            offer = GraphChange(tenant=change.tenant, reactors=reactors, graphs=graphs, previous=now, shared=shared)
-            await self._scheduler.rebind(self._scheduler.stage(offer))
-        back = {one.name for one in graphs}
+            bound = dict.fromkeys(one.name for one in (*before.graphs, *change.after.graphs))
+            replaced = PackageState(reactors=tuple(reactors), graphs=tuple(bound))
+            await self._scheduler.rebind(self._scheduler.stage(change.restore_graphs(reactors, graphs, replaced)))
+        restored = {one.name for one in graphs}
         for graph in change.after.graphs:
-            if graph.name not in back:
+            if graph.name not in restored:
                 self._scheduler.unbind_graph(change.tenant, graph.name)
 
     async def remove(self, change: PackageChange) -> None:
@@ -211,41 +226,20 @@ class GraphBindingsStep(DeployStep):
                 self._scheduler.unbind_graph(change.tenant, graph.name)
 
 
-class WorkflowLoader(Protocol):
-    """The engine that runs workflows, as far as loading is concerned. Workflows are wired, and their graphs known."""
-
-    def check(self, workflow: Workflow) -> None:
-        """Raise a DefinitionError if it names a pool or an executor that there is not; changes nothing."""
-
-    async def activate(self, tenant: str, workflow: Workflow) -> None:
-        """Run a workflow from now on, in place of one of its name; if it raises, nothing has changed.
-
-        Its triggers are in the registry by then. Reactors whose firings start it may come later, and may go.
-        """
-
-    async def deactivate(self, tenant: str, name: str) -> None:
-        """Start no more runs of a workflow; what runs goes on. One that is not there is no error."""
-
-    def hold_schedules(self, tenant: str, workflows: Iterable[str]) -> None:
-        """Look at no slot of these workflows: it is not certain which version of them stays."""
-
-    def release_schedules(self, tenant: str, workflows: Iterable[str]) -> None:
-        """Look at the schedules of these workflows again, and which of them are armed by now."""
-
-
 class WorkflowsStep(DeployStep):
-    """The workflows of a package, and those of others that call newer versions of its graphs."""
+    """Activates the workflows of a package, and those of other packages that call newer versions of its graphs."""
 
     title = "workflows"
     awaits_author_code = False
 
-    def __init__(self, engine: WorkflowLoader, registry: Registry, schedules: Schedules) -> None:
+    def __init__(self, engine: WorkflowEngine, registry: Registry, schedules: Schedules) -> None:
         self._engine = engine
         self._registry = registry
         self._schedules = schedules
 
     async def apply(self, change: PackageChange) -> None:
-        self._engine.hold_schedules(change.tenant, change.previous_workflows)
+        if change.affects_starts:
+            self._engine.hold_schedules(change.tenant, change.previous_workflows)
         for workflow in (*change.workflows, *change.rebound_callers):
             await self._activate(change.tenant, workflow)
         if keys := change.after.schedule_keys(change.tenant):
@@ -253,22 +247,26 @@ class WorkflowsStep(DeployStep):
 
     async def roll_back(self, change: PackageChange) -> None:
         await self._restore_previous(change)
-        self._engine.release_schedules(change.tenant, change.previous_workflows)
+        self._release_schedules(change)
 
     async def _restore_previous(self, change: PackageChange) -> None:
-        for name, held in change.previous_workflows.items():
-            if self._registry.workflow(change.tenant, name) is held:
+        for name, previous in change.previous_workflows.items():
+            if self._registry.workflow(change.tenant, name) is previous:
                 continue
-            if held is None:
+            if previous is None:
                 await self._deactivate(change.tenant, name)
             else:
-                await self._activate(change.tenant, held)
+                await self._activate(change.tenant, previous)
 
     async def remove(self, change: PackageChange) -> None:
-        """The version that came stays from here on, and its slots get their runs."""
+        """Deactivate removed workflows, and let the schedules of the others start runs."""
         for name in change.removed_workflows:
             await self._deactivate(change.tenant, name)
-        self._engine.release_schedules(change.tenant, change.previous_workflows)
+        self._release_schedules(change)
+
+    def _release_schedules(self, change: PackageChange) -> None:
+        if change.affects_starts:
+            self._engine.release_schedules(change.tenant, change.previous_workflows)
 
     async def _activate(self, tenant: str, workflow: Workflow) -> None:
         await self._engine.activate(tenant, workflow)

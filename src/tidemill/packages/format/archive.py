@@ -1,4 +1,4 @@
-"""Packages as folders and as `.tidemill` archives: read, built and unpacked."""
+"""Reads, builds and unpacks packages: folders, `.tidemill` archives and single Python files."""
 
 import hashlib
 import os
@@ -13,6 +13,7 @@ import msgspec
 
 from tidemill.kernel.errors import DefinitionError, Location, OperationError, RequestError
 from tidemill.packages.format.manifest import MANIFEST_FILE, Manifest, check_package_name, read_manifest
+from tidemill.packages.format.versions import Version
 from tidemill.packages.format.zip_format import (
     SIGNATURE_FILE,
     ArchiveLimits,
@@ -31,10 +32,10 @@ DEFAULT_LIMITS = ArchiveLimits()
 
 
 class PackageContents(msgspec.Struct, frozen=True, kw_only=True):
-    """What a folder or an archive holds, checked."""
+    """The validated contents of a package."""
 
     title: str
-    """Where it was read from, as it was named."""
+    """Where the package was read from, as the caller named it."""
 
     manifest: Manifest
     files: Mapping[str, bytes]
@@ -42,26 +43,37 @@ class PackageContents(msgspec.Struct, frozen=True, kw_only=True):
 
     signature: bytes | None = None
     raw: bytes | None = None
-    """The archive itself, if it is one."""
+    """The bytes of the archive, if it was read from one."""
 
     @property
     def size(self) -> int:
-        """Return how many bytes the files have."""
+        """The total size of the files in bytes."""
         return sum(map(len, self.files.values()))
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256, in hex, of the archive that it is, or that a folder would be."""
-        return hashlib.sha256(self.to_archive() if self.raw is None else self.raw).hexdigest()
+        """The SHA-256, in hex, of the archive, or of the archive that the files would give."""
+        return archive_digest(self.to_archive() if self.raw is None else self.raw)
 
     def to_archive(self) -> bytes:
-        """Return the archive of all this."""
+        """Return the contents as an archive."""
         signature = {} if self.signature is None else {SIGNATURE_FILE: self.signature}
         return build_zip({**self.files, **signature})
 
 
+def archive_digest(raw: bytes) -> str:
+    """Return the SHA-256, in hex, of an archive: the digest by which the registry knows it."""
+    return hashlib.sha256(raw).hexdigest()
+
+
+def read_path(path: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
+    """Read a package folder, an archive or a Python file; nothing is imported or written."""
+    is_python_file = path.suffix == ".py" and not path.is_dir()
+    return read_python_file(path, limits) if is_python_file else read_folder_or_archive(path, limits)
+
+
 def read_folder_or_archive(path: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
-    """Return what a folder or an archive holds; nothing is imported, and nothing written."""
+    """Read a package folder or an archive; nothing is imported or written."""
     if path.suffix != ARCHIVE_SUFFIX and path.is_file() and (path.parent / MANIFEST_FILE).exists():
         message = f"{path} is a file of a package: name its folder, {path.parent}"
         raise RequestError(message, code="no_file", status=404)
@@ -72,17 +84,17 @@ def read_folder_or_archive(path: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -
 
 
 def read_archive(path: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
-    """Return what an archive holds; RequestError or DefinitionError if it is not one that may be unpacked."""
+    """Read an archive; raise RequestError or DefinitionError if it is invalid."""
     return parse_archive(read_file(path, path.name, limits.archive_size, is_strict=False), str(path), limits)
 
 
 def parse_archive(raw: bytes, title: str, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
-    """Return what the bytes of an archive hold."""
+    """Parse the bytes of an archive."""
     return _build_contents(read_zip(raw, title, limits), title, raw)
 
 
 def unpack(archive: Path, folder: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
-    """Unpack an archive into a folder that is empty or not there yet; if anything is wrong, nothing stays in it."""
+    """Unpack an archive into an empty or new folder; leave nothing behind if that fails."""
     contents = read_archive(archive, limits)
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         message = f"{folder} is not empty: a package is unpacked into a folder of its own"
@@ -94,14 +106,14 @@ def unpack(archive: Path, folder: Path, limits: ArchiveLimits = DEFAULT_LIMITS) 
     try:
         write_files(folder, files)
     except OSError as error:
-        with suppress(OSError):  # what went wrong first is what is told
+        with suppress(OSError):  # the first error is the one to report
             _clear_folder(folder, is_new=is_new)
         raise OperationError(f"{archive} could not be unpacked: {error}") from error
     return contents
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files into a folder that has none of them yet; OSError if that fails half-way."""
+    """Write files into a folder that has none of them; raise OSError if that fails half-way."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         _write_new_file(folder / name, content)
@@ -114,7 +126,7 @@ def _write_new_file(path: Path, content: bytes) -> None:
 
 
 def _clear_folder(folder: Path, *, is_new: bool) -> None:
-    """Take away what was unpacked so far; the folder was empty before."""
+    """Remove what was unpacked so far; the folder was empty before."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -125,7 +137,7 @@ def _clear_folder(folder: Path, *, is_new: bool) -> None:
 
 
 def build(folder: Path, target: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
-    """Make the archive of a folder; the same files give the same bytes, whoever builds it, when and where."""
+    """Build the archive of a folder; the same files give the same bytes on every machine."""
     contents = read_folder(folder, limits)
     if any(target.resolve().is_relative_to((folder / top).resolve()) for top in contents.manifest.top_level_names):
         raise invalid_package_error(str(target), f"it would lie inside the package that it is made of, {folder}")
@@ -134,7 +146,7 @@ def build(folder: Path, target: Path, limits: ArchiveLimits = DEFAULT_LIMITS) ->
 
 
 def write_archive(contents: PackageContents, target: Path) -> None:
-    """Write an archive: others see all of it or nothing."""
+    """Write an archive atomically."""
     try:
         write_file_atomically(target, contents.to_archive())
     except OSError as error:
@@ -142,7 +154,7 @@ def write_archive(contents: PackageContents, target: Path) -> None:
 
 
 def write_file_atomically(target: Path, content: bytes) -> None:
-    """Write a file beside its place, and put it there when it is whole."""
+    """Write a file under a temporary name, and rename it when it is complete."""
     number, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
     try:
         with os.fdopen(number, "wb") as file:
@@ -160,7 +172,7 @@ def write_file_atomically(target: Path, content: bytes) -> None:
 
 
 def read_folder(folder: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
-    """Return what belongs to the package in a folder: its manifest, its modules and their data, its signature."""
+    """Read a package folder: its manifest, its modules with their data files, and its signature."""
     title = str(folder)
     if not folder.is_dir():
         raise RequestError(f"there is no folder {folder}", code="no_file", status=404)
@@ -209,7 +221,7 @@ def _list_files_below(folder: Path, inside: str, title: str, limits: ArchiveLimi
 
 
 def read_file(path: Path, name: str, limit: int, *, is_strict: bool = True) -> bytes:
-    """Return the content of a plain file, if it is not too much; links are followed unless `is_strict`."""
+    """Read a regular file up to a size limit; symbolic links are followed unless `is_strict`."""
     try:
         mode = path.lstat().st_mode if is_strict else path.stat().st_mode
         if not stat.S_ISREG(mode):
@@ -239,16 +251,17 @@ def _build_contents(files: dict[str, bytes], title: str, raw: bytes | None) -> P
 
 
 UNVERSIONED = "0.0.0"
-"""Of a package that has none: it is told apart by its digest."""
+"""The version of a package that declares none; its digest identifies it."""
 
 
 def read_python_file(path: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
-    """Return the package that a Python file is; nothing is imported."""
+    """Read a Python file as a package of its own; nothing is imported."""
     try:
         name = check_package_name(path.stem)
     except ValueError as error:
         message = f"the file cannot be a package: {error}; rename it"
         raise DefinitionError.single("package", message, Location(str(path), 1)) from error
-    manifest = f'[package]\nname = "{name}"\nversion = "{UNVERSIONED}"\n'.encode()
-    files = {path.name: read_file(path, path.name, limits.file_size, is_strict=False), MANIFEST_FILE: manifest}
-    return PackageContents(title=str(path), manifest=read_manifest(manifest), files=files)
+    text = f'[package]\nname = "{name}"\nversion = "{UNVERSIONED}"\n'.encode()
+    files = {path.name: read_file(path, path.name, limits.file_size, is_strict=False), MANIFEST_FILE: text}
+    manifest = Manifest(name=name, version=Version.parse(UNVERSIONED), modules=(name,))
+    return PackageContents(title=str(path), manifest=manifest, files=files)

@@ -1,4 +1,4 @@
-"""`package.toml`: what a package is called, holds, needs and changes. Read strictly, and every problem told at once."""
+"""The manifest of a package, `package.toml`. It is read strictly, and all its problems are reported together."""
 
 import keyword
 import re
@@ -30,19 +30,19 @@ T = TypeVar("T")
 
 
 class ReactorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a package says about one of its reactors."""
+    """The settings of one reactor in the manifest."""
 
     shared: bool = False
     """Whether packages of other tenants may bind to it."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What `package.toml` says."""
+    """The contents of `package.toml`."""
 
     name: str
     version: Version
     modules: tuple[str, ...]
-    """The import names to read, dotted if they lie deeper."""
+    """The import names of the modules, dotted for submodules."""
 
     requires_python: Requirement | None = None
     requires_tidemill: Requirement | None = None
@@ -57,26 +57,26 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(module.partition(".")[0] for module in self.modules))
 
     def unmet_requirements(self, python: Version | None = None, tidemill: Version | None = None) -> list[str]:
-        """Return what the package requires and does not find: of the Python and the Tidemill that run, unless given."""
-        found = {
+        """Return the requirements that are not met by these versions, or by the running Python and Tidemill."""
+        requirements = {
             "Python": (self.requires_python, python or running_python()),
             "Tidemill": (self.requires_tidemill, tidemill or running_tidemill()),
         }
         return [
             f"it requires {what} {requirement}, and this is {version}"
-            for what, (requirement, version) in found.items()
+            for what, (requirement, version) in requirements.items()
             if requirement is not None and not requirement.admits(version)
         ]
 
     def check_requirements(self) -> None:
-        """Raise RequestError unless this Python and this Tidemill are what the package requires."""
+        """Raise RequestError unless the running Python and Tidemill meet the requirements."""
         if unmet := self.unmet_requirements():
             message = f"package '{self.name}' {self.version} cannot run here: {'; '.join(unmet)}"
             raise RequestError(message, code="unmet_requirement", status=409, package=self.name)
 
 
 def read_manifest(content: bytes, file: str = MANIFEST_FILE) -> Manifest:
-    """Return what the bytes of a `package.toml` say; DefinitionError with everything that is wrong with them."""
+    """Parse a `package.toml`; raise DefinitionError with all its problems."""
     return _ManifestReader(_decode_text(content, file), file).read()
 
 
@@ -101,7 +101,7 @@ def _decode_text(content: bytes, file: str) -> str:
 
 
 def _line_numbers(text: str) -> dict[TomlPath, int]:
-    """Return the line of each table and key, as well as can be told from single lines."""
+    """Return the line of each table and key, as far as single lines show it."""
     found: dict[TomlPath, int] = {}
     table: TomlPath = ()
     for number, line in enumerate(text.splitlines(), 1):
@@ -117,7 +117,7 @@ def _line_numbers(text: str) -> dict[TomlPath, int]:
 
 
 def _path_in_line(line: str) -> TomlPath:
-    """Return the path that the only header or key in a line names."""
+    """Return the path of the only table header or key in a line."""
     try:
         value: Any = tomllib.loads(line)
     except (ValueError, RecursionError):
@@ -130,7 +130,7 @@ def _path_in_line(line: str) -> TomlPath:
 
 
 class _ManifestReader:
-    """Reads one manifest, and gathers what is wrong with it."""
+    """Reads one manifest and collects its problems."""
 
     def __init__(self, text: str, file: str) -> None:
         self._file = file
@@ -153,7 +153,7 @@ class _ManifestReader:
         self._problems.append(Problem(message=message, location=Location(self._file, line)))
 
     def _read_table(self, path: TomlPath, value: Any, known: Iterable[str]) -> dict[str, Any]:
-        """Return a table without the keys that it should not have, each of which is a problem."""
+        """Return a table without its unknown keys, and report each of them."""
         if not isinstance(value, dict):
             self._report(path, f"'{_dotted_path(path)}' is a table, not {_printable_value(value)}")
             return {}
@@ -165,7 +165,7 @@ class _ManifestReader:
         return {key: value[key] for key in value if key in known}
 
     def _read_value(self, path: TomlPath, read: Callable[[Any], T], value: Any) -> T | None:
-        """Return a value as it is kept, or None if it is wrong, which is a problem."""
+        """Return a parsed value, or report a problem and return None."""
         try:
             return read(value)
         except _ListError as error:
@@ -220,7 +220,7 @@ def _dotted_path(path: TomlPath) -> str:
 
 
 def _printable_value(value: Any) -> str:
-    """Return a value as it may be printed: in one line, without control characters, and not too long."""
+    """Return a value as short text on one line, without control characters."""
     text = repr(value) if not isinstance(value, dict | list) else f"a {'table' if isinstance(value, dict) else 'list'}"
     return text if len(text) <= 80 else f"{text[:79]}…"
 
@@ -229,21 +229,21 @@ def _is_identifier(name: str) -> bool:
     return name.isidentifier() and name.isprintable() and not keyword.iskeyword(name) and len(name) <= 200
 
 
-# -- one value each: what is wrong is a TypeError or a ValueError
+# -- parsers of single values, which raise TypeError or ValueError
 
 
 def check_package_name(value: Any) -> str:
-    """Return a name that can be imported and hides nothing; ValueError for any other."""
+    """Return a name that can be imported and hides no other module; raise ValueError for any other."""
     if not isinstance(value, str) or not _NAME_PATTERN.fullmatch(value):
         raise ValueError(
             "a name has small letters, digits and '_', begins with a letter, and is short: not "
             f"{_printable_value(value)}"
         )
     if keyword.iskeyword(value):
-        raise ValueError(f"'{value}' is a word of Python")
+        raise ValueError(f"'{value}' is a keyword of Python")
     if value == "tidemill" or value in sys.stdlib_module_names:
         owner = "Tidemill" if value == "tidemill" else "a module of the standard library"
-        raise ValueError(f"'{value}' would hide {owner}; take another name")
+        raise ValueError(f"'{value}' would hide {owner}; choose another name")
     return value
 
 
@@ -258,7 +258,7 @@ def _parse_module(value: Any) -> str:
 
 
 class _ListError(ValueError):
-    """What is wrong with the entries of a list."""
+    """The problems of the entries of a list."""
 
     def __init__(self, messages: list[str]) -> None:
         super().__init__(*messages)
@@ -266,20 +266,20 @@ class _ListError(ValueError):
 
 
 def _parse_list(value: Any, read: Callable[[Any], str]) -> tuple[str, ...]:
-    """Return what is read of the entries of a list; everything that is wrong with them is one error."""
+    """Parse the entries of a list; all their problems are one error."""
     if not isinstance(value, list):
         raise TypeError(f"it is a list, not {_printable_value(value)}")
-    found, wrong = [], []
+    parsed, problems = [], []
     for index, one in enumerate(value):
         try:
             if one in value[:index]:
                 raise ValueError(f"{_printable_value(one)} is in it twice")
-            found.append(read(one))
+            parsed.append(read(one))
         except (TypeError, ValueError) as error:
-            wrong.append(str(error))
-    if wrong:
-        raise _ListError(wrong[:_LIST_ERROR_LIMIT])
-    return tuple(found)
+            problems.append(str(error))
+    if problems:
+        raise _ListError(problems[:_LIST_ERROR_LIMIT])
+    return tuple(parsed)
 
 
 def _parse_modules(value: Any) -> tuple[str, ...]:

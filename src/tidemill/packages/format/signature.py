@@ -1,8 +1,7 @@
-"""Who vouches for a package: Ed25519 signatures over the digest of every file, and the keys for them.
+"""Package signatures: Ed25519 over the digest of every file, with the keys and the trust policy.
 
-A signature is an entry `SIGNATURE` of the archive, or a file of that name in the folder. It says which key, for which
-package, version and files, if wanted until when and for which tenant; that statement, as canonical JSON, is what is
-signed.
+A signature is the entry `SIGNATURE` of an archive, or the file of that name in a folder. It names the key, the package,
+its version and its files, and optionally an expiry date and a tenant. That statement is signed as canonical JSON.
 """
 
 import base64
@@ -34,7 +33,7 @@ from tidemill.storage.package_ports import TrustedKeys
 
 ALGORITHM = "ed25519"
 
-_SIGNING_CONTEXT = b"tidemill package signature 1\n"  # so that what is signed here cannot be taken for anything else
+_SIGNING_CONTEXT = b"tidemill package signature 1\n"  # a signature cannot be reused in another context
 _KEY_KIND = "tidemill-ed25519"
 _KEY_NAME_PATTERN = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 _LISTED_NAMES_LIMIT = 5
@@ -44,16 +43,16 @@ _LISTED_NAMES_LIMIT = 5
 
 
 class PublicKey(msgspec.Struct, frozen=True):
-    """A key that signatures are checked with. Whoever trusts it trusts the packages of its owner."""
+    """A key that verifies signatures. Trusting it means trusting the packages of its owner."""
 
     name: str
-    """What people call it; it is no part of the key."""
+    """A label for people; it is not part of the key."""
 
     raw: bytes
 
     @property
     def id(self) -> str:
-        """Return what a signature names the key by."""
+        """The id by which a signature names the key."""
         return hashlib.sha256(self.raw).hexdigest()[:16]
 
     def __str__(self) -> str:
@@ -61,7 +60,7 @@ class PublicKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "PublicKey":
-        """Return the key that a line of text holds."""
+        """Parse a key from one line of text."""
         parts = text.split()
         try:
             kind, encoded, name = parts
@@ -74,26 +73,26 @@ class PublicKey(msgspec.Struct, frozen=True):
 
 
 def read_public_keys(text: str) -> list[PublicKey]:
-    """Return the keys of a text, one per line; empty lines and those that begin with '#' do not count."""
+    """Parse keys, one per line; empty lines and lines that begin with '#' are skipped."""
     lines = [line.strip() for line in text.splitlines()]
     return [PublicKey.parse(line) for line in lines if line and not line.startswith("#")]
 
 
 def load_public_keys(path: Path) -> list[PublicKey]:
-    """Return the keys of a file, of which there must be one at least."""
+    """Read the keys of a file, which must hold at least one."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise RequestError(f"there is no file {path}", code="no_file", status=404) from error
     except (OSError, ValueError) as error:
         raise OperationError(f"{path} could not be read: {error}") from error
-    if not (found := read_public_keys(text)):
+    if not (keys := read_public_keys(text)):
         raise _invalid_key_error(f"{path} holds no public key")
-    return found
+    return keys
 
 
 class PrivateKey:
-    """A key to sign with: it is kept secret."""
+    """A secret key that makes signatures."""
 
     def __init__(self, name: str, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -120,18 +119,18 @@ class PrivateKey:
 
 
 def generate_key(name: str) -> PrivateKey:
-    """Return a new key."""
+    """Generate a key."""
     if not _KEY_NAME_PATTERN.fullmatch(name):
         raise _invalid_key_error(f"{name[:100]!r} cannot be the name of a key: letters, digits and '_.@-'")
     return PrivateKey(name, Ed25519PrivateKey.generate())
 
 
 def load_key(path: Path) -> PrivateKey:
-    """Return the key of a file that only its owner can read; its name is that of the file."""
+    """Load the key of a file that only its owner can read; the key is named after the file."""
     try:
         mode, content = path.stat().st_mode, path.read_bytes()
         if f"{_KEY_KIND} ".encode() in content:
-            raise _invalid_key_error(f"{path} is a public key, with which is verified: sign with the private one")
+            raise _invalid_key_error(f"{path} is a public key, which only verifies: sign with the private one")
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise _invalid_key_error(f"{path} can be read by others: make it yours with `chmod 600`, or make a new key")
         key = load_pem_private_key(content, password=None)
@@ -154,7 +153,7 @@ def _invalid_key_error(message: str) -> RequestError:
 
 
 class SignedStatement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is signed."""
+    """The statement that is signed."""
 
     algorithm: str
     key: str
@@ -164,20 +163,20 @@ class SignedStatement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The SHA-256 of every file but the signature, in hex."""
 
     tenant: str | None = None
-    """The only tenant that it is meant for, if there is one."""
+    """The only tenant that may load the package; None for all."""
 
     not_after: str | None = None
-    """Until when it holds, in UTC; for ever if there is nothing."""
+    """The expiry date, in UTC; None if the signature does not expire."""
 
 
 class Signature(SignedStatement, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an entry `SIGNATURE` holds: a statement, and the signature of it."""
+    """The contents of `SIGNATURE`: a statement and its signature."""
 
     signature: str
 
 
 class VerifiedSignature(msgspec.Struct, frozen=True, kw_only=True):
-    """A package that is what the owner of a trusted key signed."""
+    """The result of a successful verification."""
 
     package: str
     version: str
@@ -187,14 +186,14 @@ class VerifiedSignature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def file_digests(contents: PackageContents) -> dict[str, str]:
-    """Return the SHA-256 of every file that a signature is about, by name."""
+    """Return the SHA-256 of every signed file, by name."""
     return {name: hashlib.sha256(content).hexdigest() for name, content in contents.files.items()}
 
 
 def sign(
     contents: PackageContents, key: PrivateKey, *, not_after: datetime | None = None, tenant: str | None = None
 ) -> PackageContents:
-    """Return the contents with a signature, in place of one that they may have."""
+    """Return the contents with a new signature, which replaces an existing one."""
     if tenant is not None:
         validate_tenant(tenant)
     statement = SignedStatement(
@@ -211,7 +210,7 @@ def sign(
 
 
 def read_signature(contents: PackageContents) -> Signature:
-    """Return what the signature of a package says, unchecked; RequestError if it has none, or one that is damaged."""
+    """Parse the signature of a package without verifying it; raise RequestError if it is missing or damaged."""
     if contents.signature is None:
         message = f"{contents.title} is not signed"
         raise RequestError(message, code="unsigned_package", status=403, package=contents.manifest.name)
@@ -227,9 +226,9 @@ def read_signature(contents: PackageContents) -> Signature:
 def verify(
     contents: PackageContents, trusted_keys: Iterable[PublicKey], *, now: datetime, tenant: str | None = None
 ) -> VerifiedSignature:
-    """Return who signed a package; RequestError unless it is, to the byte, what a trusted key signed, and still holds.
+    """Verify a package byte by byte; raise RequestError unless a trusted key signed it and it has not expired.
 
-    Without a `tenant` it is not checked for whom it was signed: that is in what comes back.
+    Without a `tenant`, the tenant of the signature is returned but not checked.
     """
     signature = read_signature(contents)
     key = _find_trusted_key(contents, signature, trusted_keys)
@@ -259,7 +258,7 @@ def _check_signature(contents: PackageContents, signature: Signature, key: Publi
     fields = {name: getattr(signature, name) for name in SignedStatement.__struct_fields__}
     try:
         given = bytes.fromhex(signature.signature)
-        if given.hex() != signature.signature:  # capitals and spaces would be read as the same
+        if given.hex() != signature.signature:  # capitals and spaces would decode to the same bytes
             raise InvalidSignature
         Ed25519PublicKey.from_public_bytes(key.raw).verify(given, _signing_message(SignedStatement(**fields)))
     except (InvalidSignature, ValueError) as error:
@@ -274,9 +273,9 @@ def _check_signed_files(contents: PackageContents, signed: Mapping[str, str], ke
         "missing": sorted(signed.keys() - found.keys()),
         "extra": sorted(found.keys() - signed.keys()),
     }
-    said = [f"{_format_names(names)} {_DIFFERENCE_PHRASES[what]}" for what, names in differences.items() if names]
-    if said:
-        message = f"it is not what key '{key.name}' ({key.id}) signed: {'; '.join(said)}"
+    phrases = [f"{_format_names(names)} {_DIFFERENCE_PHRASES[kind]}" for kind, names in differences.items() if names]
+    if phrases:
+        message = f"it is not what key '{key.name}' ({key.id}) signed: {'; '.join(phrases)}"
         raise _invalid_signature_error(contents, message, **differences)
 
 
@@ -289,13 +288,15 @@ def _format_names(names: list[str]) -> str:
 
 
 def _check_archive_bytes(contents: PackageContents) -> None:
-    """Refuse an archive that holds what was signed, yet is not written as it was: no byte of it may be another."""
-    raw, wanted = contents.raw, contents.to_archive()
-    if raw is None or raw == wanted:
+    """Reject an archive whose files are the signed ones but whose other bytes differ."""
+    raw, expected = contents.raw, contents.to_archive()
+    if raw is None or raw == expected:
         return
-    limits = ArchiveLimits(archive_size=len(wanted))
-    at = next((place for place, pair in enumerate(zip(raw, wanted, strict=False)) if pair[0] != pair[1]), len(wanted))
-    entry = next((one.name for one in read_entries(wanted, contents.title, limits) if one.start <= at < one.end), None)
+    limits = ArchiveLimits(archive_size=len(expected))
+    pairs = enumerate(zip(raw, expected, strict=False))
+    at = next((offset for offset, (found, signed) in pairs if found != signed), len(expected))
+    entries = read_entries(expected, contents.title, limits)
+    entry = next((one.name for one in entries if one.start <= at < one.end), None)
     place = f"entry {entry!r}" if entry else "its directory"
     raise _invalid_signature_error(
         contents, f"the archive was changed around its files, in {place}", changed=[entry] if entry else []
@@ -344,7 +345,7 @@ def _canonical_json(value: SignedStatement) -> bytes:
 
 
 class TrustPolicy:
-    """The policy of a node. Keys in the store are of one tenant each, those from a file are trusted for all."""
+    """Which signatures a node accepts. A key in the store is trusted for one tenant, a key in a file for all."""
 
     def __init__(
         self, keys: TrustedKeys | None = None, file_keys: Sequence[PublicKey] = (), required: bool = False
@@ -354,7 +355,7 @@ class TrustPolicy:
         self._required = required
 
     async def check(self, contents: PackageContents, tenant: str, now: datetime) -> VerifiedSignature | None:
-        """Return who signed a package, None if nobody did that is trusted; RequestError if it may not be loaded."""
+        """Verify a package; return None if no trusted key signed it; raise RequestError if it must not be loaded."""
         if contents.signature is None and not self._required:
             return None
         trusted = [*self._file_keys, *await self._tenant_keys(tenant)]
@@ -363,9 +364,9 @@ class TrustPolicy:
         return verify(contents, trusted, now=now, tenant=tenant)
 
     async def _tenant_keys(self, tenant: str) -> list[PublicKey]:
-        found = await self._keys.for_tenant(tenant) if self._keys is not None else []
+        stored = await self._keys.for_tenant(tenant) if self._keys is not None else []
         try:
-            return [PublicKey.parse(one.text) for one in found]
+            return [PublicKey.parse(one.text) for one in stored]
         except RequestError as error:
             raise OperationError(
                 f"a trusted key of tenant '{tenant}' cannot be read from the store: {error}"

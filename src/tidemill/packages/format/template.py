@@ -1,4 +1,4 @@
-"""A new package to begin with: small, and working."""
+"""The template of a new package: small, and working."""
 
 from pathlib import Path
 
@@ -87,7 +87,7 @@ def test_the_workflow_reports() -> None:
 
 
 def write_skeleton(name: str, folder: Path) -> list[Path]:
-    """Write the files of a new package; nothing is written if one of them is there already."""
+    """Write the files of a new package; nothing is written if one of them exists."""
     try:
         check_package_name(name)
     except ValueError as error:

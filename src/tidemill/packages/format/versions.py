@@ -1,7 +1,7 @@
-"""Versions of packages, and what a package requires of others.
+"""Versions of packages, and version requirements.
 
 A version is three numbers, `1.2.0`; before a release they may be followed by `a1`, `b1` or `rc1`. Versions are ordered
-by the numbers, and then alpha, beta, release candidate, release. Each version is written in one way only.
+by the numbers, then alpha, beta, release candidate, release. Each version has only one spelling.
 """
 
 import operator
@@ -52,7 +52,7 @@ class Version(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> "Version":
-        """Return the version that a text stands for; ValueError if it is none."""
+        """Parse a version; raise ValueError for any other text."""
         found = _VERSION_PATTERN.fullmatch(text[:_TEXT_LENGTH_LIMIT])
         if found is None:
             raise ValueError(
@@ -68,17 +68,16 @@ def _version_from_match(found: re.Match[str]) -> Version:
 
 
 def check_not_downgrade(recorded: str | None, name: str, version: str, override_hint: str) -> None:
-    """Refuse a version of a package below the one that is recorded, if one is; `how` says what would let it pass."""
+    """Reject a version below the recorded one; `override_hint` says how to allow it."""
     if recorded is not None and Version.parse(version) < Version.parse(recorded):
         message = (
-            f"package '{name}' {version} is older than {recorded}, which was there before; {override_hint} goes "
-            "back to it"
+            f"package '{name}' {version} is older than {recorded}, the recorded version; {override_hint} allows it"
         )
         raise RequestError(message, code="downgrade", status=409, version=version, recorded=recorded)
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """Which versions of something will do."""
+    """A range of versions."""
 
     text: str
     clauses: tuple[tuple[str, Version], ...]
@@ -88,11 +87,11 @@ class Requirement(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "Requirement":
-        """Return the requirement that a text such as ">=1.2, <2" stands for; ValueError if it is none."""
+        """Parse a requirement such as ">=1.2, <2"; raise ValueError for any other text."""
         return cls(text, tuple(_parse_clause(one) for one in text[:_TEXT_LENGTH_LIMIT].split(",")))
 
     def admits(self, version: Version) -> bool:
-        """Tell whether a version will do; an alpha of 2.0.0 is before 2.0.0, here as everywhere."""
+        """Return whether a version is in the range; an alpha of 2.0.0 comes before 2.0.0."""
         return all(_COMPARISONS[sign](version, other) for sign, other in self.clauses)
 
 
@@ -105,12 +104,12 @@ def _parse_clause(text: str) -> tuple[str, Version]:
 
 
 def running_python() -> Version:
-    """Return the version of the Python that runs."""
+    """Return the version of the running Python."""
     return Version(*sys.version_info[:3])
 
 
 def running_tidemill() -> Version:
-    """Return the version of the Tidemill that runs; what a developer's build adds to it does not count."""
+    """Return the version of the running Tidemill, without the suffix of a development build."""
     installed = metadata.version("tidemill")
     found = _SHORT_VERSION_PATTERN.match(installed)
     if found is None:

@@ -1,8 +1,8 @@
-"""The zip files that packages travel in: a strict subset, in which every byte has one meaning.
+"""The zip format of packages: a strict subset, in which every byte has one meaning.
 
-Entries lie one after the other, described twice with the same words, and nothing lies before, between or behind them.
-There are no comments, no extra fields, no folders, no encryption. So no two programs can read different things out of
-one file. What Tidemill writes is not compressed either: the same files give the same bytes on every machine.
+Entries follow one another without gaps, both headers of an entry are identical, and nothing comes before the first or
+after the last. There are no comments, extra fields, folders or encryption. So no two programs can read different
+contents from one file. Archives that Tidemill writes are not compressed: the same files give the same bytes everywhere.
 """
 
 import stat
@@ -22,14 +22,14 @@ _RESERVED_NAMES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in (
 
 
 class ArchiveLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a package may be. What is more is refused before it is unpacked."""
+    """The limits of a package. A larger one is rejected before it is unpacked."""
 
     entry_count: int = 2_000
     archive_size: int = 67_108_864
     total_size: int = 67_108_864
     file_size: int = 16_777_216
     compression_ratio: int = 100
-    """How many times its compressed size a file may have, if it is bigger than `ratio_free_size`."""
+    """The largest allowed expansion of a file that is bigger than `ratio_exempt_size`."""
 
     ratio_exempt_size: int = 65_536
     name_length: int = 200
@@ -39,24 +39,24 @@ class ArchiveLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def invalid_package_error(title: str, message: str, entry: str | None = None) -> RequestError:
-    """Return the error for a package that is not as it must be."""
+    """Return the error for an invalid package."""
     return RequestError(f"{title}: {message}", code="invalid_package", entry=entry)
 
 
 def package_too_large_error(title: str, message: str, entry: str | None = None) -> RequestError:
-    """Return the error for a package that is more than the limits allow."""
+    """Return the error for a package that exceeds a limit."""
     return RequestError(f"{title}: {message}", code="package_too_large", status=413, entry=entry)
 
 
 def is_excluded(part: str) -> bool:
-    """Tell whether a file or folder is no part of any package: hidden ones, and what Python compiled."""
+    """Return whether packages never contain a file or folder: hidden ones and compiled Python."""
     return part.startswith(".") or part == "__pycache__" or part.endswith((".pyc", ".pyo"))
 
 
 def check_names(title: str, names: Iterable[str], limits: ArchiveLimits) -> None:
-    """Refuse names that lead out of a folder, or that would meet in one place."""
+    """Reject names that lead out of the folder, and names that would be the same file on some systems."""
     files: set[str] = set()
-    places: dict[str, str] = {}
+    seen: dict[str, str] = {}
     for name in names:
         if reason := _name_problem(name, limits):
             raise invalid_package_error(title, f"entry {name[:300]!r} {reason}", name)
@@ -64,7 +64,7 @@ def check_names(title: str, names: Iterable[str], limits: ArchiveLimits) -> None
             raise invalid_package_error(title, f"entry {name!r} is in it twice", name)
         files.add(name)
         for path in (*_parent_folders(name), name):
-            other = places.setdefault(_path_identity(path), path)
+            other = seen.setdefault(_path_identity(path), path)
             if other != path:
                 raise invalid_package_error(title, f"entry {name!r} would be in one place with {other!r}", name)
     for name in sorted(files):
@@ -78,12 +78,12 @@ def _parent_folders(name: str) -> list[str]:
 
 
 def _path_identity(path: str) -> str:
-    """Return what is equal for paths that a file system without cases, or with its own Unicode form, takes for one."""
+    """Return a form that is equal for paths that a case-insensitive or normalizing file system takes for one."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
 
 
 def _name_problem(name: str, limits: ArchiveLimits) -> str:
-    """Return what is wrong with a name, or nothing."""
+    """Return what is wrong with a name; "" if nothing is."""
     if not name.isprintable():
         return "has a character that cannot be printed"
     if len(name.encode()) > limits.name_length:
@@ -104,7 +104,7 @@ def _name_problem(name: str, limits: ArchiveLimits) -> str:
 
 
 def check_entries_belong(title: str, names: Iterable[str], manifest: Manifest) -> None:
-    """Refuse entries that are of no module that the manifest names."""
+    """Reject entries that belong to no module of the manifest."""
     tops = manifest.top_level_names
     known = {MANIFEST_FILE, SIGNATURE_FILE, *(f"{top}.py" for top in tops)}
     for name in names:
@@ -116,13 +116,13 @@ def check_entries_belong(title: str, names: Iterable[str], manifest: Manifest) -
 
 
 def check_modules_present(title: str, names: Iterable[str], manifest: Manifest) -> None:
-    """Refuse a package in which a module that the manifest names is missing, or is there in two forms."""
-    held = set(names)
+    """Reject a package in which a module of the manifest is missing, or present as both file and folder."""
+    present = set(names)
     for module in manifest.modules:
         parts = module.split(".")
         for depth in range(1, len(parts) + 1):
             path = "/".join(parts[:depth])
-            forms = [form for form in (f"{path}.py", f"{path}/__init__.py") if form in held]
+            forms = [form for form in (f"{path}.py", f"{path}/__init__.py") if form in present]
             if not forms:
                 raise invalid_package_error(
                     title, f"{MANIFEST_FILE} names module '{module}', and there is no {path}.py or {path}/__init__.py"
@@ -141,7 +141,7 @@ _FLAG_ENCRYPTED, _FLAG_UTF8 = 0x0001, 0x0800
 _DOS_DIRECTORY_ATTRIBUTE = 0x10
 _VERSION_NEEDED = 20
 _MADE_BY = 3 << 8 | _VERSION_NEEDED  # 3 is Unix
-_DOS_TIME, _DOS_DATE = 0, 0x21  # midnight of 1980-01-01, the first that zip knows
+_DOS_TIME, _DOS_DATE = 0, 0x21  # midnight of 1980-01-01, the earliest time of the zip format
 _FILE_MODE = stat.S_IFREG | 0o644
 _BUILD_HINT = "make it with `tidemill package build`"
 
@@ -151,7 +151,7 @@ class ZipEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     start: int
-    """Where its first byte is, that of its own header."""
+    """The offset of its local header."""
 
     data_start: int
     end: int
@@ -164,7 +164,7 @@ class ZipEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_zip(files: Mapping[str, bytes]) -> bytes:
-    """Return the archive of these files; always the same for the same files."""
+    """Return an archive of these files; the same files always give the same bytes."""
     body, directory = bytearray(), bytearray()
     for name, content in sorted(files.items(), key=lambda one: one[0].encode()):
         encoded = name.encode()
@@ -183,7 +183,7 @@ def build_zip(files: Mapping[str, bytes]) -> bytes:
 
 
 def read_zip(raw: bytes, title: str, limits: ArchiveLimits) -> dict[str, bytes]:
-    """Return the files of an archive by name; everything about them is checked before the first is expanded."""
+    """Return the files of an archive by name; all headers are checked before the first file is expanded."""
     entries = read_entries(raw, title, limits)
     check_names(title, (one.name for one in entries), limits)
     _check_sizes(entries, title, limits)
@@ -191,7 +191,7 @@ def read_zip(raw: bytes, title: str, limits: ArchiveLimits) -> dict[str, bytes]:
 
 
 def read_entries(raw: bytes, title: str, limits: ArchiveLimits) -> list[ZipEntry]:
-    """Return the entries of an archive in their order; RequestError unless its structure is sound."""
+    """Return the entries of an archive in order; raise RequestError if its structure is invalid."""
     if len(raw) > limits.archive_size:
         raise package_too_large_error(title, f"the archive has more than {limits.archive_size:,} bytes")
     if len(raw) < _END_RECORD.size or raw[-_END_RECORD.size : -_END_RECORD.size + 4] != _END_SIGNATURE:
@@ -216,16 +216,18 @@ def _read_directory(raw: bytes, count: int, start: int, title: str) -> Iterator[
     for number in range(1, count + 1):
         if position + _CENTRAL_HEADER.size > stop:
             raise invalid_package_error(title, f"its directory ends before entry {number} of {count}")
-        sign, made_by, *shared, comment, disk, inside, outside, offset = _CENTRAL_HEADER.unpack_from(raw, position)
+        signature, made_by, *shared, comment, disk, internal, external, offset = _CENTRAL_HEADER.unpack_from(
+            raw, position
+        )
         position += _CENTRAL_HEADER.size
         name_length = shared[8]
         encoded = raw[position : min(position + name_length, stop)]
         position += name_length
-        if sign != _CENTRAL_SIGNATURE or position > stop:
+        if signature != _CENTRAL_SIGNATURE or position > stop:
             raise invalid_package_error(title, f"its directory is damaged at entry {number} of {count}")
         name = _decode_name(encoded, shared[1], title)
-        _check_plain_file(name, made_by, outside, title)
-        if comment or disk or shared[9] or inside not in (0, 1):
+        _check_plain_file(name, made_by, external, title)
+        if comment or disk or shared[9] or internal not in (0, 1):
             raise invalid_package_error(title, f"entry {name!r} has a comment or extra fields; {_BUILD_HINT}", name)
         if offset != expected:
             raise invalid_package_error(title, f"entry {name!r} does not begin where the one before it ends", name)
@@ -243,10 +245,10 @@ def _decode_name(encoded: bytes, flags: int, title: str) -> str:
         raise invalid_package_error(title, f"entry {encoded[:300]!r} has a name that is not in UTF-8") from error
 
 
-def _check_plain_file(name: str, made_by: int, outside: int, title: str) -> None:
-    """Refuse everything but plain files: links, folders, devices, and files that run as somebody else."""
-    mode = outside >> 16
-    if outside & _DOS_DIRECTORY_ATTRIBUTE or stat.S_ISDIR(mode) or name.endswith("/"):
+def _check_plain_file(name: str, made_by: int, external: int, title: str) -> None:
+    """Reject everything but plain files: links, folders, devices and setuid files."""
+    mode = external >> 16
+    if external & _DOS_DIRECTORY_ATTRIBUTE or stat.S_ISDIR(mode) or name.endswith("/"):
         raise invalid_package_error(
             title, f"entry {name!r} is a folder, and only files are needed; {_BUILD_HINT}", name
         )
@@ -257,7 +259,7 @@ def _check_plain_file(name: str, made_by: int, outside: int, title: str) -> None
 
 
 def _read_entry(raw: bytes, stop: int, offset: int, shared: list[int], encoded: bytes, title: str) -> ZipEntry:
-    """Return an entry whose own header says what the directory says of it."""
+    """Return an entry; its local header must equal its directory record."""
     _, flags, method, _, _, crc, packed, size, length, _ = shared
     name = _decode_name(encoded, flags, title)
     data = offset + _LOCAL_HEADER.size + length
@@ -277,7 +279,7 @@ def _read_entry(raw: bytes, stop: int, offset: int, shared: list[int], encoded: 
 
 
 def _check_sizes(entries: list[ZipEntry], title: str, limits: ArchiveLimits) -> None:
-    """Refuse what would be too much, by what the entries say of themselves; that they do not lie is seen later."""
+    """Reject entries that declare more than the limits allow; the declared sizes are verified on expansion."""
     for one in entries:
         if one.size > limits.file_size:
             message = f"entry {one.name!r} has {one.size:,} bytes, and {limits.file_size:,} are allowed"
@@ -301,7 +303,7 @@ def _read_content(raw: bytes, entry: ZipEntry, title: str) -> bytes:
 
 
 def _inflate(packed: bytes, entry: ZipEntry, title: str) -> bytes:
-    """Return what an entry expands to, and never more than it said."""
+    """Expand an entry, and never to more than its declared size."""
     expander = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         content = expander.decompress(packed, entry.size + 1)

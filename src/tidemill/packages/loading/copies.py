@@ -1,7 +1,7 @@
-"""Copies of packages, from which they are imported: their authors may change what they have at any time.
+"""Copies of packages, from which they are imported, since their authors may change the originals at any time.
 
-All copies of a process lie in one folder of its own. A lock on a file in it says that the process lives; the system
-lets go of it, whatever the process dies of, and the next one that comes by clears such a folder away.
+All copies of a process are in one folder of its own. A lock on a file in it shows that the process lives. The system
+releases the lock when the process dies, and the next process that makes a copy removes the folder.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ LOCK_FILE = ".lock"
 
 
 class PackageCopies:
-    """The copies of one process, in a folder that is made when the first is written. Any thread may call."""
+    """Manages the copies of one process, in a folder that is made with the first copy. Any thread may call."""
 
     def __init__(self, parent_folder: Path | None = None) -> None:
         self._parent_folder = Path(tempfile.gettempdir()) if parent_folder is None else parent_folder
@@ -33,7 +33,7 @@ class PackageCopies:
         self._removal_threads: set[threading.Thread] = set()
 
     def reserve(self, name: str) -> Path:
-        """Return a folder for one copy, which is not there yet."""
+        """Return a path for one copy, which does not exist yet."""
         try:
             with self._lock:
                 if self._process_folder is None:
@@ -42,43 +42,49 @@ class PackageCopies:
                     self._process_folder = _ProcessFolder(self._parent_folder)
                 return self._process_folder.folder / f"{name}-{next(self._numbers)}"
         except OSError as error:
-            raise OperationError(f"packages cannot be copied into {self._parent_folder}: {error}") from error
+            raise OperationError(f"packages cannot be copied to {self._parent_folder}: {error}") from error
 
     def write(self, folder: Path, files: Mapping[str, bytes]) -> None:
         """Write a copy into its folder."""
         try:
             write_files(folder, files)
         except OSError as error:
-            raise OperationError(f"a package cannot be copied into {folder}: {error}") from error
+            raise OperationError(f"a package cannot be copied to {folder}: {error}") from error
+
+    def folders(self) -> list[Path]:
+        """Return the folders of the copies that exist."""
+        with self._lock:
+            home = self._process_folder
+        return [] if home is None else sorted(path for path in home.folder.iterdir() if path.is_dir())
 
     def remove(self, folder: Path) -> None:
-        """Take a copy away; one that is not there is no error."""
+        """Remove a copy; a missing one is no error."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def remove_in_background(self, folder: Path) -> None:
-        """Take a copy away without keeping the caller: it may have thousands of files."""
+        """Remove a copy on a thread, since it may have thousands of files."""
         thread = threading.Thread(target=self.remove, args=[folder], name="tidemill copies")
         with self._lock:
             thread.start()
             self._removal_threads = {thread, *(one for one in self._removal_threads if one.is_alive())}
 
     def close(self) -> None:
-        """Take all copies away, and the folder."""
+        """Remove all copies and the folder."""
         with self._lock:
-            home, self._process_folder = self._process_folder, None
-            leaving, self._removal_threads = self._removal_threads, set()
-        for one in leaving:
-            one.join()
-        if home is not None:
-            home.close()
+            folder, self._process_folder = self._process_folder, None
+            threads, self._removal_threads = self._removal_threads, set()
+        for thread in threads:
+            thread.join()
+        if folder is not None:
+            folder.close()
 
 
 class _ProcessFolder:
-    """A folder that belongs to this process as long as it lives."""
+    """A folder that belongs to this process while it lives."""
 
     def __init__(self, parent_folder: Path) -> None:
         lock = None
-        while lock is None:  # somebody may sweep in the moment before the lock is ours
+        while lock is None:  # another process may remove the folder before it is locked
             self.folder = Path(os.path.realpath(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent_folder)))
             lock = _lock_file(self.folder / LOCK_FILE, os.O_CREAT)
         self._lock = lock
@@ -89,11 +95,11 @@ class _ProcessFolder:
 
 
 def remove_stale_folders(parent_folder: Path) -> None:
-    """Remove the folders of processes that are gone; those of others, and of other users, stay."""
+    """Remove the folders of dead processes; those of living ones and of other users stay."""
     for folder in sorted(parent_folder.glob(f"{FOLDER_PREFIX}*")):
-        with suppress(OSError):  # somebody else removes it, or it is none of ours
-            found = folder.lstat()
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        with suppress(OSError):  # another process removes it, or it belongs to another user
+            status = folder.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
                 continue
             lock = _lock_file(folder / LOCK_FILE)
             if lock is not None:
@@ -102,7 +108,7 @@ def remove_stale_folders(parent_folder: Path) -> None:
 
 
 def _lock_file(path: Path, flags: int = 0) -> int | None:
-    """Return the descriptor of a file that is locked now, and still in its place; None if another process has it."""
+    """Lock a file and return its descriptor; None if it is gone or another process has locked it."""
     try:
         number = os.open(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600)
     except FileNotFoundError:

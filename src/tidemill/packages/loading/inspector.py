@@ -1,8 +1,8 @@
-"""The other side of the probe: a process that imports a package, looks at what it declares, and says so.
+"""The inspector: imports a package and reports what it declares. It runs in the probe process, and in the node.
 
-`tidemill.packages.loading.probe` starts it as `python -m`, with three descriptors as its only arguments: a file that
-will hold the request, a pipe for the answer, and a pipe that tells when there is a request. The answer begins with the
-nonce of the request. A process that ended before it was through, whatever its exit code, has not sent one.
+`tidemill.packages.loading.probe` starts this module with `python -m`, with three descriptors as its only arguments: a
+file that will hold the request, a pipe for the reply, and a pipe that signals the request. The reply begins with the
+nonce of the request. A process that ended early has sent no reply, even if its exit code is 0.
 """
 
 import faulthandler
@@ -43,6 +43,7 @@ from tidemill.packages.loading.reader import (
     MAIN_GUARD_HINT,
     Package,
     duplicate_name_problems,
+    find_line,
     initial_state_problems,
     read_module,
 )
@@ -50,7 +51,7 @@ from tidemill.workflows.workflow import Workflow
 
 
 class UnresolvedGraph:
-    """Stands for a graph of another package: what a workflow makes of it is seen when it is loaded."""
+    """Stands for a graph of another package; the workflows that call it are checked when they are loaded."""
 
     reactor_name = None
     is_async = False
@@ -59,34 +60,34 @@ class UnresolvedGraph:
         self.name = name
 
     def inputs(self) -> Sequence[Parameter]:
-        """Return nothing: what it takes is not known here."""
+        """Return no inputs: they are not known here."""
         return ()
 
     def returns(self) -> Mapping[str, Any]:
-        """Return nothing: what comes of it is not known here."""
+        """Return no outputs: they are not known here."""
         return {}
 
     def functions(self) -> Sequence[AuthorFunction]:
-        """Return nothing: its code is not here."""
+        """Return no functions: its code is not here."""
         return ()
 
 
 def bind_known_graphs(workflow: Workflow, graphs: Mapping[str, Graph]) -> Workflow:
-    """Return a workflow with the graphs that it calls by name; for those that are not here, something stands in."""
+    """Return a workflow with the graphs that it calls by name; an UnresolvedGraph stands for an unknown one."""
     return workflow.with_graphs(lambda name: graphs.get(name) or UnresolvedGraph(name))
 
 
 PROBE_MARK_VARIABLE = "TIDEMILL_PROBE"
-"""The variable of the environment by which the process, and what it starts, is found."""
+"""The environment variable that marks the probe process and everything that it starts."""
 
 EXIT_UNANSWERED = 113
-"""The exit code of a process that was through, and could not send its answer."""
+"""The exit code of a process that could not send its reply."""
 
 _ENVIRONMENT_ERRORS = (ImportError, MemoryError, OSError)
-"""What a module may raise because of where it is imported: a library, a disk or memory that is missing just now."""
+"""Errors that the machine may have caused: a missing library, a full disk, too little memory."""
 
 _SELF_KILL_GRACE = 5.0
-"""Seconds after which a process ends by itself that should have been ended."""
+"""Seconds after its limit at which a process ends by itself, if nothing else has ended it."""
 
 _MESSAGE_LENGTH_LIMIT = 2_000
 _PROBLEM_LIMIT = 200
@@ -95,7 +96,7 @@ T = TypeVar("T")
 
 
 class ProbeLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a package may use while it is tried."""
+    """What a package may use in the probe."""
 
     wall: float = 10.0
     """Seconds, from the start of the process to its end."""
@@ -111,17 +112,17 @@ class ProbeLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of each file that it writes."""
 
     printed: int = 1_048_576
-    """Bytes of what it prints."""
+    """Bytes of output."""
 
     output: int = 65_536
-    """How many bytes of what it prints are kept; what follows is counted, and the very last of it kept too."""
+    """Bytes of output that are kept from the start; the last lines are kept too, and the rest is counted."""
 
     answer: int = 16_777_216
-    """Bytes of what it declares."""
+    """Bytes of the reply."""
 
 
 class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be tried."""
+    """A package to probe."""
 
     nonce: bytes
     folder: str
@@ -131,23 +132,23 @@ class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found: problems, or what the package declares."""
+    """The result of a probe: metadata, or problems."""
 
     metadata: PackageMetadata | None = None
     problems: tuple[Problem, ...] = ()
     import_failed: bool = False
-    """Whether a module could not be imported: what it printed may say more."""
+    """Whether a module could not be imported; the output may then help."""
 
     is_transient: bool = False
-    """Whether a problem may be that of the machine, so that the same package may be sound later."""
+    """Whether the machine may be the cause, so that the same package may load later."""
 
 
 class PackageInspector:
-    """Looks at one package, here or where it is loaded, and gathers everything that is wrong with it."""
+    """Inspects one package and collects all its problems."""
 
     def __init__(self, namespace: Namespace, manifest: Manifest, environment: ProbeEnvironment | None = None) -> None:
         self._namespace = namespace
-        self._environment = environment or ProbeEnvironment.isolated()  # where it is loaded, nothing is hidden
+        self._environment = environment or ProbeEnvironment.isolated()  # in the node, nothing is hidden
         self._folder = namespace.tree.folder
         self._author_folder = namespace.tree.shown
         self._manifest = manifest
@@ -155,16 +156,16 @@ class PackageInspector:
         self._import_failed = False
         self._is_transient = False
         self.package: Package | None = None
-        """What was found, as the code declares it; None if that cannot be told."""
+        """The package as its code declares it; None if it could not be read."""
 
     def inspect(self) -> ProbeReply:
-        """Import the modules and check what they declare."""
+        """Import the modules and check their definitions."""
         modules = [module for name in self._manifest.modules if (module := self._import(name)) is not None]
         self.package = self._collect_problems(lambda: read_module(_merge_modules(self._manifest.name, modules)))
         metadata = self._build_metadata(self.package) if self.package is not None else None
         if self._problems:
-            found = tuple(map(self._shorten_problem, dict.fromkeys(self._problems)))[:_PROBLEM_LIMIT]
-            return ProbeReply(problems=found, import_failed=self._import_failed, is_transient=self._is_transient)
+            problems = tuple(map(self._shorten_problem, dict.fromkeys(self._problems)))[:_PROBLEM_LIMIT]
+            return ProbeReply(problems=problems, import_failed=self._import_failed, is_transient=self._is_transient)
         return ProbeReply(metadata=metadata)
 
     # -- importing
@@ -188,12 +189,12 @@ class PackageInspector:
             return [Problem(message=message, location=self._manifest_line(name))]
         self._is_transient |= isinstance(error, _ENVIRONMENT_ERRORS)
         if isinstance(error, SystemExit):
-            said = f"it ended the program, with SystemExit({error.code!r}): {MAIN_GUARD_HINT}"
+            reason = f"it ended the program, with SystemExit({error.code!r}): {MAIN_GUARD_HINT}"
         elif isinstance(error, MemoryError):
-            said = "it needs more memory than it may have while it is imported"
+            reason = "it needs more memory than it may have while it is imported"
         else:
-            said = "; ".join(filter(None, [describe(error), self._environment.advice(error)]))
-        return [Problem(message=f"importing '{name}' failed: {said}", location=self._package_line(error))]
+            reason = "; ".join(filter(None, [describe(error), self._environment.advice(error)]))
+        return [Problem(message=f"importing '{name}' failed: {reason}", location=self._package_line(error))]
 
     def _package_line(self, error: BaseException) -> Location | None:
         """Return the last line of the package that an error passed through."""
@@ -205,7 +206,7 @@ class PackageInspector:
     def _is_package_file(self, file: str | None) -> bool:
         return file is not None and Path(file).is_relative_to(self._author_folder)
 
-    # -- what was declared
+    # -- definitions
 
     def _build_metadata(self, package: Package) -> PackageMetadata | None:
         self._problems += duplicate_name_problems(package)
@@ -216,7 +217,7 @@ class PackageInspector:
             self._collect_problems(workflow.check, workflow.location)
         for reactor in package.reactors:
             self._problems += initial_state_problems(reactor)
-        found_graphs = [self._describe_graph(one, reactors) for one in package.graphs]
+        described_graphs = [self._describe_graph(one, reactors) for one in package.graphs]
         if not self._import_failed:
             self._problems += self._undeclared_names(package)
         if self._problems:
@@ -226,7 +227,7 @@ class PackageInspector:
             version=str(self._manifest.version),
             modules=self._manifest.modules,
             reactors=tuple(describe_reactor(one, self._relocate) for one in package.reactors),
-            graphs=tuple(one for one in found_graphs if one is not None),
+            graphs=tuple(one for one in described_graphs if one is not None),
             triggers=tuple(describe_trigger(one, self._relocate) for one in package.triggers),
             workflows=tuple(describe_workflow(one, self._relocate) for one in workflows),
         )
@@ -236,11 +237,11 @@ class PackageInspector:
         return self._collect_problems(lambda: describe_graph(graph, reactor, self._relocate), graph.location)
 
     def _undeclared_names(self, package: Package) -> Iterator[Problem]:
-        """Yield what the manifest names and the modules do not declare."""
+        """Yield a problem for each name in the manifest that no module declares."""
         if not (package.reactors or package.graphs or package.triggers or package.workflows):
             names = ", ".join(self._manifest.modules)
-            where = "it" if self._environment.single_file else f"its modules ({names})"
-            message = f"nothing is declared in {where}: no reactor, graph, trigger or workflow"
+            subject = "it" if self._environment.single_file else f"its modules ({names})"
+            message = f"nothing is declared in {subject}: no reactor, graph, trigger or workflow"
             yield Problem(message=message, location=self._manifest_line("modules"))
         reactors = [one.name for one in package.reactors]
         for name in self._manifest.reactors:
@@ -254,24 +255,22 @@ class PackageInspector:
                 yield Problem(message=message, location=self._manifest_line(name))
 
     def _manifest_line(self, word: str) -> Location | None:
-        """Return the first line of the manifest in which a word stands, as well as can be told."""
-        if self._environment.single_file:  # which has no manifest
+        """Return the first line of the manifest that contains a word, or its first line."""
+        if self._environment.single_file:  # it has no manifest
             return Location(self._environment.single_file, 1)
         with suppress(OSError, UnicodeDecodeError):
-            for number, line in enumerate(Path(self._folder, MANIFEST_FILE).read_text("utf-8").splitlines(), 1):
-                if word in line:
-                    return Location(MANIFEST_FILE, number)
+            return Location(MANIFEST_FILE, find_line(Path(self._folder, MANIFEST_FILE), word) or 1)
         return Location(MANIFEST_FILE, 1)
 
     # -- problems
 
     def _collect_problems(self, read: Callable[[], T], location: Location | None = None) -> T | None:
-        """Return what is read; what is wrong with it and has no place of its own is told of this one."""
+        """Return what `read` returns, and collect its problems; those without a location get this one."""
         try:
             return read()
         except DefinitionError as error:
             self._problems += (replace(one, location=one.location or location) for one in error.problems)
-        except BaseException as error:  # author code: checking asks its annotations, schedules and classes
+        except BaseException as error:  # author code: checks evaluate its annotations, schedules and classes
             self._is_transient |= isinstance(error, _ENVIRONMENT_ERRORS)
             message = f"what it declares cannot be checked: {describe(error)}"
             self._problems.append(Problem(message=message, location=self._package_line(error) or location))
@@ -281,7 +280,7 @@ class PackageInspector:
         return Location(self._relative_paths(location.file), location.line)
 
     def _shorten_problem(self, problem: Problem) -> Problem:
-        """Return a problem with files named as in the package."""
+        """Return a problem with paths relative to the package, and a bounded message."""
         location = None if problem.location is None else self._relocate(problem.location)
         message = self._relative_paths(problem.message)
         if len(message) > _MESSAGE_LENGTH_LIMIT:
@@ -293,7 +292,7 @@ class PackageInspector:
 
 
 def _merge_modules(name: str, modules: Sequence[ModuleType]) -> ModuleType:
-    """Return one module with what all of them hold, so that they are read as the one package that they are."""
+    """Return one module with the contents of all, so that they are read as one package."""
     merged = ModuleType(name)
     for module in modules:
         vars(merged).update({f"{module.__name__}.{key}": value for key, value in vars(module).items()})
@@ -304,58 +303,58 @@ def _merge_modules(name: str, modules: Sequence[ModuleType]) -> ModuleType:
 
 
 def _apply_limits(limits: ProbeLimits) -> None:
-    """Let the system hold this process to its limits, the hard ones too."""
-    wanted = {
+    """Set the resource limits of this process, hard ones included."""
+    resource_limits = {
         resource.RLIMIT_CORE: (0, 0),
-        resource.RLIMIT_CPU: (limits.cpu, limits.cpu + 1),  # the signal comes with the first, the end with the second
+        resource.RLIMIT_CPU: (limits.cpu, limits.cpu + 1),  # SIGXCPU at the first, SIGKILL at the second
         resource.RLIMIT_AS: (limits.memory, limits.memory),
         resource.RLIMIT_NOFILE: (limits.open_files, limits.open_files),
         resource.RLIMIT_FSIZE: (limits.file_size, limits.file_size),
     }
-    for kind, pair in wanted.items():
-        _, most = resource.getrlimit(kind)
-        soft, hard = (one if most == resource.RLIM_INFINITY else min(one, most) for one in pair)
-        with suppress(ValueError, OSError):  # some systems do not know all of them
+    for kind, pair in resource_limits.items():
+        _, allowed = resource.getrlimit(kind)
+        soft, hard = (one if allowed == resource.RLIM_INFINITY else min(one, allowed) for one in pair)
+        with suppress(ValueError, OSError):  # some systems lack some of them
             resource.setrlimit(kind, (soft, hard))
 
 
 def _die_with_parent(parent_pipe: int, limits: ProbeLimits) -> None:
-    """Let the system end this process and its group with the one that asks, or at the latest some time after the limit.
+    """Let the system end this process and its group when the parent ends, or some time after the limit.
 
-    A thread that looks for the end of the pipe would not do: a package may hold the lock of the interpreter for ever.
+    A thread that waits for the end of the pipe would not do: a package may never release the interpreter lock.
     """
     for number in (signal.SIGIO, signal.SIGALRM):
-        signal.signal(number, signal.SIG_DFL)  # the end of a process, unless whoever started it ignores it
+        signal.signal(number, signal.SIG_DFL)  # the default action ends the process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGIO, signal.SIGALRM])
     signal.setitimer(signal.ITIMER_REAL, limits.wall + _SELF_KILL_GRACE)
     os.set_inheritable(parent_pipe, False)
     fcntl.fcntl(parent_pipe, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(parent_pipe, fcntl.F_SETFL, fcntl.fcntl(parent_pipe, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([parent_pipe], [], [], 0)[0]:  # it ended a moment before it could be told
+    if select.select([parent_pipe], [], [], 0)[0]:  # the parent ended before the signal was set up
         os._exit(EXIT_UNANSWERED)
 
 
 def main() -> None:
-    """Answer one request, and be gone without another word of the package: nothing of it runs at exit."""
-    asked, answered, waiting = map(int, sys.argv[1:])
-    if not os.read(waiting, 1):  # whoever would have asked has ended, and cannot clear up any more
+    """Answer one request and exit without running any exit handler of the package."""
+    request_fd, reply_fd, wake_fd = map(int, sys.argv[1:])
+    if not os.read(wake_fd, 1):  # the parent has ended, and cannot remove the folder any more
         os.rmdir(os.getcwd())
         os._exit(EXIT_UNANSWERED)
-    with open(asked, "rb") as file:
+    with open(request_fd, "rb") as file:
         file.seek(0)
         request = msgspec.msgpack.decode(file.read(), type=ProbeRequest)
     owner, sys.argv[1:] = os.getpid(), []
     faulthandler.register(signal.SIGXCPU, chain=True)
     _apply_limits(request.limits)
-    _die_with_parent(waiting, request.limits)
+    _die_with_parent(wake_fd, request.limits)
     tree = PackageTree(request.folder, request.folder, request.manifest.top_level_names)
     request.environment.apply(PROBE_MARK_VARIABLE)
-    answer = PackageInspector(Namespace(tree), request.manifest, request.environment).inspect()
-    if os.getpid() != owner:  # a copy that the package forked: it waits until it is found among what was left behind
+    reply = PackageInspector(Namespace(tree), request.manifest, request.environment).inspect()
+    if os.getpid() != owner:  # a fork made by the package: it waits to be counted as a leftover process
         signal.pause()
-    data = request.nonce + msgspec.msgpack.encode(answer)
+    data = request.nonce + msgspec.msgpack.encode(reply)
     while data:
-        data = data[os.write(answered, data) :]
+        data = data[os.write(reply_fd, data) :]
 
 
 if __name__ == "__main__":
@@ -363,7 +362,7 @@ if __name__ == "__main__":
     try:
         main()
         status = 0
-    except BaseException as error:  # author code may have changed anything; nobody hears of it but by the exit code
+    except BaseException as error:  # author code may have changed anything; only the exit code is certain to arrive
         with suppress(BaseException):
             os.write(2, f"{describe(error)}\n".encode(errors="replace"))
     finally:

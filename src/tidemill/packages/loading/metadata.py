@@ -1,28 +1,46 @@
-"""What a package declares, as one frozen value without code.
+"""Package metadata: what a package declares, as one frozen value without code.
 
-The child process that tries a package writes it. Whoever decides about a package without importing it reads it: what it
-waits for, what people are shown; and whether the import in the node declares the same.
+The probe process writes it. The reconciler reads it to find missing dependencies, the CLI and the UI show it, and the
+preparer compares it with what the import in the node declares.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
 from tidemill.annotations.variants import label
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
-from tidemill.kernel.errors import Location
+from tidemill.kernel.errors import DefinitionError, Location, Problem
+from tidemill.packages.sanitizing import sanitize_problem
 from tidemill.workflows.definition import OnFiring, Trigger
 from tidemill.workflows.schedule import Cron, Schedule
 from tidemill.workflows.spec import TaskSpec
 from tidemill.workflows.workflow import Workflow
 
 Relocate = Callable[[Location], Location]
-"""Makes a location one inside the package."""
+"""Maps a location to one relative to the package."""
+
+
+class ProbeError(DefinitionError):
+    """A package that cannot be loaded: what happened in the probe, or every problem of its definitions."""
+
+    def __init__(
+        self, problems: Iterable[Problem], subject: str = "package", output: str = "", is_transient: bool = False
+    ) -> None:
+        super().__init__(map(sanitize_problem, problems), subject)
+        self.output = output
+        """What the package printed, shortened and not sanitized: not fit to be shown as it is."""
+        self.is_transient = is_transient
+        """Whether the machine may be the cause, so that the same package may load later."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problems, self.subject, self.output, self.is_transient)
 
 
 class DeclaredTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task as its code says; the manifest may set some of it anew."""
+    """A task as its code declares it; the manifest may override some options."""
 
     name: str
     rule: str = "all_success"
@@ -41,7 +59,7 @@ class DeclaredTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class DeclaredSchedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When the clock starts a workflow."""
+    """A schedule of a workflow."""
 
     key: str
     rule: str
@@ -50,7 +68,7 @@ class DeclaredSchedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class DeclaredFiring(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A reactor whose firings start a workflow, and the condition."""
+    """A reactor whose firings start a workflow, with the condition."""
 
     reactor: str
     when: str | None = None
@@ -66,18 +84,18 @@ class DeclaredWorkflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     tasks: tuple[DeclaredTask, ...]
     schedules: tuple[DeclaredSchedule, ...] = ()
     triggers: tuple[str, ...] = ()
-    """The names of its triggers, whoever declares them."""
+    """The names of its triggers, also of other packages."""
 
     firings: tuple[DeclaredFiring, ...] = ()
 
     @property
     def graphs(self) -> tuple[str, ...]:
-        """The names of the graphs that its tasks call, whoever declares them."""
+        """The names of the graphs that its tasks call, also of other packages."""
         return tuple(dict.fromkeys(one.graph for one in self.tasks if one.graph is not None))
 
 
 class DeclaredTrigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A trigger: how often it is asked, and how long it may take; in seconds."""
+    """A trigger: its polling interval and its timeout, in seconds."""
 
     name: str
     location: Location
@@ -87,7 +105,7 @@ class DeclaredTrigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class DeclaredAccumulator(msgspec.Struct, frozen=True, kw_only=True):
-    """An accumulator of a reactor: its kind, and what it emits, for people."""
+    """An accumulator of a reactor: its kind, and the type that it emits, for people."""
 
     name: str
     kind: str
@@ -95,7 +113,7 @@ class DeclaredAccumulator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclaredReactor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A reactor: what it gathers, and when it fires."""
+    """A reactor: its accumulators, and when it fires."""
 
     name: str
     location: Location
@@ -104,7 +122,7 @@ class DeclaredReactor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Of its criteria: "any" or "all"."""
 
     criteria: tuple[str, ...]
-    """The accumulators that the criteria are about."""
+    """The accumulators that the criteria name."""
 
     strategy: str
     durability: str | None = None
@@ -113,7 +131,7 @@ class DeclaredReactor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class DeclaredInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An input of a graph: its type, for people, and whether the graph cannot do without it."""
+    """An input of a graph: its type, for people, and whether it is required."""
 
     name: str
     type: str
@@ -122,7 +140,7 @@ class DeclaredInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class DeclaredGraph(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A graph: what it takes, and which nodes its outputs come from."""
+    """A graph: its inputs, and the nodes that produce its outputs."""
 
     name: str
     location: Location

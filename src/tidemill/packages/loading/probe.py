@@ -1,13 +1,14 @@
-"""Trying a package before it is loaded: a child process imports it, and says what it declares.
+"""The probe: a child process imports a package before it is loaded, and reports what it declares.
 
-What happens in that process is the package's own affair. It may hang, crash, exit, print without end, need all memory,
-or leave processes behind: the child is held to limits, ended with everything that it started, and what it did becomes
-one error of that package. Only an answer with the nonce that the child was given counts; an exit code proves nothing.
+A fault in that process concerns its package alone. The package may hang, crash, exit, print without end, use all memory
+or leave processes behind: the child is held to limits and ended with everything that it started, and what it did
+becomes one error of that package. Only a reply with the nonce that the child was given counts; an exit code proves
+nothing.
 
-This keeps a node safe from mistakes. It is no cage for hostile code, which may do what the node's user may do.
+This protects a node from mistakes. It is no sandbox for hostile code, which may do what the node's user may do.
 
-Everything about the process happens in one thread of its own, so that a child that prints as fast as it can keeps no
-loop busy, and a caller that is cancelled leaves nothing behind.
+Everything about the process happens on one thread of its own, so that a child that prints as fast as it can does not
+block the event loop, and a cancelled caller leaves nothing behind.
 """
 
 import asyncio
@@ -21,16 +22,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 
 from tidemill.kernel.clock import Clock, SystemClock
-from tidemill.kernel.errors import DefinitionError, Location, OperationError, Problem
+from tidemill.kernel.errors import Location, OperationError, Problem
 from tidemill.packages.format.manifest import Manifest
 from tidemill.packages.loading.inspector import (
     EXIT_UNANSWERED,
@@ -39,9 +40,9 @@ from tidemill.packages.loading.inspector import (
     ProbeReply,
     ProbeRequest,
 )
-from tidemill.packages.loading.metadata import PackageMetadata
+from tidemill.packages.loading.metadata import PackageMetadata, ProbeError
 from tidemill.packages.loading.probe_environment import ProbeEnvironment
-from tidemill.packages.sanitizing import append_last_lines, sanitize_problem
+from tidemill.packages.sanitizing import append_last_lines
 
 __all__ = ["ProbeError", "ProbeLimits", "WarmProbe", "run_probe"]
 
@@ -51,10 +52,10 @@ _CHILD_MODULE = "tidemill.packages.loading.inspector"
 _INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _POLL_INTERVAL = 0.01
 _ABORT_GRACE_TIMEOUT = 0.5
-"""How long a child that took too long may say where it was."""
+"""Seconds that a child that is aborted has to print its stack."""
 
 _KILL_TIMEOUT = 2.0
-"""How long killed processes are waited for that are nobody's children here."""
+"""Seconds to wait for killed processes that are not children of this process."""
 
 _READ_SIZE = 65_536
 _OUTPUT_TAIL_SIZE = 8_192
@@ -62,22 +63,6 @@ _SHOWN_LINE_LIMIT = 5
 _SHOWN_WIDTH_LIMIT = 200
 _CRASH_DUMP_PATTERN = re.compile(r"^(?:Fatal Python error: |(?:Current thread|Thread) 0x)", re.MULTILINE)
 _FRAME_PATTERN = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
-
-
-class ProbeError(DefinitionError):
-    """A package cannot be loaded: what happened when it was tried, or every problem of what it declares."""
-
-    def __init__(
-        self, problems: Iterable[Problem], subject: str = "package", output: str = "", is_transient: bool = False
-    ) -> None:
-        super().__init__(map(sanitize_problem, problems), subject)
-        self.output = output
-        """What it printed, shortened if that was much; as it came, so that it is not to be shown like that."""
-        self.is_transient = is_transient
-        """Whether the machine may be to blame, so that the same package may be sound at another time."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.problems, self.subject, self.output, self.is_transient)
 
 
 async def run_probe(
@@ -89,29 +74,30 @@ async def run_probe(
     clock: Clock,
     warm_probe: "WarmProbe | None" = None,
 ) -> PackageMetadata:
-    """Import a package in a child process and return what it declares; ProbeError if it is not fit to be loaded.
+    """Import a package in a child process and return its metadata; raise ProbeError if it cannot be loaded.
 
-    The folder holds what belongs to the package and nothing else: nothing is written to it. Of this process the package
-    finds nothing, unless the surroundings say otherwise. A `spare` saves the time
-    in which a process starts; what is used of it is replaced.
+    `folder` holds the files of the package and nothing else; nothing is written to it. The package sees nothing of this
+    process unless the environment says otherwise. A warm probe saves the start of a process, and is replaced after use.
     """
-    trial = _ProbeRun(_build_request(folder, manifest, limits, environment or ProbeEnvironment.isolated()), warm_probe)
+    probe_run = _ProbeRun(
+        _build_request(folder, manifest, limits, environment or ProbeEnvironment.isolated()), warm_probe
+    )
     pool = ThreadPoolExecutor(1, thread_name_prefix="tidemill probe")
-    work = asyncio.get_running_loop().run_in_executor(pool, trial.run)
+    work = asyncio.get_running_loop().run_in_executor(pool, probe_run.run)
     pool.shutdown(wait=False)
     async with asyncio.TaskGroup() as group:
-        timer = group.create_task(_expire_after(trial, limits.wall, clock), name=f"probe limit of {manifest.name}")
+        timer = group.create_task(_expire_after(probe_run, limits.wall, clock), name=f"probe limit of {manifest.name}")
         try:
             await asyncio.wait([work])
         except asyncio.CancelledError:
-            trial.cancel()
+            probe_run.cancel()
             await asyncio.wait([work])
             raise
         finally:
             timer.cancel()
             if warm_probe is not None:
                 warm_probe.start_replacement()
-    return _read_result(work.result(), manifest, trial.request)
+    return _read_result(work.result(), manifest, probe_run.request)
 
 
 def _build_request(
@@ -135,27 +121,27 @@ async def _expire_after(probe_run: "_ProbeRun", seconds: float, clock: Clock) ->
 
 
 class _ProbeExit(msgspec.Struct, frozen=True, kw_only=True):
-    """How a child ended."""
+    """How a probe process ended."""
 
     status: int
-    """Its exit code; negative for the signal that ended it."""
+    """The exit code; negative for the signal that ended the process."""
 
     timed_out: bool
     printed_too_much: bool
-    """Whether it printed more than may be."""
+    """Whether it printed more than the limit."""
 
     leftover_processes: int
-    """How many processes it left behind."""
+    """The number of processes that it left running."""
 
     reply: bytes
     reply_truncated: bool
-    """Whether there was more of the answer than may be."""
+    """Whether the reply was longer than the limit."""
 
     output: str
 
 
 class _BoundedBuffer:
-    """Bytes as they come: the first of them, the very last, and how many there were between."""
+    """Keeps the first and the last bytes of a stream, and counts those between."""
 
     def __init__(self, head: int, tail: int = 0) -> None:
         self._head_room = head
@@ -166,7 +152,7 @@ class _BoundedBuffer:
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of bytes that were added."""
         return len(self._head) + len(self._tail) + self.dropped
 
     def add(self, data: bytes) -> None:
@@ -188,32 +174,32 @@ class _BoundedBuffer:
 
 
 class _ProbeProcess:
-    """A process that can try one package, and waits for it. It ends by itself with the process that started it."""
+    """A process that waits for one package to probe. It ends with the process that started it."""
 
     def __init__(self) -> None:
         self._mark = secrets.token_hex(16)
-        self._monotonic = SystemClock().monotonic  # of the grace that a real process gets, whatever clock the node has
+        self._monotonic = SystemClock().monotonic  # real processes take real time, also if the node's clock is virtual
         with ExitStack() as stack:
             home = tempfile.TemporaryDirectory(prefix="tidemill-probe-", ignore_cleanup_errors=True)
-            self._request = stack.enter_context(_anonymous_file())  # nobody waits until it is read, as in a pipe
-            self.reply_fd, answering = os.pipe()
+            self._request = stack.enter_context(_anonymous_file())  # a write to it never blocks, unlike one to a pipe
+            self.reply_fd, reply_end = os.pipe()
             stack.callback(os.close, self.reply_fd)
-            waiting, self._wake_fd = os.pipe()
+            wake_end, self._wake_fd = os.pipe()
             stack.callback(os.close, self._wake_fd)
             try:
-                self.process = self._start(stack.enter_context(home), answering, waiting)
+                self.process = self._start(stack.enter_context(home), reply_end, wake_end)
             finally:
-                os.close(answering)
-                os.close(waiting)
+                os.close(reply_end)
+                os.close(wake_end)
             assert self.process.stdout is not None
             self.output_fd = stack.enter_context(self.process.stdout).fileno()
             self._resources = stack.pop_all()
 
-    def _start(self, home: str, answering: int, waiting: int) -> subprocess.Popen[bytes]:
-        kept = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
-        # Isolated, so that only what is installed can be imported; unbuffered, so that the last words are heard.
+    def _start(self, home: str, reply_end: int, wake_end: int) -> subprocess.Popen[bytes]:
+        inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
+        # Isolated, so that only installed modules can be imported; unbuffered, so that the last output is not lost.
         flags = ["-I", "-B", "-u", "-X", "faulthandler"]
-        descriptors = [self._request.fileno(), answering, waiting]
+        descriptors = [self._request.fileno(), reply_end, wake_end]
         return subprocess.Popen(
             [sys.executable, *flags, "-m", _CHILD_MODULE, *map(str, descriptors)],
             bufsize=0,
@@ -221,22 +207,22 @@ class _ProbeProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=home,
-            env={**kept, "HOME": home, "TMPDIR": home, PROBE_MARK_VARIABLE: self._mark},
+            env={**inherited, "HOME": home, "TMPDIR": home, PROBE_MARK_VARIABLE: self._mark},
             pass_fds=descriptors,
             start_new_session=True,
         )
 
     def send_request(self, request: ProbeRequest) -> None:
-        """Let it try a package."""
+        """Send the package to probe."""
         self._request.write(msgspec.msgpack.encode(request))
         self._request.flush()
-        with suppress(BrokenPipeError):  # it has ended, which is noticed
+        with suppress(BrokenPipeError):  # the process has ended, which the caller notices
             os.write(self._wake_fd, b"!")
 
     def kill(self) -> None:
-        """Kill it and all that it started, and wait until they are gone."""
+        """Kill the process and everything that it started, and wait until they are gone."""
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # before it is waited for: its number is nobody else's yet
+            os.killpg(self.process.pid, signal.SIGKILL)  # before it is reaped, its pid cannot be reused
         deadline = self._monotonic() + _KILL_TIMEOUT
         while (others := list(self.iter_descendants())) and self._monotonic() < deadline:
             for pid in others:
@@ -246,12 +232,12 @@ class _ProbeProcess:
         self.process.wait()
 
     def iter_descendants(self) -> Iterator[int]:
-        """Yield the processes of its group, and those that left it, by the mark in their environment."""
+        """Yield the processes of its group, and those that left the group, by the mark in their environment."""
         mark = f"{PROBE_MARK_VARIABLE}={self._mark}".encode()
         for name in os.listdir("/proc") if sys.platform == "linux" else ():
             if not name.isdigit() or int(name) == self.process.pid:
                 continue
-            with suppress(OSError):  # it has ended, or is somebody else's
+            with suppress(OSError):  # it has ended, or belongs to another user
                 state, _, group, *_ = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
                 if state in (b"Z", b"X"):
                     continue
@@ -259,21 +245,21 @@ class _ProbeProcess:
                     yield int(name)
 
     def close(self) -> None:
-        """Let go of what belongs to it; it has ended."""
+        """Release the resources of a process that has ended."""
         self._resources.close()
 
 
 def _anonymous_file() -> IO[bytes]:
-    """Return a file that nobody else finds; in memory, if the system can do that: there may be secrets in it."""
+    """Return a file without a name, in memory if possible: it may hold secrets."""
     if sys.platform == "linux":
         return os.fdopen(os.memfd_create("tidemill request"), "w+b")
     return tempfile.TemporaryFile()
 
 
 class WarmProbe:
-    """One child that was started before it is needed, for folders in which packages change all the time.
+    """A probe process that is started before it is needed, for folders whose packages change often.
 
-    It is used once, by whoever takes it, and then there is another one. Any thread may call.
+    Each process is used once and then replaced. Any thread may call.
     """
 
     def __init__(self) -> None:
@@ -281,8 +267,14 @@ class WarmProbe:
         self._is_closed = False
         self._lock = threading.Lock()
 
+    @property
+    def pid(self) -> int | None:
+        """The process id of the process that is ready; None if there is none."""
+        child = self._child
+        return None if child is None else child.process.pid
+
     def take(self) -> _ProbeProcess | None:
-        """Return the child, if there is one; it belongs to the caller."""
+        """Return the process, if there is one; it then belongs to the caller."""
         with self._lock:
             child, self._child = self._child, None
         if child is not None and _has_ended(child.process.pid):
@@ -291,16 +283,17 @@ class WarmProbe:
         return child
 
     def start_replacement(self) -> None:
-        """Start another one if there is none, on a thread: that takes a moment."""
-        threading.Thread(target=self._replace, daemon=True, name="tidemill spare probe").start()
+        """Start a process on a thread, if there is none."""
+        threading.Thread(target=self.start, daemon=True, name="tidemill warm probe").start()
 
-    def _replace(self) -> None:
-        with self._lock, suppress(OSError):  # then the next package does without
+    def start(self) -> None:
+        """Start a process if there is none; blocks for a moment."""
+        with self._lock, suppress(OSError):  # without it the next package only takes longer
             if self._child is None and not self._is_closed:
                 self._child = _ProbeProcess()
 
     def close(self) -> None:
-        """End it; there will be no other."""
+        """End the process and start no other."""
         with self._lock:
             self._is_closed = True
             child, self._child = self._child, None
@@ -314,32 +307,32 @@ def _kill_and_close(child: _ProbeProcess) -> None:
 
 
 class _ProbeRun:
-    """One package that is tried, until nothing of its child is left. `run` is for a thread, the rest for any."""
+    """One probe of one package. `run` blocks a thread; the other methods may be called from any thread."""
 
     def __init__(self, request: ProbeRequest, warm_probe: WarmProbe | None) -> None:
         self.request = request
         self._warm_probe = warm_probe
         self._output = _BoundedBuffer(request.limits.output, _OUTPUT_TAIL_SIZE)
         self._reply = _BoundedBuffer(request.limits.answer)
-        self._monotonic = SystemClock().monotonic  # of the grace that a real process gets, whatever clock the node has
+        self._monotonic = SystemClock().monotonic  # real processes take real time, also if the node's clock is virtual
         self._timed_out = False
         self._is_cancelled = False
 
     def expire(self) -> None:
-        """End the child because its time is over."""
+        """End the child because it exceeded its time."""
         self._timed_out = True
 
     def cancel(self) -> None:
-        """End the child because nobody wants to know any more."""
+        """End the child because its caller was cancelled."""
         self._is_cancelled = True
 
     def run(self) -> _ProbeExit:
-        """Start the child, take what it says, and see it off."""
+        """Start the child, collect its output and its reply, and end it."""
         try:
             with ExitStack() as stack:
                 return self._run(stack)
         except OSError as error:
-            raise OperationError(f"package '{self.request.manifest.name}' could not be tried: {error}") from error
+            raise OperationError(f"package '{self.request.manifest.name}' could not be probed: {error}") from error
 
     def _run(self, stack: ExitStack) -> _ProbeExit:
         child = (self._warm_probe.take() if self._warm_probe is not None else None) or _ProbeProcess()
@@ -368,17 +361,17 @@ class _ProbeRun:
         return self._output.count > self.request.limits.printed
 
     def _read_until_exit(self, process: subprocess.Popen[bytes], sources: dict[int, _BoundedBuffer]) -> None:
-        """Take what the child says until it has ended, or has to. Who else holds its descriptors does not matter."""
+        """Read the child's pipes until it has ended or must be killed, even if other processes hold them open."""
         deadline = None
         with selectors.DefaultSelector() as selector:
-            for descriptor, kept in sources.items():
-                selector.register(descriptor, selectors.EVENT_READ, kept)
+            for descriptor, buffer in sources.items():
+                selector.register(descriptor, selectors.EVENT_READ, buffer)
             while not _has_ended(process.pid):
                 if self._is_cancelled or (deadline is not None and self._monotonic() > deadline):
                     return
                 if deadline is None and (self._timed_out or self._printed_too_much):
                     deadline = self._monotonic() + _ABORT_GRACE_TIMEOUT
-                    os.kill(process.pid, signal.SIGABRT)  # it says where it is, and dies of it
+                    os.kill(process.pid, signal.SIGABRT)  # faulthandler prints the stack, and the process dies
                 for key, _ in selector.select(_POLL_INTERVAL):
                     if data := os.read(key.fd, _READ_SIZE):
                         key.data.add(data)
@@ -387,38 +380,38 @@ class _ProbeRun:
 
 
 def _has_ended(pid: int) -> bool:
-    """Return whether a child has ended; it is left to be waited for, so that its number stays its own."""
+    """Return whether a child has ended, without reaping it, so that its pid is not reused."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _drain_pipes(sources: dict[int, _BoundedBuffer]) -> None:
-    """Take what is still in the pipes: not more than they hold, should somebody write even now."""
-    for descriptor, kept in sources.items():
+    """Read what is left in the pipes, at most what they hold: another process may still write to them."""
+    for descriptor, buffer in sources.items():
         os.set_blocking(descriptor, False)
         with suppress(BlockingIOError):
             for _ in range(64):
                 data = os.read(descriptor, _READ_SIZE)
                 if not data:
                     break
-                kept.add(data)
+                buffer.add(data)
 
 
-# -- the verdict
+# -- the result
 
 
 def _read_result(exit_info: _ProbeExit, manifest: Manifest, request: ProbeRequest) -> PackageMetadata:
-    """Return what a package declares, or raise what is wrong with it."""
+    """Return the metadata of a package, or raise its problems."""
     subject = f"package '{manifest.name}'"
     dump = _CRASH_DUMP_PATTERN.search(exit_info.output)
     printed = exit_info.output[: dump.start()] if dump else exit_info.output
-    answer = _decode_reply(exit_info, request.nonce)
-    if answer is None:
+    reply = _decode_reply(exit_info, request.nonce)
+    if reply is None:
         location = _crash_location(exit_info.output[dump.start() :], request.folder) if dump else None
-        said = append_last_lines(_describe_exit(exit_info, request.limits), _last_lines(printed))
-        may_pass = not exit_info.printed_too_much and (exit_info.timed_out or exit_info.status < 0)
-        raise ProbeError([Problem(message=said, location=location)], subject, printed, may_pass)
-    problems = list(answer.problems)
-    if answer.import_failed:
+        message = append_last_lines(_describe_exit(exit_info, request.limits), _last_lines(printed))
+        is_transient = not exit_info.printed_too_much and (exit_info.timed_out or exit_info.status < 0)
+        raise ProbeError([Problem(message=message, location=location)], subject, printed, is_transient)
+    problems = list(reply.problems)
+    if reply.import_failed:
         first = problems[0]
         problems[0] = msgspec.structs.replace(first, message=append_last_lines(first.message, _last_lines(printed)))
     if exit_info.leftover_processes:
@@ -427,9 +420,9 @@ def _read_result(exit_info: _ProbeExit, manifest: Manifest, request: ProbeReques
             "none before a task runs"
         )
         problems.append(Problem(message=message))
-    if problems or answer.metadata is None:
-        raise ProbeError(problems, subject, printed, answer.is_transient)
-    return answer.metadata
+    if problems or reply.metadata is None:
+        raise ProbeError(problems, subject, printed, reply.is_transient)
+    return reply.metadata
 
 
 def _decode_reply(exit_info: _ProbeExit, nonce: bytes) -> ProbeReply | None:
@@ -442,7 +435,7 @@ def _decode_reply(exit_info: _ProbeExit, nonce: bytes) -> ProbeReply | None:
 
 
 def _describe_exit(exit_info: _ProbeExit, limits: ProbeLimits) -> str:
-    """Return what happened to a child whose answer does not count, if there is one."""
+    """Return what happened to a child that sent no valid reply."""
     if exit_info.printed_too_much:
         return f"importing it printed more than {limits.printed:,} bytes: print little at import, and log in tasks"
     if exit_info.timed_out:
@@ -470,7 +463,7 @@ def _signal_name(number: int) -> str:
 
 
 def _crash_location(dump: str, folder: str) -> Location | None:
-    """Return where the package was, from what Python wrote when it died."""
+    """Return the package's line in the stack that Python printed when it died."""
     _, current, after = dump.partition("Current thread")
     for file, line in _FRAME_PATTERN.findall(after if current else dump):
         if Path(file).is_relative_to(folder):
@@ -479,6 +472,6 @@ def _crash_location(dump: str, folder: str) -> Location | None:
 
 
 def _last_lines(printed: str) -> list[str]:
-    """Return the end of what was printed: few lines, none of them long."""
+    """Return the last lines of the output, shortened."""
     lines = [line.rstrip() for line in printed[-_OUTPUT_TAIL_SIZE:].splitlines() if line.strip()][-_SHOWN_LINE_LIMIT:]
     return [line[:_SHOWN_WIDTH_LIMIT] for line in lines]

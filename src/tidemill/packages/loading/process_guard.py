@@ -1,8 +1,8 @@
-"""What the import of a package has changed in the whole process, and what of that is put back.
+"""The process guard: limits what the import of a package prints, and reverts what it changes in the whole process.
 
-The standard streams, the working folder and `sys.path` belong to everybody: a package that changes them at import, as a
-program may do, would make the node mute, or let others read other files. So they are put back, and a warning says so.
-What was done elsewhere cannot be undone: threads, the environment, what other modules hold.
+The standard streams, the working folder and `sys.path` are shared by the whole process. A package that changes them at
+import, as a program may do, would silence the node or make other code read other files. So they are restored, and a
+warning is logged. Other changes cannot be undone: threads, environment variables, the state of other modules.
 """
 
 import logging
@@ -18,12 +18,12 @@ from tidemill.telemetry import events
 _TRUNCATION_NOTICE = "\n[... the rest of what is printed at import is left out ...]\n"
 
 _remaining_chars: dict[int, int] = {}
-"""How many characters each thread that imports may still write."""
+"""How many characters each importing thread may still write."""
 _streams_lock = threading.Lock()
 
 
 class _BoundedStream:
-    """A stream that takes no more from a thread than it has room for. In all else it is the stream below."""
+    """Wraps a stream and drops what an importing thread writes beyond its limit."""
 
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
@@ -33,14 +33,14 @@ class _BoundedStream:
 
     def write(self, text: str) -> int:
         thread = threading.get_ident()
-        room = _remaining_chars.get(thread)
-        if room is None or len(text) <= room:
-            if room is not None:
-                _remaining_chars[thread] = room - len(text)
+        remaining = _remaining_chars.get(thread)
+        if remaining is None or len(text) <= remaining:
+            if remaining is not None:
+                _remaining_chars[thread] = remaining - len(text)
             self.wrapped.write(text)
-        elif room >= 0:
+        elif remaining >= 0:
             _remaining_chars[thread] = -1
-            self.wrapped.write(f"{text[:room]}{_TRUNCATION_NOTICE}")
+            self.wrapped.write(f"{text[:remaining]}{_TRUNCATION_NOTICE}")
         return len(text)
 
     def writelines(self, lines: Any) -> None:
@@ -49,19 +49,19 @@ class _BoundedStream:
 
 
 def unwrap_stream(stream: Any) -> Any:
-    """Return what stands behind a stream while something is imported; else the stream itself."""
+    """Return the stream that a limiting stream wraps, or the stream itself."""
     return stream.wrapped if isinstance(stream, _BoundedStream) else stream
 
 
 def install_stream(name: str, stream: Any) -> None:
-    """Make a stream the standard output or error, bounded for who imports."""
+    """Make a stream the standard output or error, limited while packages are imported."""
     with _streams_lock:
         setattr(sys, name, _BoundedStream(stream) if _remaining_chars and stream is not None else stream)
 
 
 @contextmanager
 def limiting_output(limit: int) -> Iterator[None]:
-    """Let this thread write so many characters to standard output and error, and lose what is more."""
+    """Limit how many characters this thread writes to standard output and error; drop the rest."""
     thread = threading.get_ident()
     with _streams_lock:
         _remaining_chars[thread] = limit
@@ -76,7 +76,7 @@ def limiting_output(limit: int) -> Iterator[None]:
             del _remaining_chars[thread]
             for name in ("stdout", "stderr") if not _remaining_chars else ():
                 stream = getattr(sys, name, None)
-                if isinstance(stream, _BoundedStream):  # else somebody has put another one there meanwhile
+                if isinstance(stream, _BoundedStream):  # else it was replaced meanwhile
                     setattr(sys, name, stream.wrapped)
 
 
@@ -86,9 +86,9 @@ _STREAM_NAMES = ("stdout", "stderr")
 
 
 class _ImportGuard:
-    """The imports that are under way, by one thread each: what changes meanwhile may be of any of them.
+    """Tracks the imports in progress, each on its own thread; any of them may have caused a change.
 
-    There is one for the whole process, as there is one of everything that it minds.
+    There is one guard for the whole process, since the state it guards belongs to the process.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class _ImportGuard:
 
     @contextmanager
     def reverting_process_state(self, package: str) -> Iterator[None]:
-        """Put back what everybody shares when the import of a package has ended, however it has; log what that was."""
+        """Restore the shared state of the process when the import of a package has ended, and log what was changed."""
         with self._lock:
             if self._saved_state is None:
                 self._saved_state = _ProcessState.capture()
@@ -113,12 +113,12 @@ class _ImportGuard:
                 if not self._importing:
                     self._saved_state = None
             if changes:
-                reason = f"importing it {', '.join(changes)}; that is put back, as everything in this process shares it"
+                reason = f"importing it {', '.join(changes)}; this was reverted, as the whole process shares it"
                 logger.warning(events.PACKAGE_IMPORT_SIDE_EFFECTS_REVERTED, extra={"package": names, "reason": reason})
 
 
 class _ProcessState(NamedTuple):
-    """What belongs to everybody, at one moment."""
+    """A snapshot of the state that the whole process shares."""
 
     streams: dict[str, Any]
     path_list: list[str]
@@ -131,7 +131,7 @@ class _ProcessState(NamedTuple):
         return cls(streams, sys.path, list(sys.path), _working_folder())
 
     def restore(self) -> Iterator[str]:
-        """Put everything back that is not as it was, and yield what was done to it."""
+        """Restore everything that has changed, and yield a description of each change."""
         for name, stream in self.streams.items():
             if unwrap_stream(getattr(sys, name, None)) is not stream:
                 install_stream(name, stream)

@@ -1,4 +1,4 @@
-"""Reading a package: which definitions a module, or a single definition, brings."""
+"""Reads the definitions of a package from a module or a single definition, and imports modules for the CLI."""
 
 import importlib
 import importlib.util
@@ -23,21 +23,32 @@ from tidemill.workflows.workflow import Workflow
 Definition = Reactor | Graph | Workflow | Trigger
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a package comes from, and what follows from that."""
+
+    name: str = ""
+    """The folder or the registry; "" for the program itself."""
+
+    allow_downgrade: bool = False
+    """Whether a package may replace a newer version."""
+
+    is_developer_code: bool = False
+    """Whether packages are probed with the environment of this process."""
+
+
+PROGRAM = Origin()
+"""The program that runs the node."""
+
+
 class Package(msgspec.Struct, frozen=True, kw_only=True):
-    """What is loaded and unloaded as one."""
+    """Definitions that are loaded and unloaded together."""
 
     name: str
     version: str = ""
-    """Of its manifest; modules and definitions have none."""
+    """The version of its manifest; modules and definitions have none."""
 
     digest: str = ""
-    """Of everything that it consists of, if it is a folder or an archive."""
-
-    origin: str = ""
-    """Who wants it, if that is not the program itself: a folder, or a registry."""
-
-    allow_downgrade: bool = False
-    """Whether it may be loaded in place of a newer version."""
+    """The digest of all its files, if it is a folder or an archive."""
 
     shared: frozenset[str] = frozenset()
     """Reactors that packages of other tenants may bind to."""
@@ -46,11 +57,11 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     graphs: tuple[Graph, ...] = ()
     workflows: tuple[Workflow, ...] = ()
     triggers: tuple[Trigger, ...] = ()
-    """Those that it declares, and those that its workflows were given as declared."""
+    """The triggers that it declares, and those that were passed to its workflows."""
 
 
 def read_package(thing: Any) -> Package:
-    """Return the package that a module or a definition stands for."""
+    """Return the package of a module or of a single definition."""
     if isinstance(thing, Reactor):
         return Package(name=f"reactor:{thing.name}", reactors=(thing,))
     if isinstance(thing, Graph):
@@ -69,21 +80,21 @@ def read_package(thing: Any) -> Package:
 
 
 def read_module(module: ModuleType) -> Package:
-    """Return everything that a module brings; what has the name of another is found by `namesakes`."""
+    """Return the definitions of a module; `duplicate_name_problems` finds duplicate names."""
     return _package_of(module.__name__, vars(module).values())
 
 
 def _package_of(name: str, values: Iterable[Any]) -> Package:
-    """Return a package of these values, and of the triggers that its workflows bring along."""
-    found = _unique_by_identity(values)
-    workflows = tuple(value for value in found if isinstance(value, Workflow))
-    brought = [one for workflow in workflows for one in workflow.triggers]
+    """Return a package of these values, with the triggers that were passed to its workflows."""
+    definitions = _unique_by_identity(values)
+    workflows = tuple(value for value in definitions if isinstance(value, Workflow))
+    passed = [one for workflow in workflows for one in workflow.triggers]
     return Package(
         name=name,
-        reactors=tuple(value for value in found if isinstance(value, Reactor)),
-        graphs=tuple(value for value in found if isinstance(value, Graph)),
+        reactors=tuple(value for value in definitions if isinstance(value, Reactor)),
+        graphs=tuple(value for value in definitions if isinstance(value, Graph)),
         workflows=workflows,
-        triggers=tuple(value for value in _unique_by_identity([*found, *brought]) if isinstance(value, Trigger)),
+        triggers=tuple(value for value in _unique_by_identity([*definitions, *passed]) if isinstance(value, Trigger)),
     )
 
 
@@ -98,7 +109,7 @@ def _unique_by_identity(values: Iterable[Any]) -> list[Any]:
 
 
 def duplicate_name_problems(package: Package) -> Iterator[Problem]:
-    """Yield a problem for each definition of a package whose name another one of its kind has already."""
+    """Yield a problem for each definition whose name another definition of its kind already has."""
     kinds: dict[str, Sequence[Definition]] = {
         "reactors": package.reactors,
         "graphs": package.graphs,
@@ -109,24 +120,24 @@ def duplicate_name_problems(package: Package) -> Iterator[Problem]:
         yield from _duplicates_of_kind(kind, definitions)
 
 
-def _duplicates_of_kind(what: str, definitions: Sequence[Definition]) -> Iterator[Problem]:
+def _duplicates_of_kind(kind: str, definitions: Sequence[Definition]) -> Iterator[Problem]:
     first: dict[str, Definition] = {}
     for one in definitions:
         other = first.setdefault(one.name, one)
         if other is not one:
-            message = f"two {what} are named '{one.name}', the other at {other.location}; rename one of them"
+            message = f"two {kind} are named '{one.name}', the other at {other.location}; rename one of them"
             yield Problem(message=message, location=one.location)
 
 
 def sort_for_loading(things: list[Any]) -> list[Any]:
-    """Return things to load so that each comes after those it may name: graphs after reactors, then workflows.
+    """Sort definitions so that each comes after those it may name: graphs after reactors, then workflows.
 
-    Two of one name are refused: later, loading a name again swaps what it stands for, but nobody means that at once.
+    Two of one name are rejected. Loaded one after the other, the second would replace the first.
     """
     first: dict[str, Any] = {}
     for thing in things:
         if isinstance(thing, str | Path):
-            continue  # what a path holds is found out when it is read
+            continue  # the name of a package file is known when it is read
         name = read_package(thing).name
         other = first.setdefault(name, thing)
         if other is not thing:
@@ -138,11 +149,11 @@ def sort_for_loading(things: list[Any]) -> list[Any]:
 
 
 MAIN_GUARD_HINT = 'keep what it does as a program behind `if __name__ == "__main__":`'
-"""What to do about a module that ends the program that imports it."""
+"""The advice for a module that ends the program that imports it."""
 
 
 def import_module(path_or_name: str) -> ModuleType:
-    """Import a Python file, or a module by name; say where it failed if it does."""
+    """Import a Python file, or a module by name; an error names the line that failed."""
     path = Path(path_or_name)
     try:
         if path.suffix != ".py" and (not path.exists() or _is_local_package(path)):
@@ -159,7 +170,7 @@ def import_module(path_or_name: str) -> ModuleType:
         raise
     except Exception as error:  # author code: importing runs it
         if isinstance(error, DefinitionError) and all(one.location is not None for one in error.problems):
-            raise DefinitionError(error.problems, path_or_name) from error  # it has its own places
+            raise DefinitionError(error.problems, path_or_name) from error  # its problems have their own locations
         if isinstance(error, ModuleNotFoundError) and error.name in (path_or_name, path_or_name.partition(".")[0]):
             message = f"there is neither a file nor a module {path_or_name}"
             raise RequestError(message, code="no_file", status=404) from error
@@ -171,14 +182,16 @@ def import_module(path_or_name: str) -> ModuleType:
 
 
 def _is_local_package(path: Path) -> bool:
-    """Return whether a name that is also a folder is that of a package right here."""
+    """Return whether a name is that of a Python package in the working folder."""
     return path.name.isidentifier() and str(path) == path.name and (path / "__init__.py").exists()
 
 
 def _author_location(error: BaseException) -> Location | None:
-    """Return the last line outside this package that an error passed through."""
-    ours = str(Path(__file__).parents[2])
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith((ours, "<"))]
+    """Return the last line outside Tidemill that an error passed through."""
+    own_folder = str(Path(__file__).parents[2])
+    frames = [
+        one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith((own_folder, "<"))
+    ]
     return Location(frames[-1].filename, frames[-1].lineno or 0) if frames else None
 
 
@@ -198,7 +211,7 @@ def _import_file(path: Path) -> ModuleType:
 
 @contextmanager
 def _extended_sys_path(*folders: str) -> Iterator[None]:
-    """Look for modules in some folders first; what author code adds stays, and what it takes away comes back."""
+    """Search some folders for modules first; keep entries that author code adds, and restore those it removes."""
     before = list(sys.path)
     sys.path[:0] = folders
     try:
@@ -210,8 +223,17 @@ def _extended_sys_path(*folders: str) -> Iterator[None]:
         sys.path += [one for one in before if one not in sys.path]
 
 
+def find_line(file: Path, word: str) -> int | None:
+    """Return the number of the first line of a file that contains a word.
+
+    Raises OSError or UnicodeDecodeError if the file cannot be read.
+    """
+    lines = file.read_text("utf-8").splitlines()
+    return next((number for number, line in enumerate(lines, 1) if word in line), None)
+
+
 def initial_state_problems(reactor: Reactor) -> Iterator[Problem]:
-    """Yield what is wrong with accumulators whose events could not be checked, or whose state cannot begin."""
+    """Yield problems of accumulators whose events cannot be validated, or whose initial state cannot be made."""
     for one in reactor.accumulators:
         yield from one.signature.problems
         yield from _accumulator_state_problems(one)
@@ -222,6 +244,6 @@ def _accumulator_state_problems(accumulator: Accumulator) -> Iterator[Problem]:
         return
     try:
         accumulator.state()
-    except AUTHOR_ERRORS as error:  # author code: also what would end more than this package, such as SystemExit
+    except AUTHOR_ERRORS as error:  # author code may raise anything, SystemExit included
         message = f"state= of accumulator '{accumulator.name}' begins as {label(accumulator.state)}()"
         yield Problem(message=f"{message}: {describe(error)}; give its fields defaults", location=accumulator.location)

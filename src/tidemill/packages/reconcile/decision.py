@@ -1,90 +1,91 @@
-"""What is to be done with a package: decided from what is wanted and what there is, never from what has happened."""
+"""Decides what to do with a package from its desired and its actual state, never from what has happened."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum, auto
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
 from tidemill.kernel.errors import DefinitionError, Problem, RequestError
 from tidemill.packages.format.archive import PackageContents
-from tidemill.packages.loading.probe import ProbeError
+from tidemill.packages.loading.metadata import ProbeError
+from tidemill.packages.status import PackageKey
 
 _CODES_OTHERS_CAN_LIFT = frozenset(["graph_in_use", "name_taken", "not_shared", "reactor_in_use", "trigger_in_use"])
-"""Refusals that another package can lift."""
+"""Rejections that a change of another package can lift."""
 
 _CODES_LIFTED_EXTERNALLY = frozenset(["no_file", "unknown_key"])
-"""Refusals that end without another package or a new version: a file that is just being saved, a key trusted later."""
+"""Rejections that end without another package or a new version: a file is being saved, a key is trusted later."""
 
 
 class Action(StrEnum):
-    """What is to be done next."""
+    """The next action for a package."""
 
     FORGET = auto()
-    """Nothing is wanted, and nothing is loaded."""
+    """The package is neither desired nor loaded."""
 
     NONE = auto()
-    """What is loaded is what is wanted."""
+    """The desired version is loaded."""
 
     PREPARE = auto()
-    """Another version is wanted than the one that is loaded or lies ready."""
+    """The desired version is neither loaded nor prepared."""
 
     INSTALL = auto()
-    """What lies ready can be put in place."""
+    """The prepared version can be installed."""
 
     REMOVE = auto()
-    """What is loaded is no longer wanted."""
+    """The loaded package is no longer desired."""
 
     WAIT = auto()
-    """What lies ready needs something that others bring."""
+    """The prepared version needs something that other packages provide."""
 
     BACK_OFF = auto()
-    """The last try failed, and it is not time for the next."""
+    """The last attempt failed, and the next one is not due yet."""
 
     LEAVE_TO_OWNER = auto()
-    """A package of this name is loaded that is not from this source: whoever loaded it keeps it."""
+    """A package of this name was loaded from elsewhere, and stays."""
 
 
 class LastFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the last try failed, and what must happen before the next."""
+    """The error of the last attempt, and when to retry."""
 
     digest: str | None
-    """The version that was to be loaded; None if one was to be removed."""
+    """The version that was to be loaded; None if the package was to be removed."""
 
     reason: str
     problems: tuple[Problem, ...] = ()
     failures: int = 1
-    """Tries in a row that failed so."""
+    """Failed attempts in a row."""
 
     retry_at: float = inf
-    """By the monotonic clock."""
+    """On the monotonic clock."""
 
     retries_on_others: bool = False
-    """Whether it is worth another try when another package was loaded or removed."""
+    """Whether to retry when another package was loaded or removed."""
 
 
 class ObservedState(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a package at one moment. Versions are told by their digests."""
+    """The state of a package at one moment. Versions are identified by their digests."""
 
     desired: str | None = None
     loaded: str | None = None
-    """What this source has brought, as long as that is what is loaded."""
+    """The version that this source loaded, while it is the loaded one."""
 
     is_loaded_elsewhere: bool = False
-    """Whether something is loaded that this source has not brought."""
+    """Whether a package of this name was loaded from elsewhere."""
 
     prepared: str | None = None
-    """What was prepared and not yet installed."""
+    """The version that is prepared and not yet installed."""
 
     missing: tuple[str, ...] = ()
-    """What must be there before that can be installed."""
+    """What other packages must provide before the prepared version can be installed."""
 
     last_failure: LastFailure | None = None
 
 
 def decide(observed: ObservedState, now: float) -> Action:
-    """Return what is next for a package; `now` is by the monotonic clock."""
+    """Return the next action for a package; `now` is on the monotonic clock."""
     if observed.desired is None and observed.loaded is None:
         return Action.FORGET
     if observed.is_loaded_elsewhere:
@@ -105,30 +106,31 @@ def decide(observed: ObservedState, now: float) -> Action:
 
 
 class RetryPace(StrEnum):
-    """How soon is tried again what has failed, and how rare that becomes."""
+    """How soon, and how often, a failed attempt is retried."""
 
     STEADY = auto()
-    """Soon, and often: it is cheap, and may go well at any moment."""
+    """Soon and often: an attempt is cheap, and may succeed at any moment."""
 
     SLOWING = auto()
-    """Soon, and then rarely: the machine may be to blame, or else the package, and a try may take all its time."""
+    """Soon, then rarely: the machine may be the cause, or the package, and an attempt may use all its time."""
 
     SLOW = auto()
-    """Rarely: the package is to blame, as far as can be told."""
+    """Rarely: the package is the cause, as far as is known."""
 
 
 class RetryAdvice(msgspec.Struct, frozen=True, kw_only=True):
-    """What may make a try succeed after one that failed, apart from a new version."""
+    """What may make an attempt succeed after a failure, apart from a new version."""
 
     pace: RetryPace
     retries_on_others: bool
 
 
 def retry_advice(error: Exception, tried: Action) -> RetryAdvice:
-    """Return what may help after this error of what was tried.
+    """Return how to retry an action that failed with this error.
 
-    What is refused while it is prepared is wrong in itself, unless the machine kept it from being tried. What is
-    refused later is wrong beside its neighbours, who may change. Everything else is the machine's or the store's.
+    A package that is rejected during preparation is wrong in itself, unless the machine prevented the attempt. One
+    that is rejected later conflicts with other packages, which may change. All other errors are those of the machine
+    or the store.
     """
     if not isinstance(error, DefinitionError | RequestError):
         return RetryAdvice(pace=RetryPace.STEADY, retries_on_others=False)
@@ -136,18 +138,11 @@ def retry_advice(error: Exception, tried: Action) -> RetryAdvice:
     if tried is Action.PREPARE:
         if code in _CODES_OTHERS_CAN_LIFT | _CODES_LIFTED_EXTERNALLY:
             return RetryAdvice(pace=RetryPace.STEADY, retries_on_others=code in _CODES_OTHERS_CAN_LIFT)
-        may_pass = isinstance(error, ProbeError) and error.is_transient
-        return RetryAdvice(pace=RetryPace.SLOWING if may_pass else RetryPace.SLOW, retries_on_others=False)
+        is_transient = isinstance(error, ProbeError) and error.is_transient
+        return RetryAdvice(pace=RetryPace.SLOWING if is_transient else RetryPace.SLOW, retries_on_others=False)
     return RetryAdvice(
         pace=RetryPace.STEADY if code is not None or tried is Action.REMOVE else RetryPace.SLOW, retries_on_others=True
     )
-
-
-class PackageKey(NamedTuple):
-    """Which package."""
-
-    tenant: str
-    name: str
 
 
 class DesiredPackage(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,23 +150,23 @@ class DesiredPackage(msgspec.Struct, frozen=True, kw_only=True):
 
     key: PackageKey
     digest: str
-    """Changes when anything of it does."""
+    """Changes when any part of the package does."""
 
     title: str
-    """Where it comes from, for people."""
+    """Where the package comes from, for people."""
 
     version: str | None
-    """None if it cannot be told, because its manifest cannot be read."""
+    """None if the manifest cannot be read."""
 
     read: Callable[[], Awaitable[PackageContents]]
-    """Returns all of it; raises a TidemillError if it cannot be read."""
+    """Returns the contents; raises a TidemillError if they cannot be read."""
 
 
 class PackageSource(Protocol):
-    """Where it is said which packages are wanted."""
+    """Says which packages are desired."""
 
     async def desired_packages(self) -> Mapping[PackageKey, DesiredPackage]:
-        """Return everything that is wanted now; raises a TidemillError if that cannot be told."""
+        """Return all packages that are desired now; raise a TidemillError if that cannot be determined."""
 
     async def wait_for_change(self) -> None:
-        """Return when something may have changed since the last call; too often harms nobody."""
+        """Return when something may have changed since the last call; a needless return does no harm."""

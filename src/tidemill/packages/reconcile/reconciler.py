@@ -1,9 +1,9 @@
-"""The reconciler: what is loaded becomes what is wanted, whatever has happened and in whatever order.
+"""The reconciler: makes the loaded packages match the desired ones, after any events in any order.
 
-It works on keys, not on events. The source says what is wanted, the site what is loaded, and a caretaker for each
-package makes the one the other. News only say that it is time to look: too many of them do no harm, and one that is
-lost is made up for by the next. Order between packages is found by trying: one that waits for another, or that another
-keeps from going, is looked at again whenever something was loaded or removed.
+It works on keys, not on events. The source says what is desired, the host what is loaded, and one controller for each
+package makes the two match. A notification only means that it is time to check: too many of them do no harm, and a lost
+one is made up for by the next. The order between packages is found by trying: a package that waits for another one, or
+that another one keeps from being removed, is checked again whenever a package was loaded or removed.
 """
 
 import asyncio
@@ -18,38 +18,46 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import TidemillError
 from tidemill.kernel.settings import Settings
 from tidemill.packages.loading.preparer import ConcurrencyLimit
-from tidemill.packages.reconcile.controller import ControllerContext, PackageController, PackageHost
-from tidemill.packages.reconcile.decision import DesiredPackage, PackageKey, PackageSource, RetryPace
+from tidemill.packages.loading.reader import Origin
+from tidemill.packages.reconcile.controller import (
+    ControllerContext,
+    ControllerObserver,
+    PackageController,
+    PackageHost,
+)
+from tidemill.packages.reconcile.decision import DesiredPackage, PackageSource, RetryPace
 from tidemill.packages.sanitizing import sanitize_error
-from tidemill.packages.status import PackageStatus, StatusListener
+from tidemill.packages.status import PackageKey, PackageStatus, StatusListener
 from tidemill.telemetry import events
 from tidemill.telemetry.failure_streaks import FailureStreaks
 from tidemill.telemetry.metrics import Sample
 
 logger = logging.getLogger(__name__)
 
-CONCURRENT_PREPARE_LIMIT = 4  # packages that are prepared at once: each takes a process
-_MIN_RETRY_DELAY = 0.1  # seconds before a failed step is taken again, however short the settings say
-_SLOW_BACKOFF = Backoff(30.0, 600.0)  # between tries of what is wrong in itself, as far as can be told
+_MIN_RETRY_DELAY = 0.1  # seconds before a failed action is retried, even if the settings say less
+_SLOW_BACKOFF = Backoff(30.0, 600.0)  # for packages that are wrong in themselves, as far as is known
 
 
-class Reconciler:
+class Reconciler(ControllerObserver):
     """Loads, reloads and removes the packages of one source on one node.
 
-    What it has not loaded itself it leaves alone. `told` hears of every change of a package's status.
+    Packages that it has not loaded itself are left alone. `on_status` receives every change of a package's status.
     """
 
     def __init__(
         self,
         source: PackageSource,
         host: PackageHost,
+        origin: Origin,
+        prepare_limit: ConcurrencyLimit,
+        *,
         clock: Clock,
         tasks: TaskScope,
         settings: Settings,
-        *,
         on_status: StatusListener | None = None,
     ) -> None:
-        self._source = source
+        self.source = source
+        self.origin = origin.name
         self._clock = clock
         self._tasks = tasks
         self._on_status = on_status
@@ -58,12 +66,11 @@ class Reconciler:
         )
         self._context = ControllerContext(
             host=host,
+            origin=origin,
             clock=clock,
             backoffs=_backoffs(self._backoff),
-            prepare_limit=ConcurrencyLimit(CONCURRENT_PREPARE_LIMIT, clock),
-            on_status=self._report_status,
-            on_loaded_changed=self._notify_controllers,
-            on_idle=self._check_settled,
+            prepare_limit=prepare_limit,
+            observer=self,
         )
         self._wakeup = Wakeup(clock)
         self._failure_streaks = FailureStreaks()
@@ -73,35 +80,35 @@ class Reconciler:
         self._is_stopped = False
         self._first_pass_done = asyncio.Event()
         self.source_error = ""
-        """Why it cannot be told at present what is wanted; "" if it can."""
+        """Why the source cannot be read at present; "" if it can."""
 
-    # -- what others ask
+    # -- for the package service
 
     def status(self) -> list[PackageStatus]:
-        """Return how things stand with every package that is wanted or was loaded from the source."""
+        """Return the status of every package that is desired or was loaded from the source."""
         return [one.status for _, one in sorted(self._controllers.items()) if one.status is not None]
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is worked on, and nothing is due now. What is due later, or hangs on others, is left out."""
+        """Whether nothing is in progress and nothing is due now; later retries and waiting packages do not count."""
         return self._is_stopped or (self._wakeup.is_waiting and all(one.is_idle for one in self._controllers.values()))
 
     async def wait_until_settled(self) -> None:
-        """Return when everything that was wanted at the start has been tried, and what follows from that."""
+        """Return when every package that was desired at the start has been tried."""
         await self._first_pass_done.wait()
 
     def on_packages_changed(self) -> None:
-        """Look at every package, because somebody has loaded or unloaded one."""
-        for one in self._controllers.values():
-            one.on_others_changed()
-            one.wake()
+        """Check every package, because one was loaded or unloaded."""
+        for controller in self._controllers.values():
+            controller.on_others_changed()
+            controller.wake()
 
     def is_desired(self, key: PackageKey) -> bool:
-        """Return whether a package is to be there, in whatever version."""
+        """Return whether a package is desired, in any version."""
         return key in self._controllers and self._controllers[key].is_desired
 
     def samples(self) -> Iterator[Sample]:
-        """Yield what is counted; see PACKAGE_METRICS."""
+        """Yield the metrics; see PACKAGE_METRICS."""
         states = Counter(one.state for one in self.status())
         yield Sample("packages_waiting", states["waiting"])
         yield Sample("packages_failed", states["failed"])
@@ -111,7 +118,7 @@ class Reconciler:
     # -- the source
 
     async def run(self) -> None:
-        """Make what is wanted and what is loaded the same, until cancelled; then everything stays as it is."""
+        """Make the loaded packages match the desired ones until cancelled; loaded packages then stay loaded."""
         watching = self._tasks.start("packages: changes", self._watch_source())
         try:
             while True:
@@ -125,72 +132,76 @@ class Reconciler:
         failures = 0
         while True:
             try:
-                await self._source.wait_for_change()
-                failures = 0
-                self._failure_streaks.reset("changes")
-            except Exception as error:  # whatever it is, what is wanted is asked for all the same, only less often
+                await self.source.wait_for_change()
+                if failures:
+                    failures = 0
+                    self._failure_streaks.reset("changes")
+            except Exception as error:  # any error: the source is still read, only less often
                 failures += 1
                 self._log_source_error("changes", error)
             self._wakeup.notify()
             await self._clock.sleep(self._backoff.delay(failures) if failures else 0)
 
     async def _read_desired(self) -> float:
-        """Ask what is wanted; return when to ask again if nobody rings."""
+        """Read what is desired; return the seconds until the next read, unless a change comes before."""
         try:
-            wanted = await self._source.desired_packages()
-        except Exception as error:  # whatever is wrong with the source, what is loaded stays
+            desired = await self.source.desired_packages()
+        except Exception as error:  # any error of the source: loaded packages stay loaded
             self._failures += 1
             self.source_error, _ = sanitize_error(error)
             self._log_source_error("wanted", error)
             return self._backoff.delay(self._failures)
-        self._failures = 0
-        self.source_error = ""
-        if failures := self._failure_streaks.reset("wanted"):
-            logger.warning(events.PACKAGE_SOURCE_RECOVERED, extra={"failures": failures})
-        self._apply_desired(wanted)
+        if self._failures:
+            self._failures = 0
+            self.source_error = ""
+            logger.warning(events.PACKAGE_SOURCE_RECOVERED, extra={"failures": self._failure_streaks.reset("wanted")})
+        self._apply_desired(desired)
         return FOREVER
 
-    def _log_source_error(self, what: str, error: Exception) -> None:
+    def _log_source_error(self, operation: str, error: Exception) -> None:
         self._context.counts["package_source_errors_total"] += 1
-        if (failures := self._failure_streaks.record_failure(what, type(error).__name__)) is not None:
+        if (failures := self._failure_streaks.record_failure(operation, type(error).__name__)) is not None:
             is_bug = not isinstance(error, TidemillError | OSError)
-            facts = {"reason": sanitize_error(error)[0], "failures": failures}
-            logger.warning(events.PACKAGE_SOURCE_FAILED, exc_info=error if is_bug else None, extra=facts)
+            fields = {"reason": sanitize_error(error)[0], "failures": failures}
+            logger.warning(events.PACKAGE_SOURCE_FAILED, exc_info=error if is_bug else None, extra=fields)
 
-    def _apply_desired(self, wanted: Mapping[PackageKey, DesiredPackage]) -> None:
-        for key in sorted(wanted.keys() | self._controllers.keys()):
-            caretaker = self._controllers.get(key) or self._add_controller(key)
-            caretaker.set_desired(wanted.get(key))
-        self._check_settled()
+    def _apply_desired(self, desired: Mapping[PackageKey, DesiredPackage]) -> None:
+        for key in sorted(desired.keys() | self._controllers.keys()):
+            controller = self._controllers.get(key) or self._add_controller(key)
+            controller.set_desired(desired.get(key))
+        self.on_idle()
 
-    # -- the caretakers
+    # -- the controllers
 
     def _add_controller(self, key: PackageKey) -> PackageController:
-        caretaker = self._controllers[key] = PackageController(key, self._context)
+        controller = self._controllers[key] = PackageController(key, self._context)
         self._controller_tasks[key] = self._tasks.start(
-            f"package: {key.tenant}/{key.name}", self._run_controller(caretaker)
+            f"package: {key.tenant}/{key.name}", self._run_controller(controller)
         )
-        return caretaker
+        return controller
 
     async def _run_controller(self, controller: PackageController) -> None:
         try:
             await controller.run()
         finally:
             del self._controllers[controller.key], self._controller_tasks[controller.key]
-            self._check_settled()
+            self.on_idle()
 
-    def _notify_controllers(self) -> None:
-        for one in self._controllers.values():
-            one.on_others_changed()
+    def on_loaded_changed(self) -> None:
+        """Let the other controllers check whether a loaded or removed package matters to them."""
+        for controller in self._controllers.values():
+            controller.on_others_changed()
 
-    def _report_status(self, status: PackageStatus) -> None:
+    def on_status(self, status: PackageStatus) -> None:
+        """Pass a changed status on to the listener."""
         if self._on_status is not None:
             try:
                 self._on_status(status)
-            except Exception:  # whoever listens cannot keep a package from its place
+            except Exception:  # a listener that fails must not keep a package from being loaded
                 logger.exception("a listener failed")
 
-    def _check_settled(self) -> None:
+    def on_idle(self) -> None:
+        """Check whether the first pass is done."""
         if not any(one.is_busy for one in self._controllers.values()):
             self._first_pass_done.set()
 

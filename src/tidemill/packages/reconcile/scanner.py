@@ -1,6 +1,6 @@
-"""Which packages lie in a folder, what they are called, and a digest of each that changes when anything of it does.
+"""Scans a folder for packages: their names, and a digest of each that changes when any of its files does.
 
-Nothing is imported. A file is read when it is new or was changed: between two looks only its stamp is compared.
+Nothing is imported. A file is read when it is new or has changed: between two scans only its stamp is compared.
 """
 
 import ast
@@ -27,56 +27,56 @@ from tidemill.packages.format.archive import (
 from tidemill.packages.format.manifest import MANIFEST_FILE, Manifest, read_manifest
 from tidemill.packages.format.zip_format import SIGNATURE_FILE, ArchiveLimits, is_excluded
 
-RECENT_WRITE_NS = 100_000_000  # nanoseconds: a file may change twice within one tick of its file system's clock
+RECENT_WRITE_NS = 100_000_000  # a file may change twice within one tick of the file system's clock
 
 _EDITOR_SUFFIXES = ("~", ".swp", ".swx", "___jb_tmp___", "___jb_old___")
-_VIM_TEST_FILE = "4913"  # Vim writes a file of this name to see whether it may
+_VIM_TEST_FILE = "4913"  # Vim creates a file of this name to test whether it can write
 
 
 class FoundPackage(msgspec.Struct, frozen=True, kw_only=True):
-    """A package that was found, as far as it is known without reading all of it."""
+    """A package that a scan found, as far as it is known without reading all of it."""
 
     path: Path
     digest: str
     files: Mapping[str, str]
-    """The digests of its files, by name; of an archive, its own."""
+    """The digests of its files, by name; for an archive, its own digest."""
 
     read: Callable[[Path], PackageContents]
     name: str | None = None
-    """None if it cannot be told: `read` says why."""
+    """None if the manifest cannot be read; `read` then raises the reason."""
 
     version: str | None = None
 
     @property
     def base_name(self) -> str:
-        """Return what the folder or the file is called, without what tells its kind."""
+        """The name of the folder or file, without its suffix."""
         name = os.path.basename(os.path.abspath(self.path))
         return name if self.read is read_folder else name.removesuffix(self.path.suffix)
 
     def matches(self, contents: PackageContents) -> bool:
-        """Return whether some contents are what was seen here, and not what the files became later."""
-        held = contents.files if contents.raw is None else {self.path.name: contents.raw}
+        """Return whether contents are what the scan saw, and not a later version of the files."""
+        files = contents.files if contents.raw is None else {self.path.name: contents.raw}
         if contents.signature is not None:
-            held = {**held, SIGNATURE_FILE: contents.signature}
-        return all(name in held and _sha256(held[name]) == digest for name, digest in self.files.items())
+            files = {**files, SIGNATURE_FILE: contents.signature}
+        return all(name in files and _sha256(files[name]) == digest for name, digest in self.files.items())
 
 
 class FolderScan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look at a folder found."""
+    """The result of one scan of a folder."""
 
     packages: tuple[FoundPackage, ...] = ()
     folders: tuple[tuple[str, int], ...] = ()
-    """Where something may change, each with the number of the folder that had this path then."""
+    """The folders to watch, each with its inode number."""
 
     problem: str | None = None
-    """Why it cannot be told what is wanted."""
+    """Why the folder cannot be read; None if it can."""
 
     is_changing: bool = False
-    """Whether something was left as it was before, because it has not come to rest yet."""
+    """Whether a package is reported as it was before, because it is still changing."""
 
 
 class _FileStamp(NamedTuple):
-    """What changes when a file is written, or when another one takes its place."""
+    """Metadata of a file that changes when it is written or replaced."""
 
     modified_ns: int
     size: int
@@ -90,14 +90,14 @@ class _ScannedFile(NamedTuple):
     stamp: _FileStamp
     digest: str
     parsed: Manifest | bool | None
-    """What its content says, for the one who asked."""
+    """The result of the parser that was passed with the file."""
 
 
 ParseFile = Callable[[bytes, Path], Manifest | bool | None]
 
 
 class FolderScanner:
-    """Looks at one folder, or at one file, again and again. Paths are plain text here: it is done often."""
+    """Scans one folder or file repeatedly. Paths are plain strings here, for speed."""
 
     def __init__(self, root: Path, limits: ArchiveLimits) -> None:
         self._root = str(root)
@@ -108,12 +108,12 @@ class FolderScanner:
         self._folders: dict[str, int] = {}
 
     def scan(self) -> FolderScan:
-        """Return what there is now."""
+        """Return the packages that exist now."""
         self._previous_files, self._files, self._folders = self._files, {}, {}
-        sightings: tuple[FoundPackage, ...] = ()
+        packages: tuple[FoundPackage, ...] = ()
         problem = None
         try:
-            sightings = tuple(self._find_packages())
+            packages = tuple(self._find_packages())
         except FileNotFoundError:
             problem = f"there is no {'file' if self._root.endswith(('.py', ARCHIVE_SUFFIX)) else 'folder'} {self._root}"
         except OSError as error:
@@ -121,21 +121,21 @@ class FolderScanner:
         if not self._folders:
             self._watch_nearest_parent()
         self._previous_files = {}
-        return FolderScan(packages=sightings, folders=tuple(self._folders.items()), problem=problem)
+        return FolderScan(packages=packages, folders=tuple(self._folders.items()), problem=problem)
 
     def invalidate(self, names: set[str]) -> None:
-        """Read files of these names again: something was heard of them."""
+        """Read the files of these names again at the next scan."""
         self._files = {path: file for path, file in self._files.items() if os.path.basename(path) not in names}
 
     def invalidate_recent(self) -> None:
-        """Read again what was written last: if it was written twice in a moment, its stamp may be the same."""
+        """Read the newest files again at the next scan: two writes in quick succession may leave the same stamp."""
         newest = max((file.stamp.modified_ns for file in self._files.values()), default=0)
         self._files = {
             path: one for path, one in self._files.items() if one.stamp.modified_ns < newest - RECENT_WRITE_NS
         }
 
     def write_mark(self, path: Path) -> object:
-        """Return what changes when a file at a path or below it is written, also if it holds the same again."""
+        """Return a value that changes when a file at or below a path is written, even with the same content."""
         own, below = str(path), os.path.join(path, "")
         return {name: file.stamp for name, file in self._files.items() if name == own or name.startswith(below)}
 
@@ -155,7 +155,7 @@ class FolderScanner:
             yield self._found_folder(self._root)
             return
         for name in self._list_folder(self._root):
-            with suppress(OSError):  # it is gone since the folder was listed, or leads nowhere
+            with suppress(OSError):  # it was removed since the folder was listed, or is a dangling link
                 yield from self._package_in_entry(name, os.path.join(self._root, name))
 
     def _package_in_entry(self, name: str, path: str) -> Iterator[FoundPackage]:
@@ -174,7 +174,7 @@ class FolderScanner:
             return _build_found(folder, found.digest, {MANIFEST_FILE: found.digest}, read_folder)
         digests = {MANIFEST_FILE: found.digest}
         for name in self._package_files(folder, found.parsed):
-            with suppress(OSError):  # gone meanwhile, or reading all of it tells what is wrong
+            with suppress(OSError):  # removed meanwhile; else reading the package reports the error
                 digests[name] = self._scan_file(os.path.join(folder, name)).digest
         return _build_found(folder, _combined_digest(digests), digests, read_folder, found.parsed)
 
@@ -198,7 +198,7 @@ class FolderScanner:
     # -- files
 
     def _package_files(self, folder: str, manifest: Manifest) -> Iterator[str]:
-        """Yield the files of a package but its manifest; of one that has too many, enough for that to be seen."""
+        """Yield the files of a package but its manifest; if it has too many, enough for the limit to be noticed."""
         yield SIGNATURE_FILE
         yield from (f"{top}.py" for top in manifest.top_level_names)
         left = self._limits.entry_count
@@ -223,10 +223,10 @@ class FolderScanner:
         except OSError:
             if folder == self._root:
                 raise
-            return []  # one package that cannot be read is no reason to say nothing of the others
+            return []  # a package that cannot be read must not hide the others
 
     def _scan_file(self, path: str, parse: ParseFile | None = None, *, is_strict: bool = True) -> _ScannedFile:
-        """Return what is known of a file, which is read if it is not what it was; FileNotFoundError if it is gone."""
+        """Return the digest of a file, which is read if its stamp changed; raise FileNotFoundError if it is gone."""
         status = os.stat(path, follow_symlinks=not is_strict)
         stamp = _FileStamp(status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode)
         file = self._files.get(path) or self._previous_files.get(path)
@@ -237,7 +237,7 @@ class FolderScanner:
 
     def _read_file(self, path: Path, stamp: _FileStamp, parse: ParseFile | None) -> _ScannedFile:
         limit = self._limits.archive_size if path.suffix == ARCHIVE_SUFFIX else self._limits.file_size
-        if not stat.S_ISREG(stamp.mode) or stamp.size > limit:  # it will be refused: no need to read it
+        if not stat.S_ISREG(stamp.mode) or stamp.size > limit:  # it will be rejected: no need to read it
             return _ScannedFile(stamp, f"unread {stamp}", None)
         try:
             content = path.read_bytes()
@@ -250,12 +250,12 @@ class FolderScanner:
     # -- folders to watch
 
     def _add_watched_folder(self, folder: str) -> None:
-        with suppress(OSError, UnicodeEncodeError):  # the watcher knows no names that are not text
+        with suppress(OSError, UnicodeEncodeError):  # the watcher only takes names that are valid text
             folder.encode()
             self._folders[folder] = os.stat(folder).st_ino
 
     def _watch_nearest_parent(self) -> None:
-        """Watch the folder in which the first missing one would appear."""
+        """Watch the nearest existing parent, in which the missing folder would appear."""
         for folder in self._parents:
             self._add_watched_folder(folder)
             if self._folders:
@@ -263,7 +263,7 @@ class FolderScanner:
 
 
 def is_ignored(name: str) -> bool:
-    """Tell whether a file or folder is no part of any package, or one that an editor keeps for a moment."""
+    """Return whether a file or folder is never part of a package, or is a temporary file of an editor."""
     is_lock = name.startswith("#") and name.endswith("#")
     return is_excluded(name) or name.endswith(_EDITOR_SUFFIXES) or name == _VIM_TEST_FILE or is_lock
 
@@ -273,10 +273,10 @@ def _build_found(
     digest: str,
     files: Mapping[str, str],
     read: Callable[[Path], PackageContents],
-    tells: Manifest | bool | None = None,
+    parsed: Manifest | bool | None = None,
 ) -> FoundPackage:
-    seen = FoundPackage(path=Path(path), digest=digest, files=files, read=read)
-    return replace(seen, name=tells.name, version=str(tells.version)) if isinstance(tells, Manifest) else seen
+    found = FoundPackage(path=Path(path), digest=digest, files=files, read=read)
+    return replace(found, name=parsed.name, version=str(parsed.version)) if isinstance(parsed, Manifest) else found
 
 
 def _sha256(content: bytes) -> str:
@@ -303,7 +303,7 @@ def _is_package_file_name(name: str) -> bool:
 
 
 def _parse_python_file(content: bytes, path: Path) -> Manifest | bool:
-    """Return the manifest of a file that counts as a package; True if it has none, False if it does not count."""
+    """Return the manifest of a Python file that is a package; True if it cannot be read, False if it is none."""
     if not _uses_tidemill(content, path):
         return False
     try:
@@ -313,12 +313,12 @@ def _parse_python_file(content: bytes, path: Path) -> Manifest | bool:
 
 
 def _uses_tidemill(content: bytes, path: Path) -> bool:
-    """Tell whether a Python file imports Tidemill, or would if it could be read as Python."""
+    """Return whether a Python file imports Tidemill; True if it mentions it and cannot be parsed."""
     if b"tidemill" not in content:
         return False
     try:
         tree = ast.parse(content, str(path))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two are of code that is nested too deeply
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: code that is nested too deeply
         return True
     return any(name.partition(".")[0] == "tidemill" for name in _imported_modules(tree))
 

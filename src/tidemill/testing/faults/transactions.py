@@ -12,7 +12,7 @@ def intercept_transactions(
     store: Store, intercept: Callable[[Transact, Sequence[Any]], Awaitable[Any]]
 ) -> Callable[[], None]:
     """Call `intercept` with the original function for each transaction of a memory store; return the undo function."""
-    transactor: Any = store._committer._transactor  # type: ignore[attr-defined]
+    transactor: Any = store._committer.transactor  # type: ignore[attr-defined]
     transact = transactor.transact
 
     async def intercepted(units: Sequence[Any]) -> Any:

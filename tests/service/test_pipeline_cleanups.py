@@ -1,4 +1,4 @@
-"""P-2, P-5, P-12: what is owed about one package, and what takes its time to end, and the others."""
+"""P-2, P-5, P-12: pending cleanups and slow unloads of one package, and their effect on other packages."""
 
 import asyncio
 from typing import Any
@@ -7,8 +7,9 @@ import pytest
 
 import tidemill as tm
 from tests.contract.executor_harness import until
-from tests.service.whole_package import START, Node, Walks, flow, module, scoring, source, traces, whole
+from tests.service.whole_package import START, Node, flow, module, scoring, source, traces, whole
 from tidemill.kernel.errors import OperationError, StoreError
+from tidemill.testing.faults.deploy_steps import DeployFaults
 
 
 def seller(version: int) -> Any:
@@ -22,40 +23,40 @@ def buyer(version: int) -> Any:
 
 
 async def bought(node: Node) -> dict[str, Any]:
-    """Return what a run of the other package's workflow comes to."""
+    """Return the outputs of a run of the other package's workflow."""
     run = await node.start("buys")
     await node.settle()
     return (await run.state()).outputs
 
 
-async def owe_the_way_back(node: Node, package: Any, *, step: int = 6, times: int = 1) -> Walks:
-    """Let a load fail at its last step, and the way back at one: what is put back then is owed."""
-    walks = Walks(node)
-    walks.fail("apply", 6, "after")
-    walks.fail("roll_back", step, *["before"] * times)
+async def leave_pending_rollback(node: Node, package: Any, *, step: int = 6, times: int = 1) -> DeployFaults:
+    """Fail a load at its last step, and its rollback at another one, so that a cleanup is pending."""
+    faults = DeployFaults(node)
+    faults.fail("apply", 6, "after")
+    faults.fail("roll_back", step, *["before"] * times)
     with pytest.raises(StoreError):
         await node.load(package)
-    return walks
+    return faults
 
 
-async def test_what_is_owed_does_not_overwrite_what_others_have_done_since() -> None:
-    """P-5: a reload that touched their workflow too is put back before they change it, not after that."""
+async def test_a_pending_rollback_does_not_overwrite_later_changes_of_others() -> None:
+    """P-5: the rollback of a reload that rebound their workflow happens before they change it, not after."""
     async with tm.testing.node(load=[seller(1), buyer(1)], start=START) as node:
-        await owe_the_way_back(node, seller(2))
-        assert node._packages.pipeline.pending_cleanup("public", "seller") is not None
+        await leave_pending_rollback(node, seller(2))
+        assert node.probe.packages.pending_cleanups == [("public", "seller")]
         await node.load(buyer(5))
-        assert node._packages.pipeline.pending_cleanup("public", "seller") is None
+        assert node.probe.packages.pending_cleanups == []
         assert await bought(node) == {"work": 5, "scored": {"score": 501}}
         await node.advance("5m")
         assert await bought(node) == {"work": 5, "scored": {"score": 501}}
 
 
 @pytest.mark.parametrize("act", ["load", "unload"])
-async def test_who_needs_names_that_are_owed_is_told_whom_it_waits_for(act: str) -> None:
-    """P-5: if it cannot be settled now, nothing has changed; later it can."""
+async def test_a_change_of_names_with_a_pending_cleanup_names_the_package(act: str) -> None:
+    """P-5: if the cleanup fails again, nothing has changed; it succeeds later."""
     async with tm.testing.node(load=[seller(1), buyer(1)], start=START) as node:
-        await owe_the_way_back(node, seller(2), times=2)
-        with pytest.raises(OperationError, match="package 'seller' is still being put back as it was"):
+        await leave_pending_rollback(node, seller(2), times=2)
+        with pytest.raises(OperationError, match="package 'seller' is still being rolled back"):
             await (node.load(buyer(5)) if act == "load" else node.unload("buyer"))
         assert node.registry.packages() == ["buyer", "seller"]
         await node.load(tm.Reactor("elsewhere", [source("z")]))
@@ -64,17 +65,17 @@ async def test_who_needs_names_that_are_owed_is_told_whom_it_waits_for(act: str)
         await (node.load(buyer(5)) if act == "load" else node.unload("buyer"))
 
 
-async def test_who_relies_on_what_is_to_be_put_back_finds_it_put_back() -> None:
-    """P-5: a workflow that comes meanwhile calls the graph that stays, not the one that did not come to be."""
+async def test_a_load_finishes_the_rollback_of_what_it_relies_on() -> None:
+    """P-5: a workflow that is loaded meanwhile calls the restored graph, not the one of the failed load."""
     async with tm.testing.node(load=[seller(1)], start=START) as node:
-        await owe_the_way_back(node, seller(2))
+        await leave_pending_rollback(node, seller(2))
         await node.load(buyer(3))
         await node.advance("5m")
         assert await bought(node) == {"work": 3, "scored": {"score": 301}}
 
 
-async def test_the_name_of_a_reactor_that_is_to_come_back_is_not_free() -> None:
-    """P-5: it left for a newer version that did not come to be, and could not come back so far."""
+async def test_the_name_of_a_reactor_with_a_pending_rollback_is_taken() -> None:
+    """P-5: a failed newer version replaced it, and it could not be restored so far."""
     async with tm.testing.node(load=[whole(1).module], start=START) as node:
         before = await traces(node)
         scheduler, tries = node._scheduler, [1, 2]
@@ -102,53 +103,53 @@ async def test_the_name_of_a_reactor_that_is_to_come_back_is_not_free() -> None:
 # -- cancellations, and the end of the node
 
 
-async def test_a_load_is_seen_through_although_nobody_waits_for_it() -> None:
-    """P-2: whoever stops waiting leaves nothing half done, and no way back that nobody owes."""
+async def test_a_load_completes_although_its_caller_was_cancelled() -> None:
+    """P-2: a cancelled caller leaves nothing half done, and no rollback."""
     async with tm.testing.node(start=START) as node:
-        walks, reached, go_on = Walks(node), asyncio.Event(), asyncio.Event()
+        faults, reached, go_on = DeployFaults(node), asyncio.Event(), asyncio.Event()
 
-        async def between(title: str) -> None:
+        async def between(_: str, title: str) -> None:
             if title == "graphs of reactors":
                 reached.set()
                 await go_on.wait()
 
-        walks.between = between
+        faults.on_effect = between
         async with asyncio.TaskGroup() as group:
-            load = group.create_task(node._packages.load(whole().module, "public"))
+            load = group.create_task(node.load(whole().module))
             await reached.wait()
             load.cancel()
         go_on.set()
         await node.settle()
         assert node.registry.packages() == ["whole"]
-        assert walks.taken()["roll_back"] == []
+        assert faults.take_effects()["roll_back"] == []
 
 
-async def test_what_is_cut_off_on_the_way_back_is_owed() -> None:
-    """P-2: whatever ends it, it is tried again."""
+async def test_a_cancelled_rollback_is_retried() -> None:
+    """P-2: any interruption is retried."""
     async with tm.testing.node(start=START) as node:
         clean = await traces(node)
-        walks, cut = Walks(node), [True]
+        faults, cut = DeployFaults(node), [True]
 
-        async def between(title: str) -> None:
-            if title == "reactors" and walks.taken()["roll_back"] and cut.pop():
+        async def between(_: str, title: str) -> None:
+            if title == "reactors" and faults.take_effects()["roll_back"] and cut.pop():
                 raise asyncio.CancelledError
 
-        walks.fail("apply", 6, "before")
-        walks.between = between
+        faults.fail("apply", 6, "before")
+        faults.on_effect = between
         with pytest.raises(OperationError, match="stopped before it was done"):
-            await node._packages.load(whole().module, "public")
-        walks.between = None
-        assert node._packages.pipeline.pending_cleanup("public", "whole") is not None
+            await node.load(whole().module)
+        faults.on_effect = None
+        assert node.probe.packages.pending_cleanups == [("public", "whole")]
         await node.advance("1m")
         assert await traces(node) == clean
 
 
 async def test_nothing_is_loaded_into_a_node_that_is_closing() -> None:
-    """P-2: who waits for a turn when the end begins is told so."""
+    """P-2: a load that waits for the change lock when the node closes is rejected."""
     async with tm.testing.node(start=START) as node:
-        packages = node._packages
-        async with asyncio.TaskGroup() as group, packages.pipeline.change_lock:
-            load = group.create_task(refused(packages.load(whole().module, "public")))
+        packages = node.probe.packages
+        async with asyncio.TaskGroup() as group, packages.holding_changes():
+            load = group.create_task(refused(node.load(whole().module)))
             close = group.create_task(packages.close())
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -158,17 +159,17 @@ async def test_nothing_is_loaded_into_a_node_that_is_closing() -> None:
 
 
 async def refused(work: Any) -> tm.RequestError:
-    """Return why something was refused."""
+    """Return the error of a rejected request."""
     with pytest.raises(tm.RequestError) as caught:
         await work
     return caught.value
 
 
-# -- what takes its time to end
+# -- slow unloads
 
 
 def slow() -> tuple[Any, asyncio.Event]:
-    """Return a package whose graph does not end by itself, and what tells that it has begun."""
+    """Return a package whose graph never ends, and an event that is set when it has started."""
     begun = asyncio.Event()
     reactor = tm.Reactor("slow", [source("ticks")])
     graph = tm.Graph("endless", reactor=reactor)
@@ -192,15 +193,15 @@ def bound_to(reactor: str) -> tm.Graph:
     return graph
 
 
-async def test_an_unload_that_takes_its_time_keeps_nobody_waiting() -> None:
-    """P-12, P-4: others load meanwhile; what is going cannot be relied on, and its name is free when it is gone."""
+async def test_a_slow_unload_delays_no_other_package() -> None:
+    """P-12, P-4: others load meanwhile; they cannot rely on it, and its name is free once it is gone."""
     package, begun = slow()
     async with tm.testing.node(load=[package], start=START) as node:
         await node.push("ticks", 1)
         await asyncio.wait_for(begun.wait(), 5)
         async with asyncio.TaskGroup() as group:
             unload = group.create_task(node.unload("slow"))
-            await until(lambda: node._packages.pipeline.pending_cleanup("public", "slow") is not None)
+            await until(lambda: node.probe.packages.pending_cleanups == [("public", "slow")])
             await node.load(whole().module)
             assert not unload.done()
             assert (await refused(node.load(bound_to("slow")))).code == "being_unloaded"
@@ -209,4 +210,4 @@ async def test_an_unload_that_takes_its_time_keeps_nobody_waiting() -> None:
         assert unload.done()
         assert again.result() == "slow"
         assert node.registry.packages() == ["slow", "whole"]
-        assert node._scheduler.subscribers("public", "slow") == ["endless"]
+        assert node.probe.packages.subscribers("slow") == ["endless"]

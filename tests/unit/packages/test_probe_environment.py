@@ -1,4 +1,4 @@
-"""What a package finds around it while it is tried, and what it is told if it misses something (P-7, P-10)."""
+"""The environment of a probe, and the advice for what a package misses there (P-7, P-10)."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.packages.parcels import folder_of
+from tests.unit.packages.package_samples import folder_of
 from tidemill.kernel.clock import SystemClock
 from tidemill.packages.format.manifest import read_manifest
 from tidemill.packages.loading.probe import PROBE_MARK_VARIABLE, ProbeError, run_probe
@@ -56,14 +56,14 @@ async def test_the_developers_own_code_finds_what_it_will_find_when_it_runs(
 
 
 MISSED = {
-    "variable": "KeyError: 'SHOP_KEY'; the environment has SHOP_KEY, but packages are tried without it",
-    "file": "'prices.json'; it is in {here}, but packages are tried in an empty folder: put it into the package",
+    "variable": "KeyError: 'SHOP_KEY'; the environment has SHOP_KEY, but packages are probed without it",
+    "file": "'prices.json'; it is in {here}, but packages are probed in an empty folder: put it into the package",
     "module": f"No module named '{BESIDE}'; install it where packages are loaded",
 }
 
 
 @pytest.mark.parametrize("need", NEEDS)
-async def test_code_of_others_finds_nothing_and_is_told_why(need: str, here: Path, tmp_path: Path) -> None:
+async def test_untrusted_code_sees_nothing_and_gets_advice(need: str, here: Path, tmp_path: Path) -> None:
     """P-7: no secret is shown to it; what it misses only because it is tried is told as that."""
     said = await tried(tmp_path, NEEDS[need], ProbeEnvironment.isolated())
     assert said.startswith("importing 'shop' failed: ")
@@ -79,12 +79,12 @@ async def test_code_of_others_finds_nothing_and_is_told_why(need: str, here: Pat
         b'raise ValueError("out of order")\n',
     ],
 )
-async def test_what_is_missing_anyway_is_not_laid_to_the_trial(code: bytes, here: Path, tmp_path: Path) -> None:
+async def test_no_advice_for_what_is_missing_everywhere(code: bytes, here: Path, tmp_path: Path) -> None:
     """A variable that nobody set, a file that is nowhere, a name that happens to be that of a variable."""
     assert "tried" not in await tried(tmp_path, code, ProbeEnvironment.isolated())
 
 
-async def test_names_are_all_that_is_told_of_the_environment(here: Path) -> None:
+async def test_only_names_of_variables_are_passed_on(here: Path) -> None:
     """P-7: what is sent to the child has no values, unless the code is the developer's own."""
     bare = ProbeEnvironment.isolated()
     assert "SHOP_KEY" in bare.hidden_variables
@@ -100,7 +100,7 @@ async def test_what_it_starts_is_still_found_and_ended(here: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
-async def test_a_module_beside_the_package_is_told_as_that(
+async def test_a_module_next_to_the_package_is_named(
     is_shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is in the author's folder and not in the package, also if that folder is on the path."""
@@ -108,7 +108,7 @@ async def test_a_module_beside_the_package_is_told_as_that(
     monkeypatch.syspath_prepend(str(origin))
     made = ProbeEnvironment.inherit_all if is_shared else ProbeEnvironment.isolated
     said = await tried(tmp_path, b"import lib.more\n", made(str(origin)))
-    assert 'it is in the folder, and not in the package: add "lib" to modules in package.toml' in said
+    assert 'it is in the folder, but not in the package: add "lib" to modules in package.toml' in said
     said = await tried(tmp_path, b"import lib\n", made(str(origin / "shop.py")))
     assert "a Python file that is a package by itself cannot import its neighbours" in said
     assert 'modules = ["shop", "lib"]' in said
@@ -123,7 +123,7 @@ def test_only_folders_and_python_files_are_origins(tmp_path: Path) -> None:
     assert [local_origin(str(tmp_path / name)) for name in ("shop.tidemill", "gone.py")] == ["", ""]
 
 
-def test_nothing_of_this_process_is_changed_by_what_is_bare(here: Path) -> None:
+def test_an_isolated_environment_changes_nothing(here: Path) -> None:
     """Where a package is loaded it is examined as it is."""
     before = dict(os.environ), list(sys.path), os.getcwd()
     ProbeEnvironment.isolated().apply(PROBE_MARK_VARIABLE)

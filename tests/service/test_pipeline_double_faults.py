@@ -1,4 +1,4 @@
-"""P-2: a failure at any step of a load, and another at any step of the way back, leave everything as it was."""
+"""P-2: a failure at any load step, and another at any rollback step, leave everything as it was."""
 
 import itertools
 
@@ -8,32 +8,31 @@ import tidemill as tm
 from tests.service.whole_package import (
     PUT_ORDER,
     START,
-    Moment,
-    Walks,
     check_it_works,
     spread,
     traces,
     whole,
 )
 from tidemill.kernel.errors import OperationError, StoreError
+from tidemill.testing.faults.deploy_steps import DeployFaults, Moment
 
 STEPS = range(1, 7)
 PAIRS = list(itertools.product(STEPS, STEPS))
 MOMENTS: tuple[Moment, ...] = ("before", "after")
 UNDO: tuple[Moment, ...] = ("before", "after", "before")
-"""How a step fails on the way back, one try after the other."""
+"""How a step fails in successive attempts of a rollback or removal."""
 
 
 @pytest.mark.parametrize(("load", "undo"), PAIRS)
 async def test_a_first_load_that_fails_leaves_nothing(store: str, load: int, undo: int) -> None:
-    """P-2, all 36 pairs: what could not be put back is owed and tried again, and then the same package loads."""
+    """P-2, all 36 pairs: a failed rollback is retried, and then the same package loads."""
     package = whole()
     async with tm.testing.node(store, start=START) as node:
-        walks = Walks(node)
+        faults = DeployFaults(node)
         clean = await traces(node)
         for moment in MOMENTS:
-            walks.fail("apply", load, moment)
-            with walks.over(roll_back=undo if undo <= load else None, moments=UNDO):
+            faults.fail("apply", load, moment)
+            with faults.failing(roll_back=undo if undo <= load else None, moments=UNDO):
                 with pytest.raises(StoreError, match=f"apply of {PUT_ORDER[load - 1]} fails on purpose"):
                     await node.load(package.module)
                 await node.advance("1m")
@@ -50,14 +49,14 @@ async def test_a_reload_that_fails_leaves_the_older_version(store: str, load: in
     """P-2, P-3, P-6: cache, cursor and pause are kept, and everything works as before; then the newer one loads."""
     older, newer = whole(1), whole(2)
     async with tm.testing.node(store, load=[older.module], start=START) as node:
-        walks = Walks(node)
+        faults = DeployFaults(node)
         await node.push("a", 3)
         await node.pause("older")
         await node.advance("90m")
         before = await traces(node)
         for moment in MOMENTS:
-            walks.fail("apply", load, moment)
-            with walks.over(roll_back=undo if undo <= load else None, moments=UNDO):
+            faults.fail("apply", load, moment)
+            with faults.failing(roll_back=undo if undo <= load else None, moments=UNDO):
                 with pytest.raises(StoreError, match=f"apply of {PUT_ORDER[load - 1]} fails on purpose"):
                     await node.load(newer.module)
                 await node.advance("10s")
@@ -72,16 +71,16 @@ async def test_a_reload_that_fails_leaves_the_older_version(store: str, load: in
 
 
 @pytest.mark.parametrize("load", STEPS)
-async def test_a_contract_that_did_not_come_to_be_leaves_the_older_one(store: str, load: int) -> None:
+async def test_a_failed_change_of_contract_leaves_the_older_one(store: str, load: int) -> None:
     """P-2: the older reactor had to leave before the newer one came; it is back with what the store has of it."""
     older, newer = whole(1), whole(2, sources=("a", "b", "c"))
     async with tm.testing.node(store, load=[older.module], start=START) as node:
-        walks = Walks(node)
+        faults = DeployFaults(node)
         await node.push("a", 3)
         await node.settle()
         before = await traces(node)
-        walks.fail("apply", load, "after")
-        with walks.over(roll_back=min(load, 3), moments=UNDO):
+        faults.fail("apply", load, "after")
+        with faults.failing(roll_back=min(load, 3), moments=UNDO):
             with pytest.raises(StoreError):
                 await node.load(newer.module)
             await node.advance("10s")
@@ -94,14 +93,14 @@ async def test_a_contract_that_did_not_come_to_be_leaves_the_older_one(store: st
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_retirement_that_fails_is_owed_and_the_newer_version_works(store: str, step: int) -> None:
-    """P-2, P-6: the newer version is in place by then; what the older one had more goes as soon as it can."""
+async def test_a_failed_removal_is_retried_and_the_newer_version_works(store: str, step: int) -> None:
+    """P-2, P-6: the newer version is in place; what only the older one had is removed as soon as possible."""
     older, newer = whole(1), whole(2)
     async with tm.testing.node(store, load=[newer.module], start=START) as node:
         wanted = {key: list(found) for key, found in (await traces(node)).items()}
         await node.load(older.module)
-        walks = Walks(node)
-        with walks.over(remove=step, moments=UNDO):
+        faults = DeployFaults(node)
+        with faults.failing(remove=step, moments=UNDO):
             await node.load(newer.module)
             await node.advance("1m")
         assert {key: list(found) for key, found in (await traces(node)).items()} == wanted
@@ -110,18 +109,18 @@ async def test_a_retirement_that_fails_is_owed_and_the_newer_version_works(store
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("then", ["wait", "unload", "load"])
-async def test_an_unload_that_fails_is_owed(store: str, step: int, then: str) -> None:
-    """P-2: it is tried again until nothing is left, by itself, or because somebody wants to change the package."""
+async def test_a_failed_unload_is_retried(store: str, step: int, then: str) -> None:
+    """P-2: it is retried until nothing is left, in the background or by the next change of the package."""
     package = whole()
     async with tm.testing.node(store, start=START) as node:
         clean = await traces(node)
         await node.load(package.module)
-        walks = Walks(node)
-        with walks.over(remove=step, moments=UNDO):
-            with pytest.raises(OperationError, match=r"is not unloaded yet: .* it is tried again"):
+        faults = DeployFaults(node)
+        with faults.failing(remove=step, moments=UNDO):
+            with pytest.raises(OperationError, match=r"is not unloaded yet: .* it is retried"):
                 await node.unload("whole")
             for act in (node.unload, node.load) if then != "wait" else ():
-                with pytest.raises(OperationError, match=r"'whole' is still being taken away: .* that is tried again"):
+                with pytest.raises(OperationError, match=r"'whole' is still being unloaded: .* it is retried"):
                     await act("whole" if act == node.unload else package.module)
             if then == "wait":
                 await node.advance("1m")
@@ -135,14 +134,14 @@ async def test_an_unload_that_fails_is_owed(store: str, step: int, then: str) ->
         assert await traces(node) == clean
 
 
-async def test_others_do_not_rely_on_what_is_about_to_go() -> None:
+async def test_packages_cannot_rely_on_one_that_is_being_unloaded() -> None:
     """P-1, P-4: what a package whose unload is owed still has is not there for others any more."""
     called, polled = tm.Workflow("called"), tm.Workflow("polled", triggers=["new_files"])
     called.call("scoring")
     async with tm.testing.node(load=[whole().module], start=START) as node:
-        walks = Walks(node)
+        faults = DeployFaults(node)
         with (
-            walks.over(remove=6, moments=["before"]),
+            faults.failing(remove=6, moments=["before"]),
             pytest.raises(OperationError, match="not unloaded yet"),
         ):
             await node.unload("whole")

@@ -1,4 +1,4 @@
-"""What the import of a package has changed for everybody: it is put back, and it is said so."""
+"""Side effects of an import on the whole process are reverted and logged."""
 
 import io
 import logging
@@ -20,7 +20,7 @@ FLOW = "import tidemill as tm\n\nflow = tm.Workflow('flow')\n\n\n@flow.task\ndef
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     """Return which package was said to have changed what."""
     records = [vars(record) for record in caplog.records if record.msg == "package.import_side_effects_reverted"]
-    return [(one["package"], one["reason"].partition("; that is put back")[0]) for one in records]
+    return [(one["package"], one["reason"].partition("; this was reverted")[0]) for one in records]
 
 
 def replace_stdout() -> None:
@@ -43,7 +43,7 @@ CHANGES: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("said", CHANGES)
-def test_what_everybody_shares_is_put_back(
+def test_shared_process_state_is_restored(
     said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """P-5: whatever was done to it, and also if the import has failed."""
@@ -63,7 +63,7 @@ def test_what_everybody_shares_is_put_back(
         assert told(caplog) == [("market", said.strip())]
 
 
-def test_an_import_that_changes_nothing_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_import_without_side_effects_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Not even where another one goes on at the same time: the stand-ins for streams are ours."""
     begun, ended = threading.Event(), threading.Event()
 

@@ -1,9 +1,10 @@
-"""Who wants a package, and who has loaded it: a program, a folder that is watched, the registry of the store."""
+"""Packages from several origins: a program, a watched folder, the registry of the store."""
 
 import asyncio
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,10 @@ from tests.service.package_folders import package, without_child_processes
 from tidemill.kernel.clock import SystemClock
 from tidemill.packages.format.archive import read_folder
 from tidemill.packages.format.signature import TrustPolicy, generate_key, sign
+from tidemill.packages.loading.preparer import PackagePreparer
 from tidemill.packages.publishing import Publisher
 from tidemill.packages.status import PackageStatus
+from tidemill.testing.probes import PackageProbe
 
 FLOW = "import tidemill as tm\n\nflow = tm.Workflow('{name}')\n\n\n@flow.task\ndef one() -> int:\n    return 1\n"
 
@@ -35,14 +38,14 @@ def the_status(node: tm.Node) -> PackageStatus:
     return status
 
 
-# -- several that want one package
+# -- several origins of one package
 
 
-async def test_what_a_program_has_loaded_is_loaded_whatever_a_folder_wants(tmp_path: Path) -> None:
-    """P-10: the version is the one that runs; what the folder wants is told beside it."""
+async def test_a_package_of_the_program_is_not_replaced_by_a_folder(tmp_path: Path) -> None:
+    """P-10: the status shows the running version, and beside it why the folder's one is not loaded."""
     shop(tmp_path / "folder")
     async with tm.Node(load=[shop(tmp_path / "own", "3.0.0")]) as node:
-        await (await node.depot.watch_folder(tmp_path / "folder", "public")).wait_until_settled()
+        await (await node.watch_folder(tmp_path / "folder")).wait_until_settled()
         status = the_status(node)
         assert (status.version, status.wanted, status.state, status.title) == ("3.0.0", "3.0.0", "loaded", "")
         assert status.reason.startswith(f"{tmp_path}/folder/shop: a package 'shop' is loaded already, from elsewhere")
@@ -51,14 +54,14 @@ async def test_what_a_program_has_loaded_is_loaded_whatever_a_folder_wants(tmp_p
         await until(lambda: the_status(node).reason == "")
 
 
-async def test_whoever_has_loaded_a_package_says_how_it_stands(tmp_path: Path) -> None:
-    """P-10: the registry, which wants the same, does not hide that the folder's package is loaded, or why it fails."""
+async def test_the_source_that_loaded_a_package_decides_its_status(tmp_path: Path) -> None:
+    """P-10: the registry, which has the same package, does not hide the status of the folder's one."""
     folder = shop(tmp_path / "folder")
     async with tm.Node() as node:
-        await (await node.depot.watch_folder(tmp_path / "folder", "public")).wait_until_settled()
-        publisher = Publisher(node._run_store.packages, TrustPolicy(), SystemClock())
+        await (await node.watch_folder(tmp_path / "folder")).wait_until_settled()
+        publisher = Publisher(PackageProbe.of(node).store.packages, TrustPolicy(), SystemClock())
         await publisher.publish(read_folder(shop(tmp_path / "published", "2.0.0")), "public")
-        await (await node.depot.watch_registry()).wait_until_settled()
+        await (await PackageProbe.of(node).watch_registry()).wait_until_settled()
         status = the_status(node)
         assert (status.version, status.wanted, status.state, status.title) == ("1.0.0", "1.0.0", "loaded", str(folder))
         assert "shop 2.0.0 in the registry of 'public': a package 'shop' is loaded already" in status.reason
@@ -69,24 +72,25 @@ async def test_whoever_has_loaded_a_package_says_how_it_stands(tmp_path: Path) -
         assert "ZeroDivisionError" in status.reason.partition("shop 2.0.0 in the registry")[0]
 
 
-# -- what is wanted stays
+# -- desired packages stay
 
 
 @pytest.mark.parametrize("place", ["folder", "registry"])
-async def test_what_a_source_wants_is_not_unloaded_elsewhere(tmp_path: Path, place: str) -> None:
-    """P-12: it would be back at once; removed there, it goes."""
+async def test_a_package_that_its_source_wants_cannot_be_unloaded(tmp_path: Path, place: str) -> None:
+    """P-12: the source would load it again; once removed there, it is unloaded."""
     folder = shop(tmp_path / "folder")
     async with tm.Node(settings={"package_poll_interval": "50ms"}) as node:
-        publisher = Publisher(node._run_store.packages, TrustPolicy(), SystemClock())
+        publisher = Publisher(PackageProbe.of(node).store.packages, TrustPolicy(), SystemClock())
         if place == "folder":
-            reconciler = await node.depot.watch_folder(tmp_path / "folder", "public")
+            reconciler = await node.watch_folder(tmp_path / "folder")
         else:
             await publisher.publish(read_folder(folder), "public")
-            reconciler = await node.depot.watch_registry()
+            reconciler = await PackageProbe.of(node).watch_registry()
         await reconciler.wait_until_settled()
         origin = f"folder {tmp_path}/folder" if place == "folder" else "registry"
-        with pytest.raises(tm.RequestError, match=f"is wanted by the {origin}, .* remove it there") as caught:
+        with pytest.raises(tm.RequestError, match=f"is wanted by the {origin}, which would load it again") as caught:
             await node.unload("shop")
+        assert str(caught.value).endswith(": remove it there")
         assert (caught.value.code, caught.value.status) == ("wanted", 409)
         assert node.registry.workflows() == ["flow"]
         if place == "folder":
@@ -99,11 +103,11 @@ async def test_what_a_source_wants_is_not_unloaded_elsewhere(tmp_path: Path, pla
         assert caught.value.code == "unknown_package"
 
 
-# -- back to an older version
+# -- downgrades
 
 
 async def test_a_folder_is_rolled_back(tmp_path: Path) -> None:
-    """P-9: what lies in a watched folder is its owner's own wish."""
+    """P-9: the owner of a watched folder may put an older version there."""
     shop(tmp_path / "folder", "2.0.0")
     async with tm.Node(settings={"packages": str(tmp_path / "folder")}) as node:
         await until(lambda: node.registry.packages() == ["shop"])
@@ -115,7 +119,7 @@ async def test_a_folder_is_rolled_back(tmp_path: Path) -> None:
 async def test_a_folder_whose_packages_are_signed_is_not_rolled_back_by_accident(
     tmp_path: Path, is_allowed: bool
 ) -> None:
-    """P-9: who may write to the folder cannot bring back what was signed once, unless the operator lets them."""
+    """P-9: write access to the folder does not bring back an older signed version, unless the operator allows it."""
     key, folder = generate_key("alice"), tmp_path / "folder"
     (tmp_path / "trusted").write_text(f"{key.public}\n")
     folder.mkdir()
@@ -128,7 +132,7 @@ async def test_a_folder_whose_packages_are_signed_is_not_rolled_back_by_accident
     put("2.0.0")
     settings = {"require_signatures": True, "trusted_keys": str(tmp_path / "trusted"), "allow_downgrade": is_allowed}
     async with tm.Node(settings=settings) as node:
-        await (await node.depot.watch_folder(folder, "public")).wait_until_settled()
+        await (await node.watch_folder(folder)).wait_until_settled()
         assert the_status(node).version == "2.0.0"
         put("1.0.0")
         await until(lambda: the_status(node).state == "failed" or the_status(node).version == "1.0.0")
@@ -137,7 +141,7 @@ async def test_a_folder_whose_packages_are_signed_is_not_rolled_back_by_accident
 
 
 async def test_an_operator_may_allow_older_versions(tmp_path: Path, sqlite: str) -> None:
-    """P-9: for what is loaded at the start, and by `load`, unless that says otherwise."""
+    """P-9: the setting applies at the start and to `load`, unless its argument says otherwise."""
     older, newer = shop(tmp_path / "1", "1.0.0"), shop(tmp_path / "2", "2.0.0")
     async with tm.Node(sqlite, load=[newer]):
         pass
@@ -153,37 +157,36 @@ async def test_an_operator_may_allow_older_versions(tmp_path: Path, sqlite: str)
         assert the_status(node).version == "1.0.0"
 
 
-# -- several at once
+# -- loading several packages together
 
 
 async def test_packages_that_are_loaded_together_are_prepared_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P-12: one does not wait for the other; of several errors the first one's is raised, and nothing is left."""
+    """P-12: preparations run in parallel; the first error is raised, and nothing is left."""
     paths = [package(tmp_path / name, FLOW.format(name=name)) for name in ("one", "two", "three")]
     async with tm.Node() as node:
-        prepare, together = node.depot._preparer.prepare, asyncio.Barrier(3)
+        prepare, together, packages = PackagePreparer.prepare, asyncio.Barrier(3), PackageProbe.of(node)
 
-        async def meet(*package: object, **options: object) -> object:
+        async def meet(*package: Any, **options: Any) -> object:
             await together.wait()
-            return await prepare(*package, **options)  # type: ignore[arg-type]
+            return await prepare(*package, **options)
 
-        monkeypatch.setattr(node.depot._preparer, "prepare", meet)
+        monkeypatch.setattr(PackagePreparer, "prepare", meet)
         async with asyncio.timeout(20):
-            assert list((await node.depot.load_all(paths, "public")).values()) == ["one", "two", "three"]
+            assert list((await packages.load_all(paths)).values()) == ["one", "two", "three"]
             (tmp_path / "two" / "two" / "__init__.py").write_text("import tidemill\n2 / 0\n")
             (tmp_path / "three" / "three" / "__init__.py").write_text("import tidemill\n3 / 0\n")
             with pytest.raises(tm.DefinitionError, match="package 'two'"):
-                await node.depot.load_all(paths, "public")
-        home = node.depot._preparer._copies._process_folder
-        assert home is not None
-        await until(lambda: sum(path.is_dir() for path in home.folder.iterdir()) == 3)
+                await packages.load_all(paths)
+        await until(lambda: len(packages.copies) == 3)
 
 
-async def test_only_who_watches_a_folder_keeps_a_process_ready(tmp_path: Path) -> None:
-    """P-7: it costs memory, which a node that loads once has no use for."""
+async def test_only_a_watched_folder_keeps_a_warm_probe(tmp_path: Path) -> None:
+    """P-7: it costs memory, which a node that loads packages once does not need."""
     async with tm.Node(load=[shop(tmp_path / "own")]) as node:
-        assert node.depot._preparer._warm_probe is None
-        await node.depot.watch_folder(tmp_path / "folder", "public")
-        assert node.depot._preparer._warm_probe is not None
-        assert node.depot._preparer._warm_probe._child is None, "there was no package yet"
+        packages = PackageProbe.of(node)
+        assert not packages.has_warm_probe
+        await node.watch_folder(tmp_path / "folder")
+        assert packages.has_warm_probe
+        assert packages.warm_probe_pid is None, "there was no package yet"

@@ -1,4 +1,4 @@
-"""P-3: rows of schedules, and what is written down of a package, through loads, reloads, unloads and crashes."""
+"""P-3: schedule rows and install records through loads, reloads, unloads and crashes."""
 
 import asyncio
 from datetime import timedelta
@@ -11,7 +11,6 @@ import tidemill as tm
 from tests.service.whole_package import (
     START,
     Node,
-    Walks,
     check_it_works,
     flow,
     module,
@@ -26,6 +25,7 @@ from tidemill.kernel.errors import StoreError
 from tidemill.packages.loading.reader import read_package
 from tidemill.storage.package_ports import LoadedPackage
 from tidemill.storage.workflow_ports import ScheduleCursor, ScheduleKey
+from tidemill.testing.faults.deploy_steps import DeployFaults
 
 STEPS = range(1, 7)
 OLDER = [("daily", "hourly"), ("older", "hourly"), ("older", "other")]
@@ -49,7 +49,7 @@ async def turns(node: Node, seconds: float = 0.0) -> None:
 async def test_no_slot_has_a_run_before_the_schedule_is_armed(store: str, catchup: Any, made_up: int) -> None:
     """P-3: armed as the last act of step 6; what fell due before that is made up for as the schedule wants it."""
     async with tm.testing.node(store, start=START) as node:
-        schedules = node._run_store.schedules
+        schedules = node.probe.packages.store.schedules
         arm, found = schedules.arm, []
 
         async def late(keys: Any) -> None:
@@ -87,7 +87,7 @@ async def test_a_reload_keeps_rows_cursors_and_pauses(store: str) -> None:
         assert list(after) == NEWER
         assert after["daily", "hourly"] == before["daily", "hourly"]
         assert after["newer", "other"].last == START + timedelta(minutes=100)
-        assert await node._run_store.schedules.list_paused_workflows() == {("public", "daily")}
+        assert await node.probe.packages.store.schedules.list_paused_workflows() == {("public", "daily")}
         assert await runs_of(node, "schedule") == 1
         await node.resume("daily")
         await node.advance("20m")
@@ -122,10 +122,10 @@ async def test_an_unload_deletes_the_row_and_not_its_fires(store: str) -> None:
         assert await runs_of(node, "schedule") == 4
 
 
-async def test_everything_that_a_package_has_is_written_down_by_name(store: str) -> None:
+async def test_the_record_lists_everything_a_package_has(store: str) -> None:
     """P-3: so that unloading never needs the package again."""
     async with tm.testing.node(store, load=[whole().module], start=START) as node:
-        [page] = await node._run_store.package_states.list_all()
+        [page] = await node.probe.packages.store.package_states.list_all()
         assert (page.tenant, page.name, page.phase) == ("public", "whole", "loaded")
         state = msgspec.json.decode(page.state, type=PackageState)
         assert state == node.registry.package("public", "whole")
@@ -139,17 +139,17 @@ async def test_everything_that_a_package_has_is_written_down_by_name(store: str)
             tasks=("daily.work", "daily.scored", "older.work", "older.scored"),
         )
         await node.unload("whole")
-        assert await node._run_store.package_states.list_all() == []
+        assert await node.probe.packages.store.package_states.list_all() == []
 
 
 # -- when the store does more than it says
 
 
-async def test_rows_that_were_written_although_that_failed_go_too(store: str) -> None:
+async def test_rows_of_an_unconfirmed_insert_are_deleted(store: str) -> None:
     """P-2: an answer may be lost after the commit; what was there before stays."""
     older = ScheduleCursor(tenant="public", workflow="older", key="hourly", rule=str(tm.Every("1h")), last=START)
     async with tm.testing.node(store, start=START) as node:
-        schedules = node._run_store.schedules
+        schedules = node.probe.packages.store.schedules
         await schedules.advance_cursor(older)
         insert = schedules.insert_missing
 
@@ -166,7 +166,7 @@ async def test_rows_that_were_written_although_that_failed_go_too(store: str) ->
 async def test_a_version_is_recorded_only_if_it_was_loaded(store: str) -> None:
     """P-9: a load that failed at its last word does not keep the version before it from being loaded again."""
     async with tm.testing.node(store, start=START) as node:
-        states = node._run_store.package_states
+        states = node.probe.packages.store.package_states
         put = states.upsert
 
         async def fail(pages: Any) -> None:
@@ -177,13 +177,13 @@ async def test_a_version_is_recorded_only_if_it_was_loaded(store: str) -> None:
         states.upsert = fail
         package = msgspec.structs.replace(read_package(whole().module), version="2.0.0", digest="2")
         with pytest.raises(StoreError, match="away"):
-            await node._packages.install(package, "public")
-        assert await node._run_store.packages.recorded_version("public", "whole") is None
+            await node.probe.packages.install(package)
+        assert await node.probe.packages.store.packages.recorded_version("public", "whole") is None
         assert await states.list_all() == []
         assert await rows(node) == {}
 
 
-async def test_a_row_does_not_come_back_while_the_scheduler_is_asking(store: str) -> None:
+async def test_a_row_does_not_come_back_while_the_scheduler_reads_it(store: str) -> None:
     """P-3: what is unloaded while the scheduler waits for the store's answer about it has no row afterwards."""
     async with tm.testing.node(store, start=START) as node:
         await node.load(scheduled(tm.Every("1h", key="hourly")))
@@ -212,17 +212,17 @@ async def test_a_row_does_not_come_back_while_the_scheduler_is_asking(store: str
 
 async def stop_at(node: Node, step: int, act: Any) -> None:
     """Begin something, and return when it has taken so many steps; it never goes on."""
-    walks, reached = Walks(node), asyncio.Event()
+    faults, reached = DeployFaults(node), asyncio.Event()
     left = [step]
 
-    async def between(_: str) -> None:
+    async def between(*_: str) -> None:
         left[0] -= 1
         if left[0] == 0:
             reached.set()
             await asyncio.Event().wait()
 
-    walks.between = between
-    node._graph_runtime.tasks.start("test: act", act)
+    faults.on_effect = between
+    node.probe.packages.start(act)
     await asyncio.wait_for(reached.wait(), 5)
 
 
@@ -233,7 +233,7 @@ async def test_a_crash_in_mid_load_leaves_nothing(store: str, step: int) -> None
     async with tm.testing.node(store, start=START) as node:
         clean = await traces(node)
         await stop_at(node, step, node.load(package.module))
-        assert [page.phase for page in await node._run_store.package_states.list_all()] == ["loading"]
+        assert [page.phase for page in await node.probe.packages.store.package_states.list_all()] == ["loading"]
         node = await node.crash()
         if step < 6:
             assert await traces(node) == clean
@@ -260,7 +260,7 @@ async def test_a_crash_in_mid_reload_leaves_one_version(store: str, step: int, t
         found = await rows(node)
         assert list(found) == {"older": OLDER, "newer": NEWER}[then]
         assert found["daily", "hourly"] == cursor
-        assert [page.phase for page in await node._run_store.package_states.list_all()] == ["loaded"]
+        assert [page.phase for page in await node.probe.packages.store.package_states.list_all()] == ["loaded"]
         await check_it_works(node, *{"older": (older, 1), "newer": (newer, 2)}[then])
 
 
@@ -292,14 +292,14 @@ async def test_nodes_that_fail_or_crash_leave_the_rows_of_others(sqlite: str) ->
         first = await first.crash()
         assert await rows(second) == armed
         await second.unload("whole")
-        walks = Walks(first)
+        faults = DeployFaults(first)
 
-        async def load_there(title: str) -> None:
+        async def load_there(_: str, title: str) -> None:
             if title == "graphs of reactors" and not second.registry.packages():
                 await second.load(whole().module)
 
-        walks.between = load_there
-        walks.fail("apply", 6, "before")
+        faults.on_effect = load_there
+        faults.fail("apply", 6, "before")
         with pytest.raises(StoreError):
             await first.load(whole().module)
         assert list(await rows(second)) == OLDER
@@ -307,27 +307,29 @@ async def test_nodes_that_fail_or_crash_leave_the_rows_of_others(sqlite: str) ->
 
 
 @pytest.mark.parametrize("act", ["recover_interrupted", "schedules_of_other_nodes"])
-async def test_a_node_that_comes_while_others_count_the_dead_is_not_one_of_them(sqlite: str, act: str) -> None:
+async def test_a_node_that_registers_during_recovery_is_not_taken_for_dead(sqlite: str, act: str) -> None:
     """P-3: its page is of a living node, although that was not there when the living were counted."""
     async with tm.testing.node(sqlite, start=START) as first, tm.testing.node(sqlite, start=START) as second:
-        owners, states = first._run_store.owners, second._run_store.package_states
-        everybody, owner = owners.list_all, second._workflows.owner.id
+        owners, states = first.probe.packages.store.owners, second.probe.packages.store.package_states
+        list_owners, owner = owners.list_all, second._workflows.owner.id
+        dead = LoadedPackage(
+            tenant="public", name="dead", owner="dead", phase="loaded", version="", digest="", state=STATE, at=START
+        )
+        late = msgspec.structs.replace(dead, name="late", owner=owner, phase="loading")
+        await states.upsert([dead])  # without a record of another node, no node is counted
 
         async def without_the_second() -> Any:
-            found = [one for one in await everybody() if one.id != owner]
-            page = LoadedPackage(
-                tenant="public", name="m", owner=owner, phase="loading", version="", digest="", state=STATE, at=START
-            )
-            await states.upsert([page])
+            found = [one for one in await list_owners() if one.id != owner]
+            await states.upsert([late])
             return found
 
         owners.list_all = without_the_second
-        found = await getattr(first._packages.records, act)()
-        assert [page.phase for page in await states.list_all()] == ["loading"]
+        found = await getattr(first.probe.packages, act)()
+        assert late in await states.list_all()
         assert act == "recover_interrupted" or found == {ScheduleKey("public", *key) for key in OLDER}
 
 
-async def test_the_last_node_takes_the_row_away(sqlite: str) -> None:
+async def test_the_last_node_deletes_the_row(sqlite: str) -> None:
     """P-3: as long as another node has the schedule, its cursor is needed."""
     async with tm.testing.node(sqlite, start=START) as first, tm.testing.node(sqlite, start=START) as second:
         for node in (first, second):
@@ -352,12 +354,12 @@ async def test_a_version_that_follows_a_restart_has_no_rows_of_the_one_before(sq
         after = await rows(node)
         assert list(after) == NEWER
         assert after["daily", "hourly"].last == before["daily", "hourly"].last
-        assert len(await node._run_store.package_states.list_all()) == 1
+        assert len(await node.probe.packages.store.package_states.list_all()) == 1
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("is_paused", [True, False])
-async def test_a_rule_that_did_not_come_to_be_leaves_the_cursor(store: str, moment: Any, is_paused: bool) -> None:
+async def test_a_failed_change_of_a_rule_leaves_the_cursor(store: str, moment: Any, is_paused: bool) -> None:
     """P-2, P-3: a reload that fails at its last step owes and drops no slot, although another rule was there."""
     package = scheduled(tm.Every("1h", key="hourly", catchup="all"))
     async with tm.testing.node(store, load=[package], start=START) as node:
@@ -366,9 +368,9 @@ async def test_a_rule_that_did_not_come_to_be_leaves_the_cursor(store: str, mome
             await node.pause("daily")
         await node.advance("2h")
         before = await rows(node)
-        walks = Walks(node)
-        walks.between = lambda _: turns(node)
-        walks.fail("apply", 6, moment)
+        faults = DeployFaults(node)
+        faults.on_effect = lambda *_: turns(node)
+        faults.fail("apply", 6, moment)
         with pytest.raises(StoreError):
             await node.load(scheduled(tm.Every("7m", key="hourly")))
         await node.settle()
@@ -387,7 +389,7 @@ async def test_a_slot_that_falls_due_during_a_reload_has_its_run(store: str, cat
 
     async with tm.testing.node(store, load=[package()], start=START) as node:
         await node.advance("50m")
-        schedules = node._run_store.schedules
+        schedules = node.probe.packages.store.schedules
         arm = schedules.arm
 
         async def late(keys: Any) -> None:

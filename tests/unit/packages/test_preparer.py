@@ -1,4 +1,4 @@
-"""Packages made ready beside what runs: whole, or not at all (P-2, P-6, P-7, P-9, W-19)."""
+"""Preparing packages beside what runs: completely, or not at all (P-2, P-6, P-7, P-9, W-19)."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from tests.contract.executor_harness import ExecutorHarness, open_harness, until
-from tests.unit.packages.parcels import folder_of, listing
+from tests.unit.packages.package_samples import folder_of, listing
 from tidemill.engine.workflows.executors.forkserver.client import SERVER_MODULE
 from tidemill.kernel.clock import SystemClock, VirtualClock
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
@@ -101,8 +101,8 @@ def small(code: str, manifest: str = "") -> PackageContents:
 
 
 @pytest.fixture
-async def workshop(tmp_path: Path) -> AsyncIterator[PackagePreparer]:
-    """A workshop with a place of its own, which leaves nothing when it is closed."""
+async def preparer(tmp_path: Path) -> AsyncIterator[PackagePreparer]:
+    """A preparer with a place of its own, which leaves nothing when it is closed."""
     before = set(sys.modules)
     made = PackagePreparer(tmp_path / "copies", TrustPolicy(), SystemClock(), ProbeLimits(wall=30.0))
     yield made
@@ -116,11 +116,11 @@ def copies(tmp_path: Path) -> list[str]:
     return sorted(one.name for one in (tmp_path / "copies").glob(f"{FOLDER_PREFIX}*/*") if one.name != LOCK_FILE)
 
 
-async def test_a_package_is_made_ready_as_its_manifest_says(workshop: PackagePreparer, tmp_path: Path) -> None:
+async def test_a_package_is_made_ready_as_its_manifest_says(preparer: PackagePreparer, tmp_path: Path) -> None:
     """P-1, P-6: its definitions, the settings of its tasks, what it shares, and what the probe has seen."""
     folder = folder_of(tmp_path / "author", encoded({**FILES, "package.toml": MANIFEST + SETTINGS}))
     contents = read_folder(folder)
-    prepared = await workshop.prepare(contents, "acme")
+    prepared = await preparer.prepare(contents, "acme")
     package = prepared.package
     assert (package.name, package.version, package.digest) == ("shop", "1.2.0", contents.digest)
     assert (prepared.digest, prepared.manifest) == (contents.digest, contents.manifest)
@@ -155,7 +155,7 @@ def versions_of(prepared: PreparedPackage) -> dict[str, str]:
 
 
 async def test_the_same_code_has_the_same_version_wherever_it_is_loaded(
-    workshop: PackagePreparer, tmp_path: Path
+    preparer: PackagePreparer, tmp_path: Path
 ) -> None:
     """W-19: in another namespace, from a folder or an archive; other settings or other code make another version."""
     changed = {**FILES, "shop/flows.py": FLOWS.replace("late.number() +", "late.number() -")}
@@ -166,7 +166,7 @@ async def test_the_same_code_has_the_same_version_wherever_it_is_loaded(
         archive_of({**FILES, "package.toml": MANIFEST + SETTINGS.replace("5", "6")}),
         archive_of(changed),
     ]
-    prepared = await asyncio.gather(*(workshop.prepare(one, "acme") for one in wanted))
+    prepared = await asyncio.gather(*(preparer.prepare(one, "acme") for one in wanted))
     first, again, *others = (versions_of(one)["daily"] for one in prepared)
     assert first == again
     assert len({first, *others}) == 4
@@ -198,33 +198,33 @@ def test_settings_leave_what_was_declared_as_it_is() -> None:
 # -- what is refused
 
 
-async def refused(workshop: PackagePreparer, contents: PackageContents, tmp_path: Path) -> Exception:
+async def refused(preparer: PackagePreparer, contents: PackageContents, tmp_path: Path) -> Exception:
     """Return why a package was not made ready, and see that nothing of it is left."""
     threads = threading.active_count()
     with pytest.raises((DefinitionError, RequestError, OperationError)) as raised:
-        await workshop.prepare(contents, "acme")
+        await preparer.prepare(contents, "acme")
     assert copies(tmp_path) == []
     assert [name for name in sys.modules if name.startswith("shop@")] == []
     await until(lambda: threading.active_count() <= threads + 2)  # those of the loop's pool
     return raised.value
 
 
-async def test_what_is_not_fit_leaves_nothing(workshop: PackagePreparer, tmp_path: Path) -> None:
+async def test_a_rejected_package_leaves_nothing(preparer: PackagePreparer, tmp_path: Path) -> None:
     """P-2, P-7, P-10: problems are told with file and line of the package."""
-    error = await refused(workshop, small("import tidemill as tm\n1 / 0\n"), tmp_path)
+    error = await refused(preparer, small("import tidemill as tm\n1 / 0\n"), tmp_path)
     assert isinstance(error, ProbeError)
     assert str(error.problems[0]) == "shop.py:2: importing 'shop' failed: ZeroDivisionError: division by zero"
-    error = await refused(workshop, small("", 'requires-python = ">=4"\n'), tmp_path)
+    error = await refused(preparer, small("", 'requires-python = ">=4"\n'), tmp_path)
     assert isinstance(error, RequestError)
     assert error.code == "unmet_requirement"
     code = "import tidemill as tm\nflow = tm.Workflow('flow')\n@flow.task\ndef one(): ...\n"
-    error = await refused(workshop, small(code, '[tasks."flow.on"]\nretries = 1\n'), tmp_path)
+    error = await refused(preparer, small(code, '[tasks."flow.on"]\nretries = 1\n'), tmp_path)
     assert isinstance(error, ProbeError)
     assert "did you mean 'flow.one'?" in str(error)
 
 
-async def test_what_differs_the_second_time_is_refused(
-    workshop: PackagePreparer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_definitions_that_differ_from_the_probe_are_rejected(
+    preparer: PackagePreparer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P-7: the steps of loading go by what the probe has seen."""
     monkeypatch.setenv("SHOP_FLOW", "other")
@@ -232,23 +232,23 @@ async def test_what_differs_the_second_time_is_refused(
         "import os\nimport tidemill as tm\nflow = tm.Workflow(os.environ.get('SHOP_FLOW', 'flow'))\n"
         "@flow.task\ndef one(): ...\n"
     )
-    error = await refused(workshop, small(code), tmp_path)
-    assert "its workflows are others than when it was tried a moment ago: 'flow', 'other'" in str(error)
+    error = await refused(preparer, small(code), tmp_path)
+    assert "its workflows differ from those that the probe found a moment ago: 'flow', 'other'" in str(error)
     code = "import os, sys\nimport tidemill as tm\nif 'SHOP_FLOW' in os.environ: sys.exit(3)\ng = tm.Graph('g')\n"
     code += "@g.node\ndef n(x: int): return x\n"
-    error = await refused(workshop, small(code), tmp_path)
+    error = await refused(preparer, small(code), tmp_path)
     assert str(error).startswith("package 'shop': shop.py:3: importing 'shop' failed: it ended the program, with")
 
 
 async def test_signatures_are_checked_before_anything_is_run(tmp_path: Path) -> None:
     """P-9: nothing is even copied."""
     key = generate_key("alice")
-    workshop = PackagePreparer(tmp_path / "copies", TrustPolicy(file_keys=[key.public], required=True), SystemClock())
+    preparer = PackagePreparer(tmp_path / "copies", TrustPolicy(file_keys=[key.public], required=True), SystemClock())
     with pytest.raises(RequestError, match="not signed"):
-        await workshop.prepare(archive_of(FILES), "acme")
+        await preparer.prepare(archive_of(FILES), "acme")
     assert not (tmp_path / "copies").exists()
-    (await workshop.prepare(sign(archive_of(FILES), key), "acme")).discard()
-    await workshop.close()
+    (await preparer.prepare(sign(archive_of(FILES), key), "acme")).discard()
+    await preparer.close()
 
 
 class Gate(ModuleType):
@@ -265,8 +265,8 @@ class Gate(ModuleType):
 
 
 @pytest.mark.parametrize("place", ["probe", "import"])
-async def test_whoever_gives_up_leaves_nothing(
-    workshop: PackagePreparer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+async def test_a_cancelled_preparation_leaves_nothing(
+    preparer: PackagePreparer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """P-2: in the probe, and in the import that follows, which nobody can stop: it clears up when it ends."""
     gate = Gate()
@@ -275,7 +275,7 @@ async def test_whoever_gives_up_leaves_nothing(
     code += "import tidemill as tm\nflow = tm.Workflow('flow')\n@flow.task\ndef one(): ...\n"
     monkeypatch.setitem(sys.modules, "tidemill_test_gate", gate)
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(workshop.prepare(small(code), "acme"), name="prepare")
+        task = group.create_task(preparer.prepare(small(code), "acme"), name="prepare")
         await until(lambda: gate.reached.is_set() if place == "import" else copies(tmp_path))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -296,7 +296,7 @@ async def test_an_import_that_does_not_end_in_the_node_is_given_up(
     code = "import sys\ngate = sys.modules.get('tidemill_test_gate')\ngate and gate.stand()\n"
     code += "import tidemill as tm\nflow = tm.Workflow('flow')\n@flow.task\ndef one(): ...\n"
     clock = VirtualClock()
-    workshop = PackagePreparer(tmp_path / "copies", TrustPolicy(), clock, ProbeLimits(wall=7.0))
+    preparer = PackagePreparer(tmp_path / "copies", TrustPolicy(), clock, ProbeLimits(wall=7.0))
 
     async def let_time_pass() -> None:
         await until(gate.reached.is_set)
@@ -304,24 +304,28 @@ async def test_an_import_that_does_not_end_in_the_node_is_given_up(
 
     async with asyncio.TaskGroup() as group:
         group.create_task(let_time_pass(), name="time")
-        with pytest.raises(DefinitionError, match="importing it in the node took longer than 7 s, though not when"):
-            await workshop.prepare(small(code), "acme")
+        with pytest.raises(
+            DefinitionError, match="importing it in the node took longer than 7 s, though not in the probe"
+        ):
+            await preparer.prepare(small(code), "acme")
     gate.reached.clear()
-    with pytest.raises(ProbeError, match="importing it in the node took longer than 7 s, though not when") as raised:
-        await workshop.prepare(small(code), "acme")
+    with pytest.raises(
+        ProbeError, match="importing it in the node took longer than 7 s, though not in the probe"
+    ) as raised:
+        await preparer.prepare(small(code), "acme")
     assert raised.value.is_transient
     assert not gate.reached.is_set()
-    (await workshop.prepare(small(code.replace("gate and gate.stand()", "")), "acme")).discard()
+    (await preparer.prepare(small(code.replace("gate and gate.stand()", "")), "acme")).discard()
     gate.opened.set()
     await until(lambda: not copies(tmp_path) and not any(name.startswith("shop@") for name in tuple(sys.modules)))
-    (await workshop.prepare(small(code), "acme")).discard()
+    (await preparer.prepare(small(code), "acme")).discard()
     await until(lambda: not copies(tmp_path))
-    await workshop.close()
+    await preparer.close()
     assert listing(tmp_path / "copies") == []
 
 
 async def test_what_is_printed_at_import_does_not_flood_the_node(
-    workshop: PackagePreparer, capsys: pytest.CaptureFixture[str]
+    preparer: PackagePreparer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """P-7: the probe lets it pass, and in the node the first 64 KiB of it are heard; so also of what differs there."""
     streams = sys.stdout, sys.stderr
@@ -330,7 +334,7 @@ async def test_what_is_printed_at_import_does_not_flood_the_node(
     code += (
         "sys.modules.get('tidemill.packages.loading.preparer') and print('z' * 10_000_000)\nlogging.warning('last')\n"
     )
-    prepared = await workshop.prepare(small(code), "acme")
+    prepared = await preparer.prepare(small(code), "acme")
     out, err = capsys.readouterr()
     assert out.startswith("first\nxxx")
     assert out.endswith("\n[... the rest of what is printed at import is left out ...]\n")
@@ -340,22 +344,22 @@ async def test_what_is_printed_at_import_does_not_flood_the_node(
     prepared.discard()
 
 
-async def test_removing_a_copy_keeps_nobody(
-    workshop: PackagePreparer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_copy_is_removed_in_the_background(
+    preparer: PackagePreparer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P-6: it may have thousands of files; the workshop does not close before they are gone."""
-    prepared = await workshop.prepare(archive_of(FILES), "acme")
-    opened, remove = threading.Event(), workshop._copies.remove
+    """P-6: it may have thousands of files; the preparer does not close before they are gone."""
+    prepared = await preparer.prepare(archive_of(FILES), "acme")
+    opened, remove = threading.Event(), preparer.copies.remove
 
     def slowly(folder: Path) -> None:
         opened.wait(20)
         remove(folder)
 
-    monkeypatch.setattr(workshop._copies, "remove", slowly)
+    monkeypatch.setattr(preparer.copies, "remove", slowly)
     prepared.discard()
     assert not any(name.startswith("shop@") for name in sys.modules)
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(workshop.close(), name="close")
+        task = group.create_task(preparer.close(), name="close")
         assert copies(tmp_path) == ["shop-1"]
         done, _ = await asyncio.wait([task], timeout=0.1)
         opened.set()
@@ -366,12 +370,12 @@ async def test_removing_a_copy_keeps_nobody(
 # -- in a process of its own
 
 
-async def test_a_task_of_a_package_runs_in_a_process_of_its_own(workshop: PackagePreparer, tmp_path: Path) -> None:
+async def test_a_task_of_a_package_runs_in_a_process_of_its_own(preparer: PackagePreparer, tmp_path: Path) -> None:
     """W-19: from the copy, with all settings, whatever became of the author's folder; old versions too."""
     folder = folder_of(tmp_path / "author", encoded({**FILES, "package.toml": MANIFEST + SETTINGS}))
-    first = await workshop.prepare(read_folder(folder), "acme")
+    first = await preparer.prepare(read_folder(folder), "acme")
     (folder / "shop" / "late.py").write_text("def number() -> int:\n    return 10\n", encoding="utf-8")
-    second = await workshop.prepare(read_folder(folder), "acme")
+    second = await preparer.prepare(read_folder(folder), "acme")
     assert versions_of(first) == versions_of(second)  # only what is called by the task has changed
     for path in folder.rglob("*.*"):
         path.unlink()
@@ -385,7 +389,7 @@ async def test_a_task_of_a_package_runs_in_a_process_of_its_own(workshop: Packag
         assert f'File "{folder}/shop/flows.py", line 16, in fail' in failure.error.traceback
         assert "raise LookupError(Order.__module__)" in failure.error.traceback
         second.discard()
-        third = await workshop.prepare(archive_of(FILES), "acme")
+        third = await preparer.prepare(archive_of(FILES), "acme")
         put(bench, third)
         assert await bench.value("count", workflow="daily", params={}) == 5
         await until(lambda: len(servers()) == 1)  # those of what is loaded no more go
@@ -394,10 +398,10 @@ async def test_a_task_of_a_package_runs_in_a_process_of_its_own(workshop: Packag
 
 
 async def test_a_graph_of_another_package_is_not_there_in_another_process(
-    workshop: PackagePreparer, tmp_path: Path
+    preparer: PackagePreparer, tmp_path: Path
 ) -> None:
-    prepared = await workshop.prepare(small(FLOWS.replace("from shop.model import Order", "Order = int")), "acme")
-    other = await workshop.prepare(archive_of(FILES), "acme")
+    prepared = await preparer.prepare(small(FLOWS.replace("from shop.model import Order", "Order = int")), "acme")
+    other = await preparer.prepare(archive_of(FILES), "acme")
     async with open_harness("subprocess", tmp_path) as bench:
         put(bench, prepared, other)
         with pytest.raises(OperationError, match="task 'totals' calls graph 'totals' of another package"):
@@ -462,13 +466,13 @@ def test_copies_of_a_process_that_was_killed_are_swept(tmp_path: Path) -> None:
     assert listing(tmp_path) == [f"{FOLDER_PREFIX}file", f"{FOLDER_PREFIX}link", f"{FOLDER_PREFIX}new"]
 
 
-def test_copies_that_cannot_be_written_are_the_operators_business(tmp_path: Path) -> None:
+def test_copies_that_cannot_be_written_are_an_operation_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    with pytest.raises(OperationError, match="packages cannot be copied into"):
+    with pytest.raises(OperationError, match="packages cannot be copied to"):
         PackageCopies(tmp_path / "file").reserve("shop")
     held = PackageCopies(tmp_path)
     folder = held.reserve("shop")
     folder.write_text("in the way", encoding="utf-8")
-    with pytest.raises(OperationError, match="a package cannot be copied into"):
+    with pytest.raises(OperationError, match="a package cannot be copied to"):
         held.write(folder, {"shop.py": b""})
     held.close()

@@ -1,4 +1,4 @@
-"""What packages say, made fit to be shown."""
+"""Sanitizing text that comes from packages."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +8,7 @@ from tidemill.packages.sanitizing import append_last_lines, fingerprint, sanitiz
 
 
 @given(st.text())
-def test_a_harmless_text_moves_nothing_and_begins_no_line_of_its_own(text: str) -> None:
+def test_a_sanitized_text_has_no_control_characters_and_no_lines_of_its_own(text: str) -> None:
     """P-10: and what is harmless stays as it is."""
     first, *more = sanitize(text).split("\n")
     assert first.isprintable()
@@ -16,7 +16,7 @@ def test_a_harmless_text_moves_nothing_and_begins_no_line_of_its_own(text: str) 
     assert sanitize(sanitize(text)) == sanitize(text)
 
 
-def test_words_are_kept() -> None:
+def test_printable_text_is_kept() -> None:
     """P-10: all that can be read, in its lines and with its indents."""
     assert (
         sanitize("größer\r\x1b[2Jas\n      deep\n\nno\N{RIGHT-TO-LEFT OVERRIDE}")
@@ -26,7 +26,7 @@ def test_words_are_kept() -> None:
     assert str(sanitize_problem(problem)) == "x·.py:3: a·b"
 
 
-def test_errors_are_told_as_they_are() -> None:
+def test_errors_keep_their_message_and_problems() -> None:
     """P-10: problems one by one, and what is no error of ours with its kind."""
     problems = (Problem(message="one\x07"), Problem(message="two"))
     reason, found = sanitize_error(DefinitionError(problems, "package 'a'"))
@@ -36,7 +36,7 @@ def test_errors_are_told_as_they_are() -> None:
     assert sanitize_error(KeyError("\x1b")) == ("KeyError: '\\x1b'", ())
 
 
-def test_a_gist_is_the_same_for_the_same_error() -> None:
+def test_a_fingerprint_is_the_same_for_the_same_error() -> None:
     """P-12: numbers, addresses and what was printed change from try to try."""
     first = append_last_lines("a.py:3: <Lock at 0x7fa0> after 12.5 s", ["10:00"])
     again = append_last_lines("a.py:4: <Lock at 0x7fb8> after 11.9 s", ["10:01", "more"])

@@ -1,4 +1,4 @@
-"""The output of a process while a package is imported in it: bounded for who imports, and untouched for all others."""
+"""The output of an importing thread is limited; that of other threads is not."""
 
 import io
 import sys

@@ -14,7 +14,7 @@ from typing import Any, Self
 import pytest
 from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
-from tests.unit.packages.parcels import FILES, folder_of
+from tests.unit.packages.package_samples import FILES, folder_of
 from tests.unit.packages.watched import FLOW, digests, manifest, names
 from tidemill.kernel.errors import OperationError
 from tidemill.packages.format.archive import build
