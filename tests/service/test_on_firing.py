@@ -374,7 +374,7 @@ async def test_what_was_fired_and_not_delivered_is_delivered_after_a_crash(store
     seen: list[Any] = []
     sample = single(durability=durability)
     async with tm.testing.node(store, load=[*sample.load, follower(seen, when="payload.a > 0")]) as node:
-        stuck = node._workflows.subscriptions
+        stuck = node.probe.workflows.subscriptions
         stuck._start_run = never  # type: ignore[method-assign]
         await node.push("a", 1)
         await node._checkpointer.write()
@@ -459,7 +459,7 @@ async def test_a_store_that_fails_is_waited_for(store: str) -> None:
     """graphs.md: nothing is lost; it is no fault of the firing, so it is not given up."""
     seen: list[Any] = []
     async with tm.testing.node(store, load=[*single().load, follower(seen)]) as node:
-        stuck = node._workflows._starter
+        stuck = node.probe.workflows.starter
         original, stuck.start = stuck.start, never  # type: ignore[method-assign]
         await node.push("a", 1)
         await node.advance("5m")
@@ -482,7 +482,7 @@ async def test_a_reactor_waits_for_workflows_that_cannot_keep_up(strategy: Any) 
         seen.append(ctx["payload"]["a"])
 
     async with tm.testing.node(load=[*sample.load, flow]) as node:
-        stuck = node._workflows._starter
+        stuck = node.probe.workflows.starter
         original, stuck.start = stuck.start, never  # type: ignore[method-assign]
         for value in range(300):
             await node.push("a", value)
@@ -501,7 +501,7 @@ async def test_a_workflow_that_is_loaded_late_hears_of_what_was_left_for_it(stor
     seen: list[Any] = []
     sample = single(durability="fire")
     async with tm.testing.node(store, load=[*sample.load, follower(seen)]) as node:
-        node._workflows._starter.start = never  # type: ignore[method-assign]
+        node.probe.workflows.starter.start = never  # type: ignore[method-assign]
         await node.push("a", 1)
         await node._checkpointer.write()
         del node._loaded_packages["public", "workflow:w"]
@@ -518,12 +518,12 @@ async def test_a_workflow_that_was_unloaded_hears_of_nothing_more(store: str) ->
     """Its subscription ends; what was on its way to it is dropped, and the checkpoint forgets it."""
     seen: list[Any] = []
     async with tm.testing.node(store, load=[*single().load, follower(seen)]) as node:
-        original, node._workflows._starter.start = node._workflows._starter.start, never  # type: ignore[method-assign]
+        original, node.probe.workflows.starter.start = node.probe.workflows.starter.start, never  # type: ignore[method-assign]
         await node.push("a", 1)
         await node.advance("1s")
         await node.unload("workflow:w")
         assert node._scheduler.reactor("public", "r").outbox.entries == ()
-        node._workflows._starter.start = original  # type: ignore[method-assign]
+        node.probe.workflows.starter.start = original  # type: ignore[method-assign]
         await node.load(follower(seen))
         await node.push("a", 2)
         await node.advance("1m")
@@ -535,13 +535,13 @@ async def test_a_reactor_that_is_unloaded_and_loaded_again_delivers_once(store: 
     seen: list[Any] = []
     sample = single()
     async with tm.testing.node(store, load=[*sample.load, follower(seen)]) as node:
-        original, node._workflows._starter.start = node._workflows._starter.start, never  # type: ignore[method-assign]
+        original, node.probe.workflows.starter.start = node.probe.workflows.starter.start, never  # type: ignore[method-assign]
         await node.push("a", 1)
         await node.advance("1s")
         await node.unload("graph:g")
         await node.unload("reactor:r")
         await node.load(sample.reactor)
-        node._workflows._starter.start = original  # type: ignore[method-assign]
+        node.probe.workflows.starter.start = original  # type: ignore[method-assign]
         await node.advance("1m")
         assert payloads(seen) == [{"a": 1}]
         assert node._scheduler.reactor("public", "r").outbox.entries == ()

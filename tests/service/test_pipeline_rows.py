@@ -188,7 +188,7 @@ async def test_a_row_does_not_come_back_while_the_scheduler_is_asking(store: str
     async with tm.testing.node(store, start=START) as node:
         await node.load(scheduled(tm.Every("1h", key="hourly")))
         await node.settle()
-        watching = node._workflows.leader.scheduler._schedules
+        watching = node.probe.workflows.leader.scheduler._schedules
         watching._watched.clear()
         cursor, asked, answer = watching._store.schedules.get_cursor, asyncio.Event(), asyncio.Event()
 
@@ -311,7 +311,7 @@ async def test_a_node_that_comes_while_others_count_the_dead_is_not_one_of_them(
     """P-3: its page is of a living node, although that was not there when the living were counted."""
     async with tm.testing.node(sqlite, start=START) as first, tm.testing.node(sqlite, start=START) as second:
         owners, states = first._run_store.owners, second._run_store.package_states
-        everybody, owner = owners.list_all, second._workflows.owner.id
+        everybody, owner = owners.list_all, second.probe.workflows.owner.id
 
         async def without_the_second() -> Any:
             found = [one for one in await everybody() if one.id != owner]

@@ -149,7 +149,7 @@ async def rows(node: Node) -> dict[tuple[str, str], ScheduleCursor]:
 async def traces(node: Node) -> dict[str, Any]:
     """Return everything that a package may leave on a node and in its store."""
     await node.settle()
-    registry, service = node.registry, node._workflows
+    registry, service = node.registry, node.probe.workflows
     office = service.leader
     assert office is not None
     installer = node._packages.installer

@@ -52,7 +52,7 @@ class Shop:
 
 async def runs(node: tm.testing.TestNode) -> list[tuple[int, str]]:
     """Return what every run was started with, oldest first."""
-    rows = await node._run_store.runs.find(RunFilter(tenant="public"))
+    rows = await node.probe.workflows.store.runs.find(RunFilter(tenant="public"))
     params = [msgspec.msgpack.decode(row.params) for row in rows]
     return [(one["payload"]["a"], one["firing_id"]) for one in params]
 

@@ -387,7 +387,7 @@ class Packages(RuleBasedStateMachine):
         self._compare_tasks()
 
     async def _compare_rows(self) -> None:
-        store, publisher = self.node._run_store, self.model.publisher
+        store, publisher = self.node.probe.workflows.store, self.model.publisher
         for key in SCHEDULES:
             cursor = await store.schedules.get_cursor("public", "nightly", key)
             is_there = publisher is not None and publisher.schedule == key

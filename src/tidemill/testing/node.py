@@ -16,6 +16,7 @@ from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
 from tidemill.storage.graph_ports import Store
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.workflow_ports import Owner
+from tidemill.testing.faults.runs import RunFaults, kill_engine
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
 from tidemill.testing.slow_executor import SlowExecutor
 from tidemill.workflows.records import AttemptKey
@@ -66,6 +67,7 @@ class TestNode(Node):
         self._loaded_packages: dict[tuple[str, str], Any] = {}
         """What a successor loads again, by tenant and package."""
         super().__init__(load=load, **self._arguments)
+        self._run_faults = RunFaults(self._workflows)
         self._graph_runtime.connects_sources = False
         self._scheduler.disconnected_at_start = frozenset(disconnected)
 
@@ -130,7 +132,9 @@ class TestNode(Node):
     @property
     def probe(self) -> Probe:
         """Return views of engine parts that the public API does not show."""
-        return Probe(GraphProbe(self._scheduler), WorkflowProbe(self._workflows), PackageProbe(self._packages))
+        return Probe(
+            GraphProbe(self._scheduler), WorkflowProbe(self._workflows, self._run_store), PackageProbe(self._packages)
+        )
 
     # -- time
 
@@ -155,7 +159,8 @@ class TestNode(Node):
             is_writing = self._workflows.is_using_store or self._packages.is_using_store or not is_saved
             living = self._workflows.attempts.running()
             is_new = not living <= self._attempts_waited_for
-            is_asking = self._workflows.scheduler is not None and self._workflows.scheduler.is_polling
+            scheduler = self._workflows.leader.scheduler
+            is_asking = scheduler is not None and scheduler.is_polling
             is_loading = self._packages.is_busy
             is_elsewhere = is_writing or is_new or is_asking or is_loading
             await asyncio.sleep(IDLE_CHECK_INTERVAL if is_elsewhere else 0)  # real time: threads and stores take it
@@ -219,9 +224,12 @@ class TestNode(Node):
             executor.set_delay(parse_duration(duration))
 
     def break_run(self, run_id: str) -> None:
-        """Let everything that the engine does with a run raise."""
-        if self._workflows.coordinator is not None:
-            self._workflows.coordinator.failing_runs.add(run_id)
+        """Make every change of a run raise, until `repair_runs`."""
+        self._run_faults.break_run(run_id)
+
+    def repair_runs(self) -> None:
+        """End the faults of all broken runs."""
+        self._run_faults.repair()
 
     @property
     def _slow_executors(self) -> list[SlowExecutor]:
@@ -236,7 +244,7 @@ class TestNode(Node):
         self._packages.abandon()
         self._scheduler.abandon()
         await self._graph_runtime.tasks.close(self.settings.unload_timeout)  # first: no firing gets another turn
-        await self._workflows.abandon(self.settings.unload_timeout)
+        await kill_engine(self._workflows, self.settings.unload_timeout)
         self._run_store.fail_next(0)
         await self._run_store.close()
         self._successor = TestNode(clock=self.clock, predecessor=self, **self._arguments)

@@ -19,7 +19,7 @@ async def see_through(node: tm.testing.node, workflow: str, **params: Any) -> tm
 
 async def start_and_pause(node: tm.testing.node, workflow: str, runs: int = 1) -> list[Any]:
     """Start runs, and pause their workflow before any of them begins."""
-    admissions = node._workflows.coordinator.slots.admission
+    admissions = node.probe.workflows.coordinator.slots.admission
     admissions.paused = {*admissions.paused, ("public", workflow)}  # else they would begin as they are made
     made = [await node.start(workflow) for _ in range(runs)]
     await node.pause(workflow)

@@ -64,7 +64,7 @@ def troubles(node: tm.testing.TestNode) -> dict[str, float]:
 
 def store_of(node: tm.testing.TestNode) -> WorkflowStore:
     """Return the store behind a node."""
-    return node._run_store
+    return node.probe.workflows.store
 
 
 @contextmanager
@@ -180,7 +180,7 @@ async def write_orphan(
     )
     rows = [TaskRow(task=name, state=state, executor="in_process", since=created_at) for name, state in states.items()]
     assert isinstance(await store_of(node).runs.apply(Change(run=id, new_run=run, added=rows)), Applied)
-    node._workflows._on_remote_change()  # as a store tells that somebody else has written
+    node.probe.workflows.notify_remote_change()  # as a store tells that somebody else has written
 
 
 async def overwrite(node: tm.testing.TestNode, run: str, **fields: Any) -> None:
@@ -193,7 +193,7 @@ async def overwrite(node: tm.testing.TestNode, run: str, **fields: Any) -> None:
 async def lose_overdue(node: tm.testing.TestNode) -> None:
     """Take the one attempt back that nobody has heard of, as a leader would that does not have it in its own hands."""
     ((key, row),) = await store_of(node).runs.list_lease_expired(10)
-    await node._workflows.scheduler._task_reaper._mark_lost(key, row, Lost("no heartbeat", row.lease_until))
+    await node.probe.workflows.scheduler.task_reaper.mark_lost(key, row, Lost("no heartbeat", row.lease_until))
     await node.advance("1s")
 
 

@@ -61,7 +61,7 @@ async def test_a_store_that_fails_is_told_by_what_it_failed_at(caplog: pytest.Lo
         assert [record.msg for record in caplog.records] == [RUN_CHANGE_FAILED]
         caplog.clear()
         with breaking(store.owners, "delete"):
-            await node._workflows._deregister()
+            await node.probe.workflows.engine.deregister()
         assert [record.msg for record in caplog.records] == [NODE_DEREGISTER_FAILED]
 
 

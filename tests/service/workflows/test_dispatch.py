@@ -57,7 +57,7 @@ async def test_waiting_is_not_a_busy_loop(store: str | None) -> None:
         node.slow_executor("10s")
         await node.start("flow")
         await node.advance("11s")
-        desk, given = node._workflows.coordinator, []
+        desk, given = node.probe.workflows.coordinator, []
         assert desk is not None
         with replacing(desk.slots, "assign", lambda give: _noting(give, given)):
             await node.advance("9s")
@@ -145,7 +145,7 @@ async def test_an_attempt_that_is_cancelled_while_it_waits_never_begins(store: s
         await node.advance("1m")
         assert blocked.begun == []
         assert (await run.state()).state is RunState.CANCELLED
-        assert not node._workflows.attempts.claimed
+        assert not node.probe.workflows.attempts.claimed
 
 
 class Slow(Executor):

@@ -18,6 +18,7 @@ from tidemill.kernel.settings import Settings
 from tidemill.node import make_store
 from tidemill.storage.graph_ports import Store
 from tidemill.telemetry.events import HEARTBEAT_FAILED, LOOP_BLOCKED
+from tidemill.testing.probes.workflows import WorkflowProbe
 
 SETTINGS = {"heartbeat_interval": "400ms", "heartbeat_timeout": "90s"}
 QUICK = Settings.read({"heartbeat_interval": "20ms"}, environment={})
@@ -36,7 +37,7 @@ class Spares:
 
     def watch(self, node: tm.Node) -> HeartbeatThread:
         """Make the stores for a node's lifeline from now on."""
-        lifeline = node._workflows._heartbeats._heartbeat_thread
+        lifeline = WorkflowProbe.of(node).heartbeats.thread
         assert lifeline is not None
         make, lifeline._make_store = lifeline._make_store, lambda: self._make(make)
         return lifeline

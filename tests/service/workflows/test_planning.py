@@ -37,7 +37,7 @@ async def test_a_late_value_is_not_handed_on() -> None:
     async with tm.testing.node(load=[flow]) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        desk = node._workflows.coordinator
+        desk = node.probe.workflows.coordinator
         assert desk is not None
         first = AttemptKey(run.id, "a", -1, 1)
         await desk.request(run.id, lambda draft: draft.apply_result(first, Lost("for this test"), RetryBudgets()))
@@ -135,13 +135,13 @@ async def test_reading_a_run_again_adds_nothing_to_what_waits() -> None:
         run = await node.start("flow")
         await node.settle()
         await node.advance("61m")
-        desk = node._workflows.coordinator
+        desk = node.probe.workflows.coordinator
         assert desk is not None
         sizes = set()
         for _ in range(20):
             desk.mark_stale(run.id)
             await node.advance("1s")
-            sizes.add((sum(map(len, desk.slots.executor_slots._waiting.values())), len(desk.timers._heap)))
+            sizes.add((node.probe.workflows.waiting_task_count(), node.probe.workflows.timer_count()))
         assert len(sizes) == 1, sizes
 
 
@@ -156,12 +156,12 @@ async def test_a_run_that_cannot_be_planned_is_tried_by_one_at_a_time() -> None:
     async with tm.testing.node(load=[flow]) as node:
         (run,) = await start_and_pause(node, "flow")
         node.break_run(run.id)
-        desk = node._workflows.coordinator
+        desk = node.probe.workflows.coordinator
         assert desk is not None
         for _ in range(30):
             desk.replan(run.id)
             await node.advance("100ms")
-        waiting = [task for task in asyncio.all_tasks() if task.get_name() == f"run: {run.id} again"]
+        waiting = [task for task in asyncio.all_tasks() if task.get_name() == f"run: {run.id}: retry"]
         assert len(waiting) == 1
 
 
@@ -182,7 +182,7 @@ async def test_a_run_that_cannot_be_planned_is_not_tried_at_once_because_somethi
         node.break_run(run.id)
         await node.advance("1m")
         assert 0 < node.metrics()["run_errors_total"] < 20
-        node._workflows.coordinator.failing_runs.clear()
+        node.repair_runs()
         await node.advance("2m")
         assert (await run.state()).outputs == {"work": 1}
 
@@ -204,7 +204,7 @@ async def test_what_waits_to_be_handed_over_takes_a_place() -> None:
         run = await node.start("flow")
         for _ in range(12):
             await node.advance("500ms")
-            rows = await node._workflows.queries.operations.load_record(run.id)
+            (rows,) = await node.probe.workflows.store.runs.load([run.id])
             claimed = [row for row in rows.tasks if row.state in (TaskState.QUEUED, TaskState.RUNNING)]
             assert len(claimed) <= 3
         await node.advance("30s")
@@ -226,7 +226,7 @@ async def test_many_runs_are_taken_over_a_few_at_a_time() -> None:
         await node.settle()
         node = await node.crash()
         await node.advance("2s")
-        desk = node._workflows.coordinator
+        desk = node.probe.workflows.coordinator
         assert desk is not None
         assert len(desk.active_runs) == 620
         await node.advance("1h")
@@ -241,13 +241,11 @@ async def test_what_others_have_done_is_planned_although_only_a_place_was_given(
         run = await node.start("flow")
         await node.advance("0s")
         assert len(blocked.begun) == 1
-        node._workflows.attempts.claimed.clear()  # as if another node had it, and reports
+        node.probe.workflows.attempts.claimed.clear()  # as if another node had it, and reports
         await overwrite(node, run.id, state=TaskState.SUCCESS, claimed_by=None)
-        desk = node._workflows.coordinator
+        desk = node.probe.workflows.coordinator
         assert desk is not None
         active = desk.active_runs[run.id]
         active.is_stale = True
-        active.grants.append(("work", UNMAPPED))
-        desk.slots.executor_slots._reserved["in_process"] += 1
-        desk._enqueue(active)
+        node.probe.workflows.grant_slot(run.id, ("work", UNMAPPED), "in_process")
         assert (await run.wait(5)).state is RunState.SUCCESS

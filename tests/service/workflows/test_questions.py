@@ -11,7 +11,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.workflows.faults import until
-from tidemill.engine.workflows import scheduler
+from tidemill.engine.workflows.leader import scheduler
 from tidemill.workflows.states import TaskState
 
 
@@ -144,7 +144,7 @@ async def test_a_trigger_that_does_not_heed_its_end_is_left_behind(caplog: pytes
         assert node.metrics()["scheduler_phase_errors_total"] == 0
     assert told(caplog, "trigger.failed")[0] == "TimeoutError: trigger 'stays' did not answer within 0.5 s"
     (left,) = [vars(one)["tasks"] for one in caplog.records if "swallow their cancellation" in one.message]
-    assert left == ["trigger 'stays': answer"]
+    assert left == ["trigger 'stays': call"]
     release.set()
 
 
@@ -208,5 +208,5 @@ async def test_a_phase_that_takes_too_long_says_so(
     caplog.set_level(logging.WARNING)
     monkeypatch.setattr(scheduler, "PHASE_TIMEOUT", 0.02)
     async with tm.testing.node(load=[asked_by("flow")]) as node:
-        await node._workflows.scheduler._run_phase("plan", asyncio.Event().wait)
+        await node.probe.workflows.scheduler.run_phase(scheduler.Phase.PLAN, asyncio.Event().wait)
     assert told(caplog, "scheduler.phase_failed") == ["it took longer than 0.02 s"]

@@ -58,7 +58,7 @@ async def test_anything_active_protects_a_run_however_old(
     async with tm.testing.node(store, load=[flow], start=START) as node:
         states = {"first": TaskState.SUCCESS, "second": active}
         await write_orphan(node, flow, "r1", states, START - timedelta(days=30))
-        await node._workflows.scheduler._run_reaper.reap()
+        await node.probe.workflows.scheduler.run_reaper.reap()
         assert (await store_of(node).runs.load(["r1"]))[0].run.state is RunState.RUNNING
         assert troubles(node) == {}
 
@@ -80,7 +80,7 @@ async def test_a_run_is_reaped_from_its_threshold_on(
     async with tm.testing.node(store, load=[flow], start=START) as node:
         await write_orphan(node, flow, "r1", {"work": TaskState.SUCCESS}, START - age)
         await node.advance("1ms")
-        await node._workflows.scheduler._run_reaper.reap()
+        await node.probe.workflows.scheduler.run_reaper.reap()
         assert troubles(node) == ({"orphan_reaped": 1} if is_reaped else {})
 
 
@@ -142,8 +142,8 @@ async def test_a_backlog_drains_over_ticks(monkeypatch: pytest.MonkeyPatch) -> N
         for number in range(250):
             age = timedelta(hours=1) - timedelta(seconds=number)
             await write_orphan(node, flow, f"r{number:03}", {"work": TaskState.SUCCESS}, START - age)
-        await node._workflows.coordinator.refresh()
-        reaper, seen = node._workflows.scheduler._run_reaper, []
+        await node.probe.workflows.coordinator.refresh()
+        reaper, seen = node.probe.workflows.scheduler.run_reaper, []
         for _ in range(4):
             await reaper.reap()
             seen.append(node.metrics()["orphan_reaped"])
@@ -206,7 +206,7 @@ async def test_what_lives_under_the_leaders_own_eyes_is_never_lost(store: str | 
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("40s")
-        with breaking(node._workflows._heartbeats, "renew_leases", StoreError("refused")):
+        with breaking(node.probe.workflows.heartbeats, "renew_leases", StoreError("refused")):
             await node.advance("10m")
         assert "agent_lost_tasks_total" not in troubles(node)
         blocked.go.set()
@@ -239,7 +239,7 @@ async def test_a_new_leader_listens_before_it_judges(store: str | None) -> None:
         run = await node.start("flow")
         await node.advance("1s")
         await overwrite(node, run.id, claimed_by="elsewhere")  # leased for 0 s: it has run out already
-        node._workflows.election.step_down(node._workflows.coordinator.term)
+        node.probe.workflows.step_down()
         await node.advance("28s")
         assert "agent_lost_tasks_total" not in troubles(node)
         await node.advance("10s")
@@ -279,7 +279,7 @@ async def test_a_heartbeat_between_the_look_and_the_write_saves_the_attempt(stor
             return found
 
         runs.list_lease_expired = look_and_beat
-        await node._workflows.scheduler._task_reaper._reap_expired_leases()
+        await node.probe.workflows.scheduler.task_reaper._reap_expired_leases()
         runs.list_lease_expired = overdue
         assert "agent_lost_tasks_total" not in troubles(node)
         assert (await only_task(node, run.id)).state is TaskState.RUNNING
@@ -307,7 +307,7 @@ async def test_a_late_report_of_a_lost_attempt_is_refused_and_counted(store: str
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("40s")
-        with breaking(node._workflows._heartbeats, "renew_leases", StoreError("frozen")):
+        with breaking(node.probe.workflows.heartbeats, "renew_leases", StoreError("frozen")):
             await node.advance("100s")  # alive, but nobody hears of it
             await lose_overdue(node)
         assert troubles(node)["agent_lost_tasks_total"] == 1
@@ -318,7 +318,7 @@ async def test_a_late_report_of_a_lost_attempt_is_refused_and_counted(store: str
         assert troubles(node)["late_reports_total"] == 1
         outcomes = [one.outcome for one in await store_of(node).runs.read_attempts(run.id)]
         assert outcomes == ["lost", "success"]
-        assert not node._workflows.attempts.claimed
+        assert not node.probe.workflows.attempts.claimed
 
 
 async def test_a_candidate_that_fails_does_not_keep_the_others(store: str | None) -> None:

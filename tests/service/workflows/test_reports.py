@@ -8,10 +8,12 @@ from tests.service.workflows.acting import START
 from tests.service.workflows.pairs import until
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.metrics import WorkflowMetrics
+from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.process_identity import HostLiveness, current_owner
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
+from tidemill.engine.workflows.worker.task_logs import TaskLogWriter
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.memory.store import MemoryStore
@@ -68,7 +70,8 @@ async def held(environment: WorkflowRuntime) -> LocalAttempts:
     draft.plan()
     row = draft.claim(PLACE, owner, starts_now=False)
     assert isinstance(await runs.apply(draft.build_change(lease=90)), Applied)
-    crew = LocalAttempts(environment, WorkflowVersions(environment.store.versions, CLOCK), {})
+    versions, task_logs = WorkflowVersions(environment.store.versions, CLOCK), TaskLogWriter(environment, RunNotifier())
+    crew = LocalAttempts(environment, versions, {}, task_logs)
     crew.add_claimed(draft.run, row, SPEC)
     begun = RunDraft(draft.run, draft.rows, SPEC, now=now, actor=owner)
     assert begun.mark_started(KEY)

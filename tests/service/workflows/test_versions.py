@@ -4,6 +4,8 @@ import pytest
 
 import tidemill as tm
 from tests.service.workflows.acting import Gate, start_and_pause, states
+from tests.service.workflows.faults import replacing
+from tidemill.engine.workflows.client.values import Caller
 
 
 def version(gate: Gate, word: str, extra: bool = False) -> tm.Workflow:
@@ -173,12 +175,11 @@ async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) ->
         await node.load(new)
         await node.advance("2m")
         before, after = old.wired().spec.version, new.wired().spec.version
-        operations = node._workflows.queries.operations
+        client, caller = node.probe.workflows.client, Caller("public", "test")
         said = f"run {run.id} is pinned to version {before} of 'daily'; {after} is newer"
         again = f"`tidemill runs retry {run.id} --latest`"
-        assert await operations.pinned_note(run.id) == (
-            f"{said}: unless a node has {before} loaded it waits; {again} goes on with {after}"
-        )
+        plan = await client.clear(caller, run.id, None, preview=True)
+        assert plan.note == f"{said}: unless a node has {before} loaded it waits; {again} goes on with {after}"
         await run.retry()
         await node.advance("1m")
         assert states(await run.state())["second"] == "scheduled"
@@ -192,7 +193,7 @@ async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) ->
         assert await run.clear("second", latest=True) == ["second"]
         await node.settle()
         assert (await run.state()).outputs == {"first": [1, 2], "second": 3}
-        assert await operations.pinned_note(run.id) is None
+        assert (await client.clear(caller, run.id, ["second"], preview=True)).note is None
 
 
 async def test_the_version_that_was_loaded_last_is_the_newest(sqlite: str) -> None:
@@ -208,10 +209,10 @@ async def test_the_version_that_was_loaded_last_is_the_newest(sqlite: str) -> No
         await node.advance("2m")
     async with tm.testing.node(sqlite, load=[]) as node:
         assert await node.run_handle(run.id).retry(latest=True) == ["second"]
-        (record,) = await node._run_store.runs.load([run.id])
+        (record,) = await node.probe.workflows.store.runs.load([run.id])
         assert record.run.version == old.wired().spec.version
         assert {row.task for row in record.tasks} == {"first", "second"}
-        assert (await node._run_store.runs.read_events(run.id))[-1].reason.endswith(record.run.version)
+        assert (await node.probe.workflows.store.runs.read_events(run.id))[-1].reason.endswith(record.run.version)
 
 
 async def test_a_leader_that_has_the_run_in_mind_takes_its_new_version(sqlite: str) -> None:
@@ -221,10 +222,10 @@ async def test_a_leader_that_has_the_run_in_mind_takes_its_new_version(sqlite: s
         run = await node.start("daily")
         await node.advance("1s")
         await node.load(version(gate, "new", extra=True))
-        operations = node._workflows.queries.operations
-        operations._on_changed = lambda _: None  # as if it happened in another process
-        await run.cancel()
-        await run.retry(latest=True)
+        leader = node.probe.workflows.engine.leader
+        with replacing(leader, "on_run_changed", lambda _: lambda _: None):  # as if it happened in another process
+            await run.cancel()
+            await run.retry(latest=True)
         gate.is_open.set()
         await node.advance("5s")
         assert (await run.state()).outputs == {"first": "new", "second": "new and more"}
@@ -262,7 +263,7 @@ async def test_a_task_that_was_gone_comes_back(store: str | None) -> None:
             result = await run.state()
             assert result.ok
             assert result.outputs == {name: name for name in names}
-        attempts = await node._run_store.runs.read_attempts(run.id)
+        attempts = await node.probe.workflows.store.runs.read_attempts(run.id)
         assert [(one.key.task, one.key.attempt) for one in attempts] == [("a", 1), ("b", 1), ("b", 2), ("c", 1)]
         node = await node.crash()
         assert (await node.run_handle(run.id).state()).outputs == {"a": "a", "b": "b", "c": "c"}

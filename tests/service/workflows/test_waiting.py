@@ -89,7 +89,7 @@ async def test_what_was_kept_for_those_who_wait_goes_with_them(store: str | None
     gated = Gated()
     async with tm.testing.node(store, load=[gated.flow]) as node:
         run = await node.start("flow")
-        notices = node._workflows._notifier
+        notices = node.probe.workflows.notifier
         async with asyncio.TaskGroup() as group:
             group.create_task(run.wait(PATIENCE), name="waiter")
             await asyncio.sleep(0)
@@ -98,8 +98,8 @@ async def test_what_was_kept_for_those_who_wait_goes_with_them(store: str | None
         gc.collect()
         assert not notices._end_signals
         assert not notices._change_signals
-        assert node._workflows.coordinator is not None
-        assert not node._workflows.coordinator.active_runs
+        assert node.probe.workflows.coordinator is not None
+        assert not node.probe.workflows.coordinator.active_runs
 
 
 async def test_one_who_waits_is_not_woken_by_every_task(store: str | None) -> None:
@@ -107,8 +107,8 @@ async def test_one_who_waits_is_not_woken_by_every_task(store: str | None) -> No
     gated = Gated()
     async with tm.testing.node(store, load=[gated.flow]) as node:
         run = await node.start("flow")
-        end = node._workflows._notifier.end_signal(run.id)
-        news = node._workflows._notifier.change_signal(run.id)
+        end = node.probe.workflows.notifier.end_signal(run.id)
+        news = node.probe.workflows.notifier.change_signal(run.id)
         await node.advance("0s")
         gated.gate.is_open.set()
         await run.wait(PATIENCE)
