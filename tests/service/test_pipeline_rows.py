@@ -188,7 +188,7 @@ async def test_a_row_does_not_come_back_while_the_scheduler_is_asking(store: str
     async with tm.testing.node(store, start=START) as node:
         await node.load(scheduled(tm.Every("1h", key="hourly")))
         await node.settle()
-        watching = node.probe.workflows.leader.scheduler._schedules
+        watching = node.probe.workflows.scheduler.due_work[0]
         watching._watched.clear()
         cursor, asked, answer = watching._store.schedules.get_cursor, asyncio.Event(), asyncio.Event()
 

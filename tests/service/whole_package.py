@@ -150,8 +150,7 @@ async def traces(node: Node) -> dict[str, Any]:
     """Return everything that a package may leave on a node and in its store."""
     await node.settle()
     registry, service = node.registry, node.probe.workflows
-    office = service.leader
-    assert office is not None
+    schedules, triggers = service.scheduler.due_work
     installer = node._packages.installer
     return {
         "reactors": {name: registry.reactor("public", name) for name in registry.reactors()},
@@ -164,10 +163,10 @@ async def traces(node: Node) -> dict[str, Any]:
         "running": node._scheduler.running_keys(),
         "bound": {name: node._scheduler.subscribers("public", name) for name in registry.reactors()},
         "tasks": tasks_of(node),
-        "workflow tasks": sorted(task.get_name() for task in service._tasks._running),
-        "current": sorted(service.versions._current),
-        "watched": sorted(office.scheduler._schedules._watched),
-        "polled": sorted(office.scheduler._pollers._loops),
+        "workflow tasks": sorted(task.get_name() for task in service.engine.runtime.tasks._running),
+        "current": sorted(service.versions.current),
+        "watched": sorted(schedules._watched),
+        "polled": sorted(triggers._loops),
         "held": sorted(installer.definitions),
         "owed": sorted(node._packages.pipeline._cleanups),
         "schedules": await rows(node),

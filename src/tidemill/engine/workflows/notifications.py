@@ -28,19 +28,19 @@ class RunNotifier:
     """Wakes the callers on this node that wait for a run to change or to end."""
 
     def __init__(self) -> None:
-        self._change_signals: WeakValueDictionary[str, RunSignal] = WeakValueDictionary()
-        """By run, as long as a waiter references the signal."""
+        self.change_signals: WeakValueDictionary[str, RunSignal] = WeakValueDictionary()
+        """By run: the signal of its next change, as long as a waiter references it."""
         self._end_signals: WeakValueDictionary[str, RunSignal] = WeakValueDictionary()
         """The same for waiters that only wait until this node no longer coordinates the run."""
 
     def notify_changed(self, run: str) -> None:
         """Wake the callers that wait for a run to change."""
-        if (signal := self._change_signals.pop(run, None)) is not None:
+        if (signal := self.change_signals.pop(run, None)) is not None:
             signal.set()
 
     def notify_ended(self, run: str, finished: FinishedRun | None) -> None:
         """Wake all callers that wait for a run, and pass them its result if this node knows it."""
-        if (signal := self._change_signals.pop(run, None)) is not None:
+        if (signal := self.change_signals.pop(run, None)) is not None:
             signal.set()
         if (signal := self._end_signals.pop(run, None)) is not None:
             signal.finished = finished
@@ -48,12 +48,12 @@ class RunNotifier:
 
     def notify_all(self) -> None:
         """Wake all waiters: something changed, and it is not known which run."""
-        for run in {*self._change_signals, *self._end_signals}:
+        for run in {*self.change_signals, *self._end_signals}:
             self.notify_ended(run, None)
 
     def change_signal(self, run: str) -> RunSignal:
         """Return the signal that the next change of a run sets."""
-        return _get_or_create(self._change_signals, run)
+        return _get_or_create(self.change_signals, run)
 
     def end_signal(self, run: str) -> RunSignal:
         """Return the signal that is set when this node stops coordinating a run, usually because it has ended."""

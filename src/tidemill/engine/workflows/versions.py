@@ -24,13 +24,14 @@ class WorkflowVersions:
         """The code of every version that is loaded here."""
         self.current: dict[tuple[str, str], VersionKey] = {}
         """By tenant and workflow: the version that new runs get."""
+        self.specs: dict[VersionKey, WorkflowSpec] = {}
+        """The specs of all versions that were loaded or read."""
         self.schedules_on_hold: set[tuple[str, str]] = set()
         """Workflows that are being replaced: their slots wait until it is certain which version stays."""
         self.on_collected: Callable[[], None] = lambda: None
         """Called when code was discarded."""
         self._version_store = versions
         self._clock = clock
-        self._specs: dict[VersionKey, WorkflowSpec] = {}
 
     async def set_current(self, tenant: str, workflow: Workflow) -> VersionKey:
         """Make a workflow the current one of its name; runs of the version before keep that version."""
@@ -39,7 +40,7 @@ class WorkflowVersions:
         encoded = msgspec.json.encode(spec)
         await self._version_store.upsert(WorkflowVersion(key=key, spec=encoded, seen_at=self._clock.now()))
         self.loaded[key] = workflow
-        self._specs[key] = spec
+        self.specs[key] = spec
         self.current[tenant, workflow.name] = key
         return key
 
@@ -49,7 +50,7 @@ class WorkflowVersions:
 
     def superseded(self) -> set[VersionKey]:
         """Return the known versions that are not current: only existing runs may need them."""
-        return (self.loaded.keys() | self._specs.keys()) - set(self.current.values())
+        return (self.loaded.keys() | self.specs.keys()) - set(self.current.values())
 
     def discard(self, versions: set[VersionKey]) -> None:
         """Discard versions that no run needs; a version that has become current stays.
@@ -61,7 +62,7 @@ class WorkflowVersions:
         has_code = not unused.isdisjoint(self.loaded)
         for key in unused:
             self.loaded.pop(key, None)
-            self._specs.pop(key, None)
+            self.specs.pop(key, None)
         if has_code:
             self.on_collected()
 
@@ -103,13 +104,13 @@ class WorkflowVersions:
 
     async def load_spec(self, key: VersionKey) -> WorkflowSpec:
         """Return the spec of a version, also of one that is not loaded here."""
-        if key not in self._specs:
+        if key not in self.specs:
             version = await self._version_store.get(key)
             if version is None:
                 raise OperationError(f"version {key.version} of workflow '{key.workflow}' is not in the store")
             try:
-                self._specs[key] = msgspec.json.decode(version.spec, type=WorkflowSpec)
+                self.specs[key] = msgspec.json.decode(version.spec, type=WorkflowSpec)
             except msgspec.DecodeError as error:
                 message = f"version {key.version} of workflow '{key.workflow}' cannot be read: {error}"
                 raise OperationError(message) from error
-        return self._specs[key]
+        return self.specs[key]

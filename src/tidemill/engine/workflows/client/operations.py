@@ -172,8 +172,9 @@ class RunOperations:
     async def _load_spec_or_problem(self, record: RunRecord) -> tuple[WorkflowSpec, str | None]:
         """Return the spec of a run; if it cannot be read, one without tasks, and the problem with its remedy."""
         run = record.run
+        version = VersionKey(run.tenant, run.workflow, run.version)
         try:
-            return await self._versions.load_spec(VersionKey(run.tenant, run.workflow, run.version)), None
+            return self._versions.specs.get(version) or await self._versions.load_spec(version), None
         except StoreError:
             raise
         except OperationError as error:

@@ -17,8 +17,8 @@ What can go wrong with a change, and what the coordinator does:
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
-from functools import partial
+from collections.abc import Collection
+from functools import lru_cache, partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -38,17 +38,18 @@ from tidemill.engine.workflows.worker.attempts import AttemptObserver, LocalAtte
 from tidemill.engine.workflows.worker.launcher import TaskLauncher, has_all_inputs
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
-from tidemill.workflows.attempt_results import AttemptResult, Deferred, Succeeded
+from tidemill.workflows.attempt_results import AttemptResult, Deferred, RetryBudgets, Succeeded
 from tidemill.workflows.change import Applied, LeaderFence, Refused
 from tidemill.workflows.lookup import WorkflowPausedError
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow, TaskRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft
-from tidemill.workflows.spec import TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState
 
 logger = logging.getLogger(__name__)
 
+EXECUTOR_CACHE_SIZE = 1024  # tasks whose executor is cached
 NOT_COORDINATED_HERE = "its run is no longer coordinated here"
 
 
@@ -84,6 +85,9 @@ class RunCoordinator(AttemptObserver):
         self._launcher = TaskLauncher(runtime, attempts)
         self._failures = ChangeFailures(runtime, attempts, self.slots, self.replan)
         self._refresher = RunRefresher(runtime, self.active_runs, versions, attempts, self.slots, self.timers)
+        self._executor_for = lru_cache(EXECUTOR_CACHE_SIZE)(runtime.executor_for)
+        self._success_budgets = RetryBudgets(None, 0, runtime.rng)
+        """The budgets for results that need no retry."""
         self._pending: list[ActiveRun] = []
         self._is_assign_scheduled = False
         self._runtime = runtime
@@ -112,7 +116,9 @@ class RunCoordinator(AttemptObserver):
         active = self.active_runs.get(key.run)
         if active is None or self.is_closed:
             return False
-        budgets = self._attempts.retry_budgets(active.version, key.task)
+        budgets = self._success_budgets
+        if not isinstance(result, Succeeded):
+            budgets = self._attempts.retry_budgets(active.version, key.task)
         active.requests.append(RunRequest(lambda draft: draft.apply_result(key, result, budgets), report=(key, result)))
         self._enqueue(active)
         return True
@@ -171,11 +177,6 @@ class RunCoordinator(AttemptObserver):
     def _on_poll_fulfilled(self, key: AttemptKey) -> None:
         self.request(key.run, lambda draft: draft.end_deferral(key))
 
-    def on_activity(self) -> None:
-        """Return to regular ticks."""
-        if self._ticks.is_slow:
-            self._ticks.speed_up()
-
     def close(self) -> None:
         """Stop all changes; reports that are not written yet are written without a plan."""
         self.is_closed = True
@@ -192,12 +193,6 @@ class RunCoordinator(AttemptObserver):
             if not active.is_busy:  # else its next change claims them
                 active.requests.append(RunRequest(None, is_claim=True))
                 self._enqueue(active)
-
-    def _assign_soon(self) -> None:
-        """Grant slots after all components have reported what follows from the results of this moment."""
-        if not self._is_assign_scheduled and self.slots.executor_slots.has_waiting():
-            self._is_assign_scheduled = True
-            asyncio.get_running_loop().call_soon(self.assign_slots)
 
     def apply_pauses(self, paused: set[tuple[str, str]]) -> None:
         """Set which workflows are paused; runs and tasks of resumed ones continue."""
@@ -253,7 +248,9 @@ class RunCoordinator(AttemptObserver):
         results = [None if request.edit is None else request.edit(draft) for request in requests]
         self._plan(active, draft, requests)
         change = InFlightChange(active, draft, self.slots.claim(active, draft), requests, results)
-        self._assign_soon()
+        if self.slots.has_waiting and not self._is_assign_scheduled:  # after all results of this turn are reported
+            self._is_assign_scheduled = True
+            asyncio.get_running_loop().call_soon(self.assign_slots)
         if draft.is_empty:
             _mark_planned(active)
             self._resolve(change)
@@ -271,10 +268,7 @@ class RunCoordinator(AttemptObserver):
         run, spec, actor = active.run, active.spec, self._attempts.owner.id
         if active.creation is None:
             return RunDraft(run, active.rows, spec, now=self._clock.now(), actor=actor)
-        return RunDraft.for_new_run(run, spec, executor_of=self._executor_of, actor=actor, fire=active.creation.fire)
-
-    def _executor_of(self, task: TaskSpec) -> str:
-        return self._runtime.default_executor if task.executor is None else self._runtime.executor_for(task)
+        return RunDraft.for_new_run(run, spec, executor_of=self._executor_for, actor=actor, fire=active.creation.fire)
 
     def _plan(self, active: ActiveRun, draft: RunDraft, requests: Collection[RunRequest]) -> None:
         if draft.run.state is RunState.QUEUED and self.slots.admission.may_begin(draft.run):
@@ -364,24 +358,25 @@ class RunCoordinator(AttemptObserver):
         self._record_results(change)
         if active.uses_pools and self.slots.update_pool_usage(active, before, active.rows):
             self.assign_slots()
+        if (is_new or change.claimed) and self._ticks.is_slow:
+            self._ticks.speed_up()
+        self._launch_claimed(change)  # before the rest: a thread takes its time to wake
+        if active.run.state.is_terminal:
+            self._finish_run(active)
+            self._notifier.notify_ended(active.run.id, active.as_finished())
+        elif active.run.id in self._notifier.change_signals:
+            self._notifier.notify_changed(active.run.id)
+        self._resolve(change)
+
+    def _launch_claimed(self, change: InFlightChange) -> None:
+        """Track the claimed attempts and launch them: now if their inputs are cached, else after these are read."""
+        active = change.active
         for row in change.claimed:
             self._attempts.add_claimed(active.run, row, active.spec)
         for request in change.requests:
             if request.report is not None:
                 self._attempts.release(request.report[0])
-        if is_new:
-            self.on_activity()
-        self._launch(active, change.claimed)  # before the rest: a thread takes its time to wake
-        if active.run.state.is_terminal:
-            self._finish_run(active)
-            self._notifier.notify_ended(active.run.id, active.as_finished())
-        else:
-            self._notifier.notify_changed(active.run.id)
-        self._resolve(change)
-
-    def _launch(self, active: ActiveRun, claimed: Iterable[TaskRow]) -> None:
-        """Launch claimed tasks: now if their inputs are cached, else after these are read."""
-        for row in claimed:
+        for row in change.claimed:
             if active.spec.value_sources[row.task] and not has_all_inputs(
                 row, active.spec, active.rows, active.outputs
             ):

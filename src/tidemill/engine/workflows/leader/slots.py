@@ -197,6 +197,8 @@ class SlotAllocator:
     ) -> None:
         self.admission = RunAdmission()
         self.executor_slots = ExecutorSlots(attempts)
+        self.has_waiting = False
+        """Whether tasks waited for a slot after the last claim."""
         self._runtime = runtime
         self._active_runs = active_runs
         self._versions = versions
@@ -252,6 +254,7 @@ class SlotAllocator:
             grants, active.grants = active.grants, []
             claimed += [row for ref in grants if (row := self._claim(active, draft, ref, room)) is not None]
             self._reserve_for_run(active)
+        self.has_waiting = self.executor_slots.has_waiting()
         return claimed
 
     def _reserve_or_enqueue(self, active: ActiveRun, draft: RunDraft) -> None:

@@ -72,8 +72,8 @@ class RunStarter:
 
         WorkflowPausedError if its workflow is paused. The store decides, so a pause holds on every node immediately.
         """
-        now = self._runtime.clock.now()
         version = self._requested_version(request)
+        now = self._runtime.clock.now()
         run = RunRow(
             id=new_sortable_id(now),
             tenant=request.tenant,
@@ -101,7 +101,7 @@ class RunStarter:
         return version
 
     async def _create(self, run: RunRow, version: VersionKey, fire: FireRow | None) -> bool:
-        spec = await self._versions.load_spec(version)
+        spec = self._versions.specs.get(version) or await self._versions.load_spec(version)
         coordinator = self._leader.coordinator
         if coordinator is not None and coordinator.accepts_runs and not coordinator.is_closed:
             try:

@@ -59,9 +59,6 @@ class AttemptObserver:
     def assign_slots(self) -> None:
         """Use executor slots that may have become free."""
 
-    def on_activity(self) -> None:
-        """Resume regular work: the node claimed an attempt after it had none."""
-
 
 class LocalAttempts(AttemptListener):
     """The claimed attempts of this node, and the executors that run them."""
@@ -128,9 +125,7 @@ class LocalAttempts(AttemptListener):
         """Track an attempt that was claimed for this node."""
         key = AttemptKey(run.id, row.task, row.index, row.attempt)
         self.claimed[key] = ClaimedAttempt(run=run, row=row, spec=spec)
-        if not self.has_claimed.is_set():
-            self.has_claimed.set()
-            self.observer.on_activity()
+        self.has_claimed.set()
         self._metrics.counters[CLAIMS] += 1
 
     def release(self, key: AttemptKey) -> None:
