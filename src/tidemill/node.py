@@ -45,8 +45,6 @@ from tidemill.workflows.workflow import Workflow
 if TYPE_CHECKING:
     from tidemill.packages.service import Depot
 
-EXECUTOR_NAMES = (InProcess.name, Subprocess.name)
-"""The executors of every node."""
 IDLE_CHECK_INTERVAL = 0.0005  # seconds between looks at whether work is done
 RESTORED_RECOVERIES_LIMIT = 1000  # recoveries of earlier lives that are read at the start
 
@@ -365,10 +363,8 @@ class Node:
         """Return runs, oldest first, whatever started them; the newest `limit` of them."""
         name = None if workflow is None else _definition_name(workflow)
         states = [] if state is None else [_parse_run_state(state)]
-        if type(limit) is not int or limit < 1:
-            raise RequestError(f"limit is at least 1, not {limit!r}", code="invalid_limit")
         caller = self._caller(tenant)
-        rows = await self._workflows.client.find_runs(caller, name, states, min(limit, MAX_INTEGER))
+        rows = await self._workflows.client.find_runs(caller, name, states, limit)
         return [RunHandle(self._workflows.client, caller, row.id) for row in rows]
 
     async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:

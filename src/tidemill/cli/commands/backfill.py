@@ -13,10 +13,10 @@ from tidemill.cli.graph_imports import LoadOption, importing_graphs, resolve_gra
 from tidemill.cli.output import Format, print_text, show_json
 from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
 from tidemill.engine.workflows.client.backfills import find_schedule
+from tidemill.engine.workflows.client.store_client import EXECUTOR_NAMES
 from tidemill.engine.workflows.client.values import BackfillPlan
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.node import EXECUTOR_NAMES
 from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.workflow import Workflow
 
@@ -26,14 +26,14 @@ SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # to ask a schedule for its time
 
 def backfill(
     place: WorkflowArgument,
-    start: Annotated[str, typer.Option("--from", metavar="TIME", help="The first day, or format_time.")],
-    end: Annotated[str, typer.Option("--to", metavar="TIME", help="The last day, or format_time; it counts.")],
+    start: Annotated[str, typer.Option("--from", metavar="TIME", help="The first day, or moment.")],
+    end: Annotated[str, typer.Option("--to", metavar="TIME", help="The last day, or moment; it counts.")],
     store: StoreOption = None,
-    preview: Annotated[bool, typer.Option("--preview", help="Only print_text which runs would be made.")] = False,
+    preview: Annotated[bool, typer.Option("--preview", help="Only say which runs would be made.")] = False,
     all_: Annotated[bool, typer.Option("--all", help="Also for slots that have had a run.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many may run at a time.")] = 1,
     key: Annotated[str | None, typer.Option(help="Which schedule, if there are several.", show_default=False)] = None,
-    executor: Annotated[str, typer.Option(help="Where tasks run that do not print_text.")] = "in_process",
+    executor: Annotated[str, typer.Option(help="The executor of tasks that name none.")] = "in_process",
     load: LoadOption = None,
     output: Annotated[Format, typer.Option("-o", "--output", help="How to print it.")] = Format.TABLE,
     tenant: TenantOption = "public",

@@ -2,6 +2,8 @@
 
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
+from tidemill.engine.workflows.executors.in_process import InProcess
+from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.notifications import RunNotifier
@@ -12,6 +14,9 @@ from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.workflow_ports import WorkflowStore
+
+EXECUTOR_NAMES = (InProcess.name, Subprocess.name)
+"""The executors that every node has."""
 
 
 def make_store_client(store: WorkflowStore, clock: Clock, settings: Settings, *, executor: str) -> WorkflowClient:

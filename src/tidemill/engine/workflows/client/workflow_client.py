@@ -21,7 +21,7 @@ from tidemill.engine.workflows.starts.starter import RunStarter, StartRequest
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.task_logs import TaskLogReader
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
-from tidemill.kernel.limits import is_storable
+from tidemill.kernel.limits import MAX_INTEGER, is_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.lookup import resolve_task, unknown_run
@@ -89,9 +89,11 @@ class WorkflowClient(RunOperations):
         limit: int = 1000,
     ) -> list[RunRow]:
         """Return the newest runs, oldest first."""
+        if type(limit) is not int or limit < 1:
+            raise RequestError(f"limit is at least 1, not {limit!r}", code="invalid_limit")
         if workflow is not None and not is_storable(workflow):
             return []
-        run_filter = RunFilter(tenant=caller.tenant, workflow=workflow, states=states, limit=limit)
+        run_filter = RunFilter(tenant=caller.tenant, workflow=workflow, states=states, limit=min(limit, MAX_INTEGER))
         return await self._store.runs.find(run_filter)
 
     async def resolve_run_id(self, caller: Caller, part: str) -> str:
