@@ -23,10 +23,10 @@ async def advance(nodes: list[Neighbour], seconds: float) -> None:
     while (due := clock.next_wakeup()) is not None and due <= target:
         clock.advance_to(due)
         for node in nodes:
-            await node._run_until_idle()
+            await node.advance("0s")
     clock.advance_to(target)
     for node in nodes:
-        await node._run_until_idle()
+        await node.advance("0s")
 
 
 async def depose(nodes: list[Neighbour], chance: Random) -> None:

@@ -23,6 +23,7 @@ from tests.service.workflows.faults import (
 from tests.simulation.run_audit import audit
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS
 from tidemill.kernel.errors import OperationError, StoreError
+from tidemill.testing.slow_executor import SlowExecutor
 from tidemill.workflows.states import RunState, TaskState
 
 OLD = START - timedelta(hours=1)
@@ -186,7 +187,9 @@ async def test_one_blocked_executor_does_not_hold_up_the_other(store: str | None
         return 1
 
     async with tm.testing.node(store, load=[flow]) as node:
-        next(one for one in node._slow_executors if one.name == "subprocess").set_delay(60)
+        slow = node.probe.workflows.executors["subprocess"]
+        assert isinstance(slow, SlowExecutor)
+        slow.set_delay(60)
         await node.start("flow")
         await node.advance("2s")
         assert quick == [1]
@@ -335,12 +338,10 @@ async def test_leader_connection_blip(store: str | None) -> None:
     async with tm.testing.node(store, load=[flow, cron], start=START) as node:
         run = await node.start("flow")
         await node.advance("15s")
-        desk = node.probe.workflows.coordinator
-        assert desk is not None
-        node.probe.workflows.election.step_down(desk.term)
+        coordinator = node.probe.workflows.coordinator
+        node.probe.workflows.election.step_down(coordinator.term)
         await node.advance("15s")
-        assert node.probe.workflows.coordinator is not None
-        assert node.probe.workflows.coordinator.term.epoch > desk.term.epoch
+        assert node.probe.workflows.coordinator.term.epoch > coordinator.term.epoch
         blocked.go.set()
         await node.advance("1s")
         assert (await run.state()).state is RunState.SUCCESS

@@ -157,7 +157,7 @@ async def suspended(_: pytest.MonkeyPatch) -> set[str]:
         async with asyncio.timeout(5):
             while "scheduler_tick_lag_seconds" not in risen(node):  # noqa: ASYNC110 - nobody tells of a tick
                 await asyncio.sleep(0)
-        await node._run_until_idle()
+        await node.advance("0s")
         return risen(node)
 
 

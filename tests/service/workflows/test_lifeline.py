@@ -39,7 +39,7 @@ class Spares:
         """Make the stores for a node's lifeline from now on."""
         lifeline = WorkflowProbe.of(node).heartbeats.thread
         assert lifeline is not None
-        make, lifeline._make_store = lifeline._make_store, lambda: self._make(make)
+        make, lifeline.make_store = lifeline.make_store, lambda: self._make(make)
         return lifeline
 
     def _make(self, make: Callable[[], Store]) -> Store:
@@ -113,13 +113,13 @@ async def test_a_loop_that_turns_needs_no_other_connection(sqlite: str) -> None:
     gates, spares, asked = Gates("wait"), Spares(), []
     async with tm.Node(sqlite, load=[gates.flow], settings=SETTINGS | {"heartbeat_interval": "1s"}) as node:
         lifeline = spares.watch(node)
-        tell = lifeline._call_on_loop
+        tell = lifeline.call_on_loop
 
         def counted(news: Callable[[], None]) -> bool:
             asked.append(news)
             return tell(news)
 
-        cast(Any, lifeline)._call_on_loop = counted
+        cast(Any, lifeline).call_on_loop = counted
 
         async def has_asked() -> bool:
             return len(asked) >= 3  # so that the first two were answered
@@ -156,7 +156,7 @@ async def test_the_file_is_the_same_wherever_the_process_went(tmp_path: Path, mo
     node = tm.Node("sqlite:///tidemill.db", settings=SETTINGS)
     monkeypatch.chdir(elsewhere)
     lifeline = spares.watch(node)
-    store = lifeline._make_store()
+    store = lifeline.make_store()
     await store.open()
     await store.close()
     assert list(elsewhere.iterdir()) == []
@@ -175,13 +175,13 @@ def alone(held: dict[Any, Any], rounds: list[int], made: list[int]) -> Heartbeat
 
     environment: Any = SimpleNamespace(owner=SimpleNamespace(id="owner"), metrics=None, settings=QUICK)
     lifeline = HeartbeatThread(environment, cast(Any, SimpleNamespace(claimed=held)), make)
-    look = lifeline._claimed_keys
+    look = lifeline.claimed_keys
 
     def counted() -> Any:
         rounds.append(len(rounds))
         return look()
 
-    cast(Any, lifeline)._claimed_keys = counted
+    cast(Any, lifeline).claimed_keys = counted
     return lifeline
 
 

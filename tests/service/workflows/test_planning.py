@@ -37,10 +37,11 @@ async def test_a_late_value_is_not_handed_on() -> None:
     async with tm.testing.node(load=[flow]) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        desk = node.probe.workflows.coordinator
-        assert desk is not None
+        coordinator = node.probe.workflows.coordinator
         first = AttemptKey(run.id, "a", -1, 1)
-        await desk.request(run.id, lambda draft: draft.apply_result(first, Lost("for this test"), RetryBudgets()))
+        await coordinator.request(
+            run.id, lambda draft: draft.apply_result(first, Lost("for this test"), RetryBudgets())
+        )
         await node.advance("1s")
         gates["a"].set()  # the old attempt returns in the same turn as something that counts
         gates["b"].set()
@@ -135,11 +136,10 @@ async def test_reading_a_run_again_adds_nothing_to_what_waits() -> None:
         run = await node.start("flow")
         await node.settle()
         await node.advance("61m")
-        desk = node.probe.workflows.coordinator
-        assert desk is not None
+        coordinator = node.probe.workflows.coordinator
         sizes = set()
         for _ in range(20):
-            desk.mark_stale(run.id)
+            coordinator.mark_stale(run.id)
             await node.advance("1s")
             sizes.add((node.probe.workflows.waiting_task_count(), node.probe.workflows.timer_count()))
         assert len(sizes) == 1, sizes
@@ -156,10 +156,9 @@ async def test_a_run_that_cannot_be_planned_is_tried_by_one_at_a_time() -> None:
     async with tm.testing.node(load=[flow]) as node:
         (run,) = await start_and_pause(node, "flow")
         node.break_run(run.id)
-        desk = node.probe.workflows.coordinator
-        assert desk is not None
+        coordinator = node.probe.workflows.coordinator
         for _ in range(30):
-            desk.replan(run.id)
+            coordinator.replan(run.id)
             await node.advance("100ms")
         waiting = [task for task in asyncio.all_tasks() if task.get_name() == f"run: {run.id}: retry"]
         assert len(waiting) == 1
@@ -226,9 +225,8 @@ async def test_many_runs_are_taken_over_a_few_at_a_time() -> None:
         await node.settle()
         node = await node.crash()
         await node.advance("2s")
-        desk = node.probe.workflows.coordinator
-        assert desk is not None
-        assert len(desk.active_runs) == 620
+        coordinator = node.probe.workflows.coordinator
+        assert len(coordinator.active_runs) == 620
         await node.advance("1h")
         await node.settle()
         assert len(await node.runs("flow", "success")) == 620
@@ -243,9 +241,8 @@ async def test_what_others_have_done_is_planned_although_only_a_place_was_given(
         assert len(blocked.begun) == 1
         node.probe.workflows.attempts.claimed.clear()  # as if another node had it, and reports
         await overwrite(node, run.id, state=TaskState.SUCCESS, claimed_by=None)
-        desk = node.probe.workflows.coordinator
-        assert desk is not None
-        active = desk.active_runs[run.id]
+        coordinator = node.probe.workflows.coordinator
+        active = coordinator.active_runs[run.id]
         active.is_stale = True
         node.probe.workflows.grant_slot(run.id, ("work", UNMAPPED), "in_process")
         assert (await run.wait(5)).state is RunState.SUCCESS

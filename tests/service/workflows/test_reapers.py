@@ -279,7 +279,7 @@ async def test_a_heartbeat_between_the_look_and_the_write_saves_the_attempt(stor
             return found
 
         runs.list_lease_expired = look_and_beat
-        await node.probe.workflows.scheduler.task_reaper._reap_expired_leases()
+        await node.probe.workflows.scheduler.task_reaper.reap_expired_leases()
         runs.list_lease_expired = overdue
         assert "agent_lost_tasks_total" not in troubles(node)
         assert (await only_task(node, run.id)).state is TaskState.RUNNING

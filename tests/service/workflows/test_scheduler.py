@@ -24,9 +24,8 @@ async def test_the_tick_re_derives_everything(store: str | None) -> None:
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        desk = node.probe.workflows.coordinator
-        assert desk is not None
-        desk.active_runs.clear()
+        coordinator = node.probe.workflows.coordinator
+        coordinator.active_runs.clear()
         blocked.go.set()
         await node.advance("2s")
         assert (await run.state()).state is RunState.SUCCESS
@@ -214,8 +213,6 @@ async def test_a_report_is_written_however_long_the_store_is_away(store: str | N
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        desk = node.probe.workflows.coordinator
-        assert desk is not None
         with breaking(store_of(node).runs, "apply"):
             blocked.go.set()
             await node.advance("10s")

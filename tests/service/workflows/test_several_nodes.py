@@ -26,14 +26,13 @@ async def test_what_another_node_reports_during_a_write_is_noticed(make_pair: Ca
     run = await leader.start("flow")
     await asyncio.gather(*(began.wait() for began in gates.began.values()))
     runs = WorkflowProbe.of(leader).store.runs
-    desk = WorkflowProbe.of(leader).coordinator
-    assert desk is not None
+    coordinator = WorkflowProbe.of(leader).coordinator
     [mine] = [key.task for key in WorkflowProbe.of(leader).attempts.claimed]
     [other] = gates.opened.keys() - {mine}
 
     async def is_up_to_date() -> bool:
         [record] = await runs.load([run.id])
-        return desk.active_runs[run.id].run.revision == record.run.revision
+        return coordinator.active_runs[run.id].run.revision == record.run.revision
 
     async def has_ended() -> bool:
         [record] = await runs.load([run.id])

@@ -89,17 +89,14 @@ async def test_what_was_kept_for_those_who_wait_goes_with_them(store: str | None
     gated = Gated()
     async with tm.testing.node(store, load=[gated.flow]) as node:
         run = await node.start("flow")
-        notices = node.probe.workflows.notifier
         async with asyncio.TaskGroup() as group:
             group.create_task(run.wait(PATIENCE), name="waiter")
             await asyncio.sleep(0)
-            assert list(notices._end_signals) == [run.id]
+            assert node.probe.workflows.awaited_runs() == {run.id}
             gated.gate.is_open.set()
         gc.collect()
-        assert not notices._end_signals
-        assert not notices._change_signals
-        assert node.probe.workflows.coordinator is not None
-        assert not node.probe.workflows.coordinator.active_runs
+        assert node.probe.workflows.awaited_runs() == set()
+        assert node.probe.workflows.active_runs == set()
 
 
 async def test_one_who_waits_is_not_woken_by_every_task(store: str | None) -> None:

@@ -30,7 +30,7 @@ class RunNotifier:
     def __init__(self) -> None:
         self.change_signals: WeakValueDictionary[str, RunSignal] = WeakValueDictionary()
         """By run: the signal of its next change, as long as a waiter references it."""
-        self._end_signals: WeakValueDictionary[str, RunSignal] = WeakValueDictionary()
+        self.end_signals: WeakValueDictionary[str, RunSignal] = WeakValueDictionary()
         """The same for waiters that only wait until this node no longer coordinates the run."""
 
     def notify_changed(self, run: str) -> None:
@@ -42,13 +42,13 @@ class RunNotifier:
         """Wake all callers that wait for a run, and pass them its result if this node knows it."""
         if (signal := self.change_signals.pop(run, None)) is not None:
             signal.set()
-        if (signal := self._end_signals.pop(run, None)) is not None:
+        if (signal := self.end_signals.pop(run, None)) is not None:
             signal.finished = finished
             signal.set()
 
     def notify_all(self) -> None:
         """Wake all waiters: something changed, and it is not known which run."""
-        for run in {*self.change_signals, *self._end_signals}:
+        for run in {*self.change_signals, *self.end_signals}:
             self.notify_ended(run, None)
 
     def change_signal(self, run: str) -> RunSignal:
@@ -57,7 +57,7 @@ class RunNotifier:
 
     def end_signal(self, run: str) -> RunSignal:
         """Return the signal that is set when this node stops coordinating a run, usually because it has ended."""
-        return _get_or_create(self._end_signals, run)
+        return _get_or_create(self.end_signals, run)
 
 
 def _get_or_create(signals: "WeakValueDictionary[str, RunSignal]", run: str) -> RunSignal:

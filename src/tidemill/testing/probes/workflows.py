@@ -144,7 +144,7 @@ class WorkflowProbe:
 
     def awaited_runs(self) -> set[str]:
         """Return the runs for which a caller waits."""
-        return {*self.notifier.change_signals, *self.notifier._end_signals}
+        return {*self.notifier.change_signals, *self.notifier.end_signals}
 
     def logging_attempts(self) -> set[AttemptKey]:
         """Return the attempts that the log writer tracks."""

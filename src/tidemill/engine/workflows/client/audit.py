@@ -63,7 +63,7 @@ def _audit_nodes(active: int, alive: Collection[Owner]) -> Iterator[Finding]:
     if active and not alive:
         runs = "1 run has" if active == 1 else f"{active:,} runs have"
         yield note_finding(
-            "nodes", f"{runs} not ended, and no node is running on this store.", "Start one to go on with them."
+            "nodes", f"{runs} not ended, and no node is running on this store.", "Start one to continue them."
         )
 
 
@@ -85,7 +85,7 @@ def _audit_version(record: RunRecord, version: WorkflowVersion | None) -> Iterat
         problem = "is not stored."
     except msgspec.DecodeError as error:
         problem = f"cannot be read: {error}."
-    advice = "Nobody can plan it. Load that version again, restore a backup, or cancel it: `tidemill runs cancel`."
+    advice = "No node can plan it. Load that version again, restore a backup, or cancel it: `tidemill runs cancel`."
     yield problem_finding(_run_label(record), f"{pinned} {problem}", advice)
 
 
@@ -120,7 +120,7 @@ def _broken_history(record: RunRecord, content: str) -> Finding:
         _run_label(record),
         f"its history tells {content}.",
         "Something else than Tidemill has changed the tables runs, task_runs or run_events, or they are damaged.",
-        "It may run on all the same: look at it with `tidemill runs show --timeline`, and cancel it if in doubt.",
+        "It may continue all the same: inspect it with `tidemill runs show --timeline`, and cancel it if in doubt.",
     )
 
 
@@ -144,7 +144,7 @@ def _audit_wait(record: RunRecord, row: TaskRow, now: datetime) -> Iterator[Find
     if age > OVERDUE_AFTER:
         yield note_finding(
             _run_label(record),
-            f"{_task_label(row)} has been scheduled for {format_timespan(age)}, and nobody has taken it.",
+            f"{_task_label(row)} has been scheduled for {format_timespan(age)}, and no node has claimed it.",
             f"Perhaps it is paused, its pool is full, or no node has version {record.run.version} of its workflow: "
             "load that, or cancel the run and start it again.",
         )
@@ -155,8 +155,8 @@ def _audit_claim(record: RunRecord, row: TaskRow, owners: Collection[str], now: 
     if row.claimed_by is None:
         yield problem_finding(
             _run_label(record),
-            f"{_task_label(row)} is {row.state}, and claimed by nobody.",
-            "Nobody will ever report on it: `tidemill runs clear` lets it run again.",
+            f"{_task_label(row)} is {row.state}, and has no owner.",
+            "It will never be reported on: `tidemill runs clear` lets it run again.",
         )
         return
     late = now - row.lease_until if row.lease_until is not None else timedelta(0)
@@ -165,11 +165,11 @@ def _audit_claim(record: RunRecord, row: TaskRow, owners: Collection[str], now: 
             _run_label(record),
             f"{_task_label(row)} is {row.state} at '{row.claimed_by}', which has not been heard of for "
             f"{format_timespan(late)}.",
-            "A node would have given it to somebody else by now: start one on this store.",
+            "A running node would have recovered it by now: start one on this store.",
         )
     elif row.claimed_by not in owners:
         yield note_finding(
             _run_label(record),
-            f"{_task_label(row)} is {row.state} at '{row.claimed_by}', which nobody knows any more.",
-            "It is tried again when its lease has run out.",
+            f"{_task_label(row)} is {row.state} at '{row.claimed_by}', which is not registered any more.",
+            "It is retried when its lease has expired.",
         )

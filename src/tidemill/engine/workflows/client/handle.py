@@ -11,7 +11,7 @@ from tidemill.workflows.result import RunResult
 
 
 class RunHandle:
-    """One run, on whatever node it runs, also after it has ended."""
+    """One run, on any node, also after it has ended."""
 
     def __init__(self, client: WorkflowClient, caller: Caller, id: str) -> None:
         self.id = id

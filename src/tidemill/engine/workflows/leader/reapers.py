@@ -107,7 +107,7 @@ class TaskReaper:
         try:
             await self._reap_dead_owners()
             if now - self._grace_since >= _HEARTBEATS_BEFORE_EXPIRY * self._settings.heartbeat_interval:
-                await self._reap_expired_leases()
+                await self.reap_expired_leases()
         except StoreError:
             self.reset_grace()
             raise
@@ -133,7 +133,8 @@ class TaskReaper:
         if unused:
             await self._store.owners.delete(sorted(unused))
 
-    async def _reap_expired_leases(self) -> None:
+    async def reap_expired_leases(self) -> None:
+        """Recover attempts whose lease has expired, apart from those that run on this node."""
         timeout = self._settings.heartbeat_timeout
         expired = await self._store.runs.list_lease_expired(self._settings.reap_limit)
         tracked = self._attempts.tracked() if expired else set()

@@ -38,7 +38,7 @@ class HeartbeatThread:
         self._owner = runtime.owner.id
         self._metrics = runtime.metrics
         self._claimed = attempts.claimed
-        self._make_store = make_store
+        self.make_store = make_store
         self._lease = runtime.settings.heartbeat_timeout
         self._half_interval = runtime.settings.heartbeat_interval / 2
         """Seconds between checks of the loop, and for the loop to respond to one."""
@@ -65,19 +65,19 @@ class HeartbeatThread:
     def _watch(self) -> None:
         while not self._is_closed.wait(self._half_interval) and not self._loop.is_closed():
             try:
-                if self._claimed_keys() and self._is_loop_blocked():
+                if self.claimed_keys() and self._is_loop_blocked():
                     self._renew_until_responsive()
             except Exception as error:  # a failed check does not end the thread
                 self._on_error(error)
 
-    def _claimed_keys(self) -> list[AttemptKey]:
+    def claimed_keys(self) -> list[AttemptKey]:
         """Return the claimed attempts. Copying a dict into a list is atomic, so the loop cannot change it meanwhile."""
         return list(self._claimed)
 
     def _is_loop_blocked(self) -> bool:
         """Return whether the loop does not respond. A loop that has been stopped, with its attempts, is not blocked."""
         self._loop_responded.clear()
-        if not self._call_on_loop(self._loop_responded.set) or not self._loop.is_running():
+        if not self.call_on_loop(self._loop_responded.set) or not self._loop.is_running():
             return False
         return not self._loop_responded.wait(self._half_interval) and self._loop.is_running()
 
@@ -85,10 +85,10 @@ class HeartbeatThread:
         """Renew leases until the loop responds."""
         is_logged = False
         with asyncio.Runner() as runner:
-            store = self._make_store()
+            store = self.make_store()
             try:
                 runner.run(_with_timeout(store.open()))
-                while not self._loop_responded.is_set() and (claimed := self._claimed_keys()):
+                while not self._loop_responded.is_set() and (claimed := self.claimed_keys()):
                     runner.run(_with_timeout(store.runs.renew_leases(self._owner, claimed, self._lease)))
                     if not self._loop_responded.wait(self._half_interval) and not is_logged:
                         self._log_blocked()
@@ -104,10 +104,10 @@ class HeartbeatThread:
 
     def _on_error(self, error: Exception) -> None:
         is_expected = isinstance(error, StoreError | TimeoutError)
-        self._call_on_loop(lambda: self._metrics.increment("heartbeat_errors_total"))
+        self.call_on_loop(lambda: self._metrics.increment("heartbeat_errors_total"))
         logger.warning(events.HEARTBEAT_FAILED, exc_info=None if is_expected else error, extra={"error": str(error)})
 
-    def _call_on_loop(self, callback: Callable[[], None]) -> bool:
+    def call_on_loop(self, callback: Callable[[], None]) -> bool:
         """Schedule a callback on the loop; False if the loop is closed."""
         try:
             self._loop.call_soon_threadsafe(callback)
