@@ -44,7 +44,7 @@ class TaskLauncher:
         try:
             [record] = await self._runs.load([run.id])
             outputs = await self.read_outputs(run.id, sources)
-        except Exception as error:  # a claimed task that is neither run nor reported would stay claimed until its lease expires
+        except Exception as error:  # a task that is not reported would stay claimed
             for row in claimed:
                 self.report_unreadable(run.id, row, error)
             return
