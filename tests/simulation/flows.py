@@ -1,4 +1,4 @@
-"""Workflows made from recipes, whose tasks tell what they do: who began when, and how many of one are at it at once."""
+"""Workflows made from recipes, whose tasks record which attempts started, and how many of one run at a time."""
 
 import asyncio
 from collections import Counter

@@ -30,7 +30,7 @@ async def advance(nodes: list[Neighbour], seconds: float) -> None:
 
 
 async def depose(nodes: list[Neighbour], chance: Random) -> None:
-    """Give the office to one of the two as if the other were dead, while both go on in the belief to have it."""
+    """Give the lease to one of the two as if the other were dead, while both believe that they lead."""
     winner, loser = chance.sample(nodes, 2)
     leadership = WorkflowProbe.of(winner).election
     epoch = await WorkflowProbe.of(winner).store.leases.acquire(

@@ -1,4 +1,4 @@
-"""Random workflows under random faults: nothing is lost, nothing runs twice at once, every history is legal."""
+"""Random workflows under random faults: nothing is lost, nothing runs twice at a time, every history is legal."""
 
 import asyncio
 from collections.abc import Callable
@@ -93,7 +93,7 @@ class Player:
                 await run.retry("t0" if kind == "clear" else None, latest=kind == "pin_anew")
 
     async def check(self) -> list[RunRecord]:
-        """Check what must always hold; from a file it is read piece by piece, so only while nobody writes."""
+        """Check the invariants; a file is read in pieces, so only while nothing is written."""
         if self.node._store is not None:
             await self.node.advance("0ms")
         return await self.world.check(self.node)

@@ -89,7 +89,7 @@ async def test_cancelled_while_its_runs_are_made(store: str | None) -> None:
 
 
 async def test_slots_that_are_yet_to_come_are_left_to_the_schedule(store: str | None) -> None:
-    """W-15, slots of the past: those after now are cut off and told of, and the clock makes them when they are due."""
+    """W-15, past slots: future ones are left out and counted, and the schedule starts them when they are due."""
     gate = Gate()
     gate.is_open.set()
     async with tm.testing.node(store, load=[hourly(gate)], start=START) as node:

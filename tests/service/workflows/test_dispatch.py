@@ -73,7 +73,7 @@ def _noting(call: Any, calls: list[Any]) -> Any:
 
 
 async def test_a_crash_with_a_full_queue_loses_nothing(store: str | None) -> None:
-    """W-6, contract 36, fault 22: the queue is not stored; whoever comes next finds everything in the store."""
+    """W-6, contract 36, fault 22: the queue is not stored; the next leader finds everything in the store."""
     flow, begun = spread_flow(12)
     async with tm.testing.node(store, load=[flow], settings={"edition": "pro"}, concurrency=10) as node:
         node.slow_executor("10s")

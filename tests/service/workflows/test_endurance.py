@@ -48,7 +48,7 @@ async def test_a_claimer_survives_anything(make_pair: MakePair) -> None:
 
 
 async def test_a_campaign_survives_anything(make_pair: MakePair) -> None:
-    """W-5, W-9: one error that is none of the store's, and the follower goes on trying for the office."""
+    """W-5, W-9: one error that is none of the store's, and the follower continues to campaign."""
     _, follower = await make_pair(plain_flow())
     with breaking(WorkflowProbe.of(follower).store.leases, "current", RuntimeError("a bug"), times=1) as tries:
 
@@ -62,7 +62,7 @@ async def test_a_campaign_survives_anything(make_pair: MakePair) -> None:
 async def test_a_node_opens_although_it_loses_the_office_before_its_first_pass(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """W-9: then another one is in office, and this node follows."""
+    """W-9: then another node leads, and this node follows."""
 
     node = tm.Node(sqlite, load=[plain_flow()], settings=SETTINGS)
     workflows = WorkflowProbe.of(node)
@@ -101,7 +101,7 @@ async def test_who_waits_on_a_node_that_loses_the_office_is_told_of_the_end(make
 
 
 async def test_who_waits_is_woken_when_an_office_ends(store: str | None) -> None:
-    """W-9: to look for themselves, because nobody here may hear of the run any more."""
+    """W-9: they must check the store, because this node may not learn of the run's end."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
@@ -119,7 +119,7 @@ async def test_who_waits_is_woken_when_an_office_ends(store: str | None) -> None
 
 
 async def _never(*_: object, **__: object) -> None:
-    """Win no office."""
+    """Win no term."""
 
 
 async def test_what_has_ended_leaves_nothing_in_memory(store: str | None) -> None:

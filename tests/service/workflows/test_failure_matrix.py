@@ -63,7 +63,7 @@ async def test_scheduler_crash_mid_tick(store: str | None, phase: str, error: Ex
 
 
 async def test_the_office_is_taken_again_if_its_service_dies(store: str | None) -> None:
-    """F1, W-5: even if the loop itself were to die, the node takes office again and goes on."""
+    """F1, W-5: even if the loop itself dies, the node leads again and continues."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow]) as node:
         run = await node.start("flow")
@@ -121,7 +121,7 @@ async def test_scheduler_crash_mid_finalization(store: str | None, monkeypatch: 
 
 
 async def test_agent_dies_mid_task(store: str | None) -> None:
-    """F3, contracts 43, 44, 71: whatever ran it is gone without a word; it is lost after 90 s and tried again."""
+    """F3, contracts 43, 44, 71: its process is gone without a report; it is lost after 90 s and retried."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow]) as node:
         run = await node.start("flow")
@@ -332,7 +332,7 @@ async def test_candidates_that_cannot_be_listed(store: str | None) -> None:
 
 
 async def test_leader_connection_blip(store: str | None) -> None:
-    """F8, contract 52: the office is gone and taken again; nobody misses a slot, nothing runs twice."""
+    """F8, contract 52: the leadership is lost and won again; no slot is missed, nothing runs twice."""
     cron = plain_flow("cron", schedule=tm.Every("10s"))
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow, cron], start=START) as node:
@@ -351,7 +351,7 @@ async def test_leader_connection_blip(store: str | None) -> None:
 
 
 async def test_leader_overlap(store: str | None) -> None:
-    """F9, W-8: somebody else has taken office, and this node does not know: nothing that it writes as leader lands."""
+    """F9, W-8: another node leads, and this node does not know: none of its writes as leader is applied."""
     flow = tm.Workflow("flow")
     gate = asyncio.Event()
 
@@ -393,7 +393,7 @@ async def test_every_trouble_has_a_cause_in_these_tests() -> None:
 
 
 async def test_dispatch_errors_and_crashes_of_dispatch_workers(store: str | None) -> None:
-    """Contracts 34, 35, W-5: an executor that refuses costs the attempt; a worker that crashes goes on serving."""
+    """Contracts 34, 35, W-5: an executor that refuses costs the attempt; a worker that crashes is restarted."""
     flow = plain_flow()
     async with tm.testing.node(store, load=[flow]) as node:
         node.slow_executor("1ms")

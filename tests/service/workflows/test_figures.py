@@ -1,4 +1,4 @@
-"""Every metric of the workflow engine is told by something that happens."""
+"""Every metric of the workflow engine is caused by something."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -63,7 +63,7 @@ class Spares:
 
 
 def wait(is_so: Callable[[], bool]) -> None:
-    """Block whoever calls until something holds."""
+    """Block the caller until a condition holds."""
     pause, waited = threading.Event(), 0.0
     while not is_so():
         pause.wait(0.005)
@@ -91,7 +91,7 @@ def lifelines() -> list[threading.Thread]:
 async def test_what_is_held_is_beaten_for_while_the_loop_is_blocked(
     sqlite: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """W-11: the thread renews the leases, says once which task blocks, and lets go of the store when it yields."""
+    """W-11: the thread renews the leases, logs once which task blocks, and closes the store when it yields."""
     spares = Spares()
     flow = hogging(lambda: len(spares.beats) >= ROUNDS)
     async with tm.Node(sqlite, load=[flow], settings=SETTINGS) as node:

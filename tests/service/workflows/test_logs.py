@@ -140,7 +140,7 @@ def loud() -> tm.Workflow:
 
 
 async def test_the_log_is_written_before_the_end_is() -> None:
-    """api.md, RunHandle.logs: whoever sees the end finds everything, on whichever node."""
+    """api.md, RunHandle.logs: a caller that sees the end finds all records, on any node."""
     async with tm.testing.node(load=[loud()]) as node:
         logs, came, go = node.probe.workflows.store.logs, asyncio.Event(), asyncio.Event()
         append = logs.append
@@ -173,7 +173,7 @@ async def test_a_log_that_cannot_be_written_keeps_no_task_from_its_end(store: st
 
 
 async def test_what_there_is_no_room_for_leaves_a_line(store: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """W-16, contract 80: code that does not let the store have its turn says more than may wait: that is told."""
+    """W-16, contract 80: code that blocks the store logs more than may wait: the log says how much is missing."""
     monkeypatch.setattr(logbook, "PENDING_RECORD_LIMIT", 10)
     flow, spoken = tm.Workflow("flood"), asyncio.Event()
 

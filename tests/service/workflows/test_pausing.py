@@ -102,7 +102,7 @@ async def slots(node: tm.testing.node) -> list[str]:
 async def test_what_fell_due_in_a_pause_gets_no_run(
     catchup: Literal["none", "latest", "all"], store: str | None
 ) -> None:
-    """cloacina.md 131: resume does not catch up, whatever `catchup` says of a time without any node."""
+    """cloacina.md 131: resume does not catch up; `catchup` only applies to a time without any node."""
     async with tm.testing.node(store, load=[minutely(catchup)], start=START) as node:
         await node.advance("61s")
         await node.pause("minutely")
@@ -152,7 +152,7 @@ async def test_no_run_is_made_while_it_is_paused(store: str | None) -> None:
 
 
 async def test_a_pause_holds_before_the_leader_knows_of_it(store: str | None) -> None:
-    """131: the store refuses, for whatever node and whatever reason a run was to be made."""
+    """131: the store refuses, on any node and for any origin of the run."""
     asked: list[int] = []
 
     @tm.trigger(every="10s")
@@ -183,7 +183,7 @@ async def test_a_pause_holds_before_the_leader_knows_of_it(store: str | None) ->
 
 @pytest.mark.parametrize("reloads", [False, True])
 async def test_a_pause_in_which_the_node_crashed_or_loaded_anew_is_one(reloads: bool, store: str | None) -> None:
-    """api.md, `catchup`: with "none" nothing of it gets a run, whoever watched at its end."""
+    """api.md, `catchup`: with "none" none of its slots gets a run, whichever node led at its end."""
     async with tm.testing.node(store, load=[minutely("none")], start=START) as node:
         await node.pause("minutely")
         await node.advance("10m")

@@ -1,4 +1,4 @@
-"""What the desk keeps in mind, and what it must not: late reports, questions of old attempts, queues, heaps."""
+"""The coordinator's memory: late reports, polls of old attempts, queues, timers."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -71,7 +71,7 @@ async def test_everything_for_which_there_is_room_begins_after_a_pause() -> None
 
 
 async def test_a_backfill_at_its_limit_does_not_stand_before_others() -> None:
-    """W-15: its runs wait for each other, and for nobody else's."""
+    """W-15: its runs wait for each other, and for no other run."""
     flow = tm.Workflow("flow", schedule=tm.Cron("@daily", catchup="none"), max_active_runs=2)
     gate = asyncio.Event()
 
@@ -120,7 +120,7 @@ async def test_a_question_ends_with_the_attempt_that_asked_it() -> None:
 
 
 async def test_reading_a_run_again_adds_nothing_to_what_waits() -> None:
-    """A node runs for months: neither who waits nor when grows with how often somebody looks."""
+    """A node runs for months: neither queues nor timers grow with the number of reloads."""
     flow = tm.Workflow("flow")
 
     @flow.task
@@ -146,7 +146,7 @@ async def test_reading_a_run_again_adds_nothing_to_what_waits() -> None:
 
 
 async def test_a_run_that_cannot_be_planned_is_tried_by_one_at_a_time() -> None:
-    """W-5: however often somebody asks about it."""
+    """W-5: however often it is requested."""
     flow = tm.Workflow("flow")
 
     @flow.task
@@ -187,7 +187,7 @@ async def test_a_run_that_cannot_be_planned_is_not_tried_at_once_because_somethi
 
 
 async def test_what_waits_to_be_handed_over_takes_a_place() -> None:
-    """Concurrency: `concurrency` attempts at a time, whatever the dispatch queue could hold."""
+    """Concurrency: `concurrency` attempts at a time, also if the dispatch queue could hold more."""
     flow = tm.Workflow("flow")
 
     @flow.task
@@ -211,7 +211,7 @@ async def test_what_waits_to_be_handed_over_takes_a_place() -> None:
 
 
 async def test_many_runs_are_taken_over_a_few_at_a_time() -> None:
-    """F19: a leader that comes into office reads active runs in pages, and misses none."""
+    """F19: a new leader reads active runs in pages, and misses none."""
     flow = tm.Workflow("flow", max_active_runs=2000)
 
     @flow.task
@@ -233,7 +233,7 @@ async def test_many_runs_are_taken_over_a_few_at_a_time() -> None:
 
 
 async def test_what_others_have_done_is_planned_although_only_a_place_was_given(store: str | None) -> None:
-    """W-4: a run that must be read again before a claim is planned as it was read, whatever becomes of the claim."""
+    """W-4: a run that must be reloaded before a claim is planned as it was read, also if the claim fails."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")

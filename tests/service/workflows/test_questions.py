@@ -1,4 +1,4 @@
-"""Triggers and polls that do not answer: they hold up nobody, and are asked one at a time."""
+"""Triggers and polls that do not return: they block no other, and have one call in flight each."""
 
 import asyncio
 import logging
@@ -44,7 +44,7 @@ def asked_by(name: str, *triggers: tm.Trigger) -> tm.Workflow:
 
 
 def told(caplog: pytest.LogCaptureFixture, name: str) -> list[str]:
-    """Return the errors of which an event told."""
+    """Return the errors that an event reported."""
     return [vars(record)["error"] for record in caplog.records if record.message == name]
 
 
@@ -54,7 +54,7 @@ def threads_named(name: str) -> int:
 
 
 async def test_a_trigger_that_hangs_is_asked_once(release: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
-    """Triggers, contract 58: it costs one thread, is not asked before it has answered, and others go on."""
+    """Triggers, contract 58: it costs one thread, is not called before it has returned, and others continue."""
     asked: list[str] = []
 
     @tm.trigger(every="1s", timeout="500ms")
@@ -149,7 +149,7 @@ async def test_a_trigger_that_does_not_heed_its_end_is_left_behind(caplog: pytes
 
 
 async def test_a_poll_that_hangs_is_called_once_and_why_says_so(release: threading.Event) -> None:
-    """W-17, Tasks: others that are deferred go on; it goes on too as soon as it has an answer."""
+    """W-17, Tasks: other deferred tasks continue; it continues too as soon as its poll returns."""
     flow, called = tm.Workflow("flow"), []
 
     def hang() -> bool:

@@ -1,4 +1,4 @@
-"""The two reapers: they act only on a positive sign that nobody will ever update what they take."""
+"""The two reapers: they act only on a positive sign that a run or an attempt will never be updated again."""
 
 import asyncio
 from datetime import timedelta
@@ -52,7 +52,7 @@ def pair_flow() -> tm.Workflow:
 async def test_anything_active_protects_a_run_however_old(
     store: str | None, active: TaskState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """W-10, contract 39: one task run that somebody may still move is enough."""
+    """W-10, contract 39: one active task is enough."""
     flow = pair_flow()
     miss_ends(monkeypatch)
     async with tm.testing.node(store, load=[flow], start=START) as node:
@@ -122,7 +122,7 @@ async def test_what_nobody_decided_on_is_planned_once_more(store: str | None, mo
 async def test_if_nothing_results_the_run_is_failed_as_orphaned(
     store: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """W-10: a planner that has nothing to say, although nothing is active, must not leave a run behind for ever."""
+    """W-10: a plan that decides nothing, although no task is active, must not leave a run behind."""
     flow = plain_flow()
     async with tm.testing.node(store, load=[flow], start=START) as node:
         monkeypatch.setattr("tidemill.workflows.run_draft.plan", lambda run, now: [])
@@ -201,7 +201,7 @@ async def test_a_healthy_task_is_never_touched(store: str | None) -> None:
 
 
 async def test_what_lives_under_the_leaders_own_eyes_is_never_lost(store: str | None) -> None:
-    """W-11: silence means nothing if whoever judges it has the attempt in hand; only its heartbeats do not arrive."""
+    """W-11: an expired lease means nothing if the leader itself runs the attempt; only its heartbeats do not arrive."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
@@ -216,7 +216,7 @@ async def test_what_lives_under_the_leaders_own_eyes_is_never_lost(store: str | 
 
 
 async def test_nobody_is_lost_because_the_store_was_away(store: str | None) -> None:
-    """W-11, fault 28: leases ran out while nobody could renew them; after the outage everybody is heard first."""
+    """W-11, fault 28: leases expired during an outage of the store; after it, heartbeats are awaited first."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
@@ -233,7 +233,7 @@ async def test_nobody_is_lost_because_the_store_was_away(store: str | None) -> N
 
 
 async def test_a_new_leader_listens_before_it_judges(store: str | None) -> None:
-    """W-11: an attempt of somebody unknown whose lease ran out long ago is heard out for two heartbeats."""
+    """W-11: an attempt of an unknown owner whose lease expired long ago is kept for two heartbeats."""
     flow, _ = blocked_flow()
     async with Neighbour(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
@@ -286,7 +286,7 @@ async def test_a_heartbeat_between_the_look_and_the_write_saves_the_attempt(stor
 
 
 async def test_after_three_recoveries_it_is_failed_with_the_reason(store: str | None) -> None:
-    """W-11, I-19: a task that kills its workers does not go on for ever; its retries are another budget."""
+    """W-11, I-19: a task that kills its workers is not recovered without limit; its retries are another budget."""
     flow, blocked = blocked_flow(retry=tm.Retry(5, delay="1s"))
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")

@@ -1,4 +1,4 @@
-"""Reports of attempts that reach the store without whoever planned them."""
+"""Reports of attempts that reach the store without the coordinator that planned them."""
 
 from collections.abc import AsyncIterator
 
@@ -53,7 +53,7 @@ async def environment() -> AsyncIterator[WorkflowRuntime]:
 
 
 async def held(environment: WorkflowRuntime) -> LocalAttempts:
-    """Return a crew that holds an attempt which it claimed and of which another has written that it has begun."""
+    """Return the attempts of a node that claimed one whose start was recorded by a coordinator."""
     now, owner, runs = CLOCK.now(), environment.owner.id, environment.store.runs
     run = RunRow(
         id="r1",
@@ -83,7 +83,7 @@ async def held(environment: WorkflowRuntime) -> LocalAttempts:
 async def test_an_end_is_written_although_the_office_that_wrote_the_beginning_is_gone(
     environment: WorkflowRuntime, ending: AttemptResult
 ) -> None:
-    """W-1, W-2: the desk recorded the beginning and was closed; the end is not lost for that."""
+    """W-1, W-2: the coordinator recorded the start and was closed; the result is written all the same."""
     crew = await held(environment)
 
     crew.on_ended(KEY, ending)

@@ -78,7 +78,7 @@ async def test_a_failing_phase_never_stops_the_next(store: str | None, name: str
 async def test_a_store_call_that_never_returns_has_a_deadline(
     store: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """W-5: the phase is over, the next one has its turn, and the loop goes on."""
+    """W-5: the phase ends, the next one runs, and the loop continues."""
     monkeypatch.setattr(scheduler_module, "PHASE_TIMEOUT", 0.05)
     async with tm.testing.node(store, load=[plain_flow()]) as node:
         runs = store_of(node).runs
@@ -169,7 +169,7 @@ async def test_what_is_due_while_the_store_fails_is_no_busy_loop(store: str | No
 
 
 async def test_whoever_stops_waiting_for_a_start_leaves_nothing_half_done(store: str | None) -> None:
-    """I-11: what was claimed with the run is ours to run, although nobody waits for the run's id any more."""
+    """I-11: this node must run the tasks claimed with the run, although its creator has stopped waiting."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         async with asyncio.TaskGroup() as group:
@@ -208,7 +208,7 @@ async def test_inputs_that_cannot_be_read_cost_nothing_but_time(store: str | Non
 
 
 async def test_a_report_is_written_however_long_the_store_is_away(store: str | None) -> None:
-    """I-8: also if the office is lost meanwhile."""
+    """I-8: also if the leadership is lost meanwhile."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
@@ -225,7 +225,7 @@ async def test_a_report_is_written_however_long_the_store_is_away(store: str | N
 
 
 async def test_the_office_that_is_lost_does_not_leave_a_handshake_hanging(store: str | None) -> None:
-    """W-2: whoever asks whether it may begin gets its answer from the store, if the desk is closed meanwhile."""
+    """W-2: the start is recorded in the store if the coordinator is closed meanwhile."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         node.slow_executor("5s")
@@ -272,7 +272,7 @@ async def test_ticks_are_on_time_by_the_clock(store: str | None) -> None:
 async def test_a_trigger_that_fails_is_told_once_and_when_it_recovers(
     caplog: pytest.LogCaptureFixture, is_async: bool
 ) -> None:
-    """docs, Workflows, Triggers: with the author's own lines, and not every second for ever."""
+    """docs, Workflows, Triggers: with the author's part of the traceback, and not every second."""
     asked: list[int] = []
 
     def answer() -> tm.Fire | None:
@@ -301,7 +301,7 @@ async def test_a_trigger_that_fails_is_told_once_and_when_it_recovers(
 
 
 async def test_nothing_keeps_what_belonged_to_a_term_that_is_over(store: str | None) -> None:
-    """W-8: nobody calls a scheduler that is no longer in office, and what it had in mind is forgotten."""
+    """W-8: nothing references the scheduler of an ended term, and its cache is garbage."""
     async with tm.testing.node(store, load=[plain_flow()], settings=QUICK) as node:
         await (await node.start("flow")).wait(5)
         service = node.probe.workflows

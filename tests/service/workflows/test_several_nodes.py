@@ -91,7 +91,7 @@ async def test_what_a_follower_claimed_and_cannot_begin_is_handed_back(
 async def test_a_run_that_is_started_where_the_office_was_lost_is_made_all_the_same(
     make_pair: Callable[..., Awaitable[Pair]],
 ) -> None:
-    """W-8: the write of the old leader is refused and counted; whoever asked for the run is not troubled with it."""
+    """W-8: the write of the old leader is refused and counted; the run is created all the same."""
     gates = Gates("a")
     gates.open()
     leader, _ = await make_pair(gates.flow)

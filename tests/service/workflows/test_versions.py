@@ -80,7 +80,7 @@ async def test_unloaded_while_it_runs(store: str | None) -> None:
 
 
 async def test_the_same_version_again_changes_nothing(store: str | None) -> None:
-    """leoflow.md 79: same content, same version; what runs goes on."""
+    """leoflow.md 79: same content, same version; active runs continue."""
     gate = Gate()
     async with tm.testing.node(store, load=[version(gate, "old")]) as node:
         going = await node.start("daily")
@@ -93,7 +93,7 @@ async def test_the_same_version_again_changes_nothing(store: str | None) -> None
 
 
 async def test_a_workflow_that_was_changed_after_it_was_loaded(store: str | None) -> None:
-    """W-19: what is new has no version that is stored; it is told what to do, and that helps."""
+    """W-19: new tasks have no stored version; the error says what to do, and that helps."""
     flow = version(Gate(), "old")
     async with tm.testing.node(store, load=[flow]) as node:
 
@@ -197,7 +197,7 @@ async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) ->
 
 
 async def test_the_version_that_was_loaded_last_is_the_newest(sqlite: str) -> None:
-    """W-19: also one that was there before; whoever has nothing loaded goes by the store."""
+    """W-19: also one that was loaded before; a node that has loaded none asks the store."""
     old, new = mended(False), mended(True)
     async with tm.testing.node(sqlite, load=[old]) as node:
         await node.advance("1s")
@@ -216,7 +216,7 @@ async def test_the_version_that_was_loaded_last_is_the_newest(sqlite: str) -> No
 
 
 async def test_a_leader_that_has_the_run_in_mind_takes_its_new_version(sqlite: str) -> None:
-    """W-19: cancelled and pinned anew by somebody else, between two looks at it."""
+    """W-19: cancelled and pinned to another version by another process, between two refreshes."""
     gate = Gate()
     async with tm.testing.node(sqlite, load=[version(gate, "old")]) as node:
         run = await node.start("daily")

@@ -1,4 +1,4 @@
-"""Waiting for the end of a run: whoever waits here gets it from memory, and it is what the store would say."""
+"""Waiting for the end of a run: callers on the leader get it from memory, equal to what the store holds."""
 
 import asyncio
 import gc
@@ -68,7 +68,7 @@ async def test_a_result_from_memory_is_the_one_from_the_store(store: str | None,
 
 
 async def test_who_waits_where_a_run_is_planned_reads_nothing(store: str | None) -> None:
-    """The desk has just written what the result is made of."""
+    """The coordinator has just written everything that the result consists of."""
     gated = Gated()
     async with tm.testing.node(store, load=[gated.flow]) as node:
         run = await node.start("flow")
@@ -85,7 +85,7 @@ async def test_who_waits_where_a_run_is_planned_reads_nothing(store: str | None)
 
 
 async def test_what_was_kept_for_those_who_wait_goes_with_them(store: str | None) -> None:
-    """A result is kept for nobody but those who hold what they waited for; without one it is not kept at all."""
+    """A result is kept only as long as a waiter references it; without waiters it is not kept at all."""
     gated = Gated()
     async with tm.testing.node(store, load=[gated.flow]) as node:
         run = await node.start("flow")

@@ -136,7 +136,7 @@ async def test_a_deferral_that_polls(store: str | None) -> None:
 
 
 async def test_a_run_that_is_set_aside(store: str | None) -> None:
-    """W-5, W-17: the reason is told."""
+    """W-5, W-17: the reason is part of the explanation."""
     flow = tm.Workflow("poison")
 
     @flow.task

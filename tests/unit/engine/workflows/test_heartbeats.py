@@ -94,14 +94,15 @@ async def test_without_attempts_the_store_is_left_alone() -> None:
 async def test_leases_are_renewed_at_their_interval_also_after_a_failure() -> None:
     """W-5, W-11: only while attempts are claimed; a failure is counted and ends nothing."""
     node = Node(OURS)
-    beats = asyncio.create_task(node.heartbeats.run(), name="heartbeats")
-    await node.advance(60.0)
-    assert node.runs.renewed == []
-    node.attempts.has_claimed.set()
-    node.runs.is_failing = True
-    await node.advance(Settings().heartbeat_interval)
-    node.runs.is_failing = False
-    await node.advance(Settings().heartbeat_interval)
+    async with asyncio.TaskGroup() as group:
+        beats = group.create_task(node.heartbeats.run(), name="heartbeats")
+        await node.advance(60.0)
+        assert node.runs.renewed == []
+        node.attempts.has_claimed.set()
+        node.runs.is_failing = True
+        await node.advance(Settings().heartbeat_interval)
+        node.runs.is_failing = False
+        await node.advance(Settings().heartbeat_interval)
+        beats.cancel()
     assert len(node.runs.renewed) == 2
     assert node.metrics.counters["heartbeat_errors_total", ()] == 1
-    beats.cancel()
