@@ -233,11 +233,11 @@ async def test_a_follower_reads_a_run_once_for_all_that_it_claims_of_it(make_pai
         return numbers
 
     leader, follower = await make_pair(flow, places=4)
-    runs, crew = WorkflowProbe.of(follower).store.runs, WorkflowProbe.of(follower).attempts
+    runs, attempts = WorkflowProbe.of(follower).store.runs, WorkflowProbe.of(follower).attempts
     claim, given = runs.claim, []
 
-    async def noting(wish: object) -> object:
-        found = await claim(wish)
+    async def noting(request: object) -> object:
+        found = await claim(request)
         given.extend([found] if found else [])
         return found
 
@@ -246,7 +246,7 @@ async def test_a_follower_reads_a_run_once_for_all_that_it_claims_of_it(make_pai
         run = await leader.start("flow")
 
         async def is_full() -> bool:
-            return len(crew.running()) == 4
+            return len(attempts.running()) == 4
 
         await until(is_full)
         assert len(loads) == len(given) < 4

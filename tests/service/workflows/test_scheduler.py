@@ -304,11 +304,11 @@ async def test_nothing_keeps_what_belonged_to_a_term_that_is_over(store: str | N
     """W-8: nothing references the scheduler of an ended term, and its cache is garbage."""
     async with tm.testing.node(store, load=[plain_flow()], settings=QUICK) as node:
         await (await node.start("flow")).wait(5)
-        service = node.probe.workflows
-        terms = weakref.ref(service.coordinator), weakref.ref(service.scheduler)
-        service.step_down()
+        workflows = node.probe.workflows
+        terms = weakref.ref(workflows.coordinator), weakref.ref(workflows.scheduler)
+        workflows.step_down()
         async with asyncio.timeout(5):
             while any(one() is not None for one in terms):
                 await asyncio.sleep(0.005)  # the tasks of the term are yet to end
                 gc.collect()
-        assert not service.is_leader
+        assert not workflows.is_leader

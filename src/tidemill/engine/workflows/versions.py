@@ -84,12 +84,16 @@ class WorkflowVersions:
     def require_current(self, tenant: str, name: str) -> Workflow:
         """Return the current version of a workflow; RequestError if none is loaded."""
         version = self.current.get((tenant, name))
-        if version is not None and version in self.loaded:
-            return self.loaded[version]
+        if version is None or version not in self.loaded:
+            raise self.not_loaded_error(tenant, name)
+        return self.loaded[version]
+
+    def not_loaded_error(self, tenant: str, name: str) -> RequestError:
+        """Return the error for a workflow of which no version is current, with the names of those that are."""
         known = [workflow.name for key, workflow in self.current_workflows() if key.tenant == tenant]
         there_are = f"; loaded: {', '.join(map(repr, sorted(known)))}" if known else "; none is"
         message = f"workflow '{name}' is not loaded{did_you_mean(name, known) or there_are}"
-        raise RequestError(message, code="unknown_workflow", status=404, workflow=name)
+        return RequestError(message, code="unknown_workflow", status=404, workflow=name)
 
     def find_workflow(self, key: VersionKey) -> Workflow | None:
         """Return the code of a version; None if it is not loaded here."""

@@ -75,7 +75,10 @@ class WorkflowClient(RunOperations):
 
     async def start(self, caller: Caller, workflow: str, params: Mapping[str, Any]) -> str:
         """Start a run of a loaded workflow; return its id."""
-        loaded = self._versions.require_current(caller.tenant, workflow)
+        version = self._versions.current.get((caller.tenant, workflow))
+        loaded = None if version is None else self._versions.loaded.get(version)
+        if loaded is None:
+            raise self._versions.not_loaded_error(caller.tenant, workflow)
         run = await self._starter.start(StartRequest(tenant=caller.tenant, workflow=loaded, params=params))
         if run is None:
             raise OperationError(f"workflow '{workflow}' could not be started")
