@@ -14,8 +14,8 @@ from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.registry import Registry
 from tidemill.engine.tasks import TaskScope
-from tidemill.engine.workflows.client.backfills import BackfillPlan
 from tidemill.engine.workflows.client.handle import RunHandle
+from tidemill.engine.workflows.client.values import BackfillPlan, Caller
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.code import WorkflowLookup, ensure_not_importing
 from tidemill.engine.workflows.executors.in_process import InProcess
@@ -319,13 +319,17 @@ class Node:
         if not isinstance(given, Mapping | None):
             message = f"params are keywords, or a mapping by their names, not {given!r}"
             raise RequestError(message, code="invalid_params", status=422)
-        return await self._workflows.start(
-            self._resolve_tenant(tenant), _definition_name(workflow), {**(given or {}), **params}
-        )
+        caller = self._caller(tenant)
+        run = await self._workflows.client.start(caller, _definition_name(workflow), {**(given or {}), **params})
+        return RunHandle(self._workflows.client, caller, run)
 
-    def run_handle(self, id: str) -> RunHandle:
-        """Return a handle of a run by its id. The run is looked up when a method of the handle is called."""
-        return self._workflows.run_handle(id)
+    def _caller(self, tenant: str | None) -> Caller:
+        return Caller(self._resolve_tenant(tenant), self._workflows.owner.id)
+
+    def run_handle(self, id: str, *, tenant: str | None = None) -> RunHandle:
+        """Return a handle on a run of a tenant by its id; the first call of the handle checks that it exists."""
+        caller = Caller(self.tenant if tenant is None else validate_tenant(tenant), self._workflows.owner.id)
+        return RunHandle(self._workflows.client, caller, id)
 
     async def runs(
         self,
@@ -338,17 +342,17 @@ class Node:
         """Return the newest `limit` runs, oldest first, of any origin."""
         name = None if workflow is None else _definition_name(workflow)
         states = [] if state is None else [_parse_run_state(state)]
-        if type(limit) is not int or limit < 1:
-            raise RequestError(f"limit is at least 1, not {limit!r}", code="invalid_limit")
-        return await self._workflows.find_runs(self._resolve_tenant(tenant), name, states, min(limit, MAX_INTEGER))
+        caller = self._caller(tenant)
+        rows = await self._workflows.client.find_runs(caller, name, states, limit)
+        return [RunHandle(self._workflows.client, caller, row.id) for row in rows]
 
     async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
         """Pause a workflow: no run and no task of it starts; running tasks continue."""
-        await self._workflows.pause(self._resolve_tenant(tenant), _definition_name(workflow), paused=True)
+        await self._workflows.client.pause(self._caller(tenant), _definition_name(workflow))
 
     async def resume(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
         """Resume a paused workflow."""
-        await self._workflows.pause(self._resolve_tenant(tenant), _definition_name(workflow), paused=False)
+        await self._workflows.client.resume(self._caller(tenant), _definition_name(workflow))
 
     async def backfill(
         self,
@@ -366,8 +370,8 @@ class Node:
 
         Slots that already have a run are left out unless `only_missing` is False. With `preview` nothing is started.
         """
-        return await self._workflows.backfill(
-            self._resolve_tenant(tenant),
+        return await self._workflows.client.backfill(
+            self._caller(tenant),
             _definition_name(workflow),
             start,
             end,
@@ -377,9 +381,9 @@ class Node:
             key=key,
         )
 
-    async def cancel_backfill(self, id: str) -> int:
-        """Cancel the runs of a backfill that have not ended; return their number."""
-        return await self._workflows.backfills.cancel(id)
+    async def cancel_backfill(self, id: str, *, tenant: str | None = None) -> int:
+        """Start no more runs of a backfill and cancel its active ones; return the number of these."""
+        return await self._workflows.client.cancel_backfill(self._caller(tenant), id)
 
     # -- status
 

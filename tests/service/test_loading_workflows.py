@@ -344,19 +344,19 @@ async def test_a_version_that_is_superseded_while_older_ones_are_forgotten_stays
     async with tm.testing.node(load=[numbered("x", 1), numbered("y", 1)]) as node:
         (run,) = await start_and_pause(node, "y")
         await node.load(numbered("x", 2))
-        library, runs = node._workflows.versions, node.probe.packages.store.runs
-        needed, find = library.current_version("public", "y"), runs.find
+        library, runs = node.probe.workflows.versions, node.probe.packages.store.runs
+        needed, find = library.current.get(("public", "y")), runs.find
 
         async def reload_meanwhile(wanted: Any) -> Any:
             runs.find = find
-            await node._workflows.activate("public", numbered("y", 2))
+            await node.probe.workflows.engine.activate("public", numbered("y", 2))
             return [one for one in await find(wanted) if one.workflow == "x"]
 
-        library._current.pop(("public", "x"))  # else there is nothing to be forgotten
+        library.current.pop(("public", "x"))  # else there is nothing to be forgotten
         runs.find = reload_meanwhile
-        await node._workflows.collect_versions(lambda: None)
+        await node.probe.workflows.engine.collect_versions(lambda: None)
         assert runs.find == find
-        assert library.current_version("public", "y") != needed
+        assert library.current.get(("public", "y")) != needed
         assert library.find_workflow(needed) is not None
         await node.resume("y")
         await node.settle()

@@ -188,7 +188,7 @@ async def test_a_row_does_not_come_back_while_the_scheduler_reads_it(store: str)
     async with tm.testing.node(store, start=START) as node:
         await node.load(scheduled(tm.Every("1h", key="hourly")))
         await node.settle()
-        watching = node._workflows.leader.scheduler._schedules
+        watching = node.probe.workflows.scheduler.due_work[0]
         watching._watched.clear()
         cursor, asked, answer = watching._store.schedules.get_cursor, asyncio.Event(), asyncio.Event()
 
@@ -311,7 +311,7 @@ async def test_a_node_that_registers_during_recovery_is_not_taken_for_dead(sqlit
     """P-3: its page is of a living node, although that was not there when the living were counted."""
     async with tm.testing.node(sqlite, start=START) as first, tm.testing.node(sqlite, start=START) as second:
         owners, states = first.probe.packages.store.owners, second.probe.packages.store.package_states
-        list_owners, owner = owners.list_all, second._workflows.owner.id
+        list_owners, owner = owners.list_all, second.probe.workflows.owner.id
         dead = LoadedPackage(
             tenant="public", name="dead", owner="dead", phase="loaded", version="", digest="", state=STATE, at=START
         )

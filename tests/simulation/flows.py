@@ -1,4 +1,4 @@
-"""Workflows made from recipes, whose tasks tell what they do: who began when, and how many of one are at it at once."""
+"""Workflows made from recipes, whose tasks record which attempts started, and how many of one run at a time."""
 
 import asyncio
 from collections import Counter
@@ -94,9 +94,11 @@ class World:
     async def check(self, node: tm.testing.TestNode, *, is_one_leader: bool = True) -> list[RunRecord]:
         """Check everything that must hold at any moment; return all runs."""
         specs = {self.flow.name: self.flow.wired().spec}
-        records = await audit(node._run_store, specs, is_one_leader=is_one_leader)
+        records = await audit(node.probe.workflows.store, specs, is_one_leader=is_one_leader)
         assert len(set(self.begun)) == len(self.begun), "an attempt was executed twice"
-        attempts = [one for record in records for one in await node._run_store.runs.read_attempts(record.run.id)]
+        attempts = [
+            one for record in records for one in await node.probe.workflows.store.runs.read_attempts(record.run.id)
+        ]
         outcomes = {str(one.key): one.outcome for one in attempts}
         assert set(self.begun) <= set(outcomes), "an attempt was executed that nobody had claimed"
         for older, younger in self.overlaps:

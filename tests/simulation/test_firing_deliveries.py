@@ -37,12 +37,12 @@ class Shop:
         self.load = [reactor, graph, flow]
 
     async def push(self, node: tm.testing.TestNode, *values: int) -> None:
-        """Push values at once and note which were acknowledged."""
+        """Push values concurrently and record which were acknowledged."""
         receipts = await asyncio.gather(*(node.push("a", value) for value in values))
         self.accepted += [value for value, receipt in zip(values, receipts, strict=True) if receipt.accepted]
 
     async def story(self, node: tm.testing.TestNode) -> None:
-        """Push alone, at once, and after everything was done."""
+        """Push one by one, concurrently, and after everything was processed."""
         await self.push(node, 1)
         await self.push(node, 2, 3, 4, 5, 6)
         await node.settle()
@@ -52,7 +52,7 @@ class Shop:
 
 async def runs(node: tm.testing.TestNode) -> list[tuple[int, str]]:
     """Return what every run was started with, oldest first."""
-    rows = await node._run_store.runs.find(RunFilter(tenant="public"))
+    rows = await node.probe.workflows.store.runs.find(RunFilter(tenant="public"))
     params = [msgspec.msgpack.decode(row.params) for row in rows]
     return [(one["payload"]["a"], one["firing_id"]) for one in params]
 

@@ -144,7 +144,7 @@ async def census(node: tm.testing.TestNode) -> dict[str, int]:
     await node.advance("2h")  # whatever waits for something that is over gives up
     await until(lambda: len(copies()) <= 1)  # their removal takes a moment, on a thread
     gc.collect()
-    store, registry = node._run_store, node.registry
+    store, registry = node.probe.workflows.store, node.registry
     kinds = ("reactors", "graphs", "workflows", "triggers", "packages", "accumulators", "endpoints")
     return {
         "modules": len(sys.modules),
@@ -161,7 +161,7 @@ async def census(node: tm.testing.TestNode) -> dict[str, int]:
         "names": sum(len(getattr(registry, kind)()) for kind in kinds),
         "pages": len(await store.package_states.list_all()),
         "schedules": int(await store.schedules.get_cursor("public", "report", "default") is not None),
-        "versions": len(node._workflows.versions.loaded_versions()),
+        "versions": len(node.probe.workflows.loaded_versions),
     }
 
 

@@ -10,6 +10,7 @@ from tests.service.workflows.faults import Neighbour
 from tests.simulation.flows import Recipe, World, turns
 from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.kernel.errors import StoreError
+from tidemill.testing.probes.workflows import WorkflowProbe
 
 FLOW = [Recipe(seconds=1.0), Recipe(failures=1, retries=2, after=(0,)), Recipe(is_mapped=True, seconds=2.0, after=(0,))]
 STEPS = 25
@@ -22,18 +23,18 @@ async def advance(nodes: list[Neighbour], seconds: float) -> None:
     while (due := clock.next_wakeup()) is not None and due <= target:
         clock.advance_to(due)
         for node in nodes:
-            await node._run_until_idle()
+            await node.advance("0s")
     clock.advance_to(target)
     for node in nodes:
-        await node._run_until_idle()
+        await node.advance("0s")
 
 
 async def depose(nodes: list[Neighbour], chance: Random) -> None:
-    """Give the office to one of the two as if the other were dead, while both go on in the belief to have it."""
+    """Give the lease to one of the two as if the other were dead, while both believe that they lead."""
     winner, loser = chance.sample(nodes, 2)
-    leadership = winner._workflows.election
-    epoch = await winner._run_store.leases.acquire(
-        LEASE_NAME, winner._workflows.owner.id, 3.0, [loser._workflows.owner.id]
+    leadership = WorkflowProbe.of(winner).election
+    epoch = await WorkflowProbe.of(winner).store.leases.acquire(
+        LEASE_NAME, WorkflowProbe.of(winner).owner.id, 3.0, [WorkflowProbe.of(loser).owner.id]
     )
     if epoch is not None and leadership.term is None:
         await turns()

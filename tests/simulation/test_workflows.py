@@ -1,4 +1,4 @@
-"""Random workflows under random faults: nothing is lost, nothing runs twice at once, every history is legal."""
+"""Random workflows under random faults: nothing is lost, nothing runs twice at a time, every history is legal."""
 
 import asyncio
 from collections.abc import Callable
@@ -93,7 +93,7 @@ class Player:
                 await run.retry("t0" if kind == "clear" else None, latest=kind == "pin_anew")
 
     async def check(self) -> list[RunRecord]:
-        """Check what must always hold; from a file it is read piece by piece, so only while nobody writes."""
+        """Check the invariants; a file is read in pieces, so only while nothing is written."""
         if self.node._store is not None:
             await self.node.advance("0ms")
         return await self.world.check(self.node)
@@ -123,7 +123,7 @@ async def tell(recipes: list[Recipe], steps: list[Step], store: str | None = Non
         records = await player.finish()
         assert set(player.started) <= {record.run.id for record in records}
         await player.node.advance("1s")
-        assert not player.node._workflows.attempts.claimed
+        assert not player.node.probe.workflows.attempts.claimed
         assert player.node.metrics()["run_errors_total"] == 0
 
 
@@ -161,7 +161,7 @@ class Fault:
         self.has_struck = False
         self.is_dead = False
         self._replaced: list[tuple[Any, str]] = []
-        store = node._run_store
+        store = node.probe.workflows.store
         for port in (store.runs, store.leases, store.owners, store.schedules, store.versions, store.backfills):
             for name in (name for name in dir(port) if not name.startswith("_")):
                 self._stand_before(port, name)
@@ -234,7 +234,7 @@ async def live_through(survive: int, kind: str) -> bool:
         (record,) = await player.finish()
         result = await node.run_handle(record.run.id).state()
         assert (result.state, result.outputs) == (RunState.SUCCESS, OUTPUTS)
-        assert not node._workflows.attempts.claimed
+        assert not node.probe.workflows.attempts.claimed
     return fault.has_struck
 
 

@@ -19,7 +19,8 @@ from tidemill.cli.formatting import (
 )
 from tidemill.cli.output import build_table, text_limit
 from tidemill.cli.run_summary import plain_result
-from tidemill.engine.workflows.client.store_client import StoreClient
+from tidemill.engine.workflows.client.values import Caller
+from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, RunRow, TaskError, TaskKey
 from tidemill.workflows.result import RunResult, TaskResult
@@ -41,16 +42,16 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     notes: dict[str | None, str]
 
 
-async def read_run_view(control: StoreClient, id: str) -> RunView:
+async def read_run_view(client: WorkflowClient, caller: Caller, id: str) -> RunView:
     """Read a run from a store."""
-    record = await control.operations.load_record(id)
-    result = _with_class_names(await control.operations.load_result(id), record)
+    record = await client.load_record(caller, id)
+    result = _with_class_names(await client.load_result(caller, id), record)
     return RunView(
         row=msgspec.structs.replace(record.run, reason=result.reason),  # the result also names unreadable values
         result=result,
-        attempts=await control.store.runs.read_attempts(id),
-        events=await control.store.runs.read_events(id),
-        notes=await control.operations.notes(id),
+        attempts=await client.load_attempts(caller, id),
+        events=await client.load_events(caller, id),
+        notes=await client.notes(caller, id),
     )
 
 

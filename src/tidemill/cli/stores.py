@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tidemill.engine.workflows.client.store_client import StoreClient
+from tidemill.engine.workflows.client.store_client import make_store_client
+from tidemill.engine.workflows.client.values import Caller
+from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.limits import validate_tenant
@@ -73,10 +75,15 @@ async def open_store(address: str | None, *, read_only: bool = False) -> AsyncIt
 @asynccontextmanager
 async def open_client(
     address: str | None, *, read_only: bool = False, executor: str = "in_process"
-) -> AsyncIterator[StoreClient]:
+) -> AsyncIterator[WorkflowClient]:
     """Open an existing store as a client of its workflows; read-only as in `open_store`."""
     async with open_store(address, read_only=read_only) as store:
-        yield StoreClient(store, SystemClock(), Settings.read(), actor="cli", executor=executor)
+        yield make_store_client(store, SystemClock(), Settings.read(), executor=executor)
+
+
+def cli_caller(tenant: str) -> Caller:
+    """Return the caller of all commands for a tenant."""
+    return Caller(tenant, "cli")
 
 
 def _dev_store_hint(folder: Path) -> str:

@@ -14,6 +14,10 @@ class TransitionTable(Generic[State]):
 
     def __init__(self, table: Mapping[State, Set[State]]) -> None:
         self.table = {state: frozenset(targets) for state, targets in table.items()}
+        moves = {(before, after) for before, targets in self.table.items() for after in targets}
+        states = {state for move in moves for state in move} | self.table.keys()
+        self.allowed = frozenset(moves | {(state, state) for state in states})
+        """All allowed pairs of a state and the one after it, for callers that check very often."""
 
     def is_allowed(self, before: State, after: State) -> bool:
         """Return whether `after` may follow `before`."""

@@ -21,6 +21,7 @@ from tidemill.storage.workflow_ports import Owner
 from tidemill.testing.faults.crashes import crash_graphs
 from tidemill.testing.faults.deploy_steps import abandon_deploys
 from tidemill.testing.faults.executors import FaultyExecutor
+from tidemill.testing.faults.runs import RunFaults, kill_engine
 from tidemill.testing.faults.sources import Disconnector
 from tidemill.testing.faults.stores import fail_next, install_faults
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
@@ -72,6 +73,7 @@ class TestNode(Node):
         self.loaded_packages: dict[tuple[str, str], Any] = {}
         """The definitions that a successor loads again, by tenant and package."""
         super().__init__(load=load, **self._arguments)
+        self._run_faults = RunFaults(self._workflows)
         self._graph_runtime.open_reader = None
         self._disconnector = Disconnector(self._graph_runtime, disconnected)
 
@@ -142,7 +144,9 @@ class TestNode(Node):
     @property
     def probe(self) -> Probe:
         """Return views of engine parts that the public API does not show."""
-        return Probe(GraphProbe(self._scheduler), WorkflowProbe(self._workflows), PackageProbe(self._packages))
+        return Probe(
+            GraphProbe(self._scheduler), WorkflowProbe(self._workflows, self._run_store), PackageProbe(self._packages)
+        )
 
     # -- time
 
@@ -167,7 +171,8 @@ class TestNode(Node):
             is_writing = self._workflows.is_using_store or self._packages.is_using_store or not is_saved
             running = self._workflows.attempts.running()
             is_new = not running <= self._attempts_waited_for
-            is_asking = self._workflows.scheduler is not None and self._workflows.scheduler.is_polling
+            scheduler = self._workflows.leader.scheduler
+            is_asking = scheduler is not None and scheduler.is_polling
             is_loading = self._packages.is_busy
             is_elsewhere = is_writing or is_new or is_asking or is_loading
             await asyncio.sleep(IDLE_CHECK_INTERVAL if is_elsewhere else 0)  # real time: threads and stores need it
@@ -231,9 +236,12 @@ class TestNode(Node):
             executor.set_delay(parse_duration(duration))
 
     def break_run(self, run_id: str) -> None:
-        """Make every operation of the engine on a run raise."""
-        if self._workflows.coordinator is not None:
-            self._workflows.coordinator.failing_runs.add(run_id)
+        """Make every change of a run raise, until `repair_runs`."""
+        self._run_faults.break_run(run_id)
+
+    def repair_runs(self) -> None:
+        """End the faults of all broken runs."""
+        self._run_faults.repair()
 
     @property
     def _faulty_executors(self) -> list[FaultyExecutor]:
@@ -248,7 +256,7 @@ class TestNode(Node):
         abandon_deploys(self._packages.installer.pipeline)
         crash_graphs(self._scheduler)
         await self._graph_runtime.tasks.close(self.settings.unload_timeout)  # first: no firing gets another turn
-        await self._workflows.abandon(self.settings.unload_timeout)
+        await kill_engine(self._workflows, self.settings.unload_timeout)
         fail_next(self._run_store, 0)
         await self._run_store.close()
         self._successor = TestNode(clock=self.clock, predecessor=self, **self._arguments)

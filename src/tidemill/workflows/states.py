@@ -24,25 +24,14 @@ class TaskState(StrEnum):
     DEFERRED = "deferred"
     CANCELLED = "cancelled"
 
-    @property
-    def is_terminal(self) -> bool:
-        """Whether nothing happens to it any more, unless somebody clears it."""
-        return self in _TERMINAL
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether what depends on its success cannot have it."""
-        return self in (TaskState.FAILED, TaskState.UPSTREAM_FAILED, TaskState.CANCELLED)
-
-    @property
-    def is_claimed(self) -> bool:
-        """Whether somebody has it, under a lease."""
-        return self in (TaskState.QUEUED, TaskState.RUNNING)
-
-    @property
-    def is_active(self) -> bool:
-        """Whether something, or somebody, is still going to move it."""
-        return not self.is_terminal and self is not TaskState.NONE
+    is_terminal: bool
+    """Whether the task stays in this state unless it is cleared."""
+    has_failed: bool
+    """Whether tasks that depend on its success cannot run."""
+    is_claimed: bool
+    """Whether a node has claimed it, under a lease."""
+    is_active: bool
+    """Whether it will still change without being cleared."""
 
 
 class RunState(StrEnum):
@@ -54,15 +43,21 @@ class RunState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    @property
-    def is_terminal(self) -> bool:
-        """Whether the run has ended."""
-        return self in (RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED)
+    is_terminal: bool
+    """Whether the run has ended."""
 
 
 _T, _R = TaskState, RunState
 
 _TERMINAL = frozenset([_T.SUCCESS, _T.FAILED, _T.SKIPPED, _T.UPSTREAM_FAILED, _T.CANCELLED])
+
+for _task_state in _T:  # set once: the planner and the stores read them for every task
+    _task_state.is_terminal = _task_state in _TERMINAL
+    _task_state.has_failed = _task_state in (_T.FAILED, _T.UPSTREAM_FAILED, _T.CANCELLED)
+    _task_state.is_claimed = _task_state in (_T.QUEUED, _T.RUNNING)
+    _task_state.is_active = not _task_state.is_terminal and _task_state is not _T.NONE
+for _run_state in _R:
+    _run_state.is_terminal = _run_state in (_R.SUCCESS, _R.FAILED, _R.CANCELLED)
 
 TASK_TRANSITIONS = TransitionTable(
     {

@@ -1,4 +1,4 @@
-"""What most tests of workflows do: start a run, see it through, look at how its tasks stand."""
+"""Helpers of most workflow tests: start a run, let it run, read the states of its tasks."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -7,11 +7,11 @@ from typing import Any
 import tidemill as tm
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-"""When the tests' time begins."""
+"""The start of the tests' virtual time."""
 
 
 async def see_through(node: tm.testing.node, workflow: str, **params: Any) -> tm.RunResult:
-    """Start a run, let it do what it can do without time passing, and return how it stands."""
+    """Start a run, let it do everything that needs no time to pass, and return its state."""
     run = await node.start(workflow, **params)
     await node.settle()
     return await run.state()
@@ -19,20 +19,20 @@ async def see_through(node: tm.testing.node, workflow: str, **params: Any) -> tm
 
 async def start_and_pause(node: tm.testing.node, workflow: str, runs: int = 1) -> list[Any]:
     """Start runs, and pause their workflow before any of them begins."""
-    admissions = node._workflows.coordinator.slots.admission
-    admissions.paused = {*admissions.paused, ("public", workflow)}  # else they would begin as they are made
-    made = [await node.start(workflow) for _ in range(runs)]
+    admission = node.probe.workflows.coordinator.slots.admission
+    admission.paused = {*admission.paused, ("public", workflow)}  # else they would begin when they are created
+    started = [await node.start(workflow) for _ in range(runs)]
     await node.pause(workflow)
-    return made
+    return started
 
 
 def states(result: tm.RunResult) -> dict[str, str]:
-    """Return the tasks' states as words."""
+    """Return the states of the tasks as text."""
     return {name: str(task.state) for name, task in result.tasks.items()}
 
 
 class Gate:
-    """Code waits at it until the test opens it; knows how many are inside, and how many were at most."""
+    """Makes code wait until the test opens it; counts how many wait, and how many did at most."""
 
     def __init__(self) -> None:
         self.entered: list[Any] = []

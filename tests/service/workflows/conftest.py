@@ -11,13 +11,13 @@ from tests.service.workflows.pairs import SETTINGS, Pair
 
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, sqlite: str) -> str | None:
-    """Return what a node is given as its store: nothing, or the address of an empty file."""
+    """Return the store of a node: None, or the address of an empty file."""
     return None if request.param == "memory" else sqlite
 
 
 @pytest.fixture
 async def make_pair(sqlite: str) -> AsyncIterator[Callable[..., Awaitable[Pair]]]:
-    """Make a leader with one place to run at, and a follower with some."""
+    """Make a leader with one slot, and a follower with some."""
     async with AsyncExitStack() as stack:
 
         async def make(flow: tm.Workflow, places: int = 1) -> Pair:

@@ -1,4 +1,4 @@
-"""Ways to break a node from outside, and figures to compare with those before."""
+"""Faults of a node that tests inject, and the metrics that report them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -40,15 +40,15 @@ CAUSED = (
     "trigger_errors_total",
     "subscription_errors_total",
 )
-"""Metrics that tell of trouble: each rises for its own cause, and for no other."""
+"""Metrics of failures: each rises for its own cause, and for no other."""
 
 
 QUICK = {"unload_timeout": "50ms"}
-"""Settings of a node that does not wait long, when it closes, for code that never ends."""
+"""Settings of a node that, when it closes, waits only briefly for code that never ends."""
 
 
 class Neighbour(tm.testing.TestNode):
-    """A node that knows that others may have the same store: it ticks, renews its term and claims, busy or not."""
+    """A node that shares its store with others: it ticks, renews its term and claims, busy or not."""
 
     __test__ = False
 
@@ -57,19 +57,19 @@ class Neighbour(tm.testing.TestNode):
 
 
 def troubles(node: tm.testing.TestNode) -> dict[str, float]:
-    """Return the metrics of trouble that are not 0."""
+    """Return the metrics of failures that are not 0."""
     metrics = node.metrics()
     return {name: metrics[name] for name in CAUSED if metrics[name]}
 
 
 def store_of(node: tm.testing.TestNode) -> WorkflowStore:
     """Return the store behind a node."""
-    return node._run_store
+    return node.probe.workflows.store
 
 
 @contextmanager
 def breaking(port: Any, name: str, error: Exception | None = None, times: int = 10**6) -> Iterator[list[Any]]:
-    """Let the first calls of a method of a port fail that is to be awaited; yield the arguments of all its calls."""
+    """Make the first calls of an awaitable method of a port fail; yield the arguments of all its calls."""
     method, seen = getattr(port, name), []
 
     async def instead(*args: Any, **options: Any) -> Any:
@@ -95,7 +95,7 @@ def breaking(port: Any, name: str, error: Exception | None = None, times: int = 
 
 @contextmanager
 def replacing(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """Put something in the place of an attribute, made from what was there."""
+    """Replace an attribute by one that is made from it."""
     before = getattr(owner, name)
     setattr(owner, name, make(before))
     try:
@@ -105,7 +105,7 @@ def replacing(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[Non
 
 
 def miss_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the desk decide nothing about runs, so that only the run reaper, which plans for itself, ever ends one."""
+    """Make the coordinator decide nothing, so that only the run reaper, which plans for itself, ends runs."""
     plan = RunDraft.plan
 
     def missing(draft: RunDraft, **options: Any) -> None:
@@ -116,7 +116,7 @@ def miss_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Blocked:
-    """Code of a task that waits for the test, and knows how often it began."""
+    """The code of a task that waits for the test, and records how often it started."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -152,12 +152,12 @@ def plain_flow(name: str = "flow", **options: Any) -> tm.Workflow:
 
 async def record(node: tm.testing.TestNode, run: str) -> RunRecord:
     """Return a run as it is stored."""
-    (found,) = await store_of(node).runs.load([run])
-    return found
+    (stored,) = await store_of(node).runs.load([run])
+    return stored
 
 
 async def only_task(node: tm.testing.TestNode, run: str) -> TaskRow:
-    """Return the one task run of a run as it is stored."""
+    """Return the only task of a run as it is stored."""
     (row,) = (await record(node, run)).tasks
     return row
 
@@ -165,7 +165,7 @@ async def only_task(node: tm.testing.TestNode, run: str) -> TaskRow:
 async def write_orphan(
     node: tm.testing.TestNode, flow: tm.Workflow, id: str, states: dict[str, TaskState], created_at: datetime
 ) -> None:
-    """Write a running run behind the engine's back, with its task runs in given states."""
+    """Write a running run without the engine, with its tasks in given states."""
     spec = flow.wired().spec
     run = RunRow(
         id=id,
@@ -180,27 +180,27 @@ async def write_orphan(
     )
     rows = [TaskRow(task=name, state=state, executor="in_process", since=created_at) for name, state in states.items()]
     assert isinstance(await store_of(node).runs.apply(Change(run=id, new_run=run, added=rows)), Applied)
-    node._workflows._on_remote_change()  # as a store tells that somebody else has written
+    node.probe.workflows.notify_remote_change()
 
 
 async def overwrite(node: tm.testing.TestNode, run: str, **fields: Any) -> None:
-    """Change the one task run of a run behind the engine's back."""
+    """Change the only task of a run without the engine."""
     found = await only_task(node, run)
     change = Change(run=run, tasks=[TaskChange(found, replace(found, **fields))])
     assert isinstance(await store_of(node).runs.apply(change), Applied)
 
 
 async def lose_overdue(node: tm.testing.TestNode) -> None:
-    """Take the one attempt back that nobody has heard of, as a leader would that does not have it in its own hands."""
+    """Recover the only attempt whose lease has expired, as a leader on another node would."""
     ((key, row),) = await store_of(node).runs.list_lease_expired(10)
-    await node._workflows.scheduler._task_reaper._mark_lost(key, row, Lost("no heartbeat", row.lease_until))
+    await node.probe.workflows.scheduler.task_reaper.mark_lost(key, row, Lost("no heartbeat", row.lease_until))
     await node.advance("1s")
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], turns: int = 2000) -> None:
-    """Give everybody turns until something holds."""
+    """Give all tasks turns until a condition holds."""
     for _ in range(turns):
         if await is_so():
             return
         await asyncio.sleep(0.0005)
-    raise AssertionError("it never came to that")
+    raise AssertionError("the condition never held")

@@ -1,4 +1,4 @@
-"""Two nodes on one file: one that plans and one that does not, and tasks that wait for the test."""
+"""Two nodes on one file, a leader and a follower, and tasks that wait for the test."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 import tidemill as tm
 
 SETTINGS = {"tick_interval": "20ms", "lease_ttl": "300ms"}
-PATIENCE = 10.0  # seconds; without a heartbeat, attempts are given up after 90
+PATIENCE = 10.0  # seconds; without a heartbeat, attempts are lost after 90
 
 Pair = tuple[tm.Node, tm.Node]
 
 
 class Gates:
-    """A task for each name, which notes that it runs and ends when it is let go."""
+    """A task for each name, which records that it runs, and ends when its gate opens."""
 
     def __init__(self, *names: str) -> None:
         self.began = {name: asyncio.Event() for name in names}
@@ -31,13 +31,13 @@ class Gates:
         self.flow.task(task)
 
     def open(self) -> None:
-        """Let all go."""
+        """Open all gates."""
         for gate in self.opened.values():
             gate.set()
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     async with asyncio.timeout(PATIENCE):
-        while not await is_so():  # noqa: ASYNC110 - nobody tells
+        while not await is_so():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.005)

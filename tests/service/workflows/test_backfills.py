@@ -67,7 +67,7 @@ async def test_cancelled_while_its_runs_are_made(store: str | None) -> None:
     """W-15: it makes no more of them, and the last one is not forgotten."""
     gate = Gate()
     async with tm.testing.node(store, load=[hourly(gate)], start=LATER) as node:
-        starter = node._workflows._starter
+        starter = node.probe.workflows.starter
 
         def cancelling(start: Any) -> Any:
             made: list[str] = []
@@ -89,7 +89,7 @@ async def test_cancelled_while_its_runs_are_made(store: str | None) -> None:
 
 
 async def test_slots_that_are_yet_to_come_are_left_to_the_schedule(store: str | None) -> None:
-    """W-15, slots of the past: those after now are cut off and told of, and the clock makes them when they are due."""
+    """W-15, past slots: future ones are left out and counted, and the schedule starts them when they are due."""
     gate = Gate()
     gate.is_open.set()
     async with tm.testing.node(store, load=[hourly(gate)], start=START) as node:
@@ -121,7 +121,7 @@ async def test_paused_while_its_runs_are_made(store: str | None) -> None:
             return instead
 
         range_ = START, START + timedelta(hours=9)
-        with replacing(node._workflows._starter, "start", pausing), pytest.raises(tm.RequestError) as caught:
+        with replacing(node.probe.workflows.starter, "start", pausing), pytest.raises(tm.RequestError) as caught:
             await node.backfill("flow", *range_)
         assert caught.value.code == "workflow_paused"
         assert "when 2 of 10 runs of backfill" in str(caught.value)

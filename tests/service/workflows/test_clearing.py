@@ -226,7 +226,7 @@ async def test_nothing_to_retry_is_said() -> None:
 
 @pytest.mark.parametrize("wrong", [3, [], (), {}, [3], [None], b"load", object()])
 async def test_what_names_no_task_is_refused(wrong: Any) -> None:
-    """api.md, errors: told what is wanted, and nothing has changed."""
+    """api.md, errors: the error says what is expected, and nothing has changed."""
     async with tm.testing.node(load=[Chain()]) as node:
         run = await node.start("chain")
         await node.settle()
@@ -239,7 +239,7 @@ async def test_what_names_no_task_is_refused(wrong: Any) -> None:
 
 
 async def test_a_skipped_branch_may_be_taken_the_second_time(store: str | None) -> None:
-    """leoflow.md 8: the planner decides anew on all that comes after."""
+    """leoflow.md 8: the planner decides again on all tasks after it."""
 
     class Left(tm.Boundary):
         pass
@@ -270,7 +270,7 @@ async def test_a_skipped_branch_may_be_taken_the_second_time(store: str | None) 
 
 
 async def test_again_and_again(store: str | None) -> None:
-    """leoflow.md 7: attempts go on counting, earlier ones stay."""
+    """leoflow.md 7: attempts keep counting, earlier ones stay."""
     flow = Chain()
     async with tm.testing.node(store, load=[flow]) as node:
         run = await node.start("chain")

@@ -51,7 +51,7 @@ async def test_patience_is_counted_in_seconds() -> None:
 
 
 async def test_a_store_that_fails_is_told_by_what_it_failed_at(caplog: pytest.LogCaptureFixture) -> None:
-    """Operators search for the name: a change of a run is no report, and a goodbye is no office."""
+    """Operators search for the event name: a failed change is no failed report, and no failed deregistration."""
     async with tm.testing.node(load=[plain_flow()]) as node:
         store = store_of(node)
         with breaking(store.runs, "apply", times=1):
@@ -61,7 +61,7 @@ async def test_a_store_that_fails_is_told_by_what_it_failed_at(caplog: pytest.Lo
         assert [record.msg for record in caplog.records] == [RUN_CHANGE_FAILED]
         caplog.clear()
         with breaking(store.owners, "delete"):
-            await node._workflows._deregister()
+            await node.probe.workflows.engine.deregister()
         assert [record.msg for record in caplog.records] == [NODE_DEREGISTER_FAILED]
 
 
@@ -80,7 +80,7 @@ async def drained(asked: AsyncIterator[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("is_killed", [False, True])
 async def test_a_closed_node_refuses_what_is_asked_of_its_runs(store: str | None, is_killed: bool) -> None:
-    """docs, Errors: `not_running`; also of those who have waited since it ran, and whatever its store is."""
+    """docs, Errors: `not_running`; also for callers that have waited since it ran, with any store."""
     flow = tm.Workflow("flow")
 
     @flow.task
@@ -102,7 +102,7 @@ async def test_a_closed_node_refuses_what_is_asked_of_its_runs(store: str | None
 
 
 async def test_who_waits_for_a_run_that_ends_while_its_node_closes_is_told_how(store: str | None) -> None:
-    """W-14: closing lets what runs come to its end, and whoever waits is there."""
+    """W-14: closing lets running tasks end, and callers that wait get the result."""
     flow, begun, may_end = tm.Workflow("flow"), asyncio.Event(), asyncio.Event()
 
     @flow.task

@@ -24,7 +24,7 @@ def deferring(defer: Callable[[tm.Context], None], **options: object) -> tuple[t
 
 
 async def test_for_a_while(store: str | None) -> None:
-    """api.md, for_: called again from the top, the same call returns at once."""
+    """api.md, for_: called again from the top, the same call returns immediately."""
     flow, calls = deferring(lambda ctx: ctx.defer(for_="2h"))
     async with tm.testing.node(store, load=[flow]) as node:
         run = await node.start("deferring")
@@ -112,7 +112,7 @@ async def test_a_poll_that_raises_fails_the_attempt() -> None:
 
 
 async def test_two_in_a_row(store: str | None) -> None:
-    """api.md: the same call returns at once, the next one defers anew."""
+    """api.md: the same call returns immediately, the next one defers again."""
 
     def defer(ctx: tm.Context) -> None:
         ctx.defer(for_="1h")

@@ -57,9 +57,8 @@ async def test_waiting_is_not_a_busy_loop(store: str | None) -> None:
         node.slow_executor("10s")
         await node.start("flow")
         await node.advance("11s")
-        desk, given = node._workflows.coordinator, []
-        assert desk is not None
-        with replacing(desk.slots, "assign", lambda give: _noting(give, given)):
+        slots, given = node.probe.workflows.coordinator.slots, []
+        with replacing(slots, "assign", lambda give: _noting(give, given)):
             await node.advance("9s")
         assert len(given) <= 2 * 9 + 4  # twice a tick, and a few for the one that was handed over
 
@@ -73,7 +72,7 @@ def _noting(call: Any, calls: list[Any]) -> Any:
 
 
 async def test_a_crash_with_a_full_queue_loses_nothing(store: str | None) -> None:
-    """W-6, contract 36, fault 22: the queue is not stored; whoever comes next finds everything in the store."""
+    """W-6, contract 36, fault 22: the queue is not stored; the next leader finds everything in the store."""
     flow, begun = spread_flow(12)
     async with tm.testing.node(store, load=[flow], settings={"edition": "pro"}, concurrency=10) as node:
         node.slow_executor("10s")
@@ -145,7 +144,7 @@ async def test_an_attempt_that_is_cancelled_while_it_waits_never_begins(store: s
         await node.advance("1m")
         assert blocked.begun == []
         assert (await run.state()).state is RunState.CANCELLED
-        assert not node._workflows.attempts.claimed
+        assert not node.probe.workflows.attempts.claimed
 
 
 class Slow(Executor):

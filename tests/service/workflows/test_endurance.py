@@ -13,6 +13,7 @@ from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.engine.workflows.leader.coordinator import RunCoordinator
 from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.engine.workflows.worker import claimer
+from tidemill.testing.probes.workflows import WorkflowProbe
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.workflow import Workflow
 
@@ -37,7 +38,7 @@ async def test_a_claimer_survives_anything(make_pair: MakePair) -> None:
     """W-5: one error that is none of the store's, and the follower claims all the same."""
     gates = Gates("a", "b")
     leader, follower = await make_pair(gates.flow)
-    with breaking(follower._run_store.runs, "claim", ValueError("a bug"), times=1):
+    with breaking(WorkflowProbe.of(follower).store.runs, "claim", ValueError("a bug"), times=1):
         run = await leader.start("flow")
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*(began.wait() for began in gates.began.values()))
@@ -47,9 +48,9 @@ async def test_a_claimer_survives_anything(make_pair: MakePair) -> None:
 
 
 async def test_a_campaign_survives_anything(make_pair: MakePair) -> None:
-    """W-5, W-9: one error that is none of the store's, and the follower goes on trying for the office."""
+    """W-5, W-9: one error that is none of the store's, and the follower continues to campaign."""
     _, follower = await make_pair(plain_flow())
-    with breaking(follower._run_store.leases, "current", RuntimeError("a bug"), times=1) as tries:
+    with breaking(WorkflowProbe.of(follower).store.leases, "current", RuntimeError("a bug"), times=1) as tries:
 
         async def has_gone_on() -> bool:
             return len(tries) > 2
@@ -61,15 +62,16 @@ async def test_a_campaign_survives_anything(make_pair: MakePair) -> None:
 async def test_a_node_opens_although_it_loses_the_office_before_its_first_pass(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """W-9: then another one is in office, and this node follows."""
+    """W-9: then another node leads, and this node follows."""
 
-    async def overtaken(desk: RunCoordinator) -> None:
-        leases = desk._store.leases
-        await leases.acquire(LEASE_NAME, "somebody", 60.0, dead_holders=[desk._attempts.owner.id])
+    node = tm.Node(sqlite, load=[plain_flow()], settings=SETTINGS)
+    workflows = WorkflowProbe.of(node)
+
+    async def overtaken(_: RunCoordinator) -> None:
+        await workflows.store.leases.acquire(LEASE_NAME, "somebody", 60.0, dead_holders=[workflows.owner.id])
         await asyncio.Event().wait()
 
     monkeypatch.setattr(RunCoordinator, "refresh", overtaken)
-    node = tm.Node(sqlite, load=[plain_flow()], settings=SETTINGS)
     async with asyncio.timeout(PATIENCE), node:
         assert node.metrics()["scheduler_leader"] == 0
 
@@ -82,43 +84,42 @@ async def test_who_waits_on_a_node_that_loses_the_office_is_told_of_the_end(make
     await gates.began["a"].wait()
     async with asyncio.TaskGroup() as group:
         waits = group.create_task(run.wait(PATIENCE), name="wait")
-        old._run_store.leases.acquire = _never  # type: ignore[method-assign]
-        epoch = await new._run_store.leases.acquire(
-            LEASE_NAME, "somebody", 60.0, dead_holders=[old._workflows.owner.id]
+        WorkflowProbe.of(old).store.leases.acquire = _never  # type: ignore[method-assign]
+        epoch = await WorkflowProbe.of(new).store.leases.acquire(
+            LEASE_NAME, "somebody", 60.0, dead_holders=[WorkflowProbe.of(old).owner.id]
         )
         assert epoch is not None
 
         async def is_lost() -> bool:
-            return old._workflows.leader is None
+            return not WorkflowProbe.of(old).is_leader
 
         await until(is_lost)
-        await new._run_store.leases.release(LEASE_NAME, epoch)
+        await WorkflowProbe.of(new).store.leases.release(LEASE_NAME, epoch)
         gates.open()
     assert waits.result().state == "success"
     assert new.metrics()["scheduler_leader"] == 1
 
 
 async def test_who_waits_is_woken_when_an_office_ends(store: str | None) -> None:
-    """W-9: to look for themselves, because nobody here may hear of the run any more."""
+    """W-9: they must check the store, because this node may not learn of the run's end."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        service = node._workflows
-        news, term = service._notifier.change_signal(run.id), service.election.term
-        assert term is not None
-        service.election.step_down(term)
+        workflows = node.probe.workflows
+        changed = workflows.notifier.change_signal(run.id)
+        workflows.step_down()
 
         async def is_over() -> bool:
-            return service.leader is None
+            return not workflows.is_leader
 
         await until(is_over)
-        assert news.is_set()
+        assert changed.is_set()
         blocked.go.set()
 
 
 async def _never(*_: object, **__: object) -> None:
-    """Win no office."""
+    """Win no term."""
 
 
 async def test_what_has_ended_leaves_nothing_in_memory(store: str | None) -> None:
@@ -133,9 +134,8 @@ async def test_what_has_ended_leaves_nothing_in_memory(store: str | None) -> Non
         for _ in range(3):
             await (await node.start("flow")).wait(PATIENCE)
         await node.settle()
-        service = node._workflows
-        assert dict(service._notifier._change_signals) == {}
-        assert service._task_logs._chunk_numbers == {}
+        assert node.probe.workflows.awaited_runs() == set()
+        assert node.probe.workflows.logging_attempts() == set()
 
 
 async def test_an_owner_that_is_dead_and_has_left_nothing_behind_is_forgotten(store: str | None) -> None:
@@ -144,12 +144,12 @@ async def test_an_owner_that_is_dead_and_has_left_nothing_behind_is_forgotten(st
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         await node.start("flow")
         await node.advance("1s")
-        before = node._workflows.owner.id
+        before = node.probe.workflows.owner.id
         node = await node.crash()
         owners = store_of(node).owners
         assert before in {one.id for one in await owners.list_all()}
         await node.advance("2m")
-        assert {one.id for one in await owners.list_all()} == {node._workflows.owner.id}
+        assert {one.id for one in await owners.list_all()} == {node.probe.workflows.owner.id}
         assert len(blocked.begun) == 2
         blocked.go.set()
 
@@ -172,7 +172,7 @@ async def test_values_are_read_with_what_was_made_once(store: str | None, monkey
             for _ in range(3):
                 assert (await run.state()).outputs["work"] == number
             await node.advance("10m")
-            assert len(node._workflows.queries.operations._runners._entries) <= 2
+            assert node.probe.workflows.cached_runners() <= 2
         assert len(made) == 3
 
 
@@ -212,7 +212,7 @@ async def test_a_follower_forgets_the_versions_that_no_run_needs(
     first, _, last = (VersionKey("public", "flow", flow.wired().spec.version) for flow in flows)
 
     async def is_tidy() -> bool:
-        return set(follower._workflows.versions.loaded_versions()) == {first, last}
+        return set(WorkflowProbe.of(follower).loaded_versions) == {first, last}
 
     await until(is_tidy)
     gate.set()
@@ -233,11 +233,11 @@ async def test_a_follower_reads_a_run_once_for_all_that_it_claims_of_it(make_pai
         return numbers
 
     leader, follower = await make_pair(flow, places=4)
-    runs, crew = follower._run_store.runs, follower._workflows.attempts
+    runs, attempts = WorkflowProbe.of(follower).store.runs, WorkflowProbe.of(follower).attempts
     claim, given = runs.claim, []
 
-    async def noting(wish: object) -> object:
-        found = await claim(wish)
+    async def noting(request: object) -> object:
+        found = await claim(request)
         given.extend([found] if found else [])
         return found
 
@@ -246,7 +246,7 @@ async def test_a_follower_reads_a_run_once_for_all_that_it_claims_of_it(make_pai
         run = await leader.start("flow")
 
         async def is_full() -> bool:
-            return len(crew.running()) == 4
+            return len(attempts.running()) == 4
 
         await until(is_full)
         assert len(loads) == len(given) < 4

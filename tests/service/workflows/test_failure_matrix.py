@@ -45,7 +45,7 @@ async def test_all_metrics_are_there_at_0(store: str | None) -> None:
 # -- scheduler crash mid-tick
 
 
-@pytest.mark.parametrize("phase", ["_plan", "_run_due"])
+@pytest.mark.parametrize("phase", ["plan", "run_due"])
 @pytest.mark.parametrize("error", [StoreError("away"), RuntimeError("a bug")])
 async def test_scheduler_crash_mid_tick(store: str | None, phase: str, error: Exception) -> None:
     """F1, contract 55: a phase that raises costs this tick; the next one resumes from the store."""
@@ -53,7 +53,7 @@ async def test_scheduler_crash_mid_tick(store: str | None, phase: str, error: Ex
     async with tm.testing.node(store, load=[flow]) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        with breaking(node._workflows.scheduler, phase, error):
+        with breaking(node.probe.workflows.scheduler, phase, error):
             await node.advance("5s")
         assert set(troubles(node)) == {"scheduler_phase_errors_total"}
         blocked.go.set()
@@ -62,19 +62,16 @@ async def test_scheduler_crash_mid_tick(store: str | None, phase: str, error: Ex
 
 
 async def test_the_office_is_taken_again_if_its_service_dies(store: str | None) -> None:
-    """F1, W-5: even if the loop itself were to die, the node takes office again and goes on."""
+    """F1, W-5: even if the loop itself dies, the node leads again and continues."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow]) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        office = node._workflows.leader
-        assert office is not None
-        epoch = office.coordinator.term.epoch
-        with replacing(office.scheduler, "_seconds_until_next", lambda _: _raise):
+        epoch = node.probe.workflows.coordinator.term.epoch
+        with replacing(node.probe.workflows.engine.ticks, "wait", lambda _: _raise):
             await node.advance("1s")
         await node.advance("10s")
-        assert node._workflows.coordinator is not None
-        assert node._workflows.coordinator.term.epoch > epoch
+        assert node.probe.workflows.coordinator.term.epoch > epoch
         assert troubles(node)["scheduler_phase_errors_total"] >= 1
         blocked.go.set()
         await node.advance("2s")
@@ -123,7 +120,7 @@ async def test_scheduler_crash_mid_finalization(store: str | None, monkeypatch: 
 
 
 async def test_agent_dies_mid_task(store: str | None) -> None:
-    """F3, contracts 43, 44, 71: whatever ran it is gone without a word; it is lost after 90 s and tried again."""
+    """F3, contracts 43, 44, 71: its process is gone without a report; it is lost after 90 s and retried."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow]) as node:
         run = await node.start("flow")
@@ -211,7 +208,7 @@ async def test_db_hiccup_on_creating_due_runs(store: str | None, what: str) -> N
         runs = store_of(node).runs
         with (
             breaking(runs, *(("list_active",) if what == "list" else ("apply",))),
-            replacing(node._workflows.scheduler._task_reaper, "reap", lambda reap: _counting(reap, reaped)),
+            replacing(node.probe.workflows.scheduler.task_reaper, "reap", lambda reap: _counting(reap, reaped)),
         ):
             await node.advance("6s")
         assert len(reaped) >= 5
@@ -246,7 +243,7 @@ async def test_poison_run(store: str | None) -> None:
         assert not (await poisoned.state()).state.is_terminal
         assert set(troubles(node)) == {"run_errors_total"}
         assert any("broken on purpose" in said for said in await poisoned.why("work"))
-        node._workflows.coordinator.failing_runs.clear()
+        node.repair_runs()
         await node.advance("1m")
         assert (await poisoned.state()).state is RunState.SUCCESS  # the reason was passing
 
@@ -271,8 +268,8 @@ async def test_a_run_whose_version_cannot_be_read(store: str | None) -> None:
     flow = plain_flow()
     async with tm.testing.node(store, load=[flow]) as node:
         (run,) = await start_and_pause(node, "flow")
-        with replacing(node._workflows.versions, "load_spec", lambda _: _unreadable):
-            node._workflows.coordinator.active_runs.clear()
+        with replacing(node.probe.workflows.versions, "load_spec", lambda _: _unreadable):
+            node.probe.workflows.coordinator.active_runs.clear()
             await node.advance("10s")
             await node.resume("flow")
             await node.advance("10s")
@@ -301,8 +298,8 @@ async def test_poison_reap_candidate(
     async with tm.testing.node(store, load=[flow], start=START) as node:
         for number in range(4):
             await write_orphan(node, flow, f"r{number}", SUCCESS, OLD + timedelta(seconds=number))
-        reaper = node._workflows.scheduler._run_reaper
-        await node._workflows.coordinator.refresh()
+        reaper = node.probe.workflows.scheduler.run_reaper
+        await node.probe.workflows.coordinator.refresh()
         await node.advance("0ms")
         with replacing(reaper, "_reap", lambda reap: _failing("r0", reap, error)):
             await reaper.reap()
@@ -324,7 +321,7 @@ async def test_candidates_that_cannot_be_listed(store: str | None) -> None:
     """Contract 66: the pass is over, is counted, and the next phase has its turn."""
     async with tm.testing.node(store, load=[plain_flow()]) as node:
         with breaking(store_of(node).runs, "list_orphans"):
-            await node._workflows.scheduler.tick()
+            await node.probe.workflows.scheduler.tick()
         assert troubles(node) == {"orphan_list_error": 1, "scheduler_phase_errors_total": 1}
 
 
@@ -332,18 +329,16 @@ async def test_candidates_that_cannot_be_listed(store: str | None) -> None:
 
 
 async def test_leader_connection_blip(store: str | None) -> None:
-    """F8, contract 52: the office is gone and taken again; nobody misses a slot, nothing runs twice."""
+    """F8, contract 52: the leadership is lost and won again; no slot is missed, nothing runs twice."""
     cron = plain_flow("cron", schedule=tm.Every("10s"))
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow, cron], start=START) as node:
         run = await node.start("flow")
         await node.advance("15s")
-        desk = node._workflows.coordinator
-        assert desk is not None
-        node._workflows.election.step_down(desk.term)
+        coordinator = node.probe.workflows.coordinator
+        node.probe.workflows.election.step_down(coordinator.term)
         await node.advance("15s")
-        assert node._workflows.coordinator is not None
-        assert node._workflows.coordinator.term.epoch > desk.term.epoch
+        assert node.probe.workflows.coordinator.term.epoch > coordinator.term.epoch
         blocked.go.set()
         await node.advance("1s")
         assert (await run.state()).state is RunState.SUCCESS
@@ -353,7 +348,7 @@ async def test_leader_connection_blip(store: str | None) -> None:
 
 
 async def test_leader_overlap(store: str | None) -> None:
-    """F9, W-8: somebody else has taken office, and this node does not know: nothing that it writes as leader lands."""
+    """F9, W-8: another node leads, and this node does not know: none of its writes as leader is applied."""
     flow = tm.Workflow("flow")
     gate = asyncio.Event()
 
@@ -369,7 +364,7 @@ async def test_leader_overlap(store: str | None) -> None:
     async with tm.testing.node(store, load=[flow]) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        owner = node._workflows.owner.id
+        owner = node.probe.workflows.owner.id
         epoch = await store_of(node).leases.acquire("scheduler", "another", 3.0, [owner])
         assert epoch is not None
         gate.set()
@@ -395,11 +390,11 @@ async def test_every_trouble_has_a_cause_in_these_tests() -> None:
 
 
 async def test_dispatch_errors_and_crashes_of_dispatch_workers(store: str | None) -> None:
-    """Contracts 34, 35, W-5: an executor that refuses costs the attempt; a worker that crashes goes on serving."""
+    """Contracts 34, 35, W-5: an executor that refuses costs the attempt; a worker that crashes is restarted."""
     flow = plain_flow()
     async with tm.testing.node(store, load=[flow]) as node:
         node.slow_executor("1ms")
-        executor = node._workflows.executors["in_process"]
+        executor = node.probe.workflows.executors["in_process"]
         with breaking(executor, "submit", OperationError("no room"), times=1):
             refused = await node.start("flow")
             await node.advance("1s")
@@ -407,7 +402,7 @@ async def test_dispatch_errors_and_crashes_of_dispatch_workers(store: str | None
         result = await refused.state()
         assert result.state is RunState.FAILED
         assert "no room" in result.tasks["work"].reason
-        with replacing(node._workflows.attempts.dispatcher, "_submit", lambda call: _failing_first(call)):
+        with replacing(node.probe.workflows.attempts.dispatcher, "_submit", lambda call: _failing_first(call)):
             crashed = await node.start("flow")
             await node.advance("1s")
         assert node.metrics()["dispatch_worker_restarts_total"] == 1

@@ -1,4 +1,4 @@
-"""Every metric of the workflow engine is told by something that happens."""
+"""Every metric of the workflow engine is caused by something."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -73,7 +73,7 @@ def refuse(order: AttemptRequest) -> None:
 @tells("dispatch_errors_total")
 async def refused(_: pytest.MonkeyPatch) -> set[str]:
     async with tm.testing.node(load=[plain_flow()]) as node:
-        with replacing(node._workflows.executors["in_process"], "submit_now", lambda _: refuse):
+        with replacing(node.probe.workflows.executors["in_process"], "submit_now", lambda _: refuse):
             await node.start("flow")
             await node.advance("1s")
         return risen(node)
@@ -83,7 +83,7 @@ async def refused(_: pytest.MonkeyPatch) -> set[str]:
 async def crashed_worker(_: pytest.MonkeyPatch) -> set[str]:
     async with tm.testing.node(load=[plain_flow()]) as node:
         node.slow_executor("1ms")
-        with breaking(node._workflows.attempts.dispatcher, "_submit", RuntimeError("a bug"), times=1):
+        with breaking(node.probe.workflows.attempts.dispatcher, "_submit", RuntimeError("a bug"), times=1):
             await node.start("flow")
             await node.advance("1s")
         return risen(node)
@@ -95,14 +95,14 @@ async def orphans(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     miss_ends(monkeypatch)
     async with tm.testing.node(load=[flow], start=START) as node:
         await write_orphan(node, flow, "r1", {"work": TaskState.SUCCESS}, START - timedelta(hours=1))
-        await node._workflows.coordinator.refresh()
-        reaper = node._workflows.scheduler._run_reaper
+        await node.probe.workflows.coordinator.refresh()
+        reaper = node.probe.workflows.scheduler.run_reaper
         with breaking(reaper, "_reap", RuntimeError("a bug")):
             await reaper.reap()
         with breaking(store_of(node).runs, "load"):
             await reaper.reap()
         with breaking(store_of(node).runs, "list_orphans"):
-            await node._workflows.scheduler.tick()
+            await node.probe.workflows.scheduler.tick()
         await node.advance("1m")
         return risen(node)
 
@@ -116,7 +116,7 @@ async def lost(_: pytest.MonkeyPatch) -> set[str]:
         await node.kill_worker()
         node.break_run(run.id)
         await node.advance("95s")
-        node._workflows.coordinator.failing_runs.clear()
+        node.repair_runs()
         await node.advance("2m")
         return risen(node)
 
@@ -140,7 +140,7 @@ async def deposed(_: pytest.MonkeyPatch) -> set[str]:
     async with tm.testing.node(load=[flow], settings=QUICK) as node:
         await node.start("flow")
         await node.advance("1s")
-        await store_of(node).leases.acquire("scheduler", "another", 3.0, [node._workflows.owner.id])
+        await store_of(node).leases.acquire("scheduler", "another", 3.0, [node.probe.workflows.owner.id])
         blocked.go.set()
         await node.advance("1s")
         return risen(node)
@@ -157,27 +157,27 @@ async def suspended(_: pytest.MonkeyPatch) -> set[str]:
         async with asyncio.timeout(5):
             while "scheduler_tick_lag_seconds" not in risen(node):  # noqa: ASYNC110 - nobody tells of a tick
                 await asyncio.sleep(0)
-        await node._run_until_idle()
+        await node.advance("0s")
         return risen(node)
 
 
 @tells("scheduler_tick_seconds")
 async def slow_pass(_: pytest.MonkeyPatch) -> set[str]:
     async with tm.testing.node(load=[plain_flow()]) as node:
-        reaper = node._workflows.scheduler._run_reaper
+        reaper = node.probe.workflows.scheduler.run_reaper
 
         async def slow() -> None:
             node.clock.advance_to(node.clock.monotonic() + 0.5)
 
         reaper.reap = slow  # type: ignore[method-assign]
-        await node._workflows.scheduler.tick()
+        await node.probe.workflows.scheduler.tick()
         return risen(node)
 
 
 @tells("schedule_errors_total")
 async def broken_schedule(_: pytest.MonkeyPatch) -> set[str]:
     async with tm.testing.node(load=[plain_flow("cron", schedule=tm.Every("10s"))], start=START) as node:
-        with breaking(node._workflows._starter, "start", ValueError("no")):
+        with breaking(node.probe.workflows.starter, "start", ValueError("no")):
             await node.advance("11s")
         return risen(node)
 
@@ -199,7 +199,7 @@ async def old_runs(_: pytest.MonkeyPatch) -> set[str]:
     async with tm.testing.node(load=[flow], settings={"retention": "1d"}, start=START) as node:
         await node.start("cron")
         await node.advance("2d")
-        await node._workflows.scheduler.tick()
+        await node.probe.workflows.scheduler.tick()
         return risen(node)
 
 

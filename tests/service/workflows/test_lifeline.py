@@ -1,4 +1,4 @@
-"""The lifeline of a node: what beats while a task blocks the loop, and what it costs while none does."""
+"""The heartbeat thread of a node: it renews leases while a task blocks the loop, and costs little while none does."""
 
 import asyncio
 import logging
@@ -18,6 +18,7 @@ from tidemill.kernel.settings import Settings
 from tidemill.node import make_store
 from tidemill.storage.store import Store
 from tidemill.telemetry.events import HEARTBEAT_FAILED, LOOP_BLOCKED
+from tidemill.testing.probes.workflows import WorkflowProbe
 
 SETTINGS = {"heartbeat_interval": "400ms", "heartbeat_timeout": "90s"}
 QUICK = Settings.read({"heartbeat_interval": "20ms"}, environment={})
@@ -26,7 +27,7 @@ ROUNDS = 4
 
 
 class Spares:
-    """Makes the stores of a lifeline, counts them and their beats, and lets the first ones fail."""
+    """Makes the stores of a heartbeat thread, counts them and their heartbeats, and makes the first ones fail."""
 
     def __init__(self, failures: int = 0) -> None:
         self.made: list[Store] = []
@@ -35,11 +36,11 @@ class Spares:
         self._failures = failures
 
     def watch(self, node: tm.Node) -> HeartbeatThread:
-        """Make the stores for a node's lifeline from now on."""
-        lifeline = node._workflows._heartbeats._heartbeat_thread
-        assert lifeline is not None
-        make, lifeline._make_store = lifeline._make_store, lambda: self._make(make)
-        return lifeline
+        """Make the stores of a node's heartbeat thread from now on."""
+        thread = WorkflowProbe.of(node).heartbeats.thread
+        assert thread is not None
+        make, thread.make_store = thread.make_store, lambda: self._make(make)
+        return thread
 
     def _make(self, make: Callable[[], Store]) -> Store:
         store = make()
@@ -62,7 +63,7 @@ class Spares:
 
 
 def wait(is_so: Callable[[], bool]) -> None:
-    """Block whoever calls until something holds."""
+    """Block the caller until a condition holds."""
     pause, waited = threading.Event(), 0.0
     while not is_so():
         pause.wait(0.005)
@@ -90,7 +91,7 @@ def lifelines() -> list[threading.Thread]:
 async def test_what_is_held_is_beaten_for_while_the_loop_is_blocked(
     sqlite: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """W-11: the thread renews the leases, says once which task blocks, and lets go of the store when it yields."""
+    """W-11: the thread renews the leases, logs once which task blocks, and closes the store when it yields."""
     spares = Spares()
     flow = hogging(lambda: len(spares.beats) >= ROUNDS)
     async with tm.Node(sqlite, load=[flow], settings=SETTINGS) as node:
@@ -111,14 +112,14 @@ async def test_a_loop_that_turns_needs_no_other_connection(sqlite: str) -> None:
     """W-11: as long as the loop answers, the thread opens nothing; and it is there only once something was held."""
     gates, spares, asked = Gates("wait"), Spares(), []
     async with tm.Node(sqlite, load=[gates.flow], settings=SETTINGS | {"heartbeat_interval": "1s"}) as node:
-        lifeline = spares.watch(node)
-        tell = lifeline._call_on_loop
+        thread = spares.watch(node)
+        tell = thread.call_on_loop
 
         def counted(news: Callable[[], None]) -> bool:
             asked.append(news)
             return tell(news)
 
-        cast(Any, lifeline)._call_on_loop = counted
+        cast(Any, thread).call_on_loop = counted
 
         async def has_asked() -> bool:
             return len(asked) >= 3  # so that the first two were answered
@@ -154,44 +155,44 @@ async def test_the_file_is_the_same_wherever_the_process_went(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     node = tm.Node("sqlite:///tidemill.db", settings=SETTINGS)
     monkeypatch.chdir(elsewhere)
-    lifeline = spares.watch(node)
-    store = lifeline._make_store()
+    thread = spares.watch(node)
+    store = thread.make_store()
     await store.open()
     await store.close()
     assert list(elsewhere.iterdir()) == []
     assert (tmp_path / "tidemill.db").exists()
 
 
-# -- a lifeline by itself
+# -- a heartbeat thread by itself
 
 
 def alone(held: dict[Any, Any], rounds: list[int], made: list[int]) -> HeartbeatThread:
-    """Return a lifeline without a node; it notes when it looks at what is held, and when it makes a store."""
+    """Return a heartbeat thread without a node; it records when it reads the claims, and when it makes a store."""
 
     def make() -> Store:
         made.append(len(rounds))
         return make_store("sqlite:///nowhere/at/all")
 
-    environment: Any = SimpleNamespace(owner=SimpleNamespace(id="owner"), metrics=None, settings=QUICK)
-    lifeline = HeartbeatThread(environment, cast(Any, SimpleNamespace(claimed=held)), make)
-    look = lifeline._claimed_keys
+    runtime: Any = SimpleNamespace(owner=SimpleNamespace(id="owner"), metrics=None, settings=QUICK)
+    thread = HeartbeatThread(runtime, cast(Any, SimpleNamespace(claimed=held)), make)
+    look = thread.claimed_keys
 
     def counted() -> Any:
         rounds.append(len(rounds))
         return look()
 
-    cast(Any, lifeline)._claimed_keys = counted
-    return lifeline
+    cast(Any, thread).claimed_keys = counted
+    return thread
 
 
 async def test_nothing_is_opened_when_nothing_is_held() -> None:
     """W-11: a blocked loop without attempts has nothing to be kept alive."""
     rounds: list[int] = []
     made: list[int] = []
-    lifeline = alone({}, rounds, made)
-    lifeline.start()
+    thread = alone({}, rounds, made)
+    thread.start()
     wait(lambda: len(rounds) >= ROUNDS)
-    await lifeline.close(PATIENCE)
+    await thread.close(PATIENCE)
     assert (made, lifelines()) == ([], [])
 
 
@@ -199,10 +200,10 @@ def test_a_loop_that_was_left_is_not_kept_alive() -> None:
     """W-11: what a loop holds that does not run any more is as dead as with its process; the thread goes, too."""
     rounds: list[int] = []
     made: list[int] = []
-    lifeline = alone({"attempt": None}, rounds, made)
+    thread = alone({"attempt": None}, rounds, made)
 
     async def begin() -> None:
-        lifeline.start()
+        thread.start()
 
     with asyncio.Runner() as runner:
         runner.run(begin())

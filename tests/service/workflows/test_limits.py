@@ -61,7 +61,7 @@ async def test_a_pool_is_never_exceeded(store: str | None, slots: int) -> None:
 
 
 async def test_a_full_pool_holds_nobody_else_up(store: str | None) -> None:
-    """leoflow.md 20: tasks without a pool, or of another one, go on."""
+    """leoflow.md 20: tasks without a pool, or of another one, continue."""
     gate = Gate()
     flow = tm.Workflow("pools")
 
@@ -116,7 +116,7 @@ async def test_failing_and_cancelled_tasks_give_their_places_back(store: str | N
 
 
 async def test_the_highest_priority_goes_first(store: str | None) -> None:
-    """workflows.md, "Tasks", priorities: of those that are ready, whoever they belong to."""
+    """workflows.md, "Tasks", priorities: among all ready tasks, of any run."""
     gate = Gate()
     flow = tm.Workflow("ranks")
     said: list[str] = []

@@ -12,6 +12,7 @@ from tests.service.workflows.faults import breaking, replacing
 from tests.service.workflows.pairs import PATIENCE, Pair, until
 from tidemill.engine.workflows.worker import task_logs as logbook
 from tidemill.kernel.errors import StoreError
+from tidemill.testing.probes.workflows import WorkflowProbe
 
 
 async def said(run: object, task: str) -> list[str]:
@@ -115,10 +116,10 @@ async def test_of_a_task_on_another_node(make_pair: Callable[..., Awaitable[Pair
     run = await leader.start("flow")
 
     async def is_claimed() -> bool:
-        return bool(follower._workflows.attempts.running())
+        return bool(WorkflowProbe.of(follower).attempts.running())
 
     await until(is_claimed)
-    [other] = [key.task for key in follower._workflows.attempts.claimed]
+    [other] = [key.task for key in WorkflowProbe.of(follower).attempts.claimed]
     got = []
     async with asyncio.timeout(PATIENCE):
         async for record in run.logs(other):
@@ -139,9 +140,9 @@ def loud() -> tm.Workflow:
 
 
 async def test_the_log_is_written_before_the_end_is() -> None:
-    """api.md, RunHandle.logs: whoever sees the end finds everything, on whichever node."""
+    """api.md, RunHandle.logs: a caller that sees the end finds all records, on any node."""
     async with tm.testing.node(load=[loud()]) as node:
-        logs, came, go = node._run_store.logs, asyncio.Event(), asyncio.Event()
+        logs, came, go = node.probe.workflows.store.logs, asyncio.Event(), asyncio.Event()
         append = logs.append
 
         async def slow(chunks: Any) -> None:
@@ -165,14 +166,14 @@ async def test_the_log_is_written_before_the_end_is() -> None:
 async def test_a_log_that_cannot_be_written_keeps_no_task_from_its_end(store: str | None, error: Exception) -> None:
     """W-5: it is tried for a while, and the end is reported all the same."""
     async with tm.testing.node(store, load=[loud()]) as node:
-        with breaking(node._run_store.logs, "append", error):
+        with breaking(node.probe.workflows.store.logs, "append", error):
             run = await node.start("loud")
             await node.advance("20s")
             assert (await run.state()).state == "success"
 
 
 async def test_what_there_is_no_room_for_leaves_a_line(store: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """W-16, contract 80: code that does not let the store have its turn says more than may wait: that is told."""
+    """W-16, contract 80: code that blocks the store logs more than may wait: the log says how much is missing."""
     monkeypatch.setattr(logbook, "PENDING_RECORD_LIMIT", 10)
     flow, spoken = tm.Workflow("flood"), asyncio.Event()
 

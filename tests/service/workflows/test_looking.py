@@ -58,7 +58,7 @@ async def test_an_unknown_run_is_said_to_be_unknown(store: str | None) -> None:
 
 
 async def test_who_stops_waiting_harms_nothing(store: str | None) -> None:
-    """api.md, wait(timeout): TimeoutError, and the run goes on; several may wait."""
+    """api.md, wait(timeout): TimeoutError, and the run continues; several callers may wait."""
     flow = tm.Workflow("waits")
     gate = Gate()
 

@@ -335,7 +335,7 @@ async def test_mapping_over_what_failed_is_upstream_failed() -> None:
 
 
 async def test_the_list_changes_its_length_when_it_is_made_again(store: str | None) -> None:
-    """leoflow.md 8: clearing the list clears its elements, also those that are no more; attempts go on."""
+    """leoflow.md 8: clearing the list clears its elements, also removed ones; attempts keep counting."""
     flow = tm.Workflow("lengths")
     sizes = [4, 2, 5]
     attempts: list[int] = []

@@ -1,4 +1,4 @@
-"""What people and their code say that no store can hold, or no calendar: told the same on every store."""
+"""Input of people and their code that no store or calendar can hold: refused alike on every store."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -58,7 +58,7 @@ async def test_the_names_of_params_are_refused_if_no_store_can_keep_them(everywh
 
 @pytest.mark.parametrize("until", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)])
 async def test_the_ends_of_the_calendar_can_be_waited_for(everywhere: str | None, until: datetime) -> None:
-    """W-5: what is taken can be kept, and other runs go on beside it."""
+    """W-5: accepted values can be stored, and other runs continue."""
     other = tm.Workflow("other")
 
     @other.task
@@ -105,7 +105,7 @@ async def test_a_wait_without_an_end_fails_at_once(store: str | None, wrong: dic
 
 
 async def test_largest_numbers_can_be_kept(everywhere: str | None) -> None:
-    """W-5: whatever may be declared may be stored."""
+    """W-5: everything that may be declared may be stored."""
     flow = tm.Workflow("x" * 200, max_active_runs=2**31 - 1, tags=["y" * 200])
 
     @flow.task(priority=2**31 - 1, retry=2**31 - 2, timeout="36500d", pool="z" * 200)

@@ -102,7 +102,7 @@ async def slots(node: tm.testing.node) -> list[str]:
 async def test_what_fell_due_in_a_pause_gets_no_run(
     catchup: Literal["none", "latest", "all"], store: str | None
 ) -> None:
-    """cloacina.md 131: resume does not catch up, whatever `catchup` says of a time without any node."""
+    """cloacina.md 131: resume does not catch up; `catchup` only applies to a time without any node."""
     async with tm.testing.node(store, load=[minutely(catchup)], start=START) as node:
         await node.advance("61s")
         await node.pause("minutely")
@@ -124,7 +124,7 @@ async def test_resumed_while_no_node_was_there(pauses: bool, sqlite: str) -> Non
     """131: what fell due in the pause gets no run either; a resume of what was not paused changes nothing."""
     async with tm.testing.node(sqlite, load=[minutely("all")], start=START) as node:
         await node.advance("61s")
-        schedules = node._run_store.schedules
+        schedules = node.probe.workflows.store.schedules
         if pauses:
             await node.pause("minutely")
         await schedules.resume("public", "minutely", START + timedelta(minutes=5))  # from the shell, say
@@ -146,13 +146,13 @@ async def test_no_run_is_made_while_it_is_paused(store: str | None) -> None:
         plan = await node.backfill("minutely", START - timedelta(minutes=2), START, preview=True)
         assert len(plan.slots) == 3
         assert await node.runs("minutely") == []
-        assert not node._workflows.coordinator.active_runs
+        assert not node.probe.workflows.coordinator.active_runs
         await node.resume("minutely")
         assert await node.start("minutely")
 
 
 async def test_a_pause_holds_before_the_leader_knows_of_it(store: str | None) -> None:
-    """131: the store refuses, for whatever node and whatever reason a run was to be made."""
+    """131: the store refuses, on any node and for any origin of the run."""
     asked: list[int] = []
 
     @tm.trigger(every="10s")
@@ -169,7 +169,7 @@ async def test_a_pause_holds_before_the_leader_knows_of_it(store: str | None) ->
     async with tm.testing.node(store, load=[flow], start=START, settings={"tick_interval": "10m"}) as node:
         await node.settle()
         before = len(await node.runs("minutely"))
-        await node._run_store.schedules.pause("public", "minutely")  # by another node
+        await node.probe.workflows.store.schedules.pause("public", "minutely")  # by another node
         with pytest.raises(tm.RequestError) as caught:
             await node.start("minutely")
         assert caught.value.code == "workflow_paused"
@@ -183,7 +183,7 @@ async def test_a_pause_holds_before_the_leader_knows_of_it(store: str | None) ->
 
 @pytest.mark.parametrize("reloads", [False, True])
 async def test_a_pause_in_which_the_node_crashed_or_loaded_anew_is_one(reloads: bool, store: str | None) -> None:
-    """api.md, `catchup`: with "none" nothing of it gets a run, whoever watched at its end."""
+    """api.md, `catchup`: with "none" none of its slots gets a run, whichever node led at its end."""
     async with tm.testing.node(store, load=[minutely("none")], start=START) as node:
         await node.pause("minutely")
         await node.advance("10m")
@@ -200,12 +200,12 @@ async def test_a_pause_in_which_the_node_crashed_or_loaded_anew_is_one(reloads: 
 async def test_a_pause_by_others_is_one(store: str | None) -> None:
     """api.md, `catchup`: "none", paused and resumed in the store, where the leader hears of it."""
     async with tm.testing.node(store, load=[minutely("none")], start=START) as node:
-        schedules = node._run_store.schedules
+        schedules = node.probe.workflows.store.schedules
         await schedules.pause("public", "minutely")
-        node._workflows.scheduler.on_remote_change()
+        node.probe.workflows.scheduler.on_remote_change()
         await node.advance("10m")
         await schedules.resume("public", "minutely", node.clock.now())
-        node._workflows.scheduler.on_remote_change()
+        node.probe.workflows.scheduler.on_remote_change()
         await node.advance("61s")
         assert await slots(node) == ["00:11"]
         assert node.metrics()["slots_dropped_total"] == 10
@@ -216,8 +216,8 @@ async def test_a_pause_that_ends_in_the_middle_of_a_pass(store: str | None) -> N
     async with tm.testing.node(store, load=[minutely("none")], start=START) as node:
         await node.pause("minutely")
         await node.advance("10m")
-        node._workflows.coordinator.slots.apply_pauses(set())
-        await node._workflows.scheduler._schedules.fire_due()
+        node.probe.workflows.coordinator.apply_pauses(set())
+        await node.probe.workflows.scheduler.run_due()
         assert await slots(node) == []
         await node.load(minutely("none"))  # before the next pass
         await node.settle()

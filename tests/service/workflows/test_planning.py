@@ -1,4 +1,4 @@
-"""What the desk keeps in mind, and what it must not: late reports, questions of old attempts, queues, heaps."""
+"""The coordinator's memory: late reports, polls of old attempts, queues, timers."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -37,10 +37,11 @@ async def test_a_late_value_is_not_handed_on() -> None:
     async with tm.testing.node(load=[flow]) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        desk = node._workflows.coordinator
-        assert desk is not None
+        coordinator = node.probe.workflows.coordinator
         first = AttemptKey(run.id, "a", -1, 1)
-        await desk.request(run.id, lambda draft: draft.apply_result(first, Lost("for this test"), RetryBudgets()))
+        await coordinator.request(
+            run.id, lambda draft: draft.apply_result(first, Lost("for this test"), RetryBudgets())
+        )
         await node.advance("1s")
         gates["a"].set()  # the old attempt returns in the same turn as something that counts
         gates["b"].set()
@@ -70,7 +71,7 @@ async def test_everything_for_which_there_is_room_begins_after_a_pause() -> None
 
 
 async def test_a_backfill_at_its_limit_does_not_stand_before_others() -> None:
-    """W-15: its runs wait for each other, and for nobody else's."""
+    """W-15: its runs wait for each other, and for no other run."""
     flow = tm.Workflow("flow", schedule=tm.Cron("@daily", catchup="none"), max_active_runs=2)
     gate = asyncio.Event()
 
@@ -119,7 +120,7 @@ async def test_a_question_ends_with_the_attempt_that_asked_it() -> None:
 
 
 async def test_reading_a_run_again_adds_nothing_to_what_waits() -> None:
-    """A node runs for months: neither who waits nor when grows with how often somebody looks."""
+    """A node runs for months: neither queues nor timers grow with the number of reloads."""
     flow = tm.Workflow("flow")
 
     @flow.task
@@ -135,18 +136,17 @@ async def test_reading_a_run_again_adds_nothing_to_what_waits() -> None:
         run = await node.start("flow")
         await node.settle()
         await node.advance("61m")
-        desk = node._workflows.coordinator
-        assert desk is not None
+        coordinator = node.probe.workflows.coordinator
         sizes = set()
         for _ in range(20):
-            desk.mark_stale(run.id)
+            coordinator.mark_stale(run.id)
             await node.advance("1s")
-            sizes.add((sum(map(len, desk.slots.executor_slots._waiting.values())), len(desk.timers._heap)))
+            sizes.add((node.probe.workflows.waiting_task_count(), node.probe.workflows.timer_count()))
         assert len(sizes) == 1, sizes
 
 
 async def test_a_run_that_cannot_be_planned_is_tried_by_one_at_a_time() -> None:
-    """W-5: however often somebody asks about it."""
+    """W-5: however often it is requested."""
     flow = tm.Workflow("flow")
 
     @flow.task
@@ -156,12 +156,11 @@ async def test_a_run_that_cannot_be_planned_is_tried_by_one_at_a_time() -> None:
     async with tm.testing.node(load=[flow]) as node:
         (run,) = await start_and_pause(node, "flow")
         node.break_run(run.id)
-        desk = node._workflows.coordinator
-        assert desk is not None
+        coordinator = node.probe.workflows.coordinator
         for _ in range(30):
-            desk.replan(run.id)
+            coordinator.replan(run.id)
             await node.advance("100ms")
-        waiting = [task for task in asyncio.all_tasks() if task.get_name() == f"run: {run.id} again"]
+        waiting = [task for task in asyncio.all_tasks() if task.get_name() == f"run: {run.id}: retry"]
         assert len(waiting) == 1
 
 
@@ -182,13 +181,13 @@ async def test_a_run_that_cannot_be_planned_is_not_tried_at_once_because_somethi
         node.break_run(run.id)
         await node.advance("1m")
         assert 0 < node.metrics()["run_errors_total"] < 20
-        node._workflows.coordinator.failing_runs.clear()
+        node.repair_runs()
         await node.advance("2m")
         assert (await run.state()).outputs == {"work": 1}
 
 
 async def test_what_waits_to_be_handed_over_takes_a_place() -> None:
-    """Concurrency: `concurrency` attempts at a time, whatever the dispatch queue could hold."""
+    """Concurrency: `concurrency` attempts at a time, also if the dispatch queue could hold more."""
     flow = tm.Workflow("flow")
 
     @flow.task
@@ -204,7 +203,7 @@ async def test_what_waits_to_be_handed_over_takes_a_place() -> None:
         run = await node.start("flow")
         for _ in range(12):
             await node.advance("500ms")
-            rows = await node._workflows.queries.operations.load_record(run.id)
+            (rows,) = await node.probe.workflows.store.runs.load([run.id])
             claimed = [row for row in rows.tasks if row.state in (TaskState.QUEUED, TaskState.RUNNING)]
             assert len(claimed) <= 3
         await node.advance("30s")
@@ -212,7 +211,7 @@ async def test_what_waits_to_be_handed_over_takes_a_place() -> None:
 
 
 async def test_many_runs_are_taken_over_a_few_at_a_time() -> None:
-    """F19: a leader that comes into office reads active runs in pages, and misses none."""
+    """F19: a new leader reads active runs in pages, and misses none."""
     flow = tm.Workflow("flow", max_active_runs=2000)
 
     @flow.task
@@ -226,28 +225,24 @@ async def test_many_runs_are_taken_over_a_few_at_a_time() -> None:
         await node.settle()
         node = await node.crash()
         await node.advance("2s")
-        desk = node._workflows.coordinator
-        assert desk is not None
-        assert len(desk.active_runs) == 620
+        coordinator = node.probe.workflows.coordinator
+        assert len(coordinator.active_runs) == 620
         await node.advance("1h")
         await node.settle()
         assert len(await node.runs("flow", "success")) == 620
 
 
 async def test_what_others_have_done_is_planned_although_only_a_place_was_given(store: str | None) -> None:
-    """W-4: a run that must be read again before a claim is planned as it was read, whatever becomes of the claim."""
+    """W-4: a run that must be reloaded before a claim is planned as it was read, also if the claim fails."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("0s")
         assert len(blocked.begun) == 1
-        node._workflows.attempts.claimed.clear()  # as if another node had it, and reports
+        node.probe.workflows.attempts.claimed.clear()  # as if another node had it, and reports
         await overwrite(node, run.id, state=TaskState.SUCCESS, claimed_by=None)
-        desk = node._workflows.coordinator
-        assert desk is not None
-        active = desk.active_runs[run.id]
+        coordinator = node.probe.workflows.coordinator
+        active = coordinator.active_runs[run.id]
         active.is_stale = True
-        active.grants.append(("work", UNMAPPED))
-        desk.slots.executor_slots._reserved["in_process"] += 1
-        desk._enqueue(active)
+        node.probe.workflows.grant_slot(run.id, ("work", UNMAPPED), "in_process")
         assert (await run.wait(5)).state is RunState.SUCCESS

@@ -1,4 +1,4 @@
-"""Triggers and polls that do not answer: they hold up nobody, and are asked one at a time."""
+"""Triggers and polls that do not return: they block no other, and have one call in flight each."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.workflows.faults import until
-from tidemill.engine.workflows import scheduler
+from tidemill.engine.workflows.leader import scheduler
 from tidemill.workflows.states import TaskState
 
 
@@ -44,7 +44,7 @@ def asked_by(name: str, *triggers: tm.Trigger) -> tm.Workflow:
 
 
 def told(caplog: pytest.LogCaptureFixture, name: str) -> list[str]:
-    """Return the errors of which an event told."""
+    """Return the errors that an event reported."""
     return [vars(record)["error"] for record in caplog.records if record.message == name]
 
 
@@ -54,7 +54,7 @@ def threads_named(name: str) -> int:
 
 
 async def test_a_trigger_that_hangs_is_asked_once(release: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
-    """Triggers, contract 58: it costs one thread, is not asked before it has answered, and others go on."""
+    """Triggers, contract 58: it costs one thread, is not called before it has returned, and others continue."""
     asked: list[str] = []
 
     @tm.trigger(every="1s", timeout="500ms")
@@ -144,12 +144,12 @@ async def test_a_trigger_that_does_not_heed_its_end_is_left_behind(caplog: pytes
         assert node.metrics()["scheduler_phase_errors_total"] == 0
     assert told(caplog, "trigger.failed")[0] == "TimeoutError: trigger 'stays' did not answer within 0.5 s"
     (left,) = [vars(one)["tasks"] for one in caplog.records if "swallow their cancellation" in one.message]
-    assert left == ["trigger 'stays': answer"]
+    assert left == ["trigger 'stays': call"]
     release.set()
 
 
 async def test_a_poll_that_hangs_is_called_once_and_why_says_so(release: threading.Event) -> None:
-    """W-17, Tasks: others that are deferred go on; it goes on too as soon as it has an answer."""
+    """W-17, Tasks: other deferred tasks continue; it continues too as soon as its poll returns."""
     flow, called = tm.Workflow("flow"), []
 
     def hang() -> bool:
@@ -208,5 +208,5 @@ async def test_a_phase_that_takes_too_long_says_so(
     caplog.set_level(logging.WARNING)
     monkeypatch.setattr(scheduler, "PHASE_TIMEOUT", 0.02)
     async with tm.testing.node(load=[asked_by("flow")]) as node:
-        await node._workflows.scheduler._run_phase("plan", asyncio.Event().wait)
+        await node.probe.workflows.scheduler.run_phase(scheduler.Phase.PLAN, asyncio.Event().wait)
     assert told(caplog, "scheduler.phase_failed") == ["it took longer than 0.02 s"]

@@ -1,4 +1,4 @@
-"""The two reapers: they act only on a positive sign that nobody will ever update what they take."""
+"""The two reapers: they act only on a positive sign that a run or an attempt will never be updated again."""
 
 import asyncio
 from datetime import timedelta
@@ -52,13 +52,13 @@ def pair_flow() -> tm.Workflow:
 async def test_anything_active_protects_a_run_however_old(
     store: str | None, active: TaskState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """W-10, contract 39: one task run that somebody may still move is enough."""
+    """W-10, contract 39: one active task is enough."""
     flow = pair_flow()
     miss_ends(monkeypatch)
     async with tm.testing.node(store, load=[flow], start=START) as node:
         states = {"first": TaskState.SUCCESS, "second": active}
         await write_orphan(node, flow, "r1", states, START - timedelta(days=30))
-        await node._workflows.scheduler._run_reaper.reap()
+        await node.probe.workflows.scheduler.run_reaper.reap()
         assert (await store_of(node).runs.load(["r1"]))[0].run.state is RunState.RUNNING
         assert troubles(node) == {}
 
@@ -80,7 +80,7 @@ async def test_a_run_is_reaped_from_its_threshold_on(
     async with tm.testing.node(store, load=[flow], start=START) as node:
         await write_orphan(node, flow, "r1", {"work": TaskState.SUCCESS}, START - age)
         await node.advance("1ms")
-        await node._workflows.scheduler._run_reaper.reap()
+        await node.probe.workflows.scheduler.run_reaper.reap()
         assert troubles(node) == ({"orphan_reaped": 1} if is_reaped else {})
 
 
@@ -122,7 +122,7 @@ async def test_what_nobody_decided_on_is_planned_once_more(store: str | None, mo
 async def test_if_nothing_results_the_run_is_failed_as_orphaned(
     store: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """W-10: a planner that has nothing to say, although nothing is active, must not leave a run behind for ever."""
+    """W-10: a plan that decides nothing, although no task is active, must not leave a run behind."""
     flow = plain_flow()
     async with tm.testing.node(store, load=[flow], start=START) as node:
         monkeypatch.setattr("tidemill.workflows.run_draft.plan", lambda run, now: [])
@@ -142,8 +142,8 @@ async def test_a_backlog_drains_over_ticks(monkeypatch: pytest.MonkeyPatch) -> N
         for number in range(250):
             age = timedelta(hours=1) - timedelta(seconds=number)
             await write_orphan(node, flow, f"r{number:03}", {"work": TaskState.SUCCESS}, START - age)
-        await node._workflows.coordinator.refresh()
-        reaper, seen = node._workflows.scheduler._run_reaper, []
+        await node.probe.workflows.coordinator.refresh()
+        reaper, seen = node.probe.workflows.scheduler.run_reaper, []
         for _ in range(4):
             await reaper.reap()
             seen.append(node.metrics()["orphan_reaped"])
@@ -201,12 +201,12 @@ async def test_a_healthy_task_is_never_touched(store: str | None) -> None:
 
 
 async def test_what_lives_under_the_leaders_own_eyes_is_never_lost(store: str | None) -> None:
-    """W-11: silence means nothing if whoever judges it has the attempt in hand; only its heartbeats do not arrive."""
+    """W-11: an expired lease means nothing if the leader itself runs the attempt; only its heartbeats do not arrive."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("40s")
-        with breaking(node._workflows._heartbeats, "renew_leases", StoreError("refused")):
+        with breaking(node.probe.workflows.heartbeats, "renew_leases", StoreError("refused")):
             await node.advance("10m")
         assert "agent_lost_tasks_total" not in troubles(node)
         blocked.go.set()
@@ -216,7 +216,7 @@ async def test_what_lives_under_the_leaders_own_eyes_is_never_lost(store: str | 
 
 
 async def test_nobody_is_lost_because_the_store_was_away(store: str | None) -> None:
-    """W-11, fault 28: leases ran out while nobody could renew them; after the outage everybody is heard first."""
+    """W-11, fault 28: leases expired during an outage of the store; after it, heartbeats are awaited first."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
@@ -233,13 +233,13 @@ async def test_nobody_is_lost_because_the_store_was_away(store: str | None) -> N
 
 
 async def test_a_new_leader_listens_before_it_judges(store: str | None) -> None:
-    """W-11: an attempt of somebody unknown whose lease ran out long ago is heard out for two heartbeats."""
+    """W-11: an attempt of an unknown owner whose lease expired long ago is kept for two heartbeats."""
     flow, _ = blocked_flow()
     async with Neighbour(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("1s")
         await overwrite(node, run.id, claimed_by="elsewhere")  # leased for 0 s: it has run out already
-        node._workflows.election.step_down(node._workflows.coordinator.term)
+        node.probe.workflows.step_down()
         await node.advance("28s")
         assert "agent_lost_tasks_total" not in troubles(node)
         await node.advance("10s")
@@ -279,14 +279,14 @@ async def test_a_heartbeat_between_the_look_and_the_write_saves_the_attempt(stor
             return found
 
         runs.list_lease_expired = look_and_beat
-        await node._workflows.scheduler._task_reaper._reap_expired_leases()
+        await node.probe.workflows.scheduler.task_reaper.reap_expired_leases()
         runs.list_lease_expired = overdue
         assert "agent_lost_tasks_total" not in troubles(node)
         assert (await only_task(node, run.id)).state is TaskState.RUNNING
 
 
 async def test_after_three_recoveries_it_is_failed_with_the_reason(store: str | None) -> None:
-    """W-11, I-19: a task that kills its workers does not go on for ever; its retries are another budget."""
+    """W-11, I-19: a task that kills its workers is not recovered without limit; its retries are another budget."""
     flow, blocked = blocked_flow(retry=tm.Retry(5, delay="1s"))
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
@@ -307,7 +307,7 @@ async def test_a_late_report_of_a_lost_attempt_is_refused_and_counted(store: str
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("40s")
-        with breaking(node._workflows._heartbeats, "renew_leases", StoreError("frozen")):
+        with breaking(node.probe.workflows.heartbeats, "renew_leases", StoreError("frozen")):
             await node.advance("100s")  # alive, but nobody hears of it
             await lose_overdue(node)
         assert troubles(node)["agent_lost_tasks_total"] == 1
@@ -318,7 +318,7 @@ async def test_a_late_report_of_a_lost_attempt_is_refused_and_counted(store: str
         assert troubles(node)["late_reports_total"] == 1
         outcomes = [one.outcome for one in await store_of(node).runs.read_attempts(run.id)]
         assert outcomes == ["lost", "success"]
-        assert not node._workflows.attempts.claimed
+        assert not node.probe.workflows.attempts.claimed
 
 
 async def test_a_candidate_that_fails_does_not_keep_the_others(store: str | None) -> None:

@@ -25,7 +25,7 @@ def cyclic() -> tm.Workflow:
 
 
 def dangling() -> tm.Workflow:
-    """Return a task that takes what nobody gives."""
+    """Return a task that takes a value that no task returns."""
     flow = tm.Workflow("bad")
 
     @flow.task

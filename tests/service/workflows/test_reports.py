@@ -1,4 +1,4 @@
-"""Reports of attempts that reach the store without whoever planned them."""
+"""Reports of attempts that reach the store without the coordinator that planned them."""
 
 from collections.abc import AsyncIterator
 
@@ -8,10 +8,12 @@ from tests.service.workflows.acting import START
 from tests.service.workflows.pairs import until
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.metrics import WorkflowMetrics
+from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.process_identity import HostLiveness, current_owner
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
+from tidemill.engine.workflows.worker.task_logs import TaskLogWriter
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.memory.store import MemoryStore
@@ -24,13 +26,13 @@ from tidemill.workflows.states import RunState
 
 CLOCK = SystemClock()
 KEY = AttemptKey("r1", "a", -1, 1)
-PLACE = "a", -1
+REF = "a", -1
 SPEC = WorkflowSpec(name="flow", tasks=(TaskSpec(name="a"),))
 
 
 @pytest.fixture
-async def environment() -> AsyncIterator[WorkflowRuntime]:
-    """Yield what a node has around it, with an empty store."""
+async def runtime() -> AsyncIterator[WorkflowRuntime]:
+    """Yield the runtime of a node, with an empty store."""
     store, tasks = MemoryStore(), TaskScope()
     await store.open()
     await tasks.open()
@@ -50,9 +52,9 @@ async def environment() -> AsyncIterator[WorkflowRuntime]:
     await store.close()
 
 
-async def held(environment: WorkflowRuntime) -> LocalAttempts:
-    """Return a crew that holds an attempt which it claimed and of which another has written that it has begun."""
-    now, owner, runs = CLOCK.now(), environment.owner.id, environment.store.runs
+async def held(runtime: WorkflowRuntime) -> LocalAttempts:
+    """Return the attempts of a node that claimed one whose start was recorded by a coordinator."""
+    now, owner, runs = CLOCK.now(), runtime.owner.id, runtime.store.runs
     run = RunRow(
         id="r1",
         tenant="public",
@@ -63,32 +65,33 @@ async def held(environment: WorkflowRuntime) -> LocalAttempts:
         origin="manual",
         created_at=now,
     )
-    draft = RunDraft.for_new_run(run, SPEC, executor_of=environment.executor_for, actor=owner)
+    draft = RunDraft.for_new_run(run, SPEC, executor_of=runtime.executor_for, actor=owner)
     draft.admit()
     draft.plan()
-    row = draft.claim(PLACE, owner, starts_now=False)
+    row = draft.claim(REF, owner, starts_now=False)
     assert isinstance(await runs.apply(draft.build_change(lease=90)), Applied)
-    crew = LocalAttempts(environment, WorkflowVersions(environment.store.versions, CLOCK), {})
-    crew.add_claimed(draft.run, row, SPEC)
+    versions, task_logs = WorkflowVersions(runtime.store.versions, CLOCK), TaskLogWriter(runtime, RunNotifier())
+    attempts = LocalAttempts(runtime, versions, {}, task_logs)
+    attempts.add_claimed(draft.run, row, SPEC)
     begun = RunDraft(draft.run, draft.rows, SPEC, now=now, actor=owner)
     assert begun.mark_started(KEY)
     assert isinstance(await runs.apply(begun.build_change(lease=90, is_guarded=False)), Applied)
-    return crew
+    return attempts
 
 
 @pytest.mark.parametrize("ending", [Succeeded(b"\xc0"), Skipped("not needed"), Deferred(wake_at=START)])
 async def test_an_end_is_written_although_the_office_that_wrote_the_beginning_is_gone(
-    environment: WorkflowRuntime, ending: AttemptResult
+    runtime: WorkflowRuntime, ending: AttemptResult
 ) -> None:
-    """W-1, W-2: the desk recorded the beginning and was closed; the end is not lost for that."""
-    crew = await held(environment)
+    """W-1, W-2: the coordinator recorded the start and was closed; the result is written all the same."""
+    attempts = await held(runtime)
 
-    crew.on_ended(KEY, ending)
+    attempts.on_ended(KEY, ending)
 
-    async def is_told() -> bool:
-        return not crew.reports_in_flight
+    async def is_written() -> bool:
+        return not attempts.reports_in_flight
 
-    await until(is_told)
-    [record] = await environment.store.runs.load(["r1"])
+    await until(is_written)
+    [record] = await runtime.store.runs.load(["r1"])
     assert not record.tasks[0].state.is_claimed
-    assert not crew.claimed
+    assert not attempts.claimed

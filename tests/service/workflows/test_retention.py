@@ -12,7 +12,7 @@ DAY = {"retention": "1d"}
 
 
 def plain_flow() -> tm.Workflow:
-    """Return a workflow that is over at once."""
+    """Return a workflow that ends immediately."""
     flow = tm.Workflow("plain")
 
     @flow.task

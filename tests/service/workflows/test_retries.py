@@ -81,7 +81,7 @@ async def test_only_some_errors_are_tried_again(error: Exception, tries: int) ->
 
 
 async def test_fail_is_final(store: str | None) -> None:
-    """api.md, tm.Fail: without retry, whatever the budget; the reason is kept."""
+    """api.md, tm.Fail: no retry, also with budget left; the reason is kept."""
     flow = Failing(tm.Retry(5, delay="1s"), tm.Fail("the file is empty"))
     async with tm.testing.node(store, load=[flow], clock=flow.clock) as node:
         run = await node.start("failing")
@@ -106,7 +106,7 @@ async def test_skip_is_no_failure(store: str | None) -> None:
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
 async def test_whatever_is_raised_is_the_tasks_own_failure(error: BaseException) -> None:
-    """Q-2: author code may raise anything; the node goes on."""
+    """Q-2: author code may raise anything; the node continues."""
     flow = Failing(None, error)
     async with tm.testing.node(load=[flow], clock=flow.clock) as node:
         result = await see_through(node, "failing")
@@ -135,7 +135,7 @@ async def test_the_wait_survives_a_crash(store: str | None) -> None:
 
 
 async def test_a_time_that_passed_while_nobody_ran_is_made_up_for(store: str | None) -> None:
-    """leoflow.md 13: what became due during an outage is done at once."""
+    """leoflow.md 13: retries that became due during an outage start immediately."""
     flow = Failing(tm.Retry(1, delay="100s"))
     async with tm.testing.node(store, load=[flow], clock=flow.clock) as node:
         await node.start("failing")
@@ -147,7 +147,7 @@ async def test_a_time_that_passed_while_nobody_ran_is_made_up_for(store: str | N
 
 
 async def test_the_budget_counts_again_after_a_retry_by_hand(store: str | None) -> None:
-    """leoflow.md 8: attempts go on, retries are available again."""
+    """leoflow.md 8: attempts keep counting, retries are available again."""
     flow = Failing(tm.Retry(1, delay="10s"))
     async with tm.testing.node(store, load=[flow], clock=flow.clock) as node:
         run = await node.start("failing")

@@ -11,7 +11,7 @@ import pytest
 import tidemill as tm
 from tests.service.workflows.acting import START
 from tests.service.workflows.faults import QUICK, blocked_flow, breaking, plain_flow, replacing, store_of, troubles
-from tidemill.engine.workflows import scheduler as scheduler_module
+from tidemill.engine.workflows.leader import scheduler as scheduler_module
 from tidemill.engine.workflows.starts.schedules import START_ATTEMPT_LIMIT
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.workflow_ports import RunFilter
@@ -24,9 +24,8 @@ async def test_the_tick_re_derives_everything(store: str | None) -> None:
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        desk = node._workflows.coordinator
-        assert desk is not None
-        desk.active_runs.clear()
+        coordinator = node.probe.workflows.coordinator
+        coordinator.active_runs.clear()
         blocked.go.set()
         await node.advance("2s")
         assert (await run.state()).state is RunState.SUCCESS
@@ -47,21 +46,21 @@ async def test_a_run_that_is_made_while_the_store_answers_stays_on_the_desk(stor
             return found
 
         runs.list_active = slow_answer
-        await node._workflows.scheduler._plan()
+        await node.probe.workflows.scheduler.plan()
         runs.list_active = active
-        assert started[0].id in node._workflows.coordinator.active_runs
+        assert started[0].id in node.probe.workflows.coordinator.active_runs
         blocked.go.set()
         await node.settle()
         assert (await started[0].state()).state is RunState.SUCCESS
 
 
-@pytest.mark.parametrize("name", ["_run_reaper", "_task_reaper"])
+@pytest.mark.parametrize("name", ["run_reaper", "task_reaper"])
 @pytest.mark.parametrize("error", [StoreError("away"), RuntimeError("a bug")])
 async def test_a_failing_phase_never_stops_the_next(store: str | None, name: str, error: Exception) -> None:
     """W-5: per phase."""
     async with tm.testing.node(store, load=[plain_flow()]) as node:
-        scheduler = node._workflows.scheduler
-        other = {"_run_reaper": "_task_reaper", "_task_reaper": "_run_reaper"}[name]
+        scheduler = node.probe.workflows.scheduler
+        other = {"run_reaper": "task_reaper", "task_reaper": "run_reaper"}[name]
         reaped: list[int] = []
 
         async def note() -> None:
@@ -79,12 +78,12 @@ async def test_a_failing_phase_never_stops_the_next(store: str | None, name: str
 async def test_a_store_call_that_never_returns_has_a_deadline(
     store: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """W-5: the phase is over, the next one has its turn, and the loop goes on."""
+    """W-5: the phase ends, the next one runs, and the loop continues."""
     monkeypatch.setattr(scheduler_module, "PHASE_TIMEOUT", 0.05)
     async with tm.testing.node(store, load=[plain_flow()]) as node:
         runs = store_of(node).runs
         with replacing(runs, "list_active", lambda _: asyncio.Event().wait):
-            await node._workflows.scheduler.tick()
+            await node.probe.workflows.scheduler.tick()
         assert troubles(node) == {"scheduler_phase_errors_total": 1}
         run = await node.start("flow")
         await node.settle()
@@ -170,7 +169,7 @@ async def test_what_is_due_while_the_store_fails_is_no_busy_loop(store: str | No
 
 
 async def test_whoever_stops_waiting_for_a_start_leaves_nothing_half_done(store: str | None) -> None:
-    """I-11: what was claimed with the run is ours to run, although nobody waits for the run's id any more."""
+    """I-11: this node must run the tasks claimed with the run, although its creator has stopped waiting."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         async with asyncio.TaskGroup() as group:
@@ -209,17 +208,15 @@ async def test_inputs_that_cannot_be_read_cost_nothing_but_time(store: str | Non
 
 
 async def test_a_report_is_written_however_long_the_store_is_away(store: str | None) -> None:
-    """I-8: also if the office is lost meanwhile."""
+    """I-8: also if the leadership is lost meanwhile."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         run = await node.start("flow")
         await node.advance("1s")
-        desk = node._workflows.coordinator
-        assert desk is not None
         with breaking(store_of(node).runs, "apply"):
             blocked.go.set()
             await node.advance("10s")
-            node._workflows.election.step_down(desk.term)
+            node.probe.workflows.step_down()
             await node.advance("10s")
         await node.advance("5s")
         assert (await run.state()).tasks["work"].state is TaskState.SUCCESS
@@ -228,14 +225,14 @@ async def test_a_report_is_written_however_long_the_store_is_away(store: str | N
 
 
 async def test_the_office_that_is_lost_does_not_leave_a_handshake_hanging(store: str | None) -> None:
-    """W-2: whoever asks whether it may begin gets its answer from the store, if the desk is closed meanwhile."""
+    """W-2: the start is recorded in the store if the coordinator is closed meanwhile."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
         node.slow_executor("5s")
         run = await node.start("flow")
         with breaking(store_of(node).runs, "load"), breaking(store_of(node).runs, "apply"):
             await node.advance("6s")
-            node._workflows.election.step_down(node._workflows.coordinator.term)
+            node.probe.workflows.step_down()
             await node.advance("1s")
         await node.advance("10s")
         assert blocked.begun == [f"{run.id}/work#1"]
@@ -252,7 +249,7 @@ async def test_a_first_pass_that_fails_is_made_up_for(sqlite: str) -> None:
         await node.advance("1s")
         node = await node.crash()
         with breaking(store_of(node).runs, "list_active"):
-            node._workflows.election.step_down(node._workflows.coordinator.term)
+            node.probe.workflows.step_down()
             await node.advance("5s")
         blocked.go.set()
         await node.advance("5s")
@@ -275,7 +272,7 @@ async def test_ticks_are_on_time_by_the_clock(store: str | None) -> None:
 async def test_a_trigger_that_fails_is_told_once_and_when_it_recovers(
     caplog: pytest.LogCaptureFixture, is_async: bool
 ) -> None:
-    """docs, Workflows, Triggers: with the author's own lines, and not every second for ever."""
+    """docs, Workflows, Triggers: with the author's part of the traceback, and not every second."""
     asked: list[int] = []
 
     def answer() -> tm.Fire | None:
@@ -304,14 +301,14 @@ async def test_a_trigger_that_fails_is_told_once_and_when_it_recovers(
 
 
 async def test_nothing_keeps_what_belonged_to_a_term_that_is_over(store: str | None) -> None:
-    """W-8: nobody calls a scheduler that is no longer in office, and what it had in mind is forgotten."""
+    """W-8: nothing references the scheduler of an ended term, and its cache is garbage."""
     async with tm.testing.node(store, load=[plain_flow()], settings=QUICK) as node:
         await (await node.start("flow")).wait(5)
-        service = node._workflows
-        terms = weakref.ref(service.coordinator), weakref.ref(service.scheduler)
-        service.election.step_down(service.coordinator.term)
+        workflows = node.probe.workflows
+        terms = weakref.ref(workflows.coordinator), weakref.ref(workflows.scheduler)
+        workflows.step_down()
         async with asyncio.timeout(5):
             while any(one() is not None for one in terms):
                 await asyncio.sleep(0.005)  # the tasks of the term are yet to end
                 gc.collect()
-        assert service.leader is None
+        assert not workflows.is_leader

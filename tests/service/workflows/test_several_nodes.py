@@ -8,6 +8,7 @@ from tests.service.workflows.pairs import PATIENCE, Gates, Pair, until
 from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.committer import CommitFuture
+from tidemill.testing.probes.workflows import WorkflowProbe
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import RunRecord
 from tidemill.workflows.states import TaskState
@@ -24,15 +25,14 @@ async def test_what_another_node_reports_during_a_write_is_noticed(make_pair: Ca
     leader, _ = await make_pair(gates.flow)
     run = await leader.start("flow")
     await asyncio.gather(*(began.wait() for began in gates.began.values()))
-    runs = leader._run_store.runs
-    desk = leader._workflows.coordinator
-    assert desk is not None
-    [mine] = [key.task for key in leader._workflows.attempts.claimed]
+    runs = WorkflowProbe.of(leader).store.runs
+    coordinator = WorkflowProbe.of(leader).coordinator
+    [mine] = [key.task for key in WorkflowProbe.of(leader).attempts.claimed]
     [other] = gates.opened.keys() - {mine}
 
     async def is_up_to_date() -> bool:
         [record] = await runs.load([run.id])
-        return desk.active_runs[run.id].run.revision == record.run.revision
+        return coordinator.active_runs[run.id].run.revision == record.run.revision
 
     async def has_ended() -> bool:
         [record] = await runs.load([run.id])
@@ -49,7 +49,7 @@ async def test_what_another_node_reports_during_a_write_is_noticed(make_pair: Ca
 
     def apply_later(change: Change) -> CommitFuture[Applied | Refused]:
         answer: CommitFuture[Applied | Refused] = CommitFuture()
-        leader._workflows._tasks.start("apply later", apply_after_the_other(change, answer))
+        WorkflowProbe.of(leader).engine.runtime.tasks.start("apply later", apply_after_the_other(change, answer))
         return answer
 
     runs.apply = apply_later  # type: ignore[method-assign]
@@ -64,7 +64,7 @@ async def test_what_a_follower_claimed_and_cannot_begin_is_handed_back(
     """W-6, F10: the store fails between the claim and the beginning; nothing waits for a lease to run out."""
     gates = Gates("a", "b", "c", "d")
     leader, follower = await make_pair(gates.flow, places=3)
-    runs = follower._run_store.runs
+    runs = WorkflowProbe.of(follower).store.runs
     load, claim, has_claimed = runs.load, runs.claim, asyncio.Event()
 
     async def fail(ids: Collection[str]) -> list[RunRecord]:
@@ -91,12 +91,12 @@ async def test_what_a_follower_claimed_and_cannot_begin_is_handed_back(
 async def test_a_run_that_is_started_where_the_office_was_lost_is_made_all_the_same(
     make_pair: Callable[..., Awaitable[Pair]],
 ) -> None:
-    """W-8: the write of the old leader is refused and counted; whoever asked for the run is not troubled with it."""
+    """W-8: the write of the old leader is refused and counted; the run is created all the same."""
     gates = Gates("a")
     gates.open()
     leader, _ = await make_pair(gates.flow)
-    leases = leader._run_store.leases
-    epoch = await leases.acquire(LEASE_NAME, "somebody", 60.0, dead_holders=[leader._workflows.owner.id])
+    leases = WorkflowProbe.of(leader).store.leases
+    epoch = await leases.acquire(LEASE_NAME, "somebody", 60.0, dead_holders=[WorkflowProbe.of(leader).owner.id])
     assert epoch is not None
     run = await leader.start("flow")
     assert (await run.state()).state == "queued"

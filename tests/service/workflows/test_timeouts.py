@@ -34,7 +34,7 @@ async def test_async_code_is_ended(store: str | None) -> None:
 
 
 async def test_a_thread_is_given_up(store: str | None) -> None:
-    """workflows.md, "Tasks": reported at its time, whatever the thread does; what it returns later is dropped."""
+    """workflows.md, "Tasks": reported on time, also while the thread runs on; a later result is dropped."""
     flow = tm.Workflow("slow")
     release = threading.Event()
 

@@ -97,7 +97,7 @@ async def test_a_queued_run_whose_version_cannot_be_read(statement: str, said: s
 
 @pytest.mark.parametrize(("statement", "said"), DAMAGE)
 async def test_a_run_goes_on_when_its_version_is_loaded_again(statement: str, said: str, sqlite: str) -> None:
-    """W-5, W-19: which is what it was told to wait for."""
+    """W-5, W-19: this is the advice that the run's reason gives."""
     made = await begun(sqlite)
     damage(sqlite, statement)
     async with tm.testing.node(sqlite, load=[]) as node:

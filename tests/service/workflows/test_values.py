@@ -1,4 +1,4 @@
-"""What tasks return: kept as annotated, whatever it is, and never shared."""
+"""Values that tasks return: stored as annotated, and never shared."""
 
 import gc
 from datetime import UTC, date, datetime, time, timedelta
@@ -157,7 +157,7 @@ async def test_a_run_that_a_crash_interrupts_ends_with_the_same_values(store: st
 
 
 async def test_tasks_never_share_a_value(store: str | None) -> None:
-    """api.md, Values: what one task does to its list, nobody else sees."""
+    """api.md, Values: changes that one task makes to its list are visible to no other."""
     flow = tm.Workflow("mine")
     kept: list[list[int]] = []
 

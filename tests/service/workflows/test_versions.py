@@ -4,6 +4,8 @@ import pytest
 
 import tidemill as tm
 from tests.service.workflows.acting import Gate, start_and_pause, states
+from tests.service.workflows.faults import replacing
+from tidemill.engine.workflows.client.values import Caller
 
 
 def version(gate: Gate, word: str, extra: bool = False) -> tm.Workflow:
@@ -78,7 +80,7 @@ async def test_unloaded_while_it_runs(store: str | None) -> None:
 
 
 async def test_the_same_version_again_changes_nothing(store: str | None) -> None:
-    """leoflow.md 79: same content, same version; what runs goes on."""
+    """leoflow.md 79: same content, same version; active runs continue."""
     gate = Gate()
     async with tm.testing.node(store, load=[version(gate, "old")]) as node:
         going = await node.start("daily")
@@ -91,7 +93,7 @@ async def test_the_same_version_again_changes_nothing(store: str | None) -> None
 
 
 async def test_a_workflow_that_was_changed_after_it_was_loaded(store: str | None) -> None:
-    """W-19: what is new has no version that is stored; it is told what to do, and that helps."""
+    """W-19: new tasks have no stored version; the error says what to do, and that helps."""
     flow = version(Gate(), "old")
     async with tm.testing.node(store, load=[flow]) as node:
 
@@ -173,12 +175,11 @@ async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) ->
         await node.load(new)
         await node.advance("2m")
         before, after = old.wired().spec.version, new.wired().spec.version
-        operations = node._workflows.queries.operations
+        client, caller = node.probe.workflows.client, Caller("public", "test")
         said = f"run {run.id} is pinned to version {before} of 'daily'; {after} is newer"
         again = f"`tidemill runs retry {run.id} --latest`"
-        assert await operations.pinned_note(run.id) == (
-            f"{said}: unless a node has {before} loaded it waits; {again} continues it with {after}"
-        )
+        plan = await client.clear(caller, run.id, None, preview=True)
+        assert plan.note == f"{said}: unless a node has {before} loaded it waits; {again} continues it with {after}"
         await run.retry()
         await node.advance("1m")
         assert states(await run.state())["second"] == "scheduled"
@@ -192,11 +193,11 @@ async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) ->
         assert await run.clear("second", latest=True) == ["second"]
         await node.settle()
         assert (await run.state()).outputs == {"first": [1, 2], "second": 3}
-        assert await operations.pinned_note(run.id) is None
+        assert (await client.clear(caller, run.id, ["second"], preview=True)).note is None
 
 
 async def test_the_version_that_was_loaded_last_is_the_newest(sqlite: str) -> None:
-    """W-19: also one that was there before; whoever has nothing loaded goes by the store."""
+    """W-19: also one that was loaded before; a node that has loaded none asks the store."""
     old, new = mended(False), mended(True)
     async with tm.testing.node(sqlite, load=[old]) as node:
         await node.advance("1s")
@@ -208,23 +209,23 @@ async def test_the_version_that_was_loaded_last_is_the_newest(sqlite: str) -> No
         await node.advance("2m")
     async with tm.testing.node(sqlite, load=[]) as node:
         assert await node.run_handle(run.id).retry(latest=True) == ["second"]
-        (record,) = await node._run_store.runs.load([run.id])
+        (record,) = await node.probe.workflows.store.runs.load([run.id])
         assert record.run.version == old.wired().spec.version
         assert {row.task for row in record.tasks} == {"first", "second"}
-        assert (await node._run_store.runs.read_events(run.id))[-1].reason.endswith(record.run.version)
+        assert (await node.probe.workflows.store.runs.read_events(run.id))[-1].reason.endswith(record.run.version)
 
 
 async def test_a_leader_that_has_the_run_in_mind_takes_its_new_version(sqlite: str) -> None:
-    """W-19: cancelled and pinned anew by somebody else, between two looks at it."""
+    """W-19: cancelled and pinned to another version by another process, between two refreshes."""
     gate = Gate()
     async with tm.testing.node(sqlite, load=[version(gate, "old")]) as node:
         run = await node.start("daily")
         await node.advance("1s")
         await node.load(version(gate, "new", extra=True))
-        operations = node._workflows.queries.operations
-        operations._on_changed = lambda _: None  # as if it happened in another process
-        await run.cancel()
-        await run.retry(latest=True)
+        leader = node.probe.workflows.engine.leader
+        with replacing(leader, "on_run_changed", lambda _: lambda _: None):  # as if it happened in another process
+            await run.cancel()
+            await run.retry(latest=True)
         gate.is_open.set()
         await node.advance("5s")
         assert (await run.state()).outputs == {"first": "new", "second": "new and more"}
@@ -262,7 +263,7 @@ async def test_a_task_that_was_gone_comes_back(store: str | None) -> None:
             result = await run.state()
             assert result.ok
             assert result.outputs == {name: name for name in names}
-        attempts = await node._run_store.runs.read_attempts(run.id)
+        attempts = await node.probe.workflows.store.runs.read_attempts(run.id)
         assert [(one.key.task, one.key.attempt) for one in attempts] == [("a", 1), ("b", 1), ("b", 2), ("c", 1)]
         node = await node.crash()
         assert (await node.run_handle(run.id).state()).outputs == {"a": "a", "b": "b", "c": "c"}

@@ -1,4 +1,4 @@
-"""Waiting for the end of a run: whoever waits here gets it from memory, and it is what the store would say."""
+"""Waiting for the end of a run: callers on the leader get it from memory, equal to what the store holds."""
 
 import asyncio
 import gc
@@ -68,7 +68,7 @@ async def test_a_result_from_memory_is_the_one_from_the_store(store: str | None,
 
 
 async def test_who_waits_where_a_run_is_planned_reads_nothing(store: str | None) -> None:
-    """The desk has just written what the result is made of."""
+    """The coordinator has just written everything that the result consists of."""
     gated = Gated()
     async with tm.testing.node(store, load=[gated.flow]) as node:
         run = await node.start("flow")
@@ -85,21 +85,18 @@ async def test_who_waits_where_a_run_is_planned_reads_nothing(store: str | None)
 
 
 async def test_what_was_kept_for_those_who_wait_goes_with_them(store: str | None) -> None:
-    """A result is kept for nobody but those who hold what they waited for; without one it is not kept at all."""
+    """A result is kept only as long as a waiter references it; without waiters it is not kept at all."""
     gated = Gated()
     async with tm.testing.node(store, load=[gated.flow]) as node:
         run = await node.start("flow")
-        notices = node._workflows._notifier
         async with asyncio.TaskGroup() as group:
             group.create_task(run.wait(PATIENCE), name="waiter")
             await asyncio.sleep(0)
-            assert list(notices._end_signals) == [run.id]
+            assert node.probe.workflows.awaited_runs() == {run.id}
             gated.gate.is_open.set()
         gc.collect()
-        assert not notices._end_signals
-        assert not notices._change_signals
-        assert node._workflows.coordinator is not None
-        assert not node._workflows.coordinator.active_runs
+        assert node.probe.workflows.awaited_runs() == set()
+        assert node.probe.workflows.active_runs == set()
 
 
 async def test_one_who_waits_is_not_woken_by_every_task(store: str | None) -> None:
@@ -107,8 +104,8 @@ async def test_one_who_waits_is_not_woken_by_every_task(store: str | None) -> No
     gated = Gated()
     async with tm.testing.node(store, load=[gated.flow]) as node:
         run = await node.start("flow")
-        end = node._workflows._notifier.end_signal(run.id)
-        news = node._workflows._notifier.change_signal(run.id)
+        end = node.probe.workflows.notifier.end_signal(run.id)
+        news = node.probe.workflows.notifier.change_signal(run.id)
         await node.advance("0s")
         gated.gate.is_open.set()
         await run.wait(PATIENCE)

@@ -42,7 +42,7 @@ async def test_a_watch_tells_everything_once_and_ends_with_the_run() -> None:
 
 
 async def test_tasks_come_in_the_order_in_which_they_run() -> None:
-    """Whatever their names are: for whoever reads a result."""
+    """Independent of their names: for readers of a result."""
     flow = tm.Workflow("flow")
 
     @flow.task
@@ -63,7 +63,7 @@ async def test_tasks_come_in_the_order_in_which_they_run() -> None:
 
 
 async def test_a_watch_pauses_by_the_clock_of_its_node() -> None:
-    """`every` is the node's time: on a virtual clock nobody looks again before that moves."""
+    """`every` is the node's time: on a virtual clock nothing is read before that moves."""
     flow, gate = tm.Workflow("flow"), Gate()
 
     @flow.task

@@ -4,6 +4,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.workflows.acting import Gate, start_and_pause
+from tidemill.engine.workflows.client.values import Caller
 
 
 async def test_every_state(store: str | None) -> None:
@@ -135,7 +136,7 @@ async def test_a_deferral_that_polls(store: str | None) -> None:
 
 
 async def test_a_run_that_is_set_aside(store: str | None) -> None:
-    """W-5, W-17: the reason is told."""
+    """W-5, W-17: the reason is part of the explanation."""
     flow = tm.Workflow("poison")
 
     @flow.task
@@ -189,8 +190,8 @@ async def test_the_nodes_are_counted_by_whoever_knows_them(store: str | None) ->
         run = await node.start("flow")
         await node.advance("1s")
         successor = await node.crash()
-        operations = successor._workflows.queries.operations
-        owners = await successor._run_store.owners.list_all()
-        facts = await operations._explain_context(await operations.load_record(run.id))
-        assert (len(owners), facts.live_nodes) == (2, 1)
+        owners = await successor.probe.workflows.store.owners.list_all()
+        client, caller = successor.probe.workflows.client, Caller("public", "test")
+        plan = await client.clear(caller, run.id, ["work"], preview=True)
+        assert (len(owners), plan.live_nodes) == (2, 1)
         gate.is_open.set()

@@ -222,7 +222,7 @@ async def test_a_value_of_the_wrong_class_fails_its_task_for_good() -> None:
 
 
 async def test_a_failure_stops_what_depends_on_it_and_nothing_else(store: str | None) -> None:
-    """cloacina.md 108: the dependents are upstream_failed, their bodies not called; others go on."""
+    """cloacina.md 108: the dependents are upstream_failed, their bodies not called; others continue."""
     flow = tm.Workflow("broken")
     called: list[str] = []
 

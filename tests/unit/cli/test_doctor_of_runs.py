@@ -67,7 +67,7 @@ def test_runs_that_wait_are_no_reason_for_concern(monkeypatch: Monkey, capsys: C
         ("UPDATE workflow_versions SET spec = x'c1'", "which it is pinned to, cannot be read: JSON is malformed"),
         (
             "UPDATE task_runs SET state = 'running', claimed_by = NULL WHERE task = 'publish'",
-            "task 'publish' is running, and claimed by nobody",
+            "task 'publish' is running, and has no owner",
         ),
         (
             "UPDATE task_runs SET state = 'queued', claimed_by = 'gone', lease_until = 0 WHERE task = 'publish'",

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from tests.unit.workflows.lives import run_row
 from tests.unit.workflows.test_plan_against_an_oracle import Interpreter, World, mappings, workflows
 from tidemill.engine.workflows.executors.interface import Input, ItemOfList, ListInput, SingleInput
-from tidemill.engine.workflows.worker.requests import build_request
+from tidemill.engine.workflows.worker.launcher import build_request
 from tidemill.workflows.plan import UNMAPPED, TaskRun
 from tidemill.workflows.records import TaskRow
 from tidemill.workflows.run_draft import TaskRef

@@ -11,10 +11,10 @@ from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.formatting import format_count, format_time, timezone_name
 from tidemill.cli.graph_imports import LoadOption, importing_graphs, resolve_graph_calls
 from tidemill.cli.output import Format, Output, print_text, show_json
-from tidemill.cli.stores import StoreOption, TenantOption, open_client
-from tidemill.engine.workflows.client.backfills import BackfillPlan, find_schedule
-from tidemill.engine.workflows.executors.in_process import InProcess
-from tidemill.engine.workflows.executors.subprocess import Subprocess
+from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
+from tidemill.engine.workflows.client.backfills import find_schedule
+from tidemill.engine.workflows.client.store_client import EXECUTOR_NAMES
+from tidemill.engine.workflows.client.values import BackfillPlan
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.schedule import Schedule
@@ -44,11 +44,9 @@ def backfill(
     """
 
     async def make(workflow: Workflow, schedule: Schedule) -> BackfillPlan:
-        async with open_client(store, read_only=preview, executor=executor) as control:
-            if not preview:
-                await control.versions.set_current(tenant, workflow)
-            return await control.backfills.backfill(
-                tenant,
+        async with open_client(store, read_only=preview, executor=executor) as client:
+            return await client.backfill(
+                cli_caller(tenant),
                 workflow,
                 _parse_time(start, time.min, schedule),
                 _parse_time(end, time.max, schedule),
@@ -78,12 +76,13 @@ def backfill_cancel(
     ],
     store: StoreOption = None,
     output: Output = Format.TABLE,
+    tenant: TenantOption = "public",
 ) -> None:
     """Cancel a backfill: it starts no more runs, and its active runs are cancelled."""
 
     async def cancel() -> int:
-        async with open_client(store) as control:
-            return await control.backfills.cancel(id)
+        async with open_client(store) as client:
+            return await client.cancel_backfill(cli_caller(tenant), id)
 
     with exit_on_error():
         runs = asyncio.run(cancel())
@@ -95,9 +94,8 @@ def backfill_cancel(
 
 def _check_executor(executor: str) -> None:
     """Reject an executor that no node has: its tasks would wait forever."""
-    known = [InProcess.name, Subprocess.name]
-    if executor not in known:
-        hint = did_you_mean(executor, known) or f"; there are {', '.join(known)}"
+    if executor not in EXECUTOR_NAMES:
+        hint = did_you_mean(executor, EXECUTOR_NAMES) or f"; there are {', '.join(EXECUTOR_NAMES)}"
         raise RequestError(f"there is no executor '{executor}'{hint}", code="unknown_executor")
 
 

@@ -13,8 +13,7 @@ from tidemill.cli.output import Format, Output, print_text, show_json, show_para
 from tidemill.cli.stores import StoreOption, describe_schema, resolve_store
 from tidemill.engine.audit_findings import format_timespan, problem_finding
 from tidemill.engine.graphs.audit.report import StoreReport, audit_store
-from tidemill.engine.workflows.audit import audit_runs
-from tidemill.engine.workflows.process_identity import HostLiveness
+from tidemill.engine.workflows.client.audit import audit_runs
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import DamagedStoreError
 from tidemill.storage.migrations import SchemaState
@@ -62,7 +61,7 @@ async def _examine_readable_store(store: Store, now: datetime) -> tuple[SchemaSt
         )
     await store.open_read_only()
     try:
-        found, runs = await audit_store(store, now), await audit_runs(store, now, HostLiveness())
+        found, runs = await audit_store(store, now), await audit_runs(store, now)
     finally:
         await store.close()
     findings = sorted([*found.findings, *runs.findings], key=lambda one: (one.severity == "note", one.subject))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -32,10 +32,10 @@ from tidemill.cli.run_view import (
     run_title,
     timeline_table,
 )
-from tidemill.cli.stores import StoreOption, TenantOption, open_client
-from tidemill.engine.workflows.client.store_client import StoreClient
-from tidemill.engine.workflows.client.watch import LogLine, RunWatch
-from tidemill.storage.workflow_ports import RunFilter
+from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
+from tidemill.engine.workflows.client.values import Caller, ClearResult, LogLine
+from tidemill.engine.workflows.client.workflow_client import WorkflowClient
+from tidemill.kernel.settings import Settings
 from tidemill.workflows.lookup import resolve_task
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, RunRow
@@ -65,13 +65,19 @@ LatestOption = Annotated[
 
 
 def _with_run(
-    store: str | None, run: str, tenant: str, work: Callable[[StoreClient, str], Awaitable[Any]], *, read_only: bool
+    store: str | None,
+    run: str,
+    tenant: str,
+    work: Callable[[WorkflowClient, Caller, str], Awaitable[Any]],
+    *,
+    read_only: bool,
 ) -> Any:
     """Open a store, resolve a run's id, call `work` with both, and return its result."""
+    caller = cli_caller(tenant)
 
     async def do() -> Any:
-        async with open_client(store, read_only=read_only) as control:
-            return await work(control, await control.resolve_run_id(run, tenant))
+        async with open_client(store, read_only=read_only) as client:
+            return await work(client, caller, await client.resolve_run_id(caller, run))
 
     with exit_on_error():
         return asyncio.run(do())
@@ -89,11 +95,10 @@ def list_runs(
     tenant: TenantOption = "public",
 ) -> None:
     """List runs, the newest last."""
-    wanted = RunFilter(tenant=tenant, workflow=workflow, states=[state] if state else [], limit=limit)
 
     async def find() -> list[RunRow]:
-        async with open_client(store, read_only=True) as control:
-            return await control.store.runs.find(wanted)
+        async with open_client(store, read_only=True) as client:
+            return await client.find_runs(cli_caller(tenant), workflow, [state] if state else [], limit)
 
     with exit_on_error():
         rows = asyncio.run(find())
@@ -159,8 +164,8 @@ def why(
 ) -> None:
     """Explain why a task has not run yet, or how it ended: one sentence per reason."""
 
-    async def work(control: StoreClient, id: str) -> tuple[str, list[str]]:
-        return id, await control.operations.why(id, task)
+    async def work(client: WorkflowClient, caller: Caller, id: str) -> tuple[str, list[str]]:
+        return id, await client.why(caller, id, task)
 
     found, reasons = _with_run(store, run, tenant, work, read_only=True)
     _print_result(output, reasons, {"run": found, "task": task, "reasons": reasons})
@@ -185,8 +190,8 @@ def cancel(
 ) -> None:
     """Cancel a run: waiting tasks never start, and running ones are stopped."""
 
-    async def work(control: StoreClient, id: str) -> str:
-        await control.operations.cancel(id, reason)
+    async def work(client: WorkflowClient, caller: Caller, id: str) -> str:
+        await client.cancel(caller, id, reason)
         return id
 
     found = _with_run(store, run, tenant, work, read_only=False)
@@ -226,57 +231,36 @@ def clear(
     _clear_tasks(run, tasks, store, tenant, output, preview=preview, latest=latest)
 
 
-class _ClearResult(NamedTuple):
-    """The result of clearing tasks of a run, or of a preview of it."""
-
-    run: str
-    names: list[str]
-    elements: dict[str, tuple[int, int]]
-    version: str
-    """The version that the run continues with."""
-    left_out: list[str]
-    """Tasks that this version does not have."""
-    pinned: str | None
-    """The note on a run that stays with an older version."""
-    nodes: int
-
-
 def _clear_tasks(
     run: str, tasks: list[str] | None, store: str | None, tenant: str, output: Format, *, preview: bool, latest: bool
 ) -> None:
-    async def work(control: StoreClient, id: str) -> _ClearResult:
-        operations = control.operations
-        elements = await operations.elements_cleared(id, tasks, latest=latest)
-        left_out = await operations.tasks_missing_in_newest(id) if latest else []
-        names = await operations.clear(id, tasks, preview=preview, latest=latest)
-        record = await operations.load_record(id)
-        version = (await operations.newest_version(record)).version if latest else record.run.version
-        note = None if latest else await operations.pinned_note(id)
-        return _ClearResult(id, names, elements, version, left_out, note, await operations.count_live_nodes())
+    async def work(client: WorkflowClient, caller: Caller, id: str) -> tuple[str, ClearResult]:
+        return id, await client.clear(caller, id, tasks, preview=preview, latest=latest)
 
-    cleared: _ClearResult = _with_run(store, run, tenant, work, read_only=preview)
+    plan: ClearResult
+    found, plan = _with_run(store, run, tenant, work, read_only=preview)
     plain = {
-        "run": cleared.run,
+        "run": found,
         "preview": preview,
-        "tasks": cleared.names,
-        "elements": {name: {"cleared": count, "of": total} for name, (count, total) in cleared.elements.items()},
-        "version": cleared.version,
-        "left_out": cleared.left_out,
-        "pinned": cleared.pinned,
+        "tasks": plan.names,
+        "elements": {name: {"cleared": some, "of": of} for name, (some, of) in plan.elements.items()},
+        "version": plan.version,
+        "left_out": plan.missing_tasks,
+        "pinned": plan.note,
     }
-    _print_result(output, _clear_sentences(cleared, preview=preview, latest=latest), plain)
+    _print_result(output, _clear_sentences(plan, preview=preview, latest=latest), plain)
 
 
-def _clear_sentences(cleared: _ClearResult, *, preview: bool, latest: bool) -> Iterator[str]:
-    elements = cleared.elements
-    names = [f"{name} ({'{} of {}'.format(*elements[name])})" if name in elements else name for name in cleared.names]
-    with_version = f", with version {cleared.version}" if latest else ""
+def _clear_sentences(plan: ClearResult, *, preview: bool, latest: bool) -> Iterator[str]:
+    elements = plan.elements
+    names = [f"{name} ({'{} of {}'.format(*elements[name])})" if name in elements else name for name in plan.names]
+    with_version = f", with version {plan.version}" if latest else ""
     yield f"{'would rerun' if preview else 'will rerun'}{with_version}: {', '.join(names) or 'nothing'}"
-    if cleared.left_out:
-        yield f"removed, because this version does not have them: {', '.join(cleared.left_out)}"
-    if cleared.pinned is not None:
-        yield cleared.pinned
-    if not preview and not cleared.nodes:
+    if plan.missing_tasks:
+        yield f"removed, because this version does not have them: {', '.join(plan.missing_tasks)}"
+    if plan.note is not None:
+        yield plan.note
+    if not preview and not plan.live_nodes:
         yield "no node is running on this store: start one"
 
 
@@ -291,8 +275,8 @@ def note(
 ) -> None:
     """Write a note on a run, or on one of its tasks. Replaces an existing note."""
 
-    async def work(control: StoreClient, id: str) -> str:
-        await control.operations.note(id, text, task)
+    async def work(client: WorkflowClient, caller: Caller, id: str) -> str:
+        await client.note(caller, id, text, task)
         return id
 
     found = _with_run(store, run, tenant, work, read_only=False)
@@ -311,26 +295,18 @@ def logs(
 ) -> None:
     """Print the log of a task and, if it failed, the traceback."""
 
-    async def work(control: StoreClient, id: str) -> None:
-        name, index = resolve_task(await control.operations.load_record(id), task)
-        watch = RunWatch(control.store, id, tasks=[name])
-        is_last = not follow
-        while True:
-            glance = await watch.read(is_last=is_last)
-            tries = (
-                {one.key: one.number for one in await control.store.runs.read_attempts(id)} if glance.log_lines else {}
-            )
-            for said in glance.log_lines:
-                if index in (None, said.key.element):
-                    number = tries.get(AttemptKey(*said.key, said.attempt), said.attempt)
-                    print_text(_log_line_text(said, number) if output is Format.TABLE else _json_line(said, number))
-            if is_last:
-                if output is Format.TABLE:
-                    _print_failure(await control.operations.load_result(id), name, index)
-                return
-            rows = [row for row in glance.record.tasks if row.task == name and index in (None, row.index)]
-            is_last = all(row.state.is_terminal for row in rows)
-            await control.clock.sleep(control.settings.tick_interval)
+    async def work(client: WorkflowClient, caller: Caller, id: str) -> None:
+        name, index = resolve_task(await client.load_record(caller, id), task)
+        numbers: dict[AttemptKey, int] = {}
+        delay = Settings.read().tick_interval
+        async for line in client.logs(caller, id, task, follow=follow, final_delay=delay):
+            key = AttemptKey(*line.key, line.attempt)
+            if key not in numbers:
+                numbers = {one.key: one.number for one in await client.load_attempts(caller, id)}
+            number = numbers.get(key, line.attempt)
+            print_text(_log_line_text(line, number) if output is Format.TABLE else _json_line(line, number))
+        if output is Format.TABLE:
+            _print_failure(await client.load_result(caller, id), name, index)
 
     try:
         _with_run(store, run, tenant, work, read_only=not follow)

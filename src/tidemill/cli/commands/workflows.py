@@ -1,7 +1,6 @@
 """`tidemill workflows`: the workflows of a store, and checks of those in a file."""
 
 import asyncio
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -12,13 +11,9 @@ from tidemill.cli.exit_codes import exit_on_error, exit_on_problems, print_check
 from tidemill.cli.formatting import format_count, format_time, time_column_title
 from tidemill.cli.graph_imports import unresolved_calls
 from tidemill.cli.output import Format, Output, print_text, show_json, show_rows
-from tidemill.cli.stores import StoreOption, TenantOption, open_client
-from tidemill.engine.workflows.client.store_client import StoreClient
-from tidemill.kernel.errors import RequestError
-from tidemill.kernel.suggestions import did_you_mean
+from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
+from tidemill.engine.workflows.client.values import WorkflowSummary
 from tidemill.packages.loading.inspector import bind_known_graphs
-from tidemill.storage.workflow_ports import RunFilter, WorkflowVersion
-from tidemill.workflows.states import RunState, active_states
 from tidemill.workflows.workflow import Workflow
 
 app = typer.Typer(help="List, check, pause and resume workflows.", no_args_is_help=True)
@@ -32,9 +27,8 @@ def list_workflows(store: StoreOption = None, output: Output = Format.TABLE, ten
     """List the workflows of a store: number of versions, paused or not, active runs, last run."""
 
     async def read() -> list[WorkflowSummary]:
-        async with open_client(store, read_only=True) as control:
-            known = await _versions_by_workflow(control, tenant)
-            return [await _summarize_workflow(control, tenant, name, versions) for name, versions in known.items()]
+        async with open_client(store, read_only=True) as client:
+            return await client.list_workflows(cli_caller(tenant))
 
     with exit_on_error():
         found = asyncio.run(read())
@@ -51,41 +45,6 @@ def list_workflows(store: StoreOption = None, output: Output = Format.TABLE, ten
         )
     else:
         print_text("no workflows")
-
-
-class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow of a store."""
-
-    workflow: str
-    versions: int
-    paused: bool
-    active: int
-    last_run: datetime | None
-    state: RunState | None
-
-
-async def _versions_by_workflow(control: StoreClient, tenant: str) -> dict[str, list[WorkflowVersion]]:
-    found: dict[str, list[WorkflowVersion]] = {}
-    for version in await control.store.versions.for_tenant(tenant):
-        found.setdefault(version.key.workflow, []).append(version)
-    return found
-
-
-async def _summarize_workflow(
-    control: StoreClient, tenant: str, name: str, versions: list[WorkflowVersion]
-) -> WorkflowSummary:
-    paused = (tenant, name) in await control.store.schedules.list_paused_workflows()
-    wanted = RunFilter(tenant=tenant, workflow=name, states=active_states(), limit=1000)
-    active = len(await control.store.runs.find(wanted))
-    last = await control.store.runs.find(RunFilter(tenant=tenant, workflow=name, limit=1))
-    return WorkflowSummary(
-        workflow=name,
-        versions=len(versions),
-        paused=paused,
-        active=active,
-        last_run=last[0].created_at if last else None,
-        state=last[0].state if last else None,
-    )
 
 
 @app.command()
@@ -131,15 +90,9 @@ def resume(
 
 def _set_paused(name: str, store: str | None, tenant: str, output: Format, *, paused: bool) -> None:
     async def work() -> None:
-        async with open_client(store) as control:
-            known = await _versions_by_workflow(control, tenant)
-            if name not in known:
-                message = f"the store knows no workflow '{name}'{did_you_mean(name, known)}"
-                raise RequestError(message, code="unknown_workflow", status=404, workflow=name)
-            if paused:
-                await control.store.schedules.pause(tenant, name)
-            else:
-                await control.store.schedules.resume(tenant, name, control.clock.now())
+        async with open_client(store) as client:
+            change = client.pause if paused else client.resume
+            await change(cli_caller(tenant), name)
 
     with exit_on_error():
         asyncio.run(work())

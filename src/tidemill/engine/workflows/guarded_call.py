@@ -1,8 +1,8 @@
-"""Questions to author code: put to it beside whoever asks, so that code that does not answer holds up nobody else.
+"""Calls author callbacks off the caller's path, one in flight each, so that one that hangs blocks no one else.
 
-A coroutine function answers in a task of its own, any other function on a thread of its own, never on threads that the
-engine, or other author code, needs too. While one has not answered it is not asked again, so a function that hangs
-costs one thread, not one for each time.
+A coroutine function runs in its own task, any other function on its own thread, never on threads that the engine or
+other author code needs. A function is not called again before its last call has returned, so a function that hangs
+costs one thread, not one per call.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from tidemill.kernel.durations import format_duration
 
 
 class StillRunningError(TimeoutError):
-    """A question was put before, and is still not answered."""
+    """The last call has not returned yet."""
 
 
 class GuardedCall:
-    """A function without parameters that is called again and again; at most one call at a time is under way."""
+    """A function without parameters that is called repeatedly, with at most one call in flight."""
 
     def __init__(self, name: str, function: Callable[[], Any], clock: Clock, tasks: TaskScope) -> None:
         self._name = name
@@ -35,54 +35,55 @@ class GuardedCall:
 
     @property
     def pending_seconds(self) -> float | None:
-        """For how many seconds an answer has been waited for; None if none is due."""
-        is_due = self._pending is not None and not self._pending.done()
-        return self._clock.monotonic() - self._called_at if is_due else None
+        """For how many seconds the last call has been in flight; None if it has returned."""
+        is_pending = self._pending is not None and not self._pending.done()
+        return self._clock.monotonic() - self._called_at if is_pending else None
 
     async def call(self, timeout: float | None = None) -> Any:
-        """Return the answer, or raise what the function raises; TimeoutError if that takes longer than so many seconds.
+        """Return the result, or raise the function's error; TimeoutError after `timeout` seconds.
 
-        Code that goes on all the same is left behind: a thread cannot be stopped, nor a coroutine that does not heed.
+        Code that continues after a timeout is left behind: neither a thread nor a coroutine that ignores its
+        cancellation can be stopped.
         """
-        if (waits := self.pending_seconds) is not None:
+        if (seconds := self.pending_seconds) is not None:
             self._cancel_pending()
-            since = f"{format_duration(round(waits, 1))} after it was asked"
+            since = f"{format_duration(round(seconds, 1))} after it was asked"
             raise StillRunningError(f"{self._name} has not answered yet, {since}: it is not asked again before it has")
         self._called_at = self._clock.monotonic()
-        answer = self._pending = self._tasks.start(f"{self._name}: answer", self._run_function())
-        await self._wait_for(answer, timeout)
-        if not answer.done():
+        call = self._pending = self._tasks.start(f"{self._name}: call", self._run_function())
+        await self._wait_for(call, timeout)
+        if not call.done():
             assert timeout is not None
             raise TimeoutError(f"{self._name} did not answer within {timeout:g} s")
-        found, error = answer.result()
+        result, error = call.result()
         if error is not None:
             raise error
-        return found
+        return result
 
     async def _wait_for(self, pending: "asyncio.Task[Any]", timeout: float | None) -> None:
         awaited = {pending}
         if timeout is not None:
-            awaited.add(self._tasks.start(f"{self._name}: time", self._clock.sleep(timeout)))
+            awaited.add(self._tasks.start(f"{self._name}: timeout", self._clock.sleep(timeout)))
         try:
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in awaited - {pending}:
-                one.cancel()
+            for timer in awaited - {pending}:
+                timer.cancel()
             self._cancel_pending()
 
     def _cancel_pending(self) -> None:
-        """Ask a call that is under way to end; who waits for a thread stays, so that it is known when that has."""
+        """Cancel a coroutine in flight. The task that waits for a thread stays, to record when the thread has ended."""
         if self._is_async and self._pending is not None:
             self._pending.cancel()
 
     async def _run_function(self) -> tuple[Any, BaseException | None]:
-        """Return what the function answers, or raises: an error here would be one of the engine."""
+        """Return the function's result or its error; an error raised here is one of the engine."""
         try:
             if self._is_async:
                 return await self._function(), None
-            answer = await call_in_new_thread(self._name, self._function)
-            return await answer if inspect.isawaitable(answer) else answer, None
-        except AUTHOR_ERRORS as error:  # author code: handed to whoever asked
+            result = await call_in_new_thread(self._name, self._function)
+            return await result if inspect.isawaitable(result) else result, None
+        except AUTHOR_ERRORS as error:  # author code: raised in the caller
             if is_cancelled_here(error):
                 raise
             return None, error

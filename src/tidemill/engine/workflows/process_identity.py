@@ -1,9 +1,9 @@
-"""Who claims: this process, and how to tell that another one is gone.
+"""The identity of this process as an owner of claims, and the check whether another owner's process is gone.
 
-A pid alone tells nothing, it is given again, and every container counts its own. Together with the boot of the host,
-the namespace it is counted in and the moment the process began it names one process for ever, so that a claim of a dead
-one can be taken back at once instead of after its lease. Of processes elsewhere, and of those before the last boot,
-nothing is known for certain: machines are cloned, names and all.
+A pid alone identifies nothing: it is reused, and every container counts its own. Together with the boot of the host,
+the pid namespace and the start time of the process it identifies one process, so that a claim of a dead process can be
+recovered immediately instead of after its lease. Nothing is certain about processes on other hosts, or before the last
+boot: machines are cloned, names and all.
 """
 
 import os
@@ -16,19 +16,19 @@ from tidemill.kernel.ids import new_instance_id
 from tidemill.storage.workflow_ports import Owner
 
 _UNKNOWN_START_TIME = "unknown"
-"""When a process began that is there, but is not shown to us."""
+"""The start time of a process that exists but is not visible in /proc."""
 _START_TIME_FIELD = 19  # field of /proc/PID/stat after the name in brackets, which may hold spaces
 
 
 class ProcessLiveness(Protocol):
-    """Who tells whether an owner is gone."""
+    """Decides whether an owner's process is gone."""
 
     def is_dead(self, owner: Owner) -> bool:
-        """Return True only if it is certain that the owner will never write again."""
+        """Return True only if the owner will certainly never write again."""
 
 
 class HostLiveness(ProcessLiveness):
-    """Knows about the processes that can be seen from here; of others it knows nothing."""
+    """Decides for processes of this host and pid namespace; all others count as alive."""
 
     def is_dead(self, owner: Owner) -> bool:
         is_visible = (owner.host, owner.boot) == (_host_id(), _boot_id())
@@ -39,7 +39,7 @@ class HostLiveness(ProcessLiveness):
 
 
 def current_owner(at: datetime) -> Owner:
-    """Return an owner for this life of a node in this process."""
+    """Return a new owner for a node in this process."""
     pid = os.getpid()
     return Owner(
         id=new_instance_id(), host=_host_id(), boot=_boot_id(), pid=pid, started=_process_start_time(pid), at=at
@@ -47,7 +47,7 @@ def current_owner(at: datetime) -> Owner:
 
 
 def _host_id() -> str:
-    """Return where this process is counted: its host, and there its container, if it is in one."""
+    """Return the host of this process with its pid namespace, which differs between containers."""
     try:
         return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
@@ -59,7 +59,7 @@ def _boot_id() -> str:
 
 
 def _process_start_time(pid: int) -> str:
-    """Return when a process began, in ticks since the boot; empty for one that is not there, or is only a corpse."""
+    """Return when a process started, in ticks since the boot; empty if it does not exist, or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     except OSError:
@@ -68,7 +68,7 @@ def _process_start_time(pid: int) -> str:
 
 
 def _process_exists(pid: int) -> bool:
-    """Return whether there is such a process, where /proc does not show it, or does not exist."""
+    """Return whether a process exists, where /proc does not show it or is missing."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""What every part of the workflow engine shares on one node: time, settings, store, figures, tasks, and who we are."""
+"""The collaborators that every part of the workflow engine shares on one node."""
 
 from collections.abc import Callable, Collection, Mapping
 from random import Random
@@ -16,11 +16,28 @@ from tidemill.storage.workflow_ports import Owner, WorkflowStore
 from tidemill.workflows.spec import TaskSpec
 
 STORE_RETRY = Backoff(0.05, 1.0)
-"""How long to wait for a store that failed before it is asked again."""
+"""The delay before a failed store call is retried."""
+
+
+class StoreRetry:
+    """Waits between retries of a failed store call, and counts the waiters."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.waiting = 0
+        """The number of calls that wait at the moment."""
+
+    async def wait(self, failures: int) -> None:
+        """Wait before the next retry, after so many failures in a row."""
+        self.waiting += 1
+        try:
+            await self._clock.sleep(STORE_RETRY.delay(failures))
+        finally:
+            self.waiting -= 1
 
 
 class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
-    """The surroundings of the workflow engine on one node."""
+    """The collaborators and settings of the workflow engine on one node."""
 
     store: WorkflowStore
     owner: Owner
@@ -30,22 +47,19 @@ class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
     tasks: TaskScope
     liveness: ProcessLiveness
     default_executor: str
-    """Where tasks run that do not say."""
+    """The executor of tasks that name none."""
     pools: Mapping[str, int]
     is_single_node: bool
-    """Whether nobody else can change what is stored."""
+    """Whether no other process can change the store."""
     served_executors: Collection[str] | None = None
-    """The executors that tasks may name, if for all others the node's own stands in; None if none does."""
+    """The executors that tasks may name, if the default executor runs all other tasks; None if it does not."""
     make_heartbeat_store: Callable[[], Store] | None = None
-    """Makes another store of the same address, not opened yet; None if nobody else could claim what is held here."""
+    """Makes another store of the same address, not opened yet; None if no other node could claim this node's tasks."""
     rng: Random = msgspec.field(default_factory=Random)
-    """Where the jitter of retries comes from."""
+    """The source of the jitter of retries."""
 
     def executor_for(self, task: TaskSpec) -> str:
-        """Return where a task runs: at the executor that it names, or at the node's own."""
+        """Return the executor of a task: the one that it names, or the node's default."""
         named = task.executor
-        return (
-            self.default_executor
-            if named is None or (self.served_executors is not None and named not in self.served_executors)
-            else named
-        )
+        is_served = self.served_executors is None or named in self.served_executors
+        return named if named is not None and is_served else self.default_executor

@@ -1,100 +1,120 @@
-"""The workflows that this node can run, in every version that a run may still need."""
+"""The workflow versions that this node can run: the current one of each workflow, and those that runs still need."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import OperationError
-from tidemill.storage.workflow_ports import Versions, WorkflowVersion
+from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.storage.workflow_ports import RunFilter, Runs, Versions, WorkflowVersion
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.spec import WorkflowSpec
+from tidemill.workflows.states import active_states
 from tidemill.workflows.workflow import Workflow
+
+_ACTIVE_RUN_LIMIT = 1000  # active runs of one workflow; with so many, all its versions count as needed
 
 
 class WorkflowVersions:
-    """The current version of each workflow, by tenant and name, and older versions that are still needed."""
+    """The current version of each workflow, by tenant and name, and older versions that runs still need."""
 
     def __init__(self, versions: Versions, clock: Clock) -> None:
+        self.loaded: dict[VersionKey, Workflow] = {}
+        """The code of every version that is loaded here."""
+        self.current: dict[tuple[str, str], VersionKey] = {}
+        """By tenant and workflow: the version that new runs get."""
+        self.specs: dict[VersionKey, WorkflowSpec] = {}
+        """The specs of all versions that were loaded or read."""
+        self.schedules_on_hold: set[tuple[str, str]] = set()
+        """Workflows that are being replaced: their slots wait until it is certain which version stays."""
+        self.on_collected: Callable[[], None] = lambda: None
+        """Called when code was discarded."""
         self._version_store = versions
         self._clock = clock
-        self._current: dict[tuple[str, str], VersionKey] = {}
-        self._loaded: dict[VersionKey, Workflow] = {}
-        self._specs: dict[VersionKey, WorkflowSpec] = {}
-        self.schedules_on_hold: set[tuple[str, str]] = set()
-        """Workflows that are being exchanged: until it is certain which version stays, no slot is looked at."""
-        self.on_collected: Callable[[], None] = lambda: None
-        """Called when code was forgotten."""
 
     async def set_current(self, tenant: str, workflow: Workflow) -> VersionKey:
-        """Make a workflow the one of its name; runs of the version before go on with that."""
+        """Make a workflow the current one of its name; runs of the version before keep that version."""
         spec = workflow.wired().spec
         key = VersionKey(tenant, workflow.name, spec.version)
         encoded = msgspec.json.encode(spec)
         await self._version_store.upsert(WorkflowVersion(key=key, spec=encoded, seen_at=self._clock.now()))
-        self._loaded[key] = workflow
-        self._specs[key] = spec
-        self._current[tenant, workflow.name] = key
+        self.loaded[key] = workflow
+        self.specs[key] = spec
+        self.current[tenant, workflow.name] = key
         return key
 
     def remove_current(self, tenant: str, name: str) -> None:
-        """Let no new run begin; its versions stay until `forget`."""
-        self._current.pop((tenant, name), None)
-
-    def discard(self, versions: set[VersionKey]) -> None:
-        """Forget versions that nobody needs; one that is current by now stays.
-
-        Whoever calls asked for those that were superseded first, and then who needs them: a version that was superseded
-        since may have a run that was not asked about.
-        """
-        gone = versions - set(self._current.values())
-        is_less = not gone.isdisjoint(self._loaded)
-        for key in gone:
-            self._loaded.pop(key, None)
-            self._specs.pop(key, None)
-        if is_less:
-            self.on_collected()
+        """Let no new run start; the versions of the workflow stay until they are discarded."""
+        self.current.pop((tenant, name), None)
 
     def superseded(self) -> set[VersionKey]:
-        """Return the versions that are known here, but not current: only runs that have begun may need them."""
-        return (self._loaded.keys() | self._specs.keys()) - set(self._current.values())
+        """Return the known versions that are not current: only existing runs may need them."""
+        return (self.loaded.keys() | self.specs.keys()) - set(self.current.values())
 
-    def current_version(self, tenant: str, name: str) -> VersionKey | None:
-        """Return the version that new runs get."""
-        return self._current.get((tenant, name))
+    def discard(self, versions: set[VersionKey]) -> None:
+        """Discard versions that no run needs; a version that has become current stays.
+
+        The caller must read `superseded` before it determines which versions runs need: a version that was superseded
+        later may have a run that the caller has not seen.
+        """
+        unused = versions - set(self.current.values())
+        has_code = not unused.isdisjoint(self.loaded)
+        for key in unused:
+            self.loaded.pop(key, None)
+            self.specs.pop(key, None)
+        if has_code:
+            self.on_collected()
+
+    async def collect(self, runs: Runs, in_use: Collection[VersionKey]) -> None:
+        """Discard superseded versions that neither an active run needs nor the caller has `in_use`."""
+        superseded, needed = self.superseded(), set(in_use)
+        for tenant, workflow in {(version.tenant, version.workflow) for version in superseded}:
+            run_filter = RunFilter(tenant=tenant, workflow=workflow, states=active_states(), limit=_ACTIVE_RUN_LIMIT)
+            active = await runs.find(run_filter)
+            needed |= superseded if len(active) == _ACTIVE_RUN_LIMIT else {run.version_key for run in active}
+        self.discard(superseded - needed)
+
+    # -- lookup
 
     def current_workflows(self) -> list[tuple[VersionKey, Workflow]]:
         """Return every loaded workflow in its current version."""
-        return [(key, self._loaded[key]) for key in self._current.values()]
+        return [(key, self.loaded[key]) for key in self.current.values()]
+
+    def require_current(self, tenant: str, name: str) -> Workflow:
+        """Return the current version of a workflow; RequestError if none is loaded."""
+        version = self.current.get((tenant, name))
+        if version is None or version not in self.loaded:
+            raise self.not_loaded_error(tenant, name)
+        return self.loaded[version]
+
+    def not_loaded_error(self, tenant: str, name: str) -> RequestError:
+        """Return the error for a workflow of which no version is current, with the names of those that are."""
+        known = [workflow.name for key, workflow in self.current_workflows() if key.tenant == tenant]
+        there_are = f"; loaded: {', '.join(map(repr, sorted(known)))}" if known else "; none is"
+        message = f"workflow '{name}' is not loaded{did_you_mean(name, known) or there_are}"
+        return RequestError(message, code="unknown_workflow", status=404, workflow=name)
 
     def find_workflow(self, key: VersionKey) -> Workflow | None:
-        """Return the code of a version, if it is loaded here."""
-        return self._loaded.get(key)
+        """Return the code of a version; None if it is not loaded here."""
+        return self.loaded.get(key)
 
     def require_workflow(self, tenant: str, name: str, version: str) -> Workflow:
         """Return the code of a version; OperationError if it is not loaded here."""
-        found = self._loaded.get(VersionKey(tenant, name, version))
-        if found is None:
+        workflow = self.loaded.get(VersionKey(tenant, name, version))
+        if workflow is None:
             raise OperationError(f"version {version} of workflow '{name}' is not loaded here")
-        return found
-
-    def loaded_workflows(self, tenant: str) -> list[Workflow]:
-        """Return the code of a tenant's workflows, in every version that is loaded here."""
-        return [workflow for key, workflow in self._loaded.items() if key.tenant == tenant]
-
-    def loaded_versions(self) -> list[VersionKey]:
-        """Return every version whose code is loaded here."""
-        return list(self._loaded)
+        return workflow
 
     async def load_spec(self, key: VersionKey) -> WorkflowSpec:
-        """Return the structure of a version, also of one that is not loaded here."""
-        if key not in self._specs:
+        """Return the spec of a version, also of one that is not loaded here."""
+        if key not in self.specs:
             version = await self._version_store.get(key)
             if version is None:
                 raise OperationError(f"version {key.version} of workflow '{key.workflow}' is not in the store")
             try:
-                self._specs[key] = msgspec.json.decode(version.spec, type=WorkflowSpec)
+                self.specs[key] = msgspec.json.decode(version.spec, type=WorkflowSpec)
             except msgspec.DecodeError as error:
                 message = f"version {key.version} of workflow '{key.workflow}' cannot be read: {error}"
                 raise OperationError(message) from error
-        return self._specs[key]
+        return self.specs[key]

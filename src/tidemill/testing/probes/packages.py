@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tidemill.engine.workflows.starts.schedules import ScheduleRunner
+from tidemill.engine.workflows.starts.triggers import TriggerPollers
 from tidemill.node import Node
 from tidemill.packages.format.archive import PackageContents
 from tidemill.packages.loading.inspector import ProbeLimits
@@ -71,18 +73,19 @@ class PackageProbe:
     def traces(self, tenant: str = "public") -> dict[str, Any]:
         """Return everything that packages have in this process, apart from the registry; the node leads."""
         engine, tasks = self._service.installer.engine, self._service.tasks
-        assert engine.leader is not None, "the node does not lead"
-        scheduler = engine.leader.scheduler
+        assert engine.leader.scheduler is not None, "the node does not lead"
+        schedules, triggers = engine.leader.scheduler.due_work
+        assert isinstance(schedules, ScheduleRunner) and isinstance(triggers, TriggerPollers)
         return {
             "loaded": self.loaded,
             "pending cleanups": self.pending_cleanups,
             "running": self.running_keys(),
             "bound": {name: self.subscribers(name, tenant) for name in self._service.registry.reactors(tenant)},
             "tasks": sorted(task.get_name() for task in tasks._running),
-            "workflow tasks": sorted(task.get_name() for task in engine._tasks._running),
-            "current": sorted(engine.versions._current),
-            "schedules": sorted(scheduler._schedules._watched),
-            "triggers": sorted(scheduler._pollers._loops),
+            "workflow tasks": sorted(task.get_name() for task in engine.runtime.tasks._running),
+            "current": sorted(engine.versions.current),
+            "schedules": sorted(schedules._watched),
+            "triggers": sorted(triggers._loops),
         }
 
     # -- actions

@@ -1,13 +1,14 @@
-"""Backfills: runs for slots of the past, a few at a time."""
+"""Backfills: runs for past slots of a schedule, a limited number at a time."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
-from tidemill.engine.workflows.client.operations import RunOperations, require_aware
+from tidemill.engine.workflows.client.operations import RunOperations
+from tidemill.engine.workflows.client.values import BackfillPlan, Caller
 from tidemill.engine.workflows.runtime import WorkflowRuntime
-from tidemill.engine.workflows.starts.starter import RunStarter, StartRequest
+from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, StartRequest
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.ids import new_sortable_id
 from tidemill.kernel.limits import MAX_INTEGER, is_storable
@@ -17,24 +18,11 @@ from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.states import active_states
 from tidemill.workflows.workflow import Workflow
 
-SLOT_LIMIT = 10_000  # slots of one backfill
-
-
-class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backfill does, or would do: the slots that get a run, and those that have had one."""
-
-    id: str | None
-    """None for a preview."""
-    workflow: str
-    slots: tuple[datetime, ...]
-    present: tuple[datetime, ...] = ()
-    runs: tuple[str, ...] = ()
-    future: int = 0
-    """How many slots of the range are yet to come: these are left to the schedule."""
+SLOT_LIMIT = 10_000  # slots per backfill
 
 
 class BackfillRunner:
-    """Makes and cancels backfills."""
+    """Starts and cancels backfills."""
 
     def __init__(self, runtime: WorkflowRuntime, starter: RunStarter, operations: RunOperations) -> None:
         self._store = runtime.store
@@ -44,7 +32,7 @@ class BackfillRunner:
 
     async def backfill(
         self,
-        tenant: str,
+        caller: Caller,
         workflow: Workflow,
         start: datetime,
         end: datetime,
@@ -54,19 +42,20 @@ class BackfillRunner:
         limit: int = 1,
         key: str | None = None,
     ) -> BackfillPlan:
-        """Make a run for every slot in [start, end] that has none, at most `limit` of them running at a time.
+        """Start a run for every slot in [start, end] that has none, at most `limit` of them running at a time.
 
-        With `only_missing=False` slots that have had a run get another one. With `preview` nothing is done. A slot that
-        is yet to come gets no run: its schedule makes it.
+        With `only_missing=False` slots that have had a run get another one. With `preview` nothing is changed. A future
+        slot gets no run: its schedule starts it.
         """
+        tenant = caller.tenant
         schedule, now = find_schedule(workflow, key), self._clock.now()
-        slots, future = _past_slots(schedule, require_aware(start, "start"), require_aware(end, "end"), now)
+        slots, future = _past_slots(schedule, _require_aware(start, "start"), _require_aware(end, "end"), now)
         if type(limit) is not int or limit < 1:
             raise RequestError(f"limit is a number of runs, at least 1, not {limit!r}", code="invalid_limit")
         present = await self._store.runs.read_fired_slots(tenant, workflow.name, schedule.key, start, end)
         wanted = tuple(slot for slot in slots if not only_missing or slot not in present)
-        found = tuple(slot for slot in slots if slot in present)
-        plan = BackfillPlan(id=None, workflow=workflow.name, slots=wanted, present=found, future=future)
+        had_run = tuple(slot for slot in slots if slot in present)
+        plan = BackfillPlan(id=None, workflow=workflow.name, slots=wanted, present=had_run, future=future)
         if preview or not wanted:
             return plan
         if (tenant, workflow.name) in await self._store.schedules.list_paused_workflows():
@@ -79,19 +68,20 @@ class BackfillRunner:
             created_at=now,
         )
         await self._store.backfills.upsert(backfill)
-        again = {slot for slot in wanted if slot in present}
-        runs = await self._create_runs(backfill, workflow, schedule, wanted, again)
+        repeated = {slot for slot in wanted if slot in present}
+        runs = await self._create_runs(caller, backfill, workflow, schedule, wanted, repeated)
         return msgspec.structs.replace(plan, id=backfill.id, runs=tuple(runs))
 
     async def _create_runs(
         self,
+        caller: Caller,
         backfill: Backfill,
         workflow: Workflow,
         schedule: Schedule,
         slots: Sequence[datetime],
         repeated: Collection[datetime],
     ) -> list[str]:
-        """Make the runs of a backfill, until it is cancelled; return their ids."""
+        """Start the runs of a backfill, until it is cancelled; return their ids."""
         runs: list[str] = []
         for slot in slots:
             try:
@@ -100,8 +90,8 @@ class BackfillRunner:
                 raise _paused_error(backfill, len(runs), len(slots)) from error
             if run is not None:
                 runs.append(run)
-            if await self._was_cancelled(backfill.id):  # asked after each start: nobody else may have seen this run
-                await self._cancel_runs(runs[-1:])
+            if await self._was_cancelled(backfill.id):  # after each start: the canceller may not have seen this run
+                await self._cancel_runs(caller, runs[-1:])
                 break
         return runs
 
@@ -117,30 +107,30 @@ class BackfillRunner:
                 tenant=backfill.tenant,
                 workflow=workflow,
                 params=schedule.params_for(slot),
-                origin="backfill",
+                origin=RunOrigin.BACKFILL,
                 key=f"backfill:{backfill.id}" if is_repeated else schedule.key,
                 slot=slot,
                 backfill=backfill.id,
             )
         )
 
-    async def cancel(self, id: str) -> int:
-        """Make no more runs of a backfill, and cancel those that have not ended; return how many these were."""
+    async def cancel(self, caller: Caller, id: str) -> int:
+        """Start no more runs of a backfill, and cancel its active runs; return how many these were."""
         backfill = await self._store.backfills.get(id) if is_storable(id) else None
-        if backfill is None:
+        if backfill is None or backfill.tenant != caller.tenant:
             raise RequestError(
                 f"there is no backfill {quote_name(id)}", code="unknown_backfill", status=404, backfill=id
             )
         await self._store.backfills.upsert(msgspec.structs.replace(backfill, cancelled_at=self._clock.now()))
-        wanted = RunFilter(tenant=backfill.tenant, backfill=id, states=active_states(), limit=SLOT_LIMIT)
-        runs = await self._store.runs.find(wanted)
-        return await self._cancel_runs([run.id for run in runs])
+        run_filter = RunFilter(tenant=backfill.tenant, backfill=id, states=active_states(), limit=SLOT_LIMIT)
+        runs = await self._store.runs.find(run_filter)
+        return await self._cancel_runs(caller, [run.id for run in runs])
 
-    async def _cancel_runs(self, runs: Sequence[str]) -> int:
+    async def _cancel_runs(self, caller: Caller, runs: Sequence[str]) -> int:
         count = 0
         for run in reversed(runs):  # the newest first, so that none begins because another one made room
             try:
-                await self._operations.cancel(run, "its backfill was cancelled")
+                await self._operations.cancel(caller, run, "its backfill was cancelled")
             except RequestError:
                 continue  # it ended meanwhile
             count += 1
@@ -156,19 +146,19 @@ def _paused_error(backfill: Backfill, created: int, wanted: int) -> RequestError
 
 
 def find_schedule(workflow: Workflow, key: str | None) -> Schedule:
-    """Return the schedule that a backfill is for; RequestError unless it is clear which."""
-    found = [one for one in workflow.schedules if key is None or one.key == key]
-    if len(found) == 1:
-        return found[0]
-    keys = ", ".join(f"'{one.key}'" for one in workflow.schedules)
-    said = f"has no schedule '{key}'" if key is not None and workflow.schedules else "has no schedule"
-    if len(found) > 1:
-        said = f"has several schedules ({keys}): say which one, as `key`, from the shell as `--key`"
-    raise RequestError(f"workflow '{workflow.name}' {said}", code="no_schedule", status=409)
+    """Return the schedule of a backfill; RequestError unless `key` identifies one."""
+    matching = [schedule for schedule in workflow.schedules if key is None or schedule.key == key]
+    if len(matching) == 1:
+        return matching[0]
+    keys = ", ".join(f"'{schedule.key}'" for schedule in workflow.schedules)
+    problem = f"has no schedule '{key}'" if key is not None and workflow.schedules else "has no schedule"
+    if len(matching) > 1:
+        problem = f"has several schedules ({keys}): say which one, as `key`, from the shell as `--key`"
+    raise RequestError(f"workflow '{workflow.name}' {problem}", code="no_schedule", status=409)
 
 
 def _past_slots(schedule: Schedule, start: datetime, end: datetime, now: datetime) -> tuple[tuple[datetime, ...], int]:
-    """Return the slots in [start, end] that are not after `now`, and how many others there are."""
+    """Return the slots in [start, end] that are not after `now`, and the number of the others."""
     if end < start:
         raise RequestError(f"end {end} is before start {start}", code="invalid_range")
     after = start - timedelta.resolution
@@ -178,3 +168,11 @@ def _past_slots(schedule: Schedule, start: datetime, end: datetime, now: datetim
         message = f"there are {count} slots between {start} and {end}, more than {SLOT_LIMIT}: backfill in parts"
         raise RequestError(message, code="invalid_range")
     return tuple(schedule.slots(after, end)) if after < end else (), future
+
+
+def _require_aware(moment: datetime, what: str) -> datetime:
+    """Return a datetime that a caller passed; RequestError unless it has a time zone."""
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        message = f"{what} is an aware datetime, such as datetime(2026, 1, 1, tzinfo=UTC), not {moment!r}"
+        raise RequestError(message, code="invalid_range")
+    return moment

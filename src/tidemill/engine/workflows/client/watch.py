@@ -1,38 +1,18 @@
-"""Looking on while a run goes: how it stands, what has happened since, what its tasks say.
+"""Follows a run: its state, its new events, the new log lines of its tasks.
 
-Everything is read from the store, so that it does not matter where the run is planned, and where its tasks run.
+Everything is read from the store, so it does not matter which nodes coordinate the run and run its tasks.
 """
 
 from collections.abc import Collection
-from typing import NamedTuple
 
-from tidemill.engine.workflows.executors.interface import LogRecord
+from tidemill.engine.workflows.client.values import LogLine, RunSnapshot
 from tidemill.engine.workflows.worker.task_logs import TaskLogReader
-from tidemill.kernel.limits import is_storable
 from tidemill.storage.workflow_ports import WorkflowStore
-from tidemill.workflows.lookup import unknown_run
 from tidemill.workflows.records import EventRow, RunRecord, TaskKey, TaskRow
 
 
-class LogLine(NamedTuple):
-    """A record of a task run's log."""
-
-    key: TaskKey
-    record: LogRecord
-    attempt: int
-
-
-class RunSnapshot(NamedTuple):
-    """A run at one moment, and what is new since the last one."""
-
-    record: RunRecord
-    log_lines: list[LogLine]
-    events: list[EventRow]
-    """What has happened since, if that was asked for."""
-
-
 class RunWatch:
-    """Follows one run; of what is said only what some of its tasks say, if `tasks` names them."""
+    """Follows one run; with `tasks`, only the log lines of these tasks."""
 
     def __init__(
         self, store: WorkflowStore, run: str, *, tasks: Collection[str] | None = None, events: bool = False
@@ -46,18 +26,16 @@ class RunWatch:
         self._wants_events = events
         self._event_count = 0
 
-    async def read(self, *, is_last: bool = False) -> RunSnapshot:
-        """Return how the run stands, and what was said since; the last time of all that ever ran, to miss nothing."""
-        for record in await self._store.runs.load([self._run]) if is_storable(self._run) else ():
-            keys = self._tasks_to_read(record) if not is_last else self._started_tasks(record)
-            said = [one for key in keys for one in await self._read(key)]
-            said.sort(key=lambda one: one.record.at)
-            return RunSnapshot(record, said, await self._new_events() if self._wants_events else [])
-        raise unknown_run(self._run)
+    async def read(self, record: RunRecord, *, is_last: bool = False) -> RunSnapshot:
+        """Return what is new since the last call; the last one reads the logs of all tasks that ever started."""
+        keys = self._tasks_to_read(record) if not is_last else self._started_tasks(record)
+        lines = [line for key in keys for line in await self._read(key)]
+        lines.sort(key=lambda line: line.record.at)
+        return RunSnapshot(record, lines, await self._new_events() if self._wants_events else [])
 
     async def _new_events(self) -> list[EventRow]:
-        found = await self._store.runs.read_events(self._run)
-        new, self._event_count = found[self._event_count :], len(found)
+        events = await self._store.runs.read_events(self._run)
+        new, self._event_count = events[self._event_count :], len(events)
         return new
 
     def _started_tasks(self, record: RunRecord) -> list[TaskKey]:
@@ -65,10 +43,10 @@ class RunWatch:
         return [key for key in keys if self._tasks is None or key.task in self._tasks]
 
     def _tasks_to_read(self, record: RunRecord) -> list[TaskKey]:
-        """Return the task runs that may have said something.
+        """Return the tasks that may have logged something.
 
-        Those that run, those that moved, and those that had moved the last time: what a task says while it is being
-        stopped, because it was cancelled or cleared, is written after that.
+        These are the active tasks, those whose state changed, and those whose state had changed at the last call: the
+        log lines of a task that is being stopped, because it was cancelled or cleared, are written after its change.
         """
         rows = {TaskKey(self._run, row.task, row.index): row for row in record.tasks}
         moved = {key for key in self._started_tasks(record) if rows[key].since != self._last_since(key)}

@@ -1,52 +1,43 @@
-"""The runs that a leader has in mind: everything that has not ended, as it was last written.
+"""The leader's cache of active runs: every run that has not ended, as it was last written.
 
-The store is the truth. The board makes it fast: it is thrown away with the term, and a run on it is read again as
-soon as somebody else turns out to have changed it.
+The store is the truth, the cache makes it fast. It is discarded with the term, and a run in it is read again as soon as
+another process turns out to have changed it.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from tidemill.kernel.errors import StoreError
+from tidemill.engine.workflows.notifications import FinishedRun
 from tidemill.workflows.attempt_results import AttemptResult
-from tidemill.workflows.change import Applied, Refused
 from tidemill.workflows.plan import UNMAPPED
-from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow, TaskRow, VersionKey
+from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, TaskRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft, TaskRef
-from tidemill.workflows.spec import TaskSpec, WorkflowSpec
-from tidemill.workflows.states import RunState, TaskState
+from tidemill.workflows.spec import WorkflowSpec
+from tidemill.workflows.states import TaskState
 
 CACHED_OUTPUT_LIMIT = 64 * 1024
-"""Bytes up to which an output is kept in mind beside its run."""
+"""Bytes up to which an output is cached with its run."""
 
 DraftEdit = Callable[[RunDraft], Any]
 
 
 class RunRequest(NamedTuple):
-    """Something to be done with a run, and who waits for the answer; the answer comes after it is written."""
+    """A request to edit a run. Its future is resolved after the edit is written."""
 
-    edit: DraftEdit
+    edit: DraftEdit | None
+    """None to only plan the run."""
     future: "asyncio.Future[Any] | None" = None
     report: tuple[AttemptKey, AttemptResult] | None = None
-    """What the step reports, if it does: that must be written even if the run cannot be planned."""
+    """The attempt result that the edit records, if any: it must be written even if the run cannot be planned."""
     fail_fast: bool = False
-    """Whether it is not asked again when the store fails: whoever asked is told."""
+    """Whether the request fails with the store instead of being retried."""
     is_claim: bool = False
-    """Whether nothing is to be done but to claim what was given a place."""
-
-
-class FinishedRun(NamedTuple):
-    """A run at its end, as its last change left it."""
-
-    record: RunRecord
-    outputs: Mapping[TaskRef, bytes] | None
-    """What its tasks returned; None unless all of it is in mind."""
+    """Whether the request only claims the tasks that were granted a slot."""
 
 
 class NewRun(NamedTuple):
-    """That a run is yet to be made, and what it comes of."""
+    """Marks a run that is not stored yet, and holds the fire that created it."""
 
     fire: FireRow | None
 
@@ -60,6 +51,7 @@ class ActiveRun:
         "creation",
         "failures",
         "grants",
+        "has_timers",
         "is_busy",
         "is_planned",
         "is_pool_full",
@@ -76,141 +68,85 @@ class ActiveRun:
         "version",
     )
 
-    def __init__(self, record: RunRecord, spec: WorkflowSpec, creation: NewRun | None = None) -> None:
+    def __init__(
+        self, record: RunRecord, version: VersionKey, spec: WorkflowSpec, creation: NewRun | None = None
+    ) -> None:
         self.requests: list[RunRequest] = []
         self.grants: list[TaskRef] = []
-        """Task runs that have been given a place, and are yet to be claimed."""
+        """Tasks that were granted a slot and are yet to be claimed."""
         self.awaiting_inputs: list[TaskRow] = []
-        """Task runs that were claimed and are yet to be run: what they take must be read first."""
+        """Claimed tasks whose inputs must be read before they are launched."""
         self.outputs: dict[TaskRef, bytes] = {}
+        self.has_timers = False
+        """Whether a timer or a poll may be set for the run."""
         self.is_busy = False
+        """Whether a change of the run is being made or written."""
         self.is_pool_full = False
-        """Whether a pool turned out to be full for it: then it claims nothing of any pool with its next change."""
+        """Whether the store found a pool full: the next change claims no task of any pool."""
         self.is_stale = False
-        """Whether somebody else has changed it since it was read."""
+        """Whether another process has changed the run since it was read."""
         self.is_planned = False
-        """Whether it was planned since it was read."""
+        """Whether the run was planned since it was read."""
         self.quarantine_reason: str | None = None
-        """Why nothing can be done with it at present."""
+        """Why the run cannot be processed at present."""
         self.store_failed = False
-        """Whether the store failed when it was last asked about it."""
+        """Whether the last store call for the run failed."""
         self.failures = 0
         self.is_retry_scheduled = False
-        """Whether somebody is going to look at it again although nobody asks."""
-        self.pin_version(record.run.version_key, spec)
+        """Whether a retry of the quarantined run is scheduled."""
+        self.pin_version(version, spec)
         self.load_record(record)
         self.creation = creation
-        """Not None until it is in the store."""
+        """Not None until the run is stored."""
 
     def pin_version(self, version: VersionKey, spec: WorkflowSpec) -> None:
-        """Take a version of its workflow for the one that it is pinned to."""
+        """Set the workflow version that the run is pinned to."""
         self.version = version
         self.spec = spec
         self.uses_pools = any(task.pool is not None for task in spec.tasks)
         self._mapped_sources = {task.each for task in spec.tasks}
 
     def load_record(self, record: RunRecord) -> None:
-        """Take the run as it is in the store."""
-        self.update(record.run, {(row.task, row.index): row for row in record.tasks})
+        """Replace the cached run with a stored record."""
+        self.run = record.run
+        self.rows = {(row.task, row.index): row for row in record.tasks}
+        self.creation = None
         self.is_stale = self.is_planned = False
 
-    def update(self, run: RunRow, rows: dict[TaskRef, TaskRow]) -> None:
-        """Take the run as it is after a change."""
-        self.run = run
-        self.rows = rows
-        self.creation = None
-
-    def mark_planned(self) -> None:
-        """Take note that a change of it was written, as planned: whatever stood against that is over."""
-        self.is_planned = True
-        self.is_pool_full = False
-        self.failures, self.quarantine_reason = 0, None
-
-    def tasks_changed_by(self, requests: Collection[RunRequest]) -> set[str] | None:
-        """Return the tasks to which something happens with some asks; None if that cannot be told without a plan."""
-        is_known = self.is_planned and self.run.state is RunState.RUNNING
-        if not is_known or any(ask.report is None and not ask.is_claim for ask in requests):
-            return None
-        return {ask.report[0].task for ask in requests if ask.report is not None}
-
-    def needs_plan(self, draft: RunDraft, requests: Collection[RunRequest]) -> bool:
-        """Return whether a plan could say anything: not if all that happened is that some of many elements ended."""
-        ended = [ask.report[0] for ask in requests if ask.report is not None]
-        if not ended or len(ended) < len(requests):
-            return True
-        return any(key.element == UNMAPPED or not draft.has_unfinished_element(key.task) for key in ended)
-
-    def new_draft(self, now: datetime, actor: str, executor_of: Callable[[TaskSpec], str]) -> RunDraft:
-        """Begin a draft of its next change, which is the first of one that is yet to be made."""
-        if self.creation is None:
-            return RunDraft(self.run, self.rows, self.spec, now=now, actor=actor)
-        return RunDraft.for_new_run(self.run, self.spec, executor_of=executor_of, actor=actor, fire=self.creation.fire)
-
     def waiting_tasks(self) -> list[TaskRow]:
-        """Return the task runs that wait for a place."""
-        return [
-            row for place, row in self.rows.items() if row.state is TaskState.SCHEDULED and place not in self.grants
-        ]
+        """Return the scheduled tasks that have no slot yet."""
+        return [row for ref, row in self.rows.items() if row.state is TaskState.SCHEDULED and ref not in self.grants]
 
     def cache_output(self, ref: TaskRef, value: bytes) -> None:
-        """Keep an output in mind, if it is small, or if many are about to need it."""
+        """Cache an output if it is small, or if the elements of a mapped task are about to need it."""
         if len(value) <= CACHED_OUTPUT_LIMIT or ref[0] in self._mapped_sources:
             self.outputs[ref] = value
 
     def as_finished(self) -> FinishedRun:
-        """Return the run as it is, for whoever waits for its end."""
-        is_whole = all(place in self.outputs for place, row in self.rows.items() if self._has_output(row))
-        return FinishedRun(RunRecord(self.run, list(self.rows.values())), self.outputs if is_whole else None)
+        """Return the ended run for the callers that wait for it."""
+        is_complete = all(ref in self.outputs for ref, row in self.rows.items() if self._has_output(row))
+        return FinishedRun(RunRecord(self.run, list(self.rows.values())), self.outputs if is_complete else None)
 
     def _has_output(self, row: TaskRow) -> bool:
-        """Return whether a task run has a value; a mapping over an empty list has none."""
+        """Return whether a task has an output; one that was mapped over an empty list has none."""
         return row.state is TaskState.SUCCESS and (row.index != UNMAPPED or self.spec.by_name[row.task].each is None)
 
 
 class InFlightChange(NamedTuple):
-    """A change on its way to the store: what it holds, and who asked for it."""
+    """A change of a run that is being written."""
 
     active: ActiveRun
     draft: RunDraft
     claimed: list[TaskRow]
-    """What is ours to run once it is written."""
+    """The tasks that this node runs once the change is written."""
     requests: list[RunRequest]
     results: list[Any]
-    """What the asks are told once it is written, one each."""
-
-    @property
-    def ended_attempts(self) -> list[AttemptKey]:
-        """The attempts that it was told the end of."""
-        return [ask.report[0] for ask in self.requests if ask.report is not None]
-
-    @property
-    def accepted_reports(self) -> list[tuple[AttemptKey, AttemptResult]]:
-        """The reports that it holds: not those that came too late."""
-        return [ask.report for ask, holds in zip(self.requests, self.results, strict=True) if ask.report and holds]
-
-
-def read_commit_result(future: "asyncio.Future[Applied | Refused]") -> Applied | Refused | Exception:
-    """Return what came of a change, from the answer of the store."""
-    if future.cancelled():
-        return StoreError("the store was closed before it answered")
-    error = future.exception()
-    return error if isinstance(error, Exception) else future.result()
-
-
-def do_nothing(_: RunDraft) -> None:
-    """Have a run looked at: that it is planned, and that what was given a place is claimed, is all that is asked."""
+    """The results of the requests, one each."""
 
 
 def reject_requests(requests: Collection[RunRequest], error: Exception) -> None:
-    """Tell those who asked that nothing came of it."""
-    for ask in requests:
-        if ask.future is not None and not ask.future.done():
-            ask.future.set_exception(error)
-            ask.future.exception()  # whoever asked may have gone
-
-
-def resolve_requests(requests: Collection[RunRequest], results: Collection[Any]) -> None:
-    """Tell those who asked what came of it."""
-    for ask, told in zip(requests, results, strict=True):
-        if ask.future is not None and not ask.future.done():
-            ask.future.set_result(told)
+    """Fail the futures of some requests."""
+    for request in requests:
+        if request.future is not None and not request.future.done():
+            request.future.set_exception(error)
+            request.future.exception()  # the caller may have stopped waiting: then nothing else retrieves it

@@ -1,73 +1,64 @@
-"""The leader's desk: every active run, one change at a time for each of them.
+"""The run coordinator: holds every active run, and makes one change at a time of each of them.
 
-Whatever concerns a run is asked of the desk: a report, a retry whose time has come, a place that became free. While a
-change of a run is being written, what else is asked about it gathers, and makes the next change. So a run never races
-with itself, and a task's end, the plan that follows and the claim of what became ready are one transaction. Changes of
-different runs are written at the same time, and the store folds them into one commit.
+Everything that concerns a run is a request to the coordinator: a report, a retry that is due, a slot that became free.
+While a change of a run is being written, further requests for it gather, and make the next change. So a run never races
+with itself, and a task's end, the plan that follows and the claim of the tasks that became ready are one transaction.
+Changes of different runs are written at the same time, and the store folds them into one commit.
 
-What can go wrong with a change, and what the desk does:
+What can go wrong with a change, and what the coordinator does:
 
-* it is stale, because another process has changed the run: the run is read again, and what was asked is asked again;
-* a pool is full: the task run waits until something leaves the pool;
-* it is fenced: this term is over, and the desk with it;
-* the store does not answer: the same again, after a while;
-* anything raises: that run is set aside with the reason, what was reported is written without a plan, and all other
-  runs go on. It is looked at again later, in case the reason was passing.
+* it is stale, because another process has changed the run: the run is read again, and the requests are repeated;
+* a pool is full: the task is parked until the pool frees a slot;
+* it is fenced: this term is over, and the coordinator closes;
+* the store fails: the change is retried after a while;
+* anything else raises: that run is quarantined with the reason, its reports are written without a plan, and all other
+  runs continue. The run is retried later, in case the reason was temporary.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Collection
+from functools import lru_cache, partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from tidemill.engine.workflows.leader.active_runs import (
-    ActiveRun,
-    DraftEdit,
-    FinishedRun,
-    InFlightChange,
-    NewRun,
-    RunRequest,
-    do_nothing,
-    read_commit_result,
-    reject_requests,
-    resolve_requests,
-)
-from tidemill.engine.workflows.leader.launcher import TaskLauncher
+from tidemill.engine.workflows.leader.active_runs import ActiveRun, DraftEdit, InFlightChange, NewRun, RunRequest
+from tidemill.engine.workflows.leader.election import LeaderElector
+from tidemill.engine.workflows.leader.failures import ChangeFailures
 from tidemill.engine.workflows.leader.refresh import RunRefresher
 from tidemill.engine.workflows.leader.slots import SlotAllocator
+from tidemill.engine.workflows.leader.ticks import TickTimer
 from tidemill.engine.workflows.leader.timers import DeferralPolls, RunTimers
-from tidemill.engine.workflows.runtime import STORE_RETRY, WorkflowRuntime
+from tidemill.engine.workflows.metrics import RUNS_BY_STATE, TASKS_BY_STATE
+from tidemill.engine.workflows.notifications import RunNotifier
+from tidemill.engine.workflows.runtime import StoreRetry, WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
-from tidemill.engine.workflows.worker.attempts import LocalAttempts
-from tidemill.kernel.backoff import Backoff
+from tidemill.engine.workflows.worker.attempts import AttemptObserver, LocalAttempts
+from tidemill.engine.workflows.worker.launcher import TaskLauncher, has_all_inputs
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
-from tidemill.workflows.attempt_results import AttemptResult, Deferred, Succeeded
+from tidemill.workflows.attempt_results import AttemptResult, Deferred, RetryBudgets, Succeeded
 from tidemill.workflows.change import Applied, LeaderFence, Refused
 from tidemill.workflows.lookup import WorkflowPausedError
-from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow
+from tidemill.workflows.plan import UNMAPPED
+from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow, TaskRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState
 
 logger = logging.getLogger(__name__)
 
-_QUARANTINE_BACKOFF = Backoff(1.0, 60.0)
-
-NOT_PLANNED_HERE = "its run is no longer planned here"
-
-Report = tuple[AttemptKey, AttemptResult]
+EXECUTOR_CACHE_SIZE = 1024  # tasks whose executor is cached
+NOT_COORDINATED_HERE = "its run is no longer coordinated here"
 
 
 class LeadershipLostError(StoreError):
-    """Somebody else is in office."""
+    """This node no longer leads."""
 
 
-class RunCoordinator:
-    """The work of one term in office."""
+class RunCoordinator(AttemptObserver):
+    """Makes the changes of all active runs during one term."""
 
     def __init__(
         self,
@@ -76,127 +67,148 @@ class RunCoordinator:
         versions: WorkflowVersions,
         attempts: LocalAttempts,
         *,
-        on_leadership_lost: Callable[[], None],
-        on_run_changed: Callable[[str], None],
-        on_run_ended: Callable[[str, FinishedRun | None], None],
-        on_timer_set: Callable[[], None],
+        elector: LeaderElector,
+        notifier: RunNotifier,
+        ticks: TickTimer,
     ) -> None:
         self.term = term
         self.active_runs: dict[str, ActiveRun] = {}
-        self.slots = SlotAllocator(
-            runtime, self.active_runs, versions, attempts, replan=self.replan, request_claim=self._request_claim
-        )
-        self.timers = RunTimers(on_timer_set)
+        self.slots = SlotAllocator(runtime, self.active_runs, versions, attempts)
+        self.timers = RunTimers(ticks.notify)
         self.deferral_polls = DeferralPolls(runtime.clock, runtime.tasks, self._on_poll_fulfilled)
-        self._launcher = TaskLauncher(runtime, attempts, self.slots)
-        parts = self.active_runs, versions, attempts, self.slots, self.timers
-        self._refresher = RunRefresher(runtime, *parts, replan=self.replan, mark_stale=self.mark_stale)
-        self.failing_runs: set[str] = set()
-        """Runs with which everything fails, on purpose: for tests."""
         self.runs_in_progress = 0
-        self.backing_off = 0
-        """How many of those that work wait for a while, because the store failed."""
-        self.is_closed = self._is_abandoned = False
+        """The number of runs whose change is being made or written."""
+        self.store_retry = StoreRetry(runtime.clock)
+        self.accepts_runs = True
+        """Whether new runs are begun here; not while the node closes."""
+        self.is_closed = False
+        self._launcher = TaskLauncher(runtime, attempts)
+        self._failures = ChangeFailures(runtime, attempts, self.slots, self.replan)
+        self._refresher = RunRefresher(runtime, self.active_runs, versions, attempts, self.slots, self.timers)
+        self._executor_for = lru_cache(EXECUTOR_CACHE_SIZE)(runtime.executor_for)
+        self._success_budgets = RetryBudgets(None, 0, runtime.rng)
+        """The budgets for results that need no retry."""
         self._pending: list[ActiveRun] = []
+        self._is_assign_scheduled = False
         self._runtime = runtime
-        self._store = runtime.store
-        self._clock = runtime.clock
-        self._tasks = runtime.tasks
-        self._metrics = runtime.metrics
+        self._clock, self._tasks, self._metrics = runtime.clock, runtime.tasks, runtime.metrics
         self._attempts = attempts
-        self._on_leadership_lost = on_leadership_lost
-        self._on_run_changed, self._on_run_ended = on_run_changed, on_run_ended
+        self._elector, self._notifier, self._ticks = elector, notifier, ticks
 
-    # -- what may be asked
+    # -- requests
 
-    async def create(self, run: RunRow, spec: WorkflowSpec, fire: FireRow | None = None) -> bool:
-        """Make a run, and begin it if it may; False if its slot or payload has one already, PausedError in a pause.
+    async def create(self, run: RunRow, version: VersionKey, spec: WorkflowSpec, fire: FireRow | None = None) -> bool:
+        """Create a run, and begin it if it may; False if its slot or payload already has one.
 
-        Who stops waiting does not stop it: what was claimed with it is ours to run, once that is written.
+        WorkflowPausedError if its workflow is paused. A caller that stops waiting does not stop the creation: once it
+        is written, this node must run the tasks that were claimed with it.
         """
-        await self.slots.load_backfill_limit(run)
+        if run.backfill is not None:
+            await self.slots.load_backfill_limit(run)
         if self.is_closed:
-            raise LeadershipLostError(NOT_PLANNED_HERE)
-        active = self.active_runs[run.id] = ActiveRun(RunRecord(run, []), spec, NewRun(fire))
+            raise LeadershipLostError(NOT_COORDINATED_HERE)
+        active = self.active_runs[run.id] = ActiveRun(RunRecord(run, []), version, spec, NewRun(fire))
         self.slots.admission.update(None, run)
-        return bool(await self._request(active, RunRequest(lambda draft: True, fail_fast=True)))  # noqa: ARG005
+        return bool(await self._request(active, RunRequest(lambda _: True, fail_fast=True)))
 
-    def report(self, key: AttemptKey, ending: AttemptResult) -> bool:
-        """Take a report of an attempt; False if its run is not on the desk."""
+    def report(self, key: AttemptKey, result: AttemptResult) -> bool:
+        """Accept the result of an attempt; False if its run is not coordinated here."""
         active = self.active_runs.get(key.run)
         if active is None or self.is_closed:
             return False
-        budgets = self._attempts.retry_budgets(active.version, key.task)
-        active.requests.append(RunRequest(lambda draft: draft.apply_result(key, ending, budgets), report=(key, ending)))
+        budgets = self._success_budgets
+        if not isinstance(result, Succeeded):
+            budgets = self._attempts.retry_budgets(active.version, key.task)
+        active.requests.append(RunRequest(lambda draft: draft.apply_result(key, result, budgets), report=(key, result)))
         self._enqueue(active)
         return True
 
     def begin(self, key: AttemptKey) -> "asyncio.Future[bool] | None":
-        """Record that an attempt begins; None if its run is not on the desk."""
+        """Record that an attempt starts; None if its run is not coordinated here."""
         return self.request(key.run, lambda draft: draft.mark_started(key))
 
-    def request(self, run: str, edit: DraftEdit, *, fail_fast: bool = False) -> "asyncio.Future[Any] | None":
-        """Have a step done with a run; the answer comes when it is written. None if the run is not on the desk.
+    def request(self, run: str, edit: DraftEdit | None, *, fail_fast: bool = False) -> "asyncio.Future[Any] | None":
+        """Edit a run, or only plan it; None if it is not coordinated here.
 
-        While the store fails, the same is asked again and again, unless it is to be asked `once`.
+        The future is resolved when the change is written. While the store fails the request is retried, unless it is to
+        `fail_fast`.
         """
         active = self.active_runs.get(run)
-        return (
-            None if active is None or self.is_closed else self._request(active, RunRequest(edit, fail_fast=fail_fast))
-        )
+        if active is None or self.is_closed:
+            return None
+        return self._request(active, RunRequest(edit, fail_fast=fail_fast))
 
     def _request(self, active: ActiveRun, request: RunRequest) -> "asyncio.Future[Any]":
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        active.requests.append(request._replace(future=answer))
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        active.requests.append(request._replace(future=future))
         self._enqueue(active)
-        return answer
+        return future
 
     def replan(self, run: str) -> None:
         """Plan a run: something about it may have changed, if only the time."""
-        self.request(run, do_nothing)
-
-    def _request_claim(self, active: ActiveRun) -> None:
-        active.requests.append(RunRequest(do_nothing, is_claim=True))
-        self._enqueue(active)
+        self.request(run, None)
 
     def mark_stale(self, run: str) -> None:
-        """Read a run again: somebody else has changed it."""
+        """Read a run again: another process has changed it."""
         active = self.active_runs.get(run)
         if active is not None:
             active.is_stale = True
             self.replan(run)
 
     async def refresh(self) -> bool:
-        """Make the board hold exactly the runs that are active; False if some are yet to be read."""
-        return await self._refresher.refresh()
+        """Refresh the active runs from the store; False if some are yet to be read."""
+        refreshed = await self._refresher.refresh()
+        for run in refreshed.stale:
+            self.mark_stale(run)
+        for run in refreshed.added:
+            self.replan(run)
+        return refreshed.is_complete
 
     def wake_due(self) -> None:
-        """Plan the runs in which a retry or a deferral is over."""
+        """Plan the runs in which a retry or a deferral is due."""
         now = self._clock.now()
         for run in self.timers.pop_due(now):
             active = self.active_runs.get(run)
-            if (
-                active is not None and not active.is_retry_scheduled
-            ):  # else it is looked at then, and not again and again
+            if active is not None and not active.is_retry_scheduled:  # else the retry of the quarantined run plans it
                 later = [row for row in active.rows.values() if row.wake_at is not None and row.wake_at > now]
                 self.timers.schedule(run, later)
                 self.replan(run)
 
+    def _on_poll_fulfilled(self, key: AttemptKey) -> None:
+        self.request(key.run, lambda draft: draft.end_deferral(key))
+
     def close(self) -> None:
-        """Leave everything as it is; reports that were not written yet are written without a plan."""
+        """Stop all changes; reports that are not written yet are written without a plan."""
         self.is_closed = True
         self.deferral_polls.close()
         for active in self.active_runs.values():
             self._drop_requests(active)
 
-    def abandon(self) -> None:
-        """Do nothing more, not even with what comes of the changes that are on their way."""
-        self.is_closed = self._is_abandoned = True
+    # -- slots
+
+    def assign_slots(self) -> None:
+        """Grant free slots to waiting tasks, and claim them."""
+        self._is_assign_scheduled = False
+        for active in self.slots.assign():
+            if not active.is_busy:  # else its next change claims them
+                active.requests.append(RunRequest(None, is_claim=True))
+                self._enqueue(active)
+
+    def apply_pauses(self, paused: set[tuple[str, str]]) -> None:
+        """Set which workflows are paused; runs and tasks of resumed ones continue."""
+        for run in self.slots.apply_pauses(paused):
+            self.replan(run)
+        self.assign_slots()
+
+    def on_version_loaded(self, version: VersionKey) -> None:
+        """Run the scheduled tasks of a version whose code has been loaded."""
+        self.slots.enqueue_version(version)
+        self.assign_slots()
 
     # -- one change after the other
 
     def _enqueue(self, active: ActiveRun) -> None:
-        """Work on a run, once everybody has asked who is about to in this turn of the loop."""
+        """Process a run at the end of this turn of the loop, so that one change holds all requests of the turn."""
         if not active.is_busy and (active.requests or active.grants) and not self.is_closed:
             active.is_busy = True
             self.runs_in_progress += 1
@@ -205,24 +217,25 @@ class RunCoordinator:
                 asyncio.get_running_loop().call_soon(self.process_pending)
 
     def process_pending(self) -> None:
-        """Work on whatever was asked for, at once: whoever calls knows that nobody else is about to ask."""
-        due, self._pending = self._pending, []
-        for active in due:
+        """Process all requested runs now: the caller knows that no further request of this turn follows."""
+        pending, self._pending = self._pending, []
+        for active in pending:
             self._process_run(active)
 
     def _process_run(self, active: ActiveRun) -> None:
-        """Make the next change of a run; rest when nothing more is asked about it."""
-        while not self._is_stopped and (active.awaiting_inputs or self._has_work(active)):
+        """Submit the next change of a run; the run rests when it has no more requests."""
+        while not self._tasks.is_closed and (active.awaiting_inputs or self._has_work(active)):
             if active.awaiting_inputs or active.is_stale:
                 self._tasks.start(f"run: {active.run.id}: read", self._read_missing(active))
                 return
-            asks, active.requests = active.requests, []
+            requests, active.requests = active.requests, []
             try:
-                if self._submit_change(active, asks):
+                if self._submit_change(active, requests):
                     return
-            except Exception as error:  # whatever is wrong with this run, the others go on
-                self._on_error(active, asks, error)
-        self._drop_requests(active)
+            except Exception as error:  # the error concerns this run only
+                self._on_error(active, requests, error)
+        if active.requests:
+            self._drop_requests(active)
         active.is_busy = False
         self.runs_in_progress -= 1
 
@@ -230,94 +243,103 @@ class RunCoordinator:
         return bool(active.requests or active.grants) and not self.is_closed and active.run.id in self.active_runs
 
     def _submit_change(self, active: ActiveRun, requests: list[RunRequest]) -> bool:
-        """Have a change of a run written; False if there is none, so that there is nothing to wait for."""
-        if active.run.id in self.failing_runs:
-            raise RuntimeError("broken on purpose")
-        draft = active.new_draft(self._clock.now(), self._attempts.owner.id, self._runtime.executor_for)
-        answers = [ask.edit(draft) for ask in requests]
+        """Submit a change of a run to the store; False if there is nothing to change."""
+        draft = self._new_draft(active)
+        results = [None if request.edit is None else request.edit(draft) for request in requests]
         self._plan(active, draft, requests)
-        writing = InFlightChange(active, draft, self.slots.claim(active, draft), requests, answers)
+        change = InFlightChange(active, draft, self.slots.claim(active, draft), requests, results)
+        if self.slots.has_waiting and not self._is_assign_scheduled:  # after all results of this turn are reported
+            self._is_assign_scheduled = True
+            asyncio.get_running_loop().call_soon(self.assign_slots)
         if draft.is_empty:
-            active.mark_planned()
-            self._resolve(writing)
+            _mark_planned(active)
+            self._resolve(change)
             return False
         try:
             lease, pools = self._runtime.settings.heartbeat_timeout, self._runtime.pools
-            answer = self._store.runs.apply(draft.build_change(fence=self.term, lease=lease, pools=pools))
+            future = self._runtime.store.runs.apply(draft.build_change(fence=self.term, lease=lease, pools=pools))
         except Exception:
-            self._roll_back_claims(writing)
+            self._roll_back_claims(change)
             raise
-        answer.on_done = partial(self._on_change_written, writing)
+        future.on_done = partial(self._on_change_written, change)
         return True
 
-    def _plan(self, active: ActiveRun, draft: RunDraft, requests: Collection[RunRequest]) -> None:
-        if self.slots.admission.may_begin(draft.run):
-            draft.admit()
-        if active.needs_plan(draft, requests):
-            draft.plan(
-                kept_deferred=self.deferral_polls.polled_tasks(active.run.id, draft.rows),
-                changed=active.tasks_changed_by(requests),
-            )
-        self.slots.admission.update(active.run, draft.run)
+    def _new_draft(self, active: ActiveRun) -> RunDraft:
+        run, spec, actor = active.run, active.spec, self._attempts.owner.id
+        if active.creation is None:
+            return RunDraft(run, active.rows, spec, now=self._clock.now(), actor=actor)
+        return RunDraft.for_new_run(run, spec, executor_of=self._executor_for, actor=actor, fire=active.creation.fire)
 
-    def _on_change_written(self, change: InFlightChange, result: "asyncio.Future[Applied | Refused]") -> None:
-        """Go on after a change: it was written or refused, or the store failed."""
-        active, outcome = change.active, read_commit_result(result)
+    def _plan(self, active: ActiveRun, draft: RunDraft, requests: Collection[RunRequest]) -> None:
+        if draft.run.state is RunState.QUEUED and self.slots.admission.may_begin(draft.run):
+            draft.admit()
+        if _needs_plan(draft, requests):
+            polled = self.deferral_polls.polled_tasks(active.run.id, draft.rows) if active.has_timers else ()
+            draft.plan(kept_deferred=polled, changed=_changed_tasks(active, requests))
+        if draft.run.state is not active.run.state:
+            self.slots.admission.update(active.run, draft.run)
+
+    def _on_change_written(self, change: InFlightChange, future: "asyncio.Future[Applied | Refused]") -> None:
+        """Process the outcome of a change: it was applied or refused, or the store failed."""
+        active = change.active
         try:
-            if isinstance(outcome, Applied) and not self._is_stopped:
+            if future.cancelled():
+                raise StoreError("the store was closed before it answered")
+            outcome = future.result()
+            if isinstance(outcome, Applied) and not self._tasks.is_closed:
                 self._apply_committed(change, outcome)
             else:
                 self._roll_back_claims(change)
-                if isinstance(outcome, Exception):
-                    raise outcome
                 active.requests = change.requests + active.requests
                 if isinstance(outcome, Refused):
                     self._on_refused(active, outcome)
-        except Exception as error:  # whatever is wrong with this run, the others go on
+        except Exception as error:  # the error concerns this run only
+            if future.cancelled() or future.exception() is not None:
+                self._roll_back_claims(change)
             self._on_error(active, change.requests, error)
         self._process_run(active)
-
-    @property
-    def _is_stopped(self) -> bool:
-        """Whether nothing is begun here any more, and nothing said."""
-        return self._is_abandoned or self._tasks.is_closed
 
     # -- before the next change
 
     async def _read_missing(self, active: ActiveRun) -> None:
-        """Read what is to be known first: what claimed task runs take, or the run itself, as others have left it."""
+        """Read the inputs of claimed tasks, and the run itself if another process has changed it."""
         try:
-            await self._launcher.load_and_launch(active)
+            while active.awaiting_inputs:
+                await self._read_and_launch(active, active.awaiting_inputs.pop(0))
             if active.is_stale and self._has_work(active):
-                await self._back_off(active)
+                if active.store_failed:
+                    active.store_failed = False
+                    await self.store_retry.wait(active.failures)
                 if await self._refresher.reload(active):
-                    self.replan(active.run.id)  # whatever others have done to it is to be planned
+                    self.replan(active.run.id)
+                    self.assign_slots()
                 else:
-                    self._drop_run(active)
-                    asks, active.requests = active.requests, []
-                    resolve_requests(asks, [None] * len(asks))
-                    self._report_without_plan(asks)
-        except Exception as error:  # whatever is wrong with this run, the others go on
-            asks, active.requests = active.requests, []
-            self._on_error(active, asks, error)
+                    self._drop_ended(active)
+        except Exception as error:  # the error concerns this run only
+            requests, active.requests = active.requests, []
+            self._on_error(active, requests, error)
         finally:
             self._process_run(active)
 
-    async def _back_off(self, active: ActiveRun) -> None:
-        """Wait for a while if the store has failed."""
-        if active.store_failed:
-            active.store_failed = False
-            self.backing_off += 1
-            try:
-                await self._clock.sleep(STORE_RETRY.delay(active.failures))
-            finally:
-                self.backing_off -= 1
+    async def _read_and_launch(self, active: ActiveRun, row: TaskRow) -> None:
+        try:
+            outputs = await self._launcher.read_outputs(active.run.id, active.spec.value_sources[row.task])
+            for ref, value in outputs.items():
+                active.cache_output(ref, value)
+            self._launcher.launch(active.run, row, active.spec, active.rows, outputs)
+        except StoreError as error:
+            self._launcher.report_unreadable(active.run.id, row, error)
+        finally:
+            self.slots.release_claims(active, [row])
 
-    def _drop_run(self, active: ActiveRun) -> None:
-        """Take leave of a run that somebody else has ended, or deleted."""
+    def _drop_ended(self, active: ActiveRun) -> None:
+        """Remove a run that another process has ended or deleted."""
         self._attempts.stop_superseded(active.run.id, {})
         self._finish_run(active)
-        self._on_run_ended(active.run.id, None)
+        self._notifier.notify_ended(active.run.id, None)
+        requests, active.requests = active.requests, []
+        _resolve_requests(requests, [None] * len(requests))
+        self._failures.report_without_plan(requests)
 
     # -- after the change
 
@@ -326,71 +348,90 @@ class RunCoordinator:
         is_alone, is_new = applied.revision <= active.run.revision + 1, active.creation is not None
         if active.run.state is RunState.QUEUED and draft.run.state is not RunState.QUEUED:
             logger.info(events.RUN_STARTED, extra={"run": draft.run.id, "workflow": draft.run.workflow})
-        active.update(replace(draft.run, revision=applied.revision), draft.rows)
-        active.mark_planned()
-        if not is_alone:  # what somebody else did meanwhile is in the revision, but not in these rows
+        active.run, active.rows, active.creation = replace(draft.run, revision=applied.revision), draft.rows, None
+        _mark_planned(active)
+        if not is_alone:  # the revision includes a change of another process that these rows lack
             self.mark_stale(active.run.id)
         if draft.sleeping:
+            active.has_timers = True
             self.timers.schedule(active.run.id, draft.sleeping)
-        self._record_results(active, change.accepted_reports)
-        self.slots.update_pool_usage(active, before, active.rows)
-        for row in change.claimed:
-            self._attempts.add_claimed(active.run, row, active.spec)
-        for key in change.ended_attempts:
-            self._attempts.release(key)
-        if is_new:
-            self._attempts.on_activity()
-        self._launcher.launch(active, change.claimed)  # before the rest: a thread takes its time to wake
-        self._notify_waiters(active)
-        self._resolve(change)
-
-    def _notify_waiters(self, active: ActiveRun) -> None:
-        """Tell whoever waits for news of a run, and take leave of it if it has ended."""
+        self._record_results(change)
+        if active.uses_pools and self.slots.update_pool_usage(active, before, active.rows):
+            self.assign_slots()
+        if (is_new or change.claimed) and self._ticks.is_slow:
+            self._ticks.speed_up()
+        self._launch_claimed(change)  # before the rest: a thread takes its time to wake
         if active.run.state.is_terminal:
             self._finish_run(active)
-            self._on_run_ended(active.run.id, active.as_finished())
-        else:
-            self._on_run_changed(active.run.id)
+            self._notifier.notify_ended(active.run.id, active.as_finished())
+        elif active.run.id in self._notifier.change_signals:
+            self._notifier.notify_changed(active.run.id)
+        self._resolve(change)
+
+    def _launch_claimed(self, change: InFlightChange) -> None:
+        """Track the claimed attempts and launch them: now if their inputs are cached, else after these are read."""
+        active = change.active
+        for row in change.claimed:
+            self._attempts.add_claimed(active.run, row, active.spec)
+        for request in change.requests:
+            if request.report is not None:
+                self._attempts.release(request.report[0])
+        for row in change.claimed:
+            if active.spec.value_sources[row.task] and not has_all_inputs(
+                row, active.spec, active.rows, active.outputs
+            ):
+                active.awaiting_inputs.append(row)
+                continue
+            try:
+                self._launcher.launch(active.run, row, active.spec, active.rows, active.outputs)
+            finally:
+                self.slots.release_claims(active, [row])  # not before: the slot was reserved until it is used
 
     def _resolve(self, change: InFlightChange) -> None:
-        """Tell those who asked what came of it; whoever reported too late is told nothing, but let go."""
-        resolve_requests(change.requests, change.results)
-        for ask, is_current in zip(change.requests, change.results, strict=True):
-            if ask.report is not None and not is_current:
-                self._attempts.release(ask.report[0])
-                self._attempts.count_late(*ask.report)
+        """Resolve the requests of a change; late reports are counted."""
+        _resolve_requests(change.requests, change.results)
+        for request, is_current in zip(change.requests, change.results, strict=True):
+            if request.report is not None and not is_current:
+                self._attempts.release(request.report[0])
+                self._attempts.count_late(*request.report)
 
-    def _record_results(self, active: ActiveRun, reported: Collection[Report]) -> None:
-        """Keep in mind what was reported and may be needed soon."""
-        for key, ending in reported:
-            self._metrics.increment("tasks_total", state=active.rows[key.task, key.element].state)
-            if isinstance(ending, Succeeded):
-                active.cache_output((key.task, key.element), ending.value)
-            if isinstance(ending, Deferred) and ending.poll is not None:
-                self.deferral_polls.add(key, ending.poll, ending.every)
+    def _record_results(self, change: InFlightChange) -> None:
+        """Count the accepted results, cache their outputs, and start the polls of deferred tasks."""
+        active, requests = change.active, zip(change.requests, change.results, strict=True)
+        for key, result in [request.report for request, is_current in requests if request.report and is_current]:
+            self._metrics.counters[TASKS_BY_STATE[active.rows[key.task, key.element].state]] += 1
+            if isinstance(result, Succeeded):
+                active.cache_output((key.task, key.element), result.value)
+            elif isinstance(result, Deferred) and result.poll is not None:
+                active.has_timers = True
+                self.deferral_polls.add(key, result.poll, result.every)
 
     def _finish_run(self, active: ActiveRun) -> None:
-        """Take leave of a run that has ended, here or elsewhere."""
+        """Remove a run that has ended, here or on another node."""
         run = active.run
         self._remove_run(active)
         if run.state.is_terminal:
-            self._metrics.increment("runs_total", state=run.state)
+            self._metrics.counters[RUNS_BY_STATE[run.state]] += 1
         logger.info(events.RUN_ENDED, extra={"run": run.id, "workflow": run.workflow, "state": str(run.state)})
 
     def _remove_run(self, active: ActiveRun) -> None:
-        """Take a run off the board, and let the next of its workflow begin."""
+        """Remove a run from the cache, and let the next run of its workflow begin."""
         run = active.run
         if self.active_runs.pop(run.id, None) is None:
             return
         self.slots.release_grants(active)
-        self.slots.update_pool_usage(active, active.rows, {})
+        has_freed_pool = self.slots.update_pool_usage(active, active.rows, {})
         self.slots.admission.update(run, None)
-        self.deferral_polls.cancel(run.id)
-        self.timers.cancel(run.id)
+        if active.has_timers:
+            self.deferral_polls.cancel(run.id)
+            self.timers.cancel(run.id)
         if run.state is not RunState.QUEUED:
-            self.slots.admit_next(run.tenant, run.workflow)
+            for waiting in self.slots.admissible_runs(run.tenant, run.workflow):
+                self.replan(waiting)
+        if has_freed_pool:
+            self.assign_slots()
 
-    # -- when it was refused
+    # -- failures
 
     def _roll_back_claims(self, change: InFlightChange) -> None:
         self.slots.admission.update(change.draft.run, change.active.run)
@@ -400,66 +441,54 @@ class RunCoordinator:
         match refused.reason:
             case "fenced":
                 self._metrics.increment("fenced_writes_total")
-                self._on_leadership_lost()
+                self._elector.step_down(self.term)
                 self.close()
             case "stale":
                 active.is_stale = True
             case "full":
                 active.is_pool_full = True
             case "fired":
-                resolve_requests(active.requests, [False] * len(active.requests))
+                _resolve_requests(active.requests, [False] * len(active.requests))
                 self._remove_run(active)
             case "paused":
-                reject_requests(active.requests, WorkflowPausedError(active.run.workflow))
+                self._failures.drop(active.requests, WorkflowPausedError(active.run.workflow))
                 self._remove_run(active)
 
     def _on_error(self, active: ActiveRun, requests: list[RunRequest], error: Exception) -> None:
-        if self._is_stopped:
-            reject_requests(requests, error)
-        elif not isinstance(error, StoreError):
-            self._quarantine(active, requests, error)
-        else:
-            reject_requests([ask for ask in requests if ask.fail_fast], error)
-            active.requests = [ask for ask in requests if not ask.fail_fast] + active.requests
-            active.is_stale = active.store_failed = True
-            active.failures += 1
-            logger.warning(events.RUN_CHANGE_FAILED, extra={"run": active.run.id, "error": str(error)})
-        if active.creation is not None:  # nobody but whoever wanted it knows of it
+        self._failures.handle(active, requests, error)
+        if active.creation is not None:  # only its creator knows of it
             self._remove_run(active)
 
-    def _quarantine(self, active: ActiveRun, requests: list[RunRequest], error: Exception) -> None:
-        active.failures += 1
-        active.quarantine_reason = f"{type(error).__name__}: {error}"
-        active.is_stale = True
-        self.slots.release_grants(active)
-        self._metrics.increment("run_errors_total")
-        logger.error(
-            events.RUN_QUARANTINED, exc_info=error, extra={"run": active.run.id, "reason": active.quarantine_reason}
-        )
-        reject_requests(requests, error)
-        self._report_without_plan(requests)
-        if not active.is_retry_scheduled:
-            active.is_retry_scheduled = True
-            self._tasks.start(f"run: {active.run.id} again", self._retry_quarantined(active))
-
-    async def _retry_quarantined(self, active: ActiveRun) -> None:
-        await self._clock.sleep(_QUARANTINE_BACKOFF.delay(active.failures))
-        active.is_retry_scheduled = False
-        if self.active_runs.get(active.run.id) is active:
-            self.replan(active.run.id)
-
     def _drop_requests(self, active: ActiveRun) -> None:
-        """Do no more of what was asked about a run: it has left the desk, or the desk is closed."""
-        asks, active.requests = active.requests, []
-        reject_requests(asks, LeadershipLostError(NOT_PLANNED_HERE))
-        if not self._is_stopped:
-            self._report_without_plan(asks)
+        """Reject the requests for a run that was removed, or of a coordinator that is closed."""
+        requests, active.requests = active.requests, []
+        self._failures.drop(requests, LeadershipLostError(NOT_COORDINATED_HERE))
 
-    def _report_without_plan(self, requests: Collection[RunRequest]) -> None:
-        """Have reports written without a plan."""
-        for ask in requests:
-            if ask.report is not None:
-                self._attempts.report_to_store(*ask.report)
 
-    def _on_poll_fulfilled(self, key: AttemptKey) -> None:
-        self.request(key.run, lambda draft: draft.end_deferral(key))
+def _mark_planned(active: ActiveRun) -> None:
+    """Mark the run as planned and clear its error state."""
+    active.is_planned = True
+    active.is_pool_full = False
+    active.failures, active.quarantine_reason = 0, None
+
+
+def _changed_tasks(active: ActiveRun, requests: Collection[RunRequest]) -> set[str] | None:
+    """Return the tasks that some requests report on; None if the requests may change others too."""
+    is_known = active.is_planned and active.run.state is RunState.RUNNING
+    if not is_known or any(request.report is None and not request.is_claim for request in requests):
+        return None
+    return {request.report[0].task for request in requests if request.report is not None}
+
+
+def _needs_plan(draft: RunDraft, requests: Collection[RunRequest]) -> bool:
+    """Return whether a plan can decide anything: not if the requests only end some of many elements."""
+    ended = [request.report[0] for request in requests if request.report is not None]
+    if not ended or len(ended) < len(requests):
+        return True
+    return any(key.element == UNMAPPED or not draft.has_unfinished_element(key.task) for key in ended)
+
+
+def _resolve_requests(requests: Collection[RunRequest], results: Collection[Any]) -> None:
+    for request, result in zip(requests, results, strict=True):
+        if request.future is not None and not request.future.done():
+            request.future.set_result(result)

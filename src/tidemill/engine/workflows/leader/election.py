@@ -1,8 +1,8 @@
-"""Who plans: one node at a time, for a numbered term.
+"""Leader election: one node at a time leads, for a numbered term.
 
-The row in the store decides. Whoever wins it holds a term; everything it writes as leader carries the term's number and
-is refused once another has begun. So nobody has to be certain of being the only leader: it is enough that only one can
-write. A leader renews its term well before it runs out, and stops by its own clock when it could not.
+The lease row in the store decides. The node that wins it holds a term; everything it writes as leader carries the
+term's number and is refused once another has begun. So nobody has to be certain of being the only leader: it is enough
+that only one can write. A leader renews its term well before it runs out, and stops by its own clock when it could not.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 
 LEASE_NAME = "scheduler"
 _RENEWAL_DEADLINE_SHARE = 2 / 3
-"""The share of a term after which a leader that could not renew it stops by itself."""
+"""The share of a term after which a leader that could not renew it steps down."""
 
 
 class LeaderElector:
-    """The office of this store's scheduler, as seen from one node."""
+    """Campaigns for the lease of this store's leader, and renews it while this node leads."""
 
     def __init__(self, runtime: WorkflowRuntime) -> None:
         self._store = runtime.store
@@ -40,37 +40,37 @@ class LeaderElector:
         self._renewed_at = 0.0
         self._retry_interval = runtime.settings.lease_ttl / 3
         self.is_campaigning = False
-        """Whether the store is being asked for the office."""
+        """Whether the lease is being acquired."""
         self.term: LeaderFence | None = None
 
     async def run(self, lead: Callable[[LeaderFence], Coroutine[Any, Any, None]]) -> None:
-        """Campaign until cancelled; while in office, `serve`, which is cancelled when the office is lost."""
+        """Campaign until cancelled. While this node leads, run `lead`, which is cancelled when the term ends."""
         await run_forever(lambda: self._lead_one_term(lead), self._on_error)
 
     async def _lead_one_term(self, lead: Callable[[LeaderFence], Coroutine[Any, Any, None]]) -> None:
         term = await self._campaign()
         try:
             async with asyncio.TaskGroup() as group:
-                service = group.create_task(lead(term), name="leader: serve")
+                leading = group.create_task(lead(term), name="leader: lead")
                 await self._keep_renewing(term)
-                service.cancel()
+                leading.cancel()
         finally:
             self.term = None
             logger.info(events.LEADERSHIP_LOST, extra={"epoch": term.epoch})
 
     def _on_error(self, error: Exception) -> None:
-        """Take note that something ended a term, or a campaign: somebody must plan, so this node tries again."""
-        self._metrics.increment("scheduler_phase_errors_total", phase="office")
-        logger.error(events.SCHEDULER_PHASE_FAILED, exc_info=error, extra={"phase": "office"})
+        """Count and log a failed term; the node campaigns again."""
+        self._metrics.increment("scheduler_phase_errors_total", phase="election")
+        logger.error(events.SCHEDULER_PHASE_FAILED, exc_info=error, extra={"phase": "election"})
 
     def step_down(self, term: LeaderFence) -> None:
-        """Leave a term of which somebody has learned that it is over."""
+        """End a term that is known to be over."""
         if self.term == term:
             self.term = None
             self._wakeup.notify()
 
     async def resign(self) -> None:
-        """Leave the office in good order, so that the next leader need not wait."""
+        """Release the lease, so that the next leader need not wait for it to expire."""
         term, self.term = self.term, None
         if term is not None:
             try:
@@ -79,7 +79,7 @@ class LeaderElector:
                 logger.warning(events.LEADERSHIP_RENEWAL_FAILED, extra={"error": str(error)})
 
     async def try_acquire_once(self) -> None:
-        """Try for the office once, before anything runs: a store in which nobody could ever hold it is refused now."""
+        """Try to acquire the lease once, before anything runs, so that a store that cannot hold one fails the start."""
         self.term = await self._try_acquire()
 
     async def _campaign(self) -> LeaderFence:
@@ -103,12 +103,12 @@ class LeaderElector:
 
     async def _dead_holders(self) -> list[str]:
         lease = await self._store.leases.current(LEASE_NAME)
-        if lease is not None and lease.holder == self._owner.id:  # from a term of ours that is over
+        if lease is not None and lease.holder == self._owner.id:  # from an earlier term of this node
             return [lease.holder]
         return [] if lease is None or not await self._is_dead(lease) else [lease.holder]
 
     async def _is_dead(self, lease: Lease) -> bool:
-        """Return whether the holder's process is known to be gone; one that never introduced itself is not."""
+        """Return whether the holder's process is known to be gone; a holder that is not registered is not."""
         holders = [owner for owner in await self._store.owners.list_all() if owner.id == lease.holder]
         return bool(holders) and self._liveness.is_dead(holders[0])
 
@@ -124,13 +124,15 @@ class LeaderElector:
                 return
 
     async def _renew(self, term: LeaderFence) -> bool:
-        asked_at = self._clock.monotonic()
+        renewed_at = self._clock.monotonic()
         try:
-            async with asyncio.timeout(self._ttl * _RENEWAL_DEADLINE_SHARE):  # real time: the store's own patience
-                is_ours = await self._store.leases.renew(LEASE_NAME, term.epoch, self._ttl)
+            async with asyncio.timeout(
+                self._ttl * _RENEWAL_DEADLINE_SHARE
+            ):  # real time: the store is outside the injected clock
+                is_renewed = await self._store.leases.renew(LEASE_NAME, term.epoch, self._ttl)
         except (StoreError, TimeoutError) as error:
             logger.warning(events.LEADERSHIP_RENEWAL_FAILED, extra={"error": str(error)})
             return self._clock.monotonic() - self._renewed_at < self._ttl * _RENEWAL_DEADLINE_SHARE
-        if is_ours:
-            self._renewed_at = asked_at
-        return is_ours
+        if is_renewed:
+            self._renewed_at = renewed_at
+        return is_renewed

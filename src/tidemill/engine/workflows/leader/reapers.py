@@ -1,8 +1,14 @@
-"""The run reaper: ends runs whose end was missed.
+"""The reapers: end runs whose end was missed, and recover attempts whose owner is gone.
 
-A run ends in the transaction of its last task, so there should never be one. Should a defect leave one behind, with
-nothing in it that anybody will ever report on, it is planned once more, which gives its true outcome; and if even that
-says nothing, it is failed. A run in which anything is active is not touched, however old it is.
+The run reaper: a run ends in the transaction of its last task, so there should never be one whose end was missed.
+Should a defect leave one behind, without any task that will still report, it is planned once more, which gives its true
+outcome; and if even that decides nothing, it is failed. A run with an active task is not touched, however old it is.
+
+The task reaper recovers attempts that will never report. There are two signs of that. The process that claimed an
+attempt is known to be gone: then its attempts are recovered immediately. Or its lease has run out, because it was not
+renewed for the length of several heartbeats: then this is believed only if the reaper has been able to receive
+heartbeats for a while, since leases also run out when it was the store, or this node, that was away. An attempt whose
+owner is merely slow, or blocked in the author's code, is renewed by its node and never touched.
 """
 
 import logging
@@ -21,9 +27,15 @@ from tidemill.workflows.states import RunState
 
 logger = logging.getLogger(__name__)
 
+_OWNER_CLEANUP_INTERVAL = 60.0
+"""Seconds between deletions of dead owners that have no claims left."""
+
+_HEARTBEATS_BEFORE_EXPIRY = 2
+"""The number of heartbeats that must have had time to arrive before an expired lease means a lost attempt."""
+
 
 class RunReaper:
-    """Looks for runs that nothing would end."""
+    """Ends runs that no task will end any more."""
 
     def __init__(self, runtime: WorkflowRuntime, coordinator: RunCoordinator) -> None:
         self._store = runtime.store
@@ -33,7 +45,7 @@ class RunReaper:
         self._metrics = runtime.metrics
 
     async def reap(self) -> None:
-        """End orphaned runs, a bounded number at a time; trouble with one does not keep the others."""
+        """End orphaned runs, a limited number per pass; an error concerns its own run only."""
         before = self._clock.now() - timedelta(seconds=self._settings.run_orphan_after)
         try:
             orphans = await self._store.runs.list_orphans(before, self._settings.reap_limit)
@@ -45,20 +57,20 @@ class RunReaper:
                 await self._reap(run)
             except StoreError:
                 self._metrics.increment("orphan_reap_error")
-            except Exception:  # a candidate that raises is its own problem, not that of the next
+            except Exception:  # the error concerns this candidate only
                 self._metrics.increment("orphan_panic")
                 logger.exception(events.RUN_ORPHANED, extra={"run": run})
 
     async def _reap(self, run: str) -> None:
         self._coordinator.mark_stale(run)
-        answer = self._coordinator.request(run, _end_orphan, fail_fast=True)
-        if answer is not None and await answer:
+        ended = self._coordinator.request(run, _end_orphan, fail_fast=True)
+        if ended is not None and await ended:
             self._metrics.increment("orphan_reaped")
             logger.warning(events.RUN_ORPHANED, extra={"run": run})
 
 
 def _end_orphan(draft: RunDraft) -> bool:
-    """Give a run its true outcome, or fail it if nothing can be decided about it; return whether it was ended."""
+    """Plan a run to its true outcome, or fail it if the plan decides nothing; return whether it has ended."""
     if draft.run.state is not RunState.RUNNING or any(row.state.is_active for row in draft.rows.values()):
         return False
     draft.plan()
@@ -67,16 +79,8 @@ def _end_orphan(draft: RunDraft) -> bool:
     return draft.run.state.is_terminal
 
 
-_HEARTBEATS_BEFORE_EXPIRY = 2
-"""How many heartbeats must have had time to arrive before silence means anything."""
-
-
-_OWNER_CLEANUP_INTERVAL = 60.0
-"""Seconds between looks at which of the dead have left nothing behind."""
-
-
 class TaskReaper:
-    """Looks for attempts of the dead."""
+    """Recovers attempts whose owner is gone."""
 
     def __init__(self, runtime: WorkflowRuntime, coordinator: RunCoordinator, attempts: LocalAttempts) -> None:
         self._store = runtime.store
@@ -91,55 +95,56 @@ class TaskReaper:
         self._next_owner_cleanup = self._clock.monotonic()
 
     def reset_grace(self) -> None:
-        """Take note that heartbeats could not have been heard until now."""
+        """Restart the grace period: until now heartbeats could not have been received."""
         self._grace_since = self._clock.monotonic()
 
     async def reap(self) -> None:
-        """Take back what belongs to the dead, and what has been silent for too long."""
+        """Recover the attempts of dead owners, and those whose lease has expired."""
         now = self._clock.monotonic()
         if now - self._last_pass > max(self._settings.heartbeat_interval, 3 * self._settings.tick_interval):
-            self.reset_grace()  # this node itself was away
+            self.reset_grace()  # this node itself was suspended
         self._last_pass = now
         try:
             await self._reap_dead_owners()
             if now - self._grace_since >= _HEARTBEATS_BEFORE_EXPIRY * self._settings.heartbeat_interval:
-                await self._reap_expired_leases()
+                await self.reap_expired_leases()
         except StoreError:
             self.reset_grace()
             raise
 
     async def _reap_dead_owners(self) -> None:
         claimants = await self._store.runs.list_claim_owners() - {self._attempts.owner.id}
-        is_time_to_forget = self._clock.monotonic() >= self._next_owner_cleanup
-        if not claimants and not is_time_to_forget:
+        is_cleanup_due = self._clock.monotonic() >= self._next_owner_cleanup
+        if not claimants and not is_cleanup_due:
             return
-        owners = [one for one in await self._store.owners.list_all() if one.id != self._attempts.owner.id]
-        dead = {one.id for one in owners if self._liveness.is_dead(one)}
-        found = sorted(dead & claimants)
-        for key, row in await self._store.runs.list_claimed_by(found) if found else ():
-            await self._mark_lost(key, row, Lost(f"the process that ran it, {row.claimed_by}, is gone"))
-        if is_time_to_forget:
+        owners = [owner for owner in await self._store.owners.list_all() if owner.id != self._attempts.owner.id]
+        dead = {owner.id for owner in owners if self._liveness.is_dead(owner)}
+        dead_claimants = sorted(dead & claimants)
+        for key, row in await self._store.runs.list_claimed_by(dead_claimants) if dead_claimants else ():
+            await self.mark_lost(key, row, Lost(f"the process that ran it, {row.claimed_by}, is gone"))
+        if is_cleanup_due:
             await self._delete_dead_owners(dead - claimants)
 
     async def _delete_dead_owners(self, dead: set[str]) -> None:
-        """Forget those of the dead that have left nothing behind: neither claims nor the office."""
+        """Delete dead owners that hold neither claims nor the leader's lease."""
         self._next_owner_cleanup = self._clock.monotonic() + _OWNER_CLEANUP_INTERVAL
         lease = await self._store.leases.current(LEASE_NAME) if dead else None
-        gone = dead - ({lease.holder} if lease is not None else set())
-        if gone:
-            await self._store.owners.delete(sorted(gone))
+        unused = dead - ({lease.holder} if lease is not None else set())
+        if unused:
+            await self._store.owners.delete(sorted(unused))
 
-    async def _reap_expired_leases(self) -> None:
+    async def reap_expired_leases(self) -> None:
+        """Recover attempts whose lease has expired, apart from those that run on this node."""
         timeout = self._settings.heartbeat_timeout
-        overdue = await self._store.runs.list_lease_expired(self._settings.reap_limit)
-        ours = self._attempts.tracked() if overdue else set()
-        for key, row in overdue:
-            if row.claimed_by == self._attempts.owner.id and AttemptKey(*key, row.attempt) in ours:
-                continue  # it lives, under our own eyes: that its lease was not renewed says something of the store
-            await self._mark_lost(key, row, Lost(f"no heartbeat for {timeout:g} s", row.lease_until))
+        expired = await self._store.runs.list_lease_expired(self._settings.reap_limit)
+        tracked = self._attempts.tracked() if expired else set()
+        for key, row in expired:
+            if row.claimed_by == self._attempts.owner.id and AttemptKey(*key, row.attempt) in tracked:
+                continue  # it runs on this node: that its lease was not renewed is a fault of the store
+            await self.mark_lost(key, row, Lost(f"no heartbeat for {timeout:g} s", row.lease_until))
 
-    async def _mark_lost(self, key: TaskKey, row: TaskRow, lost: Lost) -> None:
-        """Take one attempt back; trouble with it does not keep the others."""
+    async def mark_lost(self, key: TaskKey, row: TaskRow, lost: Lost) -> None:
+        """Recover one lost attempt; an error concerns this attempt only."""
         try:
             attempt = AttemptKey(*key, row.attempt)
             if await self._apply_lost(attempt, lost):
@@ -150,17 +155,17 @@ class TaskReaper:
             self.reset_grace()
             self._metrics.increment("agent_lost_error")
             logger.warning(events.TASK_LOST, extra={"run": key.run, "task": key.task, "error": str(error)})
-        except Exception:  # a candidate that raises is its own problem, not that of the next
+        except Exception:  # the error concerns this candidate only
             self._metrics.increment("agent_lost_error")
             logger.exception(events.TASK_LOST, extra={"run": key.run, "task": key.task})
 
     async def _apply_lost(self, attempt: AttemptKey, lost: Lost) -> bool:
         active = self._coordinator.active_runs.get(attempt.run)
         if active is None:
-            return False  # not read yet, or it has ended meanwhile
+            return False  # not cached yet, or ended meanwhile
         budgets = self._attempts.retry_budgets(active.version, attempt.task)
-        self._coordinator.mark_stale(attempt.run)  # so that a heartbeat that came meanwhile is seen
-        answer = self._coordinator.request(
+        self._coordinator.mark_stale(attempt.run)  # a heartbeat may have arrived meanwhile
+        applied = self._coordinator.request(
             attempt.run, lambda draft: draft.apply_result(attempt, lost, budgets), fail_fast=True
         )
-        return answer is not None and bool(await answer)
+        return applied is not None and bool(await applied)

@@ -1,7 +1,7 @@
-"""From the store to the board: runs that are new to a leader, and those that somebody else has changed."""
+"""Refreshes the cache of active runs from the store: adds new runs, reloads those that other processes changed."""
 
 import logging
-from collections.abc import Callable
+from typing import NamedTuple
 
 from tidemill.engine.workflows.leader.active_runs import ActiveRun
 from tidemill.engine.workflows.leader.slots import SlotAllocator
@@ -16,12 +16,23 @@ from tidemill.workflows.spec import WorkflowSpec
 
 logger = logging.getLogger(__name__)
 
-PAGE_SIZE = 100  # runs that are read at a time
-PAGES_PER_REFRESH = 5  # that are read before others have their turn
+PAGE_SIZE = 100  # runs per read
+PAGES_PER_REFRESH = 5  # reads before other work gets its turn
+
+
+class Refresh(NamedTuple):
+    """The result of a refresh."""
+
+    added: list[str]
+    """Runs that are new in the cache."""
+    stale: list[str]
+    """Runs that another process has changed or ended."""
+    is_complete: bool
+    """Whether the cache holds all active runs: many new ones are read in several refreshes."""
 
 
 class RunRefresher:
-    """Makes a board hold what the store holds."""
+    """Keeps the cache of active runs in step with the store."""
 
     def __init__(
         self,
@@ -31,9 +42,6 @@ class RunRefresher:
         attempts: LocalAttempts,
         slots: SlotAllocator,
         timers: RunTimers,
-        *,
-        replan: Callable[[str], None],
-        mark_stale: Callable[[str], None],
     ) -> None:
         self._runs = runtime.store.runs
         self._active_runs = active_runs
@@ -41,55 +49,53 @@ class RunRefresher:
         self._attempts = attempts
         self._slots = slots
         self._timers = timers
-        self._replan = replan
-        self._mark_stale = mark_stale
 
-    async def refresh(self) -> bool:
-        """Make the board hold exactly the runs that are active, reading those that are new or have changed.
-
-        Return whether it does: many new ones are read a few at a time, so that others have their turns in between.
-        """
-        board = self._active_runs
-        known = set(board)  # what is made while the store answers is not in its answer, and yet there
+    async def refresh(self) -> Refresh:
+        """Add new runs to the cache, and find those that other processes have changed or ended."""
+        cached = set(self._active_runs)  # before the read: a run that is created meanwhile is not in its result
         revisions = dict(await self._runs.list_active())
-        for run in known - revisions.keys():
-            if run in board and not board[run].is_busy:
-                self._mark_stale(run)  # it has ended elsewhere: what of it runs here is stopped
-        fresh = [run for run in revisions if run not in board]
-        for first in range(0, min(len(fresh), PAGES_PER_REFRESH * PAGE_SIZE), PAGE_SIZE):
+        stale = [run for run in cached - revisions.keys() if self._is_idle(run)]
+        fresh = [run for run in revisions if run not in self._active_runs]
+        limit = PAGES_PER_REFRESH * PAGE_SIZE
+        added: list[str] = []
+        for first in range(0, min(len(fresh), limit), PAGE_SIZE):
             for record in await self._runs.load(fresh[first : first + PAGE_SIZE]):
-                await self._add(record)
+                added += await self._add(record)
         for run, revision in revisions.items():
-            active = board.get(run)
-            if active is not None and active.run.revision < revision and not active.is_busy:
-                self._mark_stale(run)
-        return len(fresh) <= PAGES_PER_REFRESH * PAGE_SIZE
+            if self._is_idle(run) and self._active_runs[run].run.revision < revision:
+                stale.append(run)
+        return Refresh(added, stale, len(fresh) <= limit)
 
-    async def _add(self, record: RunRecord) -> None:
+    def _is_idle(self, run: str) -> bool:
+        """Return whether a run is cached, and no change of it is being written."""
+        active = self._active_runs.get(run)
+        return active is not None and not active.is_busy
+
+    async def _add(self, record: RunRecord) -> list[str]:
         run = record.run
         if run.id in self._active_runs or run.state.is_terminal:
-            return
+            return []
         spec = await self._spec_or_empty(run)
         await self._slots.load_backfill_limit(run)
-        active = self._active_runs[run.id] = ActiveRun(record, spec)
+        active = self._active_runs[run.id] = ActiveRun(record, run.version_key, spec)
         self._slots.admission.update(None, run)
         self._slots.update_pool_usage(active, {}, active.rows)
         if not spec.tasks:
             active.quarantine_reason = "its version cannot be read"
         self._enqueue_and_schedule(active)
-        self._replan(run.id)
+        return [run.id]
 
     async def _spec_or_empty(self, run: RunRow) -> WorkflowSpec:
         try:
             return await self._versions.load_spec(run.version_key)
         except StoreError:
             raise
-        except Exception as error:  # a spec that cannot be read is the problem of its runs alone
+        except Exception as error:  # an unreadable spec concerns the runs of its version only
             logger.error(events.RUN_QUARANTINED, extra={"run": run.id, "reason": str(error)})
             return WorkflowSpec(name=run.workflow, tasks=())
 
     async def reload(self, active: ActiveRun) -> bool:
-        """Take a run as others have left it; False if it has ended, or is gone."""
+        """Read a run that another process has changed; False if it has ended or was deleted."""
         self._slots.release_grants(active)
         record = next(iter(await self._runs.load([active.run.id])), None)
         if record is None:
@@ -104,12 +110,13 @@ class RunRefresher:
         self._slots.update_pool_usage(active, before, active.rows)
         active.outputs.clear()
         version = record.run.version_key
-        if not active.spec.tasks or version != active.version:  # it had ended meanwhile, and goes on with another
+        if not active.spec.tasks or version != active.version:  # it had ended, and was cleared to run another version
             active.pin_version(version, await self._versions.load_spec(version))
         self._enqueue_and_schedule(active)
         return True
 
     def _enqueue_and_schedule(self, active: ActiveRun) -> None:
-        """Let what waits for a place, or for a time, wait for it here."""
+        """Queue the scheduled tasks of a run, and set its timers."""
         self._slots.enqueue(active, active.waiting_tasks())
+        active.has_timers = True
         self._timers.schedule(active.run.id, active.rows.values())

@@ -1,56 +1,61 @@
-"""Who runs next on this node: which runs may begin, and which of their task runs get the places that are free.
+"""Slot allocation on the leader: which runs may begin, and which of their tasks get this node's free slots.
 
-A task run waits here from the moment it is scheduled. It is given a place, which is reserved for it, and claimed with
-the next change of its run. What cannot be run here, because its code, its executor or its pool is elsewhere, is left
-for another node to claim.
+A task waits here from the moment it is scheduled. It is granted a slot, which is reserved for it, and claimed with the
+next change of its run. A task that cannot run here, because its code, its executor or its pool is missing, is left for
+another node to claim.
+
+Slots go to the highest priority first, then to older runs, so that begun work is finished, then to the task that has
+waited longest. A granted slot stays reserved until it is used, so that no slot is granted twice.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from itertools import islice
+from collections.abc import Callable, Collection, Iterator, Mapping
+from heapq import heappop, heappush
+from itertools import count, islice
+from typing import NamedTuple
 
 from tidemill.engine.workflows.leader.active_runs import ActiveRun
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
-from tidemill.engine.workflows.worker.slots import ExecutorSlots, WaitingTask
 from tidemill.workflows.records import RunRow, TaskRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft, TaskRef
 from tidemill.workflows.states import RunState, TaskState
 
 WorkflowKey = tuple[str, str]
+ActiveRuns = dict[str, ActiveRun]
+Rows = Mapping[TaskRef, TaskRow]
 
 
 class RunAdmission:
-    """How many runs of each workflow run, and which wait for their turn."""
+    """Limits how many runs of each workflow, and of each backfill, run at a time."""
 
     def __init__(self) -> None:
+        self.backfill_limits: dict[str, int] = {}
+        """By backfill: how many of its runs may run at a time."""
+        self.paused: set[WorkflowKey] = set()
         self._running: Counter[WorkflowKey] = Counter()
         self._running_by_backfill: Counter[str] = Counter()
         self._waiting: dict[WorkflowKey, dict[str | None, dict[str, int]]] = {}
-        """By workflow and backfill: queued runs as they came, each with how many of its workflow may run."""
-        self.backfill_limits: dict[str, int] = {}
-        """How many runs of a backfill may run at a time."""
-        self.paused: set[WorkflowKey] = set()
+        """By workflow and backfill: the queued runs in order, each with the limit of its workflow."""
 
     def is_paused(self, run: RunRow) -> bool:
         """Return whether the run's workflow is paused."""
         return (run.tenant, run.workflow) in self.paused
 
     def may_begin(self, run: RunRow) -> bool:
-        """Return whether a queued run may begin now."""
+        """Return whether a run is queued and may begin now."""
         if run.state is not RunState.QUEUED:
             return False
         key = run.tenant, run.workflow
         if key in self.paused or self._running[key] >= run.max_active:
             return False
-        return run.backfill is None or self._running_by_backfill[run.backfill] < self.backfill_limits.get(
-            run.backfill, 1
-        )
+        if run.backfill is None:
+            return True
+        return self._running_by_backfill[run.backfill] < self.backfill_limits.get(run.backfill, 1)
 
     def update(self, before: RunRow | None, after: RunRow | None) -> None:
-        """Take note of how a run stands now; None before it is known, or after it is forgotten."""
+        """Record a change of a run; `before` is None for a new run, `after` for one that is removed."""
         if before is not None and after is not None and before.state is after.state:
             return
         if before is not None and before.state is RunState.RUNNING:
@@ -75,92 +80,162 @@ class RunAdmission:
             self._running_by_backfill[run.backfill] += by
 
     def running_count(self, tenant: str, workflow: str) -> int:
-        """Return how many runs of a workflow run."""
+        """Return how many runs of a workflow are running."""
         return self._running[tenant, workflow]
 
     def next_runs(self, tenant: str, workflow: str) -> list[str]:
-        """Return the queued runs of a workflow for which there is room, as they came."""
+        """Return the queued runs of a workflow that fit within its limits, oldest first."""
         queues = self._waiting.get((tenant, workflow), {})
-        allowed = max((next(iter(queue.values())) for queue in queues.values()), default=0)
-        room = max(0, allowed - self._running[tenant, workflow])
-        found: list[str] = []
+        limit = max((next(iter(queue.values())) for queue in queues.values()), default=0)
+        room = max(0, limit - self._running[tenant, workflow])
+        runs: list[str] = []
         for backfill, queue in queues.items():
-            free = (
-                room
-                if backfill is None
-                else min(room, self.backfill_limits.get(backfill, 1) - self._running_by_backfill[backfill])
-            )
-            found += islice(queue, max(0, free))
-        return sorted(found)[:room]
+            free = room
+            if backfill is not None:
+                free = min(room, self.backfill_limits.get(backfill, 1) - self._running_by_backfill[backfill])
+            runs += islice(queue, max(0, free))
+        return sorted(runs)[:room]
 
 
-ActiveRuns = dict[str, ActiveRun]
-Rows = Mapping[TaskRef, TaskRow]
+class WaitingTask(NamedTuple):
+    """A task that waits for a slot."""
+
+    run: str
+    ref: TaskRef
+
+
+class ExecutorSlots:
+    """The reserved slots of this node's executors, and the tasks that wait for one."""
+
+    def __init__(self, attempts: LocalAttempts) -> None:
+        self._attempts = attempts
+        self._executors = attempts.executors
+        self._reserved: Counter[str] = Counter()
+        self._waiting: dict[str, list[tuple[int, str, float, int, WaitingTask]]] = {}
+        self._queued: set[WaitingTask] = set()
+        self._parked: dict[str, list[tuple[WaitingTask, TaskRow]]] = {}
+        self._sequence = count()
+
+    def has_executor(self, executor: str) -> bool:
+        """Return whether this node has an executor of that name."""
+        return executor in self._executors
+
+    def is_immediate(self, executor: str) -> bool:
+        """Return whether an executor starts an attempt as soon as it is submitted."""
+        return self._executors[executor].is_immediate
+
+    def free_slots(self, executor: str) -> int:
+        """Return how many slots of an executor are neither used nor reserved."""
+        return self._attempts.free_slots(executor) - self._reserved[executor]
+
+    def enqueue(self, run: str, row: TaskRow) -> None:
+        """Queue a scheduled task for a slot, unless it is queued already."""
+        since = row.since.timestamp() if row.since is not None else 0.0
+        waiting = WaitingTask(run, (row.task, row.index))
+        if waiting not in self._queued:
+            self._queued.add(waiting)
+            rank = -row.priority, run, since, next(self._sequence), waiting
+            heappush(self._waiting.setdefault(row.executor, []), rank)
+
+    def reserve(self, rows: Collection[TaskRow]) -> bool:
+        """Reserve a slot for each of some tasks, if no task waits for one and all of them get one."""
+        for taken, row in enumerate(rows):
+            executor = row.executor
+            if self._waiting.get(executor) or executor not in self._executors or self.free_slots(executor) <= 0:
+                for reserved in islice(rows, taken):
+                    self.release(reserved.executor)
+                return False
+            self._reserved[executor] += 1
+        return True
+
+    def park(self, run: str, row: TaskRow) -> None:
+        """Park a task whose pool is full, until the pool frees a slot."""
+        if row.pool is not None:
+            self._parked.setdefault(row.pool, []).append((WaitingTask(run, (row.task, row.index)), row))
+
+    def unpark(self, pool: str | None = None) -> None:
+        """Requeue the tasks parked on a pool, or on all pools."""
+        for name in [pool] if pool is not None else list(self._parked):
+            for waiting, row in self._parked.pop(name, ()):
+                self.enqueue(waiting.run, row)
+
+    def reserve_for_waiting(
+        self, is_still_wanted: Callable[[WaitingTask], bool], only_run: str | None = None
+    ) -> Iterator[WaitingTask]:
+        """Reserve free slots for waiting tasks that are still wanted; `only_run` stops at a task of another run."""
+        for executor, waiting in self._waiting.items():
+            if executor not in self._executors:
+                continue
+            while waiting and only_run in (None, waiting[0][-1].run) and self.free_slots(executor) > 0:
+                task = heappop(waiting)[-1]
+                self._queued.discard(task)
+                if is_still_wanted(task):
+                    self._reserved[executor] += 1
+                    yield task
+
+    def has_waiting(self) -> bool:
+        """Return whether a task waits for a slot."""
+        return any(self._waiting.values())
+
+    def has_waiting_for_dispatch(self) -> bool:
+        """Return whether a task waits for an executor that is served through the dispatch queue."""
+        return any(
+            waiting and name in self._executors and not self._executors[name].is_immediate
+            for name, waiting in self._waiting.items()
+        )
+
+    def release(self, executor: str) -> None:
+        """Release a reserved slot: it is used by now, or not needed."""
+        self._reserved[executor] -= 1
 
 
 class SlotAllocator:
-    """Hands out this node's places to the runs of a board."""
+    """Grants this node's slots to the tasks of active runs."""
 
     def __init__(
-        self,
-        runtime: WorkflowRuntime,
-        active_runs: ActiveRuns,
-        versions: WorkflowVersions,
-        attempts: LocalAttempts,
-        *,
-        replan: Callable[[str], None],
-        request_claim: Callable[[ActiveRun], None],
+        self, runtime: WorkflowRuntime, active_runs: ActiveRuns, versions: WorkflowVersions, attempts: LocalAttempts
     ) -> None:
         self.admission = RunAdmission()
         self.executor_slots = ExecutorSlots(attempts)
+        self.has_waiting = False
+        """Whether tasks waited for a slot after the last claim."""
         self._runtime = runtime
         self._active_runs = active_runs
         self._versions = versions
         self._attempts = attempts
-        self._replan = replan
-        self._request_claim = request_claim
-        self._is_assign_scheduled = False
         self._pool_usage: Counter[tuple[str, str]] = Counter()
-        """How many places of each tenant's pools are taken, as far as the board tells."""
+        """By tenant and pool: the number of slots in use, according to the active runs."""
 
-    # -- waiting
+    # -- waiting tasks
 
     def enqueue(self, active: ActiveRun, rows: Collection[TaskRow]) -> None:
-        """Let task runs wait for a place, if they can be run here."""
+        """Queue scheduled tasks of a run for a slot, if this node can run them."""
         for row in self._runnable_here(active, rows):
             self.executor_slots.enqueue(active.run.id, row)
 
     def _runnable_here(self, active: ActiveRun, rows: Collection[TaskRow]) -> list[TaskRow]:
-        """Return those of some scheduled task runs that could be run here."""
-        if not rows or self.admission.is_paused(active.run) or self._versions.find_workflow(active.version) is None:
+        """Return those of some scheduled tasks that this node can run."""
+        if not rows or active.version not in self._versions.loaded or self.admission.is_paused(active.run):
             return []
         return [row for row in rows if row.pool is None or row.pool in self._runtime.pools]
 
     def enqueue_version(self, version: VersionKey) -> None:
-        """Let the task runs of a version wait for a place, now that its code is here."""
+        """Queue the scheduled tasks of all runs of a version whose code has been loaded."""
         for active in self._active_runs.values():
             if active.version == version:
                 self.enqueue(active, active.waiting_tasks())
-        self.assign()
 
-    # -- giving
+    # -- grants
 
-    def assign_soon(self) -> None:
-        """Give places once everybody has had a turn who is about to say what follows from what has just ended."""
-        if not self._is_assign_scheduled and self.executor_slots.has_waiting():
-            self._is_assign_scheduled = True
-            asyncio.get_running_loop().call_soon(self.assign)
-
-    def assign(self) -> None:
-        """Give free places to whoever waits, and have that claimed."""
-        self._is_assign_scheduled = False
-        for run, place in self.executor_slots.reserve_for_waiting(self._is_still_wanted):
-            active = self._active_runs[run]
-            active.grants.append(place)
-            if not active.is_busy:
-                self._request_claim(active)
+    def assign(self) -> list[ActiveRun]:
+        """Grant free slots to waiting tasks; return the runs that have new grants."""
+        granted: dict[str, ActiveRun] = {}
+        for run, ref in self.executor_slots.reserve_for_waiting(self._is_still_wanted):
+            active = granted[run] = self._active_runs[run]
+            active.grants.append(ref)
         if self.executor_slots.has_waiting_for_dispatch() and self._attempts.dispatcher.free_queue_slots <= 0:
             self._runtime.metrics.increment("dispatch_at_capacity")
+        return list(granted.values())
 
     def _is_still_wanted(self, waiting: WaitingTask) -> bool:
         active = self._active_runs.get(waiting.run)
@@ -170,35 +245,33 @@ class SlotAllocator:
         return row is None or row.state is TaskState.SCHEDULED or active.is_busy
 
     def claim(self, active: ActiveRun, draft: RunDraft) -> list[TaskRow]:
-        """Claim, in a draft, what of a run has been given a place; a place that is not needed is given on."""
+        """Claim the tasks of a run that were granted a slot, in a draft; return them. Unneeded slots are released."""
         self._reserve_or_enqueue(active, draft)
         claimed: list[TaskRow] = []
         room: dict[str, int] = {}
         self._reserve_for_run(active)
         while active.grants:
             grants, active.grants = active.grants, []
-            claimed += [row for place in grants if (row := self._claim(active, draft, place, room)) is not None]
+            claimed += [row for ref in grants if (row := self._claim(active, draft, ref, room)) is not None]
             self._reserve_for_run(active)
-        self.assign_soon()
+        self.has_waiting = self.executor_slots.has_waiting()
         return claimed
 
     def _reserve_or_enqueue(self, active: ActiveRun, draft: RunDraft) -> None:
-        """Give places to what became ready in a draft: at once, if there is one for each; else it waits its turn."""
+        """Grant slots to the tasks that a draft made ready, if all of them get one; else queue them."""
         rows = self._runnable_here(active, draft.scheduled)
         if rows and not active.grants and self.executor_slots.reserve(rows):
-            rows.sort(key=lambda row: -row.priority)  # all have a place, but their pool may not have room for all
+            rows.sort(key=lambda row: -row.priority)  # each has a slot, but their pool may not have room for all
             active.grants = [(row.task, row.index) for row in rows]
             return
         for row in rows:
             self.executor_slots.enqueue(active.run.id, row)
 
     def _reserve_for_run(self, active: ActiveRun) -> None:
-        """Give a run that is being worked on what is free, as long as it is its turn."""
+        """Grant free slots to the tasks of a run that is being changed, while they are next in the queue."""
         if self.executor_slots.has_waiting():
-            active.grants += [
-                place
-                for _, place in self.executor_slots.reserve_for_waiting(self._is_still_wanted, only_run=active.run.id)
-            ]
+            slots = self.executor_slots.reserve_for_waiting(self._is_still_wanted, only_run=active.run.id)
+            active.grants += [ref for _, ref in slots]
 
     def _claim(self, active: ActiveRun, draft: RunDraft, ref: TaskRef, room: dict[str, int]) -> TaskRow | None:
         row = draft.rows.get(ref)
@@ -214,68 +287,64 @@ class SlotAllocator:
         return draft.claim(ref, self._runtime.owner.id, starts_now=self.executor_slots.is_immediate(row.executor))
 
     def _pool_room(self, active: ActiveRun, pool: str, known: dict[str, int]) -> int:
-        """Return how many more of a pool may be claimed for a run, as far as the board tells; the store decides."""
+        """Return how many slots of a pool a run may claim, according to the active runs; the store decides."""
         if active.is_pool_full:
             return 0
         if pool not in known:
             known[pool] = self._runtime.pools[pool] - self._pool_usage[active.run.tenant, pool]
         return known[pool]
 
-    def update_pool_usage(self, active: ActiveRun, before: Rows, after: Rows) -> None:
-        """Take note of what a run takes of pools now; who waits for one that something has left waits for a place."""
+    def update_pool_usage(self, active: ActiveRun, before: Rows, after: Rows) -> bool:
+        """Update a run's pool usage; requeue tasks parked on a pool that freed a slot, and return whether one did."""
         if not active.uses_pools:
-            return
+            return False
         was, is_now = _count_pool_usage(before), _count_pool_usage(after)
         for pool in was | is_now:
             self._pool_usage[active.run.tenant, pool] += is_now[pool] - was[pool]
-        if left := [pool for pool in was if was[pool] > is_now[pool]]:
-            for pool in left:
-                self.executor_slots.unpark(pool)
-            self.assign()
+        freed = [pool for pool in was if was[pool] > is_now[pool]]
+        for pool in freed:
+            self.executor_slots.unpark(pool)
+        return bool(freed)
 
-    # -- giving back
+    # -- release
 
     def release_grants(self, active: ActiveRun) -> None:
-        """Take back the places that were given to a run, which may no longer want them."""
-        for place in active.grants:
-            row = active.rows.get(place)
+        """Release the slots that were granted to a run, which may no longer want them."""
+        for ref in active.grants:
+            row = active.rows.get(ref)
             self.executor_slots.release(row.executor if row is not None else self._runtime.default_executor)
         active.grants = []
 
     def release_claims(self, active: ActiveRun, claimed: Collection[TaskRow]) -> None:
-        """Take back the places that were reserved for claims; what could not be claimed waits again."""
+        """Release the slots that were reserved for claims; tasks that were not claimed are queued again."""
         for row in claimed:
             self.executor_slots.release(row.executor)
-        rows = [found for row in claimed if (found := active.rows.get((row.task, row.index))) is not None]
-        self.enqueue(active, [row for row in rows if row.state is TaskState.SCHEDULED])
+        rows = [active.rows.get((row.task, row.index)) for row in claimed]
+        self.enqueue(active, [row for row in rows if row is not None and row.state is TaskState.SCHEDULED])
 
     # -- runs
 
-    def apply_pauses(self, paused: set[tuple[str, str]]) -> None:
-        """Take note of which workflows are paused; what was held back by a pause goes on."""
+    def apply_pauses(self, paused: set[WorkflowKey]) -> list[str]:
+        """Set which workflows are paused. Queue the tasks of resumed ones; return their runs that may begin now."""
         resumed, self.admission.paused = self.admission.paused - paused, paused
         for active in self._active_runs.values():
             if (active.run.tenant, active.run.workflow) in resumed:
                 self.enqueue(active, active.waiting_tasks())
-        for tenant, workflow in resumed:
-            self.admit_next(tenant, workflow)
-        if resumed:
-            self.assign()
+        return [run for tenant, workflow in resumed for run in self.admissible_runs(tenant, workflow)]
 
     async def load_backfill_limit(self, run: RunRow) -> None:
-        """Find out how many runs of a run's backfill may run at a time."""
+        """Read how many runs of a run's backfill may run at a time, unless it is known."""
         backfill = run.backfill
         if backfill is not None and backfill not in self.admission.backfill_limits:
-            found = await self._runtime.store.backfills.get(backfill)
-            self.admission.backfill_limits[backfill] = found.limit if found is not None else 1
+            stored = await self._runtime.store.backfills.get(backfill)
+            self.admission.backfill_limits[backfill] = stored.limit if stored is not None else 1
 
-    def admit_next(self, tenant: str, workflow: str) -> None:
-        """Let queued runs of a workflow begin, if they may."""
-        for waiting in self.admission.next_runs(tenant, workflow):
-            if self.admission.may_begin(self._active_runs[waiting].run):
-                self._replan(waiting)
+    def admissible_runs(self, tenant: str, workflow: str) -> list[str]:
+        """Return the queued runs of a workflow that may begin now."""
+        waiting = self.admission.next_runs(tenant, workflow)
+        return [run for run in waiting if self.admission.may_begin(self._active_runs[run].run)]
 
 
 def _count_pool_usage(rows: Rows) -> Counter[str]:
-    """Return how many places of each pool task runs take."""
+    """Return how many slots of each pool some tasks use."""
     return Counter(row.pool for row in rows.values() if row.pool is not None and row.state.is_claimed)

@@ -1,4 +1,4 @@
-"""When which run has to be planned again: retries and deferrals that come to their end."""
+"""Timers of the leader: retries and deferrals that end at a time, and deferrals that end when a poll succeeds."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -18,9 +18,9 @@ from tidemill.workflows.states import TaskState
 
 
 class RunTimers:
-    """For each run, the first time at which something in it is to be woken.
+    """The next wake-up time of each run.
 
-    Whoever deals with a run whose time has come has it remembered again, for what is still to come.
+    A run is removed when it is due; the caller schedules it again if it has later wake-ups.
     """
 
     def __init__(self, on_earlier_timer: Callable[[], None]) -> None:
@@ -29,7 +29,7 @@ class RunTimers:
         self._heap: list[tuple[datetime, str]] = []
 
     def schedule(self, run: str, rows: Iterable[TaskRow]) -> None:
-        """Take note of when task runs of a run are to be woken."""
+        """Set the timer of a run to the first wake-up of its tasks, unless an earlier one is set."""
         times = [row.wake_at for row in rows if row.wake_at is not None and not row.state.is_terminal]
         first = min(times, default=None)
         if first is not None and (run not in self._next_by_run or first < self._next_by_run[run]):
@@ -38,82 +38,80 @@ class RunTimers:
             self._on_earlier_timer()
 
     def cancel(self, run: str) -> None:
-        """Wake nothing more of a run."""
+        """Remove the timer of a run."""
         self._next_by_run.pop(run, None)
 
     @property
     def next_time(self) -> datetime | None:
-        """The first of these times."""
+        """The first wake-up time of all runs."""
         while self._heap and self._next_by_run.get(self._heap[0][1]) != self._heap[0][0]:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now: datetime) -> list[str]:
-        """Return the runs whose time has come, once."""
-        found = []
+        """Remove and return the runs that are due."""
+        due = []
         while (first := self.next_time) is not None and first <= now:
             run = heappop(self._heap)[1]
             del self._next_by_run[run]
-            found.append(run)
-        return found
+            due.append(run)
+        return due
 
 
 logger = logging.getLogger(__name__)
 
 
 class _ActivePoll(NamedTuple):
-    """A question, and how many seconds there are between two times it is asked."""
+    """A poll, and the seconds between two calls of it."""
 
     call: GuardedCall
     interval: float
 
 
 class DeferralPolls:
-    """The questions that deferred task runs wait for."""
+    """Calls the poll functions of deferred tasks, and ends a deferral when its poll returns true."""
 
     def __init__(self, clock: Clock, tasks: TaskScope, on_fulfilled: Callable[[AttemptKey], None]) -> None:
         self._clock = clock
         self._tasks = tasks
         self._on_fulfilled = on_fulfilled
         self._active: dict[str, dict[AttemptKey, _ActivePoll]] = {}
-        """By run: which attempts wait for a question."""
+        """By run: the polls of its deferred attempts."""
         self.calls_in_flight = 0
-        """How many questions are being answered at this moment."""
+        """The number of polls that are being called."""
 
     def polled_tasks(self, run: str, rows: Mapping[TaskRef, TaskRow]) -> set[TaskRef]:
-        """Return the task runs of a run that are woken by a question, not by the time; others' questions are dropped.
+        """Return the tasks of a run that a poll wakes, not the time; drop the polls of all other tasks.
 
-        A question belongs to the attempt that asked it: a task run that was cleared may sleep for another reason.
+        A poll belongs to the attempt that set it: a task that was cleared may be deferred for another reason.
         """
         if run not in self._active:
             return set()
-        asked = self._active[run]
-        self._active[run] = {key: asked[key] for key in asked if _is_waiting(rows.get((key.task, key.element)), key)}
+        polls = self._active[run]
+        self._active[run] = {key: polls[key] for key in polls if _is_waiting(rows.get((key.task, key.element)), key)}
         return {(key.task, key.element) for key in self._active[run]}
 
     def intervals(self, run: str) -> dict[TaskRef, float]:
-        """Return how many seconds there are between questions, for the task runs of a run that are woken by one."""
-        return {(key.task, key.element): asked.interval for key, asked in self._active.get(run, {}).items()}
+        """Return the seconds between two calls of each poll of a run, by task."""
+        return {(key.task, key.element): poll.interval for key, poll in self._active.get(run, {}).items()}
 
     def pending_seconds(self, run: str) -> dict[TaskRef, float]:
-        """Return for how many seconds the task runs of a run have waited for an answer, if they were asked."""
-        waits = {
-            (key.task, key.element): asked.call.pending_seconds for key, asked in self._active.get(run, {}).items()
-        }
-        return {place: seconds for place, seconds in waits.items() if seconds is not None}
+        """Return for how many seconds the polls of a run that are being called have not returned, by task."""
+        polls = {(key.task, key.element): poll.call for key, poll in self._active.get(run, {}).items()}
+        return {ref: seconds for ref, call in polls.items() if (seconds := call.pending_seconds) is not None}
 
     def add(self, key: AttemptKey, poll: PollFunction, every: float) -> None:
-        """Begin to ask a question for an attempt that was deferred."""
-        asked = _ActivePoll(GuardedCall(f"the poll of {key}", poll, self._clock, self._tasks), every)
-        self._active.setdefault(key.run, {})[key] = asked
-        self._tasks.start(f"poll: {key}", self._poll_until_true(key, asked))
+        """Call the poll of a deferred attempt from now on."""
+        active = _ActivePoll(GuardedCall(f"the poll of {key}", poll, self._clock, self._tasks), every)
+        self._active.setdefault(key.run, {})[key] = active
+        self._tasks.start(f"poll: {key}", self._poll_until_true(key, active))
 
     def cancel(self, run: str) -> None:
-        """Ask nothing more for a run."""
+        """Stop the polls of a run."""
         self._active.pop(run, None)
 
     def close(self) -> None:
-        """Ask nothing more at all."""
+        """Stop all polls."""
         self._active.clear()
 
     async def _poll_until_true(self, key: AttemptKey, poll: _ActivePoll) -> None:
@@ -130,7 +128,7 @@ class DeferralPolls:
         self.calls_in_flight += 1
         try:
             return bool(await call.call())
-        except AUTHOR_ERRORS as error:  # author code: a question that fails is asked again
+        except AUTHOR_ERRORS as error:  # author code: a poll that fails is called again
             if is_cancelled_here(error):
                 raise
             logger.warning(events.POLL_FAILED, extra={"run": run, "error": repr(error)})

@@ -1,11 +1,11 @@
-"""Schedules: the leader sleeps to the next slot, and makes its run.
+"""Schedules: the leader sleeps to the next slot, and starts its run.
 
-That a slot has at most one run is the store's business (a fire is unique by workflow, key and slot), so nothing here
-has to be remembered for it. How far a schedule was looked at is stored after its runs are made: if that is lost, slots
-are looked at again, and found to have their runs.
+The store guarantees that a slot has at most one run (a fire is unique by workflow, key and slot), so nothing here has
+to remember it. The cursor of a schedule is stored after its runs are created: if that write is lost, slots are
+processed again, and found to have their runs.
 
-A slot whose run cannot be made, because the author's params raise or the workflow refuses them, is tried again a few
-times, and those after it wait so long. Then it is dropped and the schedule goes on: it cannot block itself for ever.
+A slot whose run cannot be started, because the author's params raise or the workflow refuses them, is retried a few
+times, and later slots wait meanwhile. Then it is dropped and the schedule continues, so that it cannot block itself.
 """
 
 import logging
@@ -14,9 +14,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tidemill.engine.workflows.leader.scheduler import DueWork
 from tidemill.engine.workflows.leader.slots import RunAdmission
 from tidemill.engine.workflows.runtime import WorkflowRuntime
-from tidemill.engine.workflows.starts.starter import RunStarter, StartRequest
+from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, StartRequest
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.backoff import Backoff
@@ -30,14 +31,14 @@ from tidemill.workflows.workflow import Workflow
 logger = logging.getLogger(__name__)
 
 ScheduleKey = tuple[str, str, str]
-START_ATTEMPT_LIMIT = 5  # at making the run of a slot
+START_ATTEMPT_LIMIT = 5  # attempts to start the run of a slot
 _SLOT_RETRY = Backoff(1.0, 60.0)
 
 
 def first_cursor(
     tenant: str, workflow: str, schedule: Schedule, now: datetime, *, armed: bool = True
 ) -> ScheduleCursor:
-    """Return the cursor of a schedule that nobody has looked at: slots count from now on, or since its `start`."""
+    """Return the cursor of a new schedule: its slots count from now on, or from its `start`."""
     start = now if schedule.start is None else schedule.start - timedelta.resolution
     return ScheduleCursor(
         tenant=tenant, workflow=workflow, key=schedule.key, rule=str(schedule), last=min(start, now), armed=armed
@@ -45,7 +46,7 @@ def first_cursor(
 
 
 class _WatchedSchedule:
-    """One schedule that is looked at."""
+    """One schedule, and how far it was processed."""
 
     def __init__(
         self, tenant: str, workflow: Workflow, schedule: Schedule, cursor: ScheduleCursor, alive_since: datetime
@@ -56,16 +57,16 @@ class _WatchedSchedule:
         self.cursor = cursor
         self.alive_since = alive_since
         self.is_paused = False
-        """Whether its workflow was paused when that was last looked at."""
+        """Whether its workflow was paused at the last check."""
         self.failing_slot: datetime | None = None
-        """The slot whose run could not be made so far."""
+        """The slot whose run could not be started so far."""
         self.failures = 0
-        """How often that failed."""
+        """How often starting that run failed."""
         self.next_slot = schedule.next_after(cursor.last)
 
 
-class ScheduleRunner:
-    """The schedules of all loaded workflows."""
+class ScheduleRunner(DueWork):
+    """Starts the runs of the schedules of all loaded workflows."""
 
     def __init__(
         self, runtime: WorkflowRuntime, versions: WorkflowVersions, starter: RunStarter, admission: RunAdmission
@@ -80,16 +81,25 @@ class ScheduleRunner:
 
     @property
     def next_time(self) -> datetime | None:
-        """When the next slot is due, of those that may have a run."""
+        """When the next slot of an active schedule is due."""
         return min((watch.next_slot for watch in self._active() if watch.next_slot is not None), default=None)
 
+    @property
+    def calls_in_flight(self) -> int:
+        """0: schedules call author code only in `run_due`."""
+        return 0
+
+    async def close(self) -> None:
+        """Do nothing: schedules run nothing in the background."""
+
     def _active(self) -> list[_WatchedSchedule]:
-        asleep = self._admission.paused | self._versions.schedules_on_hold
-        awake = [one for one in self._watched.values() if (one.tenant, one.workflow.name) not in asleep]
-        return [one for one in awake if not one.is_paused]  # else what fell due in a pause is not told apart yet
+        """Return the schedules that are neither paused nor on hold, and whose last pause is processed."""
+        inactive = self._admission.paused | self._versions.schedules_on_hold
+        active = [watch for watch in self._watched.values() if (watch.tenant, watch.workflow.name) not in inactive]
+        return [watch for watch in active if not watch.is_paused]
 
     async def sync(self) -> None:
-        """Watch the schedules of what is loaded now, and no others."""
+        """Watch the schedules of the loaded workflows, and no others."""
         wanted = {
             (version.tenant, workflow.name, schedule.key): (version.tenant, workflow, schedule)
             for version, workflow in self._versions.current_workflows()
@@ -111,7 +121,7 @@ class ScheduleRunner:
                 await self._apply_pause(watch)
 
     async def _apply_pause(self, watch: _WatchedSchedule) -> None:
-        """Drop what fell due in a pause when that is over: in the store, the schedule was looked at until then."""
+        """After a pause, drop the slots that fell due in it: `resume` has moved the stored cursor to its end."""
         is_paused = (watch.tenant, watch.workflow.name) in self._admission.paused
         if watch.is_paused and not is_paused:
             before, watch.alive_since = watch.cursor, self._clock.now()
@@ -123,7 +133,7 @@ class ScheduleRunner:
         watch.is_paused = is_paused
 
     async def _rewatch(self, key: ScheduleKey, workflow: Workflow, schedule: Schedule) -> _WatchedSchedule | None:
-        """Return a schedule that is to be looked at, as its older version has been until now if it had this rule."""
+        """Return the watch of a schedule; it continues the watch of its older version, if that had the same rule."""
         older = self._watched.get(key)
         watch = await self._load_watch(key[0], workflow, schedule)
         if watch is not None and older is not None and str(older.schedule) == str(schedule):
@@ -131,11 +141,11 @@ class ScheduleRunner:
         return watch
 
     async def _load_watch(self, tenant: str, workflow: Workflow, schedule: Schedule) -> _WatchedSchedule | None:
-        """Return a schedule that is to be looked at; None while it is not armed, or no longer loaded."""
+        """Return the watch of a schedule; None if it is not armed, or no longer loaded."""
         now = self._clock.now()
         cursor = await self._store.schedules.get_cursor(tenant, workflow.name, schedule.key)
         if (cursor is not None and not cursor.armed) or not self._is_loaded(tenant, workflow.name, schedule):
-            return None  # what was unloaded while the store was asked must not have a row again
+            return None  # an unloaded schedule must not get a row again
         if cursor is None:
             cursor = first_cursor(tenant, workflow.name, schedule, now)
             await self._store.schedules.advance_cursor(cursor)
@@ -145,17 +155,16 @@ class ScheduleRunner:
         return _WatchedSchedule(tenant, workflow, schedule, cursor, now)
 
     def _is_loaded(self, tenant: str, name: str, schedule: Schedule) -> bool:
-        """Return whether a workflow has a schedule of this key and rule at this moment, and is to keep it."""
-        version = (
-            None if (tenant, name) in self._versions.schedules_on_hold else self._versions.current_version(tenant, name)
-        )
+        """Return whether a loaded workflow has a schedule of this key and rule, and is not on hold."""
+        if (tenant, name) in self._versions.schedules_on_hold:
+            return False
+        version = self._versions.current.get((tenant, name))
         workflow = None if version is None else self._versions.find_workflow(version)
-        return workflow is not None and any(
-            (one.key, str(one)) == (schedule.key, str(schedule)) for one in workflow.schedules
-        )
+        wanted = schedule.key, str(schedule)
+        return workflow is not None and any((loaded.key, str(loaded)) == wanted for loaded in workflow.schedules)
 
-    async def fire_due(self) -> None:
-        """Make the runs of all slots that are due; trouble with one schedule does not keep the others."""
+    async def run_due(self) -> None:
+        """Start the runs of all due slots; an error concerns its own schedule only."""
         for watch in self._active():
             if watch.next_slot is None or watch.next_slot > self._clock.now():
                 continue
@@ -163,49 +172,49 @@ class ScheduleRunner:
                 await self._fire_due_slots(watch)
             except StoreError:
                 raise
-            except Exception:  # whatever is wrong with one schedule concerns this one alone
+            except Exception:  # the error concerns this schedule only
                 watch.next_slot = self._record_failure(watch, None)
 
     async def _fire_due_slots(self, watch: _WatchedSchedule) -> None:
-        """Settle the slots that are due one after the other, up to one that is to be tried again later."""
+        """Process the due slots in order, up to one that must be retried later."""
         now = self._clock.now()
-        found = due_slots(watch.schedule, watch.cursor.last, now, alive_since=watch.alive_since)
-        settled, dropped, again = now, found.dropped, None
-        for slot in found.slots:
+        due = due_slots(watch.schedule, watch.cursor.last, now, alive_since=watch.alive_since)
+        processed_until, dropped, retry_at = now, due.dropped, None
+        for slot in due.slots:
             try:
-                again = await self._start_slot(watch, slot)
-            except WorkflowPausedError:  # it was paused a moment ago: this slot gets no run
-                dropped, again = dropped + 1, None
-            if again is None:
+                retry_at = await self._start_slot(watch, slot)
+            except WorkflowPausedError:  # it was paused since the check: this slot gets no run
+                dropped, retry_at = dropped + 1, None
+            if retry_at is None:
                 continue
             if watch.failures < START_ATTEMPT_LIMIT:
-                settled = slot.astimezone(UTC) - timedelta.resolution
+                processed_until = slot.astimezone(UTC) - timedelta.resolution
                 break
-            dropped, again = dropped + 1, None
-        await self._advance_cursor(watch, settled, dropped)
-        watch.next_slot = again or watch.schedule.next_after(watch.cursor.last)
+            dropped, retry_at = dropped + 1, None
+        await self._advance_cursor(watch, processed_until, dropped)
+        watch.next_slot = retry_at or watch.schedule.next_after(watch.cursor.last)
 
     async def _start_slot(self, watch: _WatchedSchedule, slot: datetime) -> datetime | None:
-        """Make the run of a slot; if that fails for a reason of its own, return when it is to be tried again."""
+        """Start the run of a slot; if that fails for a reason of its own, return when to retry it."""
         try:
-            wish = StartRequest(
+            request = StartRequest(
                 tenant=watch.tenant,
                 workflow=watch.workflow,
                 params=_params_for_slot(watch.schedule, slot),
-                origin="schedule",
+                origin=RunOrigin.SCHEDULE,
                 key=watch.schedule.key,
                 slot=slot,
             )
-            await self._starter.start(wish)
+            await self._starter.start(request)
         except (StoreError, WorkflowPausedError):
             raise
-        except Exception:  # what makes the params, and what refuses them, is author code; it concerns this slot alone
+        except Exception:  # author code makes the params and validates them; the error concerns this slot only
             return self._record_failure(watch, slot)
         self._metrics.set_gauge("cron_lateness_seconds", (self._clock.now() - slot).total_seconds())
         return None
 
     def _record_failure(self, watch: _WatchedSchedule, slot: datetime | None) -> datetime:
-        """Say that a slot, or a schedule as a whole, failed; return when it is to be tried again."""
+        """Count and log a failure of a slot, or of the whole schedule; return when to retry."""
         watch.failures = watch.failures + 1 if watch.failing_slot == slot else 1
         watch.failing_slot = slot
         self._metrics.increment("schedule_errors_total")
@@ -213,11 +222,11 @@ class ScheduleRunner:
         return self._clock.now() + timedelta(seconds=_SLOT_RETRY.delay(watch.failures))
 
     async def _advance_cursor(self, watch: _WatchedSchedule, until: datetime, dropped: int) -> None:
-        """Remember that every slot up to a moment has its run, or gets none."""
+        """Store that every slot up to a time has its run, or gets none."""
         last = watch.cursor
         cursor = replace(last, last=max(until, last.last), dropped=last.dropped + dropped)
         is_loaded = self._is_loaded(watch.tenant, watch.workflow.name, watch.schedule)
-        if cursor != last and is_loaded:  # else its row has gone, or is about to
+        if cursor != last and is_loaded:  # else its row was deleted, or is about to be
             await self._store.schedules.advance_cursor(cursor)
             watch.cursor = cursor
         if dropped:
@@ -228,5 +237,5 @@ class ScheduleRunner:
 def _params_for_slot(schedule: Schedule, slot: datetime) -> dict[str, Any]:
     try:
         return schedule.params_for(slot)
-    except AUTHOR_ERRORS as error:  # author code: also what would end more than this slot, such as SystemExit
+    except AUTHOR_ERRORS as error:  # author code: it may also raise SystemExit and the like
         raise OperationError(f"the params of slot {slot} cannot be made: {describe(error)}") from error

@@ -1,16 +1,18 @@
-"""Starting a run: from a workflow and its params to a run in the store.
+"""Starts runs: from a workflow and its params to a stored run.
 
-On the node that plans, a run is made and begun in one change. On any other it is made, and the leader finds it.
+On the leader a run is created and begun in one change. On any other node it is created, and the leader finds it.
 """
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from tidemill.engine.workflows.leader.coordinator import LeadershipLostError, RunCoordinator
+from tidemill.engine.workflows.leader.coordinator import LeadershipLostError
+from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.errors import OperationError
@@ -24,43 +26,54 @@ from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
 
 ONCE_SLOT = datetime(1970, 1, 1, tzinfo=UTC)
-"""The one slot of what happens once, so that when it is known to have happened does not matter."""
-_LEADER_ONLY_ORIGINS = ("schedule", "trigger")
-"""What only whoever is in office may start: the successor looks for itself what is due."""
+"""The slot of all fires whose key alone makes them unique, whenever they happen."""
+
+
+class RunOrigin(StrEnum):
+    """What starts a run, as it is stored."""
+
+    MANUAL = "manual"
+    SCHEDULE = "schedule"
+    TRIGGER = "trigger"
+    FIRING = "firing"
+    BACKFILL = "backfill"
+
+
+_LEADER_ONLY_ORIGINS = (RunOrigin.SCHEDULE, RunOrigin.TRIGGER)
+"""The origins of runs that only the leader may start: the next leader finds them due again."""
 
 
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that somebody wants."""
+    """A run to start."""
 
     tenant: str
     workflow: Workflow
     params: Mapping[str, Any]
-    origin: str = "manual"
+    origin: RunOrigin = RunOrigin.MANUAL
     key: str | None = None
-    """Which schedule, trigger or backfill it comes of; None if somebody asked by hand."""
+    """The schedule, trigger or backfill that starts the run; None for a manual start."""
     slot: datetime | None = None
     once_per_key: bool = False
-    """Whether its key alone, such as the id of a firing, has one run for ever."""
+    """Whether the key alone, such as the id of a firing, has at most one run."""
     digest: str | None = None
     backfill: str | None = None
 
 
 class RunStarter:
-    """Makes runs."""
+    """Creates runs, through the coordinator while this node leads, else in the store."""
 
-    def __init__(self, runtime: WorkflowRuntime, versions: WorkflowVersions) -> None:
+    def __init__(self, runtime: WorkflowRuntime, versions: WorkflowVersions, leader: LeaderState) -> None:
         self._runtime = runtime
         self._versions = versions
-        self.coordinator: RunCoordinator | None = None
-        """Where runs are planned, if that is here."""
+        self._leader = leader
 
     async def start(self, request: StartRequest) -> str | None:
-        """Make a run and return its id; None if its slot, or its payload, has one already.
+        """Create a run and return its id; None if its slot or its payload already has one.
 
-        PausedError if its workflow is paused: the store knows, so that a pause holds on every node at once.
+        WorkflowPausedError if its workflow is paused. The store decides, so a pause holds on every node immediately.
         """
-        now = self._runtime.clock.now()
         version = self._requested_version(request)
+        now = self._runtime.clock.now()
         run = RunRow(
             id=new_sortable_id(now),
             tenant=request.tenant,
@@ -68,7 +81,7 @@ class RunStarter:
             version=version.version,
             state=RunState.QUEUED,
             params=encode_params(request.workflow.params, request.params),
-            origin=request.origin,
+            origin=str(request.origin),
             created_at=now,
             slot=request.slot,
             max_active=request.workflow.max_active_runs,
@@ -77,32 +90,31 @@ class RunStarter:
         return run.id if await self._create(run, version, _build_fire(request, run)) else None
 
     def _requested_version(self, request: StartRequest) -> VersionKey:
-        """Return the version of a workflow that is wanted; OperationError if its code is another than was loaded."""
+        """Return the version of the requested workflow; OperationError if it was changed after it was loaded."""
         version = VersionKey(request.tenant, request.workflow.name, request.workflow.wired().spec.version)
-        current = self._versions.current_version(request.tenant, request.workflow.name)
-        if current is not None and current != version and self._versions.find_workflow(current) is request.workflow:
-            message = (
+        current = self._versions.current.get((request.tenant, request.workflow.name))
+        if current not in (None, version) and self._versions.loaded.get(current) is request.workflow:
+            raise OperationError(
                 f"workflow '{request.workflow.name}' was changed after it was loaded: load it again, await "
                 "node.load(...)"
             )
-            raise OperationError(message)
         return version
 
     async def _create(self, run: RunRow, version: VersionKey, fire: FireRow | None) -> bool:
-        spec = await self._versions.load_spec(version)
-        desk = self.coordinator
-        if desk is not None and not desk.is_closed:
+        spec = self._versions.specs.get(version) or await self._versions.load_spec(version)
+        coordinator = self._leader.coordinator
+        if coordinator is not None and coordinator.accepts_runs and not coordinator.is_closed:
             try:
-                return await desk.create(run, spec, fire)
+                return await coordinator.create(run, version, spec, fire)
             except LeadershipLostError:
                 if run.origin in _LEADER_ONLY_ORIGINS:
                     raise
-        here = self._runtime
-        draft = RunDraft.for_new_run(run, spec, executor_of=here.executor_for, actor=here.owner.id, fire=fire)
-        told = await here.store.runs.apply(draft.build_change())
-        if isinstance(told, Refused) and told.reason == "paused":
+        runtime = self._runtime
+        draft = RunDraft.for_new_run(run, spec, executor_of=runtime.executor_for, actor=runtime.owner.id, fire=fire)
+        outcome = await runtime.store.runs.apply(draft.build_change())
+        if isinstance(outcome, Refused) and outcome.reason == "paused":
             raise WorkflowPausedError(run.workflow)
-        return isinstance(told, Applied)
+        return isinstance(outcome, Applied)
 
 
 def _build_fire(request: StartRequest, run: RunRow) -> FireRow | None:
@@ -120,6 +132,6 @@ def _build_fire(request: StartRequest, run: RunRow) -> FireRow | None:
 
 
 def params_digest(params: Mapping[str, Any]) -> str:
-    """Return what is equal for equal params, however they were written."""
+    """Return a digest that is equal for equal params, whatever the order of their names."""
     encoded = msgspec.json.encode(params, order="deterministic", enc_hook=repr)
     return sha256(encoded).hexdigest()

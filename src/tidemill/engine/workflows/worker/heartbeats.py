@@ -1,6 +1,12 @@
-"""Heartbeats: as long as an attempt lives here, its lease is renewed; what is no longer ours is stopped.
+"""Heartbeats: renew the leases of this node's attempts, and cancel attempts that the node no longer owns.
 
-They come from the loop, and from the lifeline while author code blocks that.
+A node sends heartbeats from its event loop. Author code that blocks the loop would silence every attempt of the node,
+and all of them would be started on other nodes although they are running. So, while the node has claimed attempts, a
+thread checks from time to time whether the loop responds. If it does not, the thread sends the heartbeats until it
+does: on connections of its own, to a store that it opens for that.
+
+Only attempts are kept alive that way. The leadership is not: a leader whose loop is blocked does not plan, and is
+replaced. And a process that is frozen falls silent as a whole: this thread is frozen with it.
 """
 
 import asyncio
@@ -22,34 +28,33 @@ logger = logging.getLogger(__name__)
 
 THREAD_NAME = "tidemill-lifeline"
 _STORE_TIMEOUT = 5.0
-"""Seconds for anything that the store is asked: its own deadlines do not cover a commit of which nobody knows."""
+"""Seconds for each store call: the store's own deadlines do not cover a commit whose outcome is unknown."""
 
 
 class HeartbeatThread:
-    """A thread that beats while the loop does not."""
+    """A thread that renews leases while the event loop is blocked."""
 
     def __init__(self, runtime: WorkflowRuntime, attempts: LocalAttempts, make_store: Callable[[], Store]) -> None:
         self._owner = runtime.owner.id
         self._metrics = runtime.metrics
         self._claimed = attempts.claimed
-        self._make_store = make_store
+        self.make_store = make_store
         self._lease = runtime.settings.heartbeat_timeout
-        self._half_interval = (
-            runtime.settings.heartbeat_interval / 2
-        )  # for the loop to answer in, and before it is asked
+        self._half_interval = runtime.settings.heartbeat_interval / 2
+        """Seconds between checks of the loop, and for the loop to respond to one."""
         self._loop_responded = threading.Event()
         self._is_closed = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to watch the running loop, unless that has begun: as a daemon, which keeps no process alive."""
+        """Watch the running loop, in a daemon thread, which keeps no process alive; does nothing if it is started."""
         if self._thread is None and not self._is_closed.is_set():
             self._loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._watch, name=THREAD_NAME, daemon=True)
             self._thread.start()
 
     async def close(self, timeout: float) -> None:
-        """Beat no more, and wait until the thread has ended, but not for longer than so many seconds."""
+        """Stop the thread, and wait up to `timeout` seconds for it to end."""
         self._is_closed.set()
         self._loop_responded.set()
         if self._thread is not None:
@@ -60,64 +65,64 @@ class HeartbeatThread:
     def _watch(self) -> None:
         while not self._is_closed.wait(self._half_interval) and not self._loop.is_closed():
             try:
-                if self._claimed_keys() and self._is_loop_blocked():
+                if self.claimed_keys() and self._is_loop_blocked():
                     self._renew_until_responsive()
-            except Exception as error:  # whatever is wrong with a round, the next has its turn
+            except Exception as error:  # a failed check does not end the thread
                 self._on_error(error)
 
-    def _claimed_keys(self) -> list[AttemptKey]:
-        """Return what is held: to copy a dict into a list is one step, in which the loop changes nothing."""
+    def claimed_keys(self) -> list[AttemptKey]:
+        """Return the claimed attempts. Copying a dict into a list is atomic, so the loop cannot change it meanwhile."""
         return list(self._claimed)
 
     def _is_loop_blocked(self) -> bool:
-        """Ask the loop for a sign of life. One that does not even run has been left, and so have its attempts."""
+        """Return whether the loop does not respond. A loop that has been stopped, with its attempts, is not blocked."""
         self._loop_responded.clear()
-        if not self._call_on_loop(self._loop_responded.set) or not self._loop.is_running():
+        if not self.call_on_loop(self._loop_responded.set) or not self._loop.is_running():
             return False
         return not self._loop_responded.wait(self._half_interval) and self._loop.is_running()
 
     def _renew_until_responsive(self) -> None:
-        """Beat until the loop turns again."""
-        is_said = False
+        """Renew leases until the loop responds."""
+        is_logged = False
         with asyncio.Runner() as runner:
-            store = self._make_store()
+            store = self.make_store()
             try:
                 runner.run(_with_timeout(store.open()))
-                while not self._loop_responded.is_set() and (held := self._claimed_keys()):
-                    runner.run(_with_timeout(store.runs.renew_leases(self._owner, held, self._lease)))
-                    if not self._loop_responded.wait(self._half_interval) and not is_said:
-                        is_said = self._log_blocked()
+                while not self._loop_responded.is_set() and (claimed := self.claimed_keys()):
+                    runner.run(_with_timeout(store.runs.renew_leases(self._owner, claimed, self._lease)))
+                    if not self._loop_responded.wait(self._half_interval) and not is_logged:
+                        self._log_blocked()
+                        is_logged = True
             finally:
                 runner.run(_with_timeout(store.close()))
 
-    def _log_blocked(self) -> bool:
-        """Say what the loop is at: it has been at it for a whole interval, for half of which it was asked in vain."""
+    def _log_blocked(self) -> None:
+        """Log which task blocks the loop; by now it has done so for a whole heartbeat interval."""
         task = asyncio.current_task(self._loop)
-        said = {"task": "a callback" if task is None else task.get_name(), "seconds": 2 * self._half_interval}
-        logger.warning(events.LOOP_BLOCKED, extra=said)
-        return True
+        details = {"task": "a callback" if task is None else task.get_name(), "seconds": 2 * self._half_interval}
+        logger.warning(events.LOOP_BLOCKED, extra=details)
 
     def _on_error(self, error: Exception) -> None:
         is_expected = isinstance(error, StoreError | TimeoutError)
-        self._call_on_loop(lambda: self._metrics.increment("heartbeat_errors_total"))
+        self.call_on_loop(lambda: self._metrics.increment("heartbeat_errors_total"))
         logger.warning(events.HEARTBEAT_FAILED, exc_info=None if is_expected else error, extra={"error": str(error)})
 
-    def _call_on_loop(self, callback: Callable[[], None]) -> bool:
-        """Have something called on the loop when it turns again; False if it never will."""
+    def call_on_loop(self, callback: Callable[[], None]) -> bool:
+        """Schedule a callback on the loop; False if the loop is closed."""
         try:
             self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # it was closed meanwhile
+        except RuntimeError:  # the loop was closed meanwhile
             return False
         return True
 
 
 async def _with_timeout(work: Awaitable[Any]) -> Any:
-    async with asyncio.timeout(_STORE_TIMEOUT):  # real time: the store's own patience
+    async with asyncio.timeout(_STORE_TIMEOUT):  # real time: the store is outside the injected clock
         return await work
 
 
 class Heartbeats:
-    """Beats for everything that lives on this node."""
+    """Renews the leases of all attempts of this node."""
 
     def __init__(self, runtime: WorkflowRuntime, attempts: LocalAttempts) -> None:
         self._store = runtime.store
@@ -126,23 +131,23 @@ class Heartbeats:
         self._settings = runtime.settings
         self._metrics = runtime.metrics
         self.is_renewing = False
-        """Whether the store is being told what lives here."""
-        spare = runtime.make_heartbeat_store
-        self._heartbeat_thread = None if spare is None else HeartbeatThread(runtime, attempts, spare)
+        """Whether leases are being renewed."""
+        make_store = runtime.make_heartbeat_store
+        self.thread = None if make_store is None else HeartbeatThread(runtime, attempts, make_store)
 
     async def run(self) -> None:
-        """Beat until cancelled, while there is anything to beat for."""
+        """Renew leases until cancelled, while the node has claimed attempts."""
         await run_forever(self._wait_and_renew, self._on_error)
 
     async def close(self, timeout: float) -> None:
-        """Beat no more, from wherever."""
-        if self._heartbeat_thread is not None:
-            await self._heartbeat_thread.close(timeout)
+        """Stop the heartbeat thread."""
+        if self.thread is not None:
+            await self.thread.close(timeout)
 
     async def _wait_and_renew(self) -> None:
         await self._attempts.has_claimed.wait()
-        if self._heartbeat_thread is not None:
-            self._heartbeat_thread.start()
+        if self.thread is not None:
+            self.thread.start()
         await self._clock.sleep(self._settings.heartbeat_interval)
         self.is_renewing = True
         try:
@@ -151,15 +156,14 @@ class Heartbeats:
             self.is_renewing = False
 
     def _on_error(self, error: Exception) -> None:
-        trace = None if isinstance(error, StoreError) else error
+        traceback = None if isinstance(error, StoreError) else error
         self._metrics.increment("heartbeat_errors_total")
-        logger.warning(events.HEARTBEAT_FAILED, exc_info=trace, extra={"error": str(error)})
+        logger.warning(events.HEARTBEAT_FAILED, exc_info=traceback, extra={"error": str(error)})
 
     async def renew_leases(self) -> None:
-        """Renew the leases of what lives, or waits to be handed over, and stop what is not ours any more."""
-        living = self._attempts.tracked()
-        if living:
-            ours = await self._store.runs.renew_leases(
-                self._attempts.owner.id, living, self._settings.heartbeat_timeout
-            )
-            await self._attempts.stop(sorted(living - ours), "no longer wanted")
+        """Renew the leases of attempts that will still report, and cancel those that this node no longer owns."""
+        tracked = self._attempts.tracked()
+        if tracked:
+            owner, timeout = self._attempts.owner.id, self._settings.heartbeat_timeout
+            renewed = await self._store.runs.renew_leases(owner, tracked, timeout)
+            await self._attempts.stop(tracked - renewed)

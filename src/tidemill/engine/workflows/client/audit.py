@@ -1,6 +1,6 @@
-"""The audit of the runs that have not ended: whether their rows and their history tell one story, and who has them.
+"""The audit of active runs: whether their rows match their history, and whether their claims have a living owner.
 
-The checks change nothing and need nothing but rows. What has ended harms nobody any more, and is left alone.
+The checks change nothing and need nothing but rows. Runs that have ended are not checked.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -9,33 +9,34 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tidemill.engine.audit_findings import Finding, format_timespan, note_finding, problem_finding
-from tidemill.engine.workflows.process_identity import ProcessLiveness
+from tidemill.engine.workflows.process_identity import HostLiveness
 from tidemill.storage.workflow_ports import Owner, WorkflowStore, WorkflowVersion
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import EventRow, RunRecord, TaskRow
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunState, TaskState
 
-AUDITED_RUN_LIMIT = 1000  # runs, the oldest, whose history is read
-OVERDUE_AFTER = timedelta(minutes=10)  # after which a node that lives would have seen to it, whatever it is
+AUDITED_RUN_LIMIT = 1000  # runs, oldest first, whose history is read
+OVERDUE_AFTER = timedelta(minutes=10)  # after which a running node would have processed anything that is due
 
 HistoryKey = tuple[str, int] | None
-"""A task run of a run; None for the run itself."""
+"""A task of a run; None for the run itself."""
 
 
 class RunsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How many runs have not ended, and what is wrong with them."""
+    """The number of active runs, and the problems found in them."""
 
     active_runs: int
     findings: list[Finding]
 
 
-async def audit_runs(store: WorkflowStore, now: datetime, liveness: ProcessLiveness) -> RunsReport:
-    """Read the runs of a store that was opened or is looked at, and audit them; `now` is the time of whoever asks."""
+async def audit_runs(store: WorkflowStore, now: datetime) -> RunsReport:
+    """Audit the active runs of an open store."""
+    liveness = HostLiveness()
     active = await store.runs.list_active()
     known = await store.owners.list_all()
     owners = {owner.id for owner in known}
-    records = await store.runs.load([one.run for one in active[:AUDITED_RUN_LIMIT]])
+    records = await store.runs.load([revision.run for revision in active[:AUDITED_RUN_LIMIT]])
     findings = list(_audit_nodes(len(active), [owner for owner in known if not liveness.is_dead(owner)]))
     for record in records:
         run = record.run
@@ -47,7 +48,7 @@ async def audit_runs(store: WorkflowStore, now: datetime, liveness: ProcessLiven
 def audit_run(
     record: RunRecord, history: Sequence[EventRow], owners: Collection[str], now: datetime
 ) -> Iterator[Finding]:
-    """Yield what is wrong with one run that has not ended."""
+    """Yield the problems of one active run."""
     yield from _audit_history(record, history)
     yield from _audit_end(record, now)
     for row in record.tasks:
@@ -58,11 +59,11 @@ def audit_run(
 
 
 def _audit_nodes(active: int, alive: Collection[Owner]) -> Iterator[Finding]:
-    """Look whether anybody sees to the runs at all."""
+    """Check that a node runs if there are active runs."""
     if active and not alive:
-        have = "1 run has" if active == 1 else f"{active:,} runs have"
+        runs = "1 run has" if active == 1 else f"{active:,} runs have"
         yield note_finding(
-            "nodes", f"{have} not ended, and no node is running on this store.", "Start one to go on with them."
+            "nodes", f"{runs} not ended, and no node is running on this store.", "Start one to continue them."
         )
 
 
@@ -75,34 +76,34 @@ def _task_label(row: TaskRow) -> str:
 
 
 def _audit_version(record: RunRecord, version: WorkflowVersion | None) -> Iterator[Finding]:
-    """Look whether anybody could plan a run."""
+    """Check that the version of a run can be read."""
     pinned = f"version {record.run.version} of its workflow, which it is pinned to,"
     try:
         if version is not None:
             msgspec.json.decode(version.spec, type=WorkflowSpec)
             return
-        what = "is not stored."
+        problem = "is not stored."
     except msgspec.DecodeError as error:
-        what = f"cannot be read: {error}."
-    advice = "Nobody can plan it. Load that version again, restore a backup, or cancel it: `tidemill runs cancel`."
-    yield problem_finding(_run_label(record), f"{pinned} {what}", advice)
+        problem = f"cannot be read: {error}."
+    advice = "No node can plan it. Load that version again, restore a backup, or cancel it: `tidemill runs cancel`."
+    yield problem_finding(_run_label(record), f"{pinned} {problem}", advice)
 
 
 def _audit_history(record: RunRecord, history: Sequence[EventRow]) -> Iterator[Finding]:
-    """Compare the events with one another, and with where the run and its task runs stand."""
-    stands: dict[HistoryKey, str] = {None: RunState.QUEUED}
+    """Check that each event follows the one before, and that the last ones match the states of the rows."""
+    states: dict[HistoryKey, str] = {None: RunState.QUEUED}
     for event in history:
-        place = None if event.task is None else (event.task, event.index)
-        if stands.get(place, TaskState.NONE) != event.before or not _is_legal(event):
+        ref = None if event.task is None else (event.task, event.index)
+        if states.get(ref, TaskState.NONE) != event.before or not _is_legal(event):
             yield _broken_history(record, f"a move from {event.before} to {event.after} that could not follow")
             return
-        stands[place] = event.after
-    if stands[None] != record.run.state:
-        yield _broken_history(record, f"that it is {stands[None]}, and it is {record.run.state}")
+        states[ref] = event.after
+    if states[None] != record.run.state:
+        yield _broken_history(record, f"that it is {states[None]}, and it is {record.run.state}")
     for row in record.tasks:
-        told = stands.get((row.task, row.index), TaskState.NONE)
-        if told != row.state:
-            yield _broken_history(record, f"that {_task_label(row)} is {told}, and it is {row.state}")
+        recorded = states.get((row.task, row.index), TaskState.NONE)
+        if recorded != row.state:
+            yield _broken_history(record, f"that {_task_label(row)} is {recorded}, and it is {row.state}")
 
 
 def _is_legal(event: EventRow) -> bool:
@@ -110,21 +111,21 @@ def _is_legal(event: EventRow) -> bool:
         if event.task is None:
             return RUN_TRANSITIONS.is_allowed(RunState(event.before), RunState(event.after))
         return TASK_TRANSITIONS.is_allowed(TaskState(event.before), TaskState(event.after))
-    except ValueError:  # a word that is no state
+    except ValueError:  # not a known state
         return False
 
 
-def _broken_history(record: RunRecord, said: str) -> Finding:
+def _broken_history(record: RunRecord, content: str) -> Finding:
     return problem_finding(
         _run_label(record),
-        f"its history tells {said}.",
+        f"its history tells {content}.",
         "Something else than Tidemill has changed the tables runs, task_runs or run_events, or they are damaged.",
-        "It may run on all the same: look at it with `tidemill runs show --timeline`, and cancel it if in doubt.",
+        "It may continue all the same: inspect it with `tidemill runs show --timeline`, and cancel it if in doubt.",
     )
 
 
 def _audit_end(record: RunRecord, now: datetime) -> Iterator[Finding]:
-    """Look for a run that goes on although nothing of it does."""
+    """Check for a run that is running although all its tasks have ended."""
     if record.run.state is not RunState.RUNNING or not all(row.state.is_terminal for row in record.tasks):
         return
     ends = [row.ended_at for row in record.tasks if row.ended_at is not None]
@@ -138,24 +139,24 @@ def _audit_end(record: RunRecord, now: datetime) -> Iterator[Finding]:
 
 
 def _audit_wait(record: RunRecord, row: TaskRow, now: datetime) -> Iterator[Finding]:
-    """Look for a task run that nobody takes."""
+    """Check for a scheduled task that no node claims."""
     age = now - row.since if row.since is not None else timedelta(0)
     if age > OVERDUE_AFTER:
         yield note_finding(
             _run_label(record),
-            f"{_task_label(row)} has been scheduled for {format_timespan(age)}, and nobody has taken it.",
+            f"{_task_label(row)} has been scheduled for {format_timespan(age)}, and no node has claimed it.",
             f"Perhaps it is paused, its pool is full, or no node has version {record.run.version} of its workflow: "
             "load that, or cancel the run and start it again.",
         )
 
 
 def _audit_claim(record: RunRecord, row: TaskRow, owners: Collection[str], now: datetime) -> Iterator[Finding]:
-    """Look at who has a task run, and whether anybody still does."""
+    """Check that a claimed task has an owner, a current lease and a registered node."""
     if row.claimed_by is None:
         yield problem_finding(
             _run_label(record),
-            f"{_task_label(row)} is {row.state}, and claimed by nobody.",
-            "Nobody will ever report on it: `tidemill runs clear` lets it run again.",
+            f"{_task_label(row)} is {row.state}, and has no owner.",
+            "It will never be reported on: `tidemill runs clear` lets it run again.",
         )
         return
     late = now - row.lease_until if row.lease_until is not None else timedelta(0)
@@ -164,11 +165,11 @@ def _audit_claim(record: RunRecord, row: TaskRow, owners: Collection[str], now: 
             _run_label(record),
             f"{_task_label(row)} is {row.state} at '{row.claimed_by}', which has not been heard of for "
             f"{format_timespan(late)}.",
-            "A node would have given it to somebody else by now: start one on this store.",
+            "A running node would have recovered it by now: start one on this store.",
         )
     elif row.claimed_by not in owners:
         yield note_finding(
             _run_label(record),
-            f"{_task_label(row)} is {row.state} at '{row.claimed_by}', which nobody knows any more.",
-            "It is tried again when its lease has run out.",
+            f"{_task_label(row)} is {row.state} at '{row.claimed_by}', which is not registered any more.",
+            "It is retried when its lease has expired.",
         )

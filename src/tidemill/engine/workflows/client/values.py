@@ -1,0 +1,75 @@
+"""The values that the workflow client takes and returns."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from tidemill.engine.workflows.executors.interface import LogRecord
+from tidemill.workflows.records import EventRow, RunRecord, TaskKey
+from tidemill.workflows.states import RunState
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """The identity behind a request: it sees only the runs of its tenant, and its actions are recorded."""
+
+    tenant: str
+    actor: str
+
+
+class LogLine(NamedTuple):
+    """A log record of a task."""
+
+    key: TaskKey
+    record: LogRecord
+    attempt: int
+
+
+class RunSnapshot(NamedTuple):
+    """A run at one moment, and what is new since the last snapshot."""
+
+    record: RunRecord
+    log_lines: list[LogLine]
+    events: list[EventRow]
+    """The new events, if they were requested."""
+
+
+class ClearResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The tasks that clearing a run reruns."""
+
+    names: list[str]
+    elements: Mapping[str, tuple[int, int]]
+    """By mapped task: how many of its elements rerun, and how many it has."""
+    version: str
+    """The workflow version that the run continues with."""
+    missing_tasks: list[str]
+    """Tasks of the run that this version does not have."""
+    note: str | None
+    """A note for a run that stays pinned to a version that is not the newest."""
+    live_nodes: int
+    """The number of nodes that may be running on the store."""
+
+
+class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow that the store knows, and the state of its last run."""
+
+    workflow: str
+    versions: int
+    paused: bool
+    active: int
+    last_run: datetime | None
+    state: RunState | None
+
+
+class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The slots of a backfill: those that get a run, and those that have had one."""
+
+    id: str | None
+    """None for a preview."""
+    workflow: str
+    slots: tuple[datetime, ...]
+    present: tuple[datetime, ...] = ()
+    runs: tuple[str, ...] = ()
+    future: int = 0
+    """The number of slots of the range that are yet to come: these are left to the schedule."""

@@ -1,0 +1,303 @@
+"""The workflow client: everything that a node, the CLI or a server does with workflows and runs.
+
+A client is built on a node, where it uses what the node knows, or on a bare store, where the leader picks up its
+changes. Each method takes the caller first, and sees only the workflows and runs of the caller's tenant.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from tidemill.engine.workflows.client.backfills import BackfillRunner
+from tidemill.engine.workflows.client.operations import RunOperations
+from tidemill.engine.workflows.client.values import BackfillPlan, Caller, LogLine, RunSnapshot, WorkflowSummary
+from tidemill.engine.workflows.client.watch import RunWatch
+from tidemill.engine.workflows.leader.state import LeaderState
+from tidemill.engine.workflows.notifications import FinishedRun
+from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.engine.workflows.starts.starter import RunStarter, StartRequest
+from tidemill.engine.workflows.versions import WorkflowVersions
+from tidemill.engine.workflows.worker.task_logs import TaskLogReader
+from tidemill.kernel.errors import OperationError, RequestError, StoreError
+from tidemill.kernel.limits import MAX_INTEGER, is_storable
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.storage.workflow_ports import RunFilter
+from tidemill.workflows.lookup import resolve_task, unknown_run
+from tidemill.workflows.records import RunRow, TaskKey
+from tidemill.workflows.result import RunResult
+from tidemill.workflows.states import RunState, active_states
+from tidemill.workflows.workflow import Workflow
+
+SEARCH_LIMIT = 10_000  # runs searched for a part of an id
+ACTIVE_COUNT_LIMIT = 1000  # active runs of a workflow that are counted
+
+
+class WorkflowClient(RunOperations):
+    """Starts, reads and changes workflows and runs."""
+
+    def __init__(
+        self,
+        runtime: WorkflowRuntime,
+        versions: WorkflowVersions,
+        leader: LeaderState,
+        starter: RunStarter,
+        *,
+        is_node: bool,
+    ) -> None:
+        super().__init__(runtime, versions, leader)
+        self._starter = starter
+        self._is_node = is_node
+        self._backfills = BackfillRunner(runtime, starter, self)
+        self._closed = asyncio.Event()
+
+    def close(self) -> None:
+        """Fail all calls that wait, and all later ones."""
+        self._closed.set()
+        self._leader.notifier.notify_all()
+
+    @contextmanager
+    def require_open(self) -> Iterator[None]:
+        """Raise a RequestError if the client is closed, also if it is closed during the block."""
+        self._check_open()
+        try:
+            yield
+        except StoreError:
+            self._check_open()
+            raise
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise RequestError("the node is not running any more", code="not_running", status=409)
+
+    # -- runs
+
+    async def start(self, caller: Caller, workflow: str, params: Mapping[str, Any]) -> str:
+        """Start a run of a loaded workflow; return its id."""
+        version = self._versions.current.get((caller.tenant, workflow))
+        loaded = None if version is None else self._versions.loaded.get(version)
+        if loaded is None:
+            raise self._versions.not_loaded_error(caller.tenant, workflow)
+        run = await self._starter.start(StartRequest(tenant=caller.tenant, workflow=loaded, params=params))
+        if run is None:
+            raise OperationError(f"workflow '{workflow}' could not be started")
+        return run
+
+    async def find_runs(
+        self,
+        caller: Caller,
+        workflow: str | None = None,
+        states: Collection[RunState] = (),
+        limit: int = 1000,
+    ) -> list[RunRow]:
+        """Return the newest runs, oldest first."""
+        if type(limit) is not int or limit < 1:
+            raise RequestError(f"limit is at least 1, not {limit!r}", code="invalid_limit")
+        if workflow is not None and not is_storable(workflow):
+            return []
+        run_filter = RunFilter(tenant=caller.tenant, workflow=workflow, states=states, limit=min(limit, MAX_INTEGER))
+        return await self._store.runs.find(run_filter)
+
+    async def resolve_run_id(self, caller: Caller, part: str) -> str:
+        """Return the id of a run from its id, or from a beginning or end of it that only one run has."""
+        if not is_storable(part):
+            raise unknown_run(part)
+        if any(record.run.tenant == caller.tenant for record in await self._store.runs.load([part])):
+            return part
+        rows = await self._store.runs.find(RunFilter(tenant=caller.tenant, limit=SEARCH_LIMIT))
+        matching = [row.id for row in rows if part and (row.id.startswith(part) or row.id.endswith(part))]
+        if len(matching) == 1:
+            return matching[0]
+        if not matching:
+            raise unknown_run(part)
+        message = f"{len(matching)} runs have an id that begins or ends with '{part}': give more of it"
+        raise RequestError(message, code="ambiguous_run", status=409, run=part)
+
+    async def wait(self, caller: Caller, run: str, timeout: float | None = None) -> RunResult:
+        """Return the result of a run when it has ended; TimeoutError after so many seconds."""
+        async with asyncio.timeout(timeout):
+            finished = await self._wait_ended(caller, run)
+        return await self._build_result(finished)
+
+    async def _wait_ended(self, caller: Caller, run: str) -> FinishedRun:
+        """Return a run when it has ended: from memory if this node ends it, else from the store."""
+        notifier = self._leader.notifier
+        while True:
+            self._check_open()
+            coordinator = self._leader.coordinator
+            active = None if coordinator is None else coordinator.active_runs.get(run)
+            if active is not None:
+                if active.run.tenant != caller.tenant:
+                    raise unknown_run(run)
+                ended = notifier.end_signal(run)
+                await ended.wait()  # the coordinator learns of every end, and of its own
+                if ended.finished is not None:
+                    return ended.finished
+                continue
+            changed = notifier.change_signal(run)
+            record = await self.load_record(caller, run)
+            if record.run.state.is_terminal:
+                return FinishedRun(record, None)
+            await self._wait_for_change(changed)
+
+    async def watch(
+        self,
+        caller: Caller,
+        run: str,
+        *,
+        tasks: Collection[str] | None = None,
+        events: bool = False,
+        every: float = 0.1,
+    ) -> AsyncIterator[RunSnapshot]:
+        """Yield a snapshot of a run whenever it changes, at most one per `every` seconds; ends with the run.
+
+        With `tasks` the snapshots hold the log lines of these tasks only.
+        """
+        watch = RunWatch(self._store, run, tasks=tasks, events=events)
+        while True:
+            changed = self._leader.notifier.change_signal(run)
+            snapshot = await watch.read(await self.load_record(caller, run))
+            yield snapshot
+            if snapshot.record.run.state.is_terminal:
+                yield await watch.read(await self.load_record(caller, run), is_last=True)
+                return
+            await self._sleep(every)
+            await self._wait_for_change(changed)
+
+    async def logs(
+        self, caller: Caller, run: str, task: str, *, follow: bool = True, final_delay: float = 0.0
+    ) -> AsyncIterator[LogLine]:
+        """Yield the log lines of a task, or of one of its elements; with `follow` until the task has ended.
+
+        The lines of a task that was cancelled or cleared may be written after its end: a `final_delay` waits for them.
+        """
+        readers: dict[TaskKey, TaskLogReader] = {}
+        is_last = not follow
+        while True:
+            changed = self._leader.notifier.change_signal(run)
+            record = await self.load_record(caller, run)
+            name, index = resolve_task(record, task)
+            rows = [row for row in record.tasks if row.task == name and index in (None, row.index)]
+            lines: list[LogLine] = []
+            for row in rows:
+                key = TaskKey(run, row.task, row.index)
+                reader = readers.setdefault(key, TaskLogReader(self._store.logs, key))
+                lines += [LogLine(key, entry, attempt) async for attempt, entry in reader.read_new_by_attempt()]
+            for line in sorted(lines, key=lambda line: line.record.at):
+                yield line
+            has_ended = all(row.state.is_terminal for row in rows)
+            if is_last or (has_ended and not final_delay):
+                return
+            is_last = has_ended
+            await (self._sleep(final_delay) if has_ended else self._wait_for_change(changed))
+
+    async def _sleep(self, seconds: float) -> None:
+        """Wait so many seconds of the node's time; RequestError if the client is closed meanwhile."""
+        await _wait_first(self._clock.sleep(seconds), self._closed.wait())
+        self._check_open()
+
+    async def _wait_for_change(self, signal: asyncio.Event) -> None:
+        """Wait until a run changes; where other processes may change it unnoticed, one tick at most."""
+        if self._runtime.is_single_node and self._leader.coordinator is not None:
+            await signal.wait()
+        else:
+            await _wait_first(signal.wait(), self._clock.sleep(self._runtime.settings.tick_interval))
+        self._check_open()
+
+    # -- workflows
+
+    async def list_workflows(self, caller: Caller) -> list[WorkflowSummary]:
+        """Return every workflow that the store knows."""
+        paused = await self._store.schedules.list_paused_workflows()
+        return [
+            await self._summarize(caller, name, versions, is_paused=(caller.tenant, name) in paused)
+            for name, versions in (await self._count_versions(caller)).items()
+        ]
+
+    async def _count_versions(self, caller: Caller) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for version in await self._store.versions.for_tenant(caller.tenant):
+            counts[version.key.workflow] = counts.get(version.key.workflow, 0) + 1
+        return counts
+
+    async def _summarize(self, caller: Caller, name: str, versions: int, *, is_paused: bool) -> WorkflowSummary:
+        active = await self.find_runs(caller, name, active_states(), ACTIVE_COUNT_LIMIT)
+        newest = await self.find_runs(caller, name, limit=1)
+        return WorkflowSummary(
+            workflow=name,
+            versions=versions,
+            paused=is_paused,
+            active=len(active),
+            last_run=newest[0].created_at if newest else None,
+            state=newest[0].state if newest else None,
+        )
+
+    async def pause(self, caller: Caller, workflow: str) -> None:
+        """Pause a workflow: none of its runs begins, none of its tasks starts; running tasks continue."""
+        await self._check_known(caller, workflow)
+        await self._store.schedules.pause(caller.tenant, workflow)
+        await self._apply_pauses()
+
+    async def resume(self, caller: Caller, workflow: str) -> None:
+        """Resume a paused workflow; slots that passed meanwhile get no run."""
+        await self._check_known(caller, workflow)
+        await self._store.schedules.resume(caller.tenant, workflow, self._clock.now())
+        await self._apply_pauses()
+
+    async def _apply_pauses(self) -> None:
+        """Apply the stored pauses on this node immediately; a leader on another node reads them with its next tick."""
+        if self._leader.coordinator is not None:
+            self._leader.coordinator.apply_pauses(await self._store.schedules.list_paused_workflows())
+        if self._leader.scheduler is not None:
+            self._leader.scheduler.wake()
+
+    async def _check_known(self, caller: Caller, workflow: str) -> None:
+        """Raise a RequestError unless the node has loaded a workflow, or the store knows it."""
+        if self._is_node:
+            self._versions.require_current(caller.tenant, workflow)
+            return
+        known = await self._count_versions(caller)
+        if workflow not in known:
+            message = f"the store knows no workflow '{workflow}'{did_you_mean(workflow, known)}"
+            raise RequestError(message, code="unknown_workflow", status=404, workflow=workflow)
+
+    # -- backfills
+
+    async def backfill(
+        self,
+        caller: Caller,
+        workflow: str | Workflow,
+        start: datetime,
+        end: datetime,
+        *,
+        preview: bool = False,
+        only_missing: bool = True,
+        limit: int = 1,
+        key: str | None = None,
+    ) -> BackfillPlan:
+        """Start a run for every past slot of a schedule in [start, end], at most `limit` running at a time.
+
+        The workflow is the name of a loaded one, or a definition, which is stored first. Slots that have had a run are
+        left out unless `only_missing` is False. With `preview` nothing is changed.
+        """
+        if isinstance(workflow, str):
+            workflow = self._versions.require_current(caller.tenant, workflow)
+        elif not preview:
+            await self._versions.set_current(caller.tenant, workflow)
+        return await self._backfills.backfill(
+            caller, workflow, start, end, preview=preview, only_missing=only_missing, limit=limit, key=key
+        )
+
+    async def cancel_backfill(self, caller: Caller, id: str) -> int:
+        """Start no more runs of a backfill, and cancel its active runs; return how many these were."""
+        return await self._backfills.cancel(caller, id)
+
+
+async def _wait_first(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Wait for the first of several coroutines, and cancel the others."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(wait, name="workflow client: wait") for wait in waits]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()

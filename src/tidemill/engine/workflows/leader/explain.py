@@ -1,0 +1,37 @@
+"""The leader's knowledge about why a task has not run: pauses, limits, pools, slots and polls."""
+
+from tidemill.engine.workflows.leader.coordinator import RunCoordinator
+from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.engine.workflows.versions import WorkflowVersions
+from tidemill.workflows.explain import ExplainContext
+from tidemill.workflows.lookup import resolve_task
+from tidemill.workflows.records import RunRecord
+from tidemill.workflows.states import RunState
+
+
+def explain_context(
+    coordinator: RunCoordinator, runtime: WorkflowRuntime, versions: WorkflowVersions, record: RunRecord, task: str
+) -> ExplainContext:
+    """Return what the leader knows beside the run itself about why a task of it has not run."""
+    run, admission, slots = record.run, coordinator.slots.admission, coordinator.slots.executor_slots
+    active = coordinator.active_runs.get(run.id)
+    name, _ = resolve_task(record, task)
+    executor = record.by_task()[name][0].executor
+    return ExplainContext(
+        now=runtime.clock.now(),
+        paused=admission.is_paused(run),
+        active_runs=admission.running_count(run.tenant, run.workflow) - (run.state is RunState.RUNNING),
+        pool_usage=_pool_usage(coordinator, runtime),
+        capacity=max(0, slots.free_slots(executor)) if slots.has_executor(executor) else None,
+        quarantine_reason=active.quarantine_reason if active is not None else None,
+        loaded_versions=[key.version for key in versions.loaded if key[:2] == (run.tenant, run.workflow)],
+        poll_intervals=coordinator.deferral_polls.intervals(run.id),
+        pending_poll_seconds=coordinator.deferral_polls.pending_seconds(run.id),
+    )
+
+
+def _pool_usage(coordinator: RunCoordinator, runtime: WorkflowRuntime) -> dict[str, tuple[int, int]]:
+    """Return how many slots of each pool are in use, and how many it has."""
+    rows = [row for active in coordinator.active_runs.values() for row in active.rows.values()]
+    used = [row.pool for row in rows if row.state.is_claimed]
+    return {pool: (used.count(pool), size) for pool, size in runtime.pools.items()}

@@ -1,0 +1,75 @@
+"""Runs and backfills belong to one tenant: to the callers of another they do not exist."""
+
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tests.service.workflows.acting import START
+from tests.service.workflows.faults import blocked_flow, plain_flow
+from tidemill.engine.workflows.client.values import Caller
+
+OWN, OTHER = Caller("public", "ann"), Caller("acme", "bob")
+
+
+async def refusal(call: Awaitable[Any]) -> tuple[str, int]:
+    """Return the code and the status with which a call is refused."""
+    with pytest.raises(tm.RequestError) as caught:
+        await call
+    return caught.value.code, caught.value.status
+
+
+async def test_a_run_of_another_tenant_is_unknown(store: str | None) -> None:
+    """Whatever is done with it, and also while it is active on this node."""
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(store, load=[flow]) as node:
+        run = (await node.start("flow")).id
+        await node.advance("1s")
+        client = node.probe.workflows.client
+        calls = [
+            client.load_record(OTHER, run),
+            client.load_result(OTHER, run),
+            client.load_attempts(OTHER, run),
+            client.load_events(OTHER, run),
+            client.notes(OTHER, run),
+            client.note(OTHER, run, "mine"),
+            client.why(OTHER, run, "work"),
+            client.cancel(OTHER, run),
+            client.clear(OTHER, run, None),
+            client.resolve_run_id(OTHER, run),
+            client.wait(OTHER, run, 5),
+            anext(client.logs(OTHER, run, "work")),
+            anext(client.watch(OTHER, run)),
+        ]
+        assert {await refusal(call) for call in calls} == {("unknown_run", 404)}
+        assert await refusal(node.run_handle(run, tenant="acme").state()) == ("unknown_run", 404)
+        assert await client.find_runs(OTHER) == []
+        blocked.go.set()
+        await node.settle()
+        assert await refusal(client.wait(OTHER, run, 5)) == ("unknown_run", 404)
+        assert (await client.wait(OWN, run, 5)).state == "success"
+
+
+async def test_a_backfill_of_another_tenant_is_unknown(store: str | None) -> None:
+    """It is neither cancelled nor are its runs."""
+    flow = plain_flow(schedule=tm.Cron("0 * * * *"))
+    async with tm.testing.node(store, load=[flow], start=START) as node:
+        await node.advance("3h")
+        plan = await node.backfill("flow", START, node.clock.now(), only_missing=False)
+        assert plan.id is not None
+        assert await refusal(node.cancel_backfill(plan.id, tenant="acme")) == ("unknown_backfill", 404)
+        assert isinstance(await node.cancel_backfill(plan.id), int)
+
+
+async def test_an_action_is_recorded_with_its_caller(store: str | None) -> None:
+    """The actor of a caller is in the history of the run."""
+    flow, blocked = blocked_flow()
+    async with tm.testing.node(store, load=[flow]) as node:
+        run = (await node.start("flow")).id
+        await node.advance("1s")
+        client = node.probe.workflows.client
+        await client.cancel(OWN, run, "not needed")
+        last = (await client.load_events(OWN, run))[-1]
+        assert (last.actor, last.after, last.reason) == ("ann", "cancelled", "not needed")
+        blocked.go.set()
