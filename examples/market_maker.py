@@ -1,13 +1,13 @@
 """A market maker on simulated feeds, with a live view in the terminal.
 
-    tidemill dev examples                           beside the other examples, loaded anew when you change it
+    tidemill dev examples                           beside the other examples, reloaded when you change it
     python examples/market_maker.py                 until you press Ctrl-C
     python examples/market_maker.py --seconds 10    for a while
-    python examples/market_maker.py --store sqlite:///market.db    and go on there next time, even after kill -9
+    python examples/market_maker.py --store sqlite:///market.db    and continue there next time, even after kill -9
     python examples/market_maker.py --code          show the function that the graph was compiled to
 
-Three feeds are streams, one is polled; whenever there is a new book or price, one compiled function decides whether to
-trade. Fills come back from the exchange, and its own ticks as a window, from which it reads the trend.
+Three feeds are streams, one is polled. For each new book or price, one compiled function decides whether to trade. The
+exchange returns fills, and a window of its own ticks shows the trend.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from rich.text import Text
 
 import tidemill as tm
 
-# -- what travels ------------------------------------------------------------------------------------------------------
+# -- data --------------------------------------------------------------------------------------------------------------
 
 
 class Book(tm.Boundary):
@@ -38,7 +38,7 @@ class Book(tm.Boundary):
 
 
 class Price(tm.Boundary):
-    """What our model holds to be fair."""
+    """The fair price of our model."""
 
     fair: float
 
@@ -51,14 +51,14 @@ class Fill(tm.Boundary):
 
 
 class Exposure(tm.Boundary):
-    """Where we stand after all fills so far."""
+    """Position and cash after all fills so far."""
 
     position: int = 0
     cash: float = 0.0
 
 
 class Limits(tm.Boundary):
-    """How far we may go."""
+    """The largest position we may hold."""
 
     position: int
 
@@ -77,17 +77,17 @@ class Hold(tm.Boundary):
 
 
 class Tick(tm.Boundary):
-    """One decision, for the record."""
+    """One decision, for the history."""
 
     mid: float
     traded: bool
 
 
-# -- the world, simulated ----------------------------------------------------------------------------------------------
+# -- the simulated market ----------------------------------------------------------------------------------------------
 
 
 class Market:
-    """A price on a random walk, and what is quoted around it: a few hundred books a second, fewer prices."""
+    """A price on a random walk, with quotes around it: a few hundred books a second, fewer prices."""
 
     def __init__(self) -> None:
         self.chance = random.Random(7)
@@ -108,7 +108,7 @@ class Market:
 
 
 class Feed:
-    """One feed of the market, as a source; it goes on at the price that it has reached."""
+    """One feed of the market, as a source; it continues from its last price."""
 
     def __init__(self, market: Market, pause: float, quote: Callable[[], Book | Price]) -> None:
         self._market = market
@@ -116,7 +116,7 @@ class Feed:
         self._quote = quote
 
     async def start(self, reached: float | None) -> AsyncIterator[tuple[Book | Price, float]]:
-        """Yield quotes, each with the price that it is about."""
+        """Yield quotes, each with its price as the checkpoint."""
         self._market.mid = reached or self._market.mid
         while True:
             await asyncio.sleep(self._pause)
@@ -124,19 +124,19 @@ class Feed:
 
 
 class Exchange:
-    """Fills one order in five, and tells so; a source, too."""
+    """Fills one order in five, and is the source of these fills."""
 
     def __init__(self, market: Market) -> None:
         self._market = market
         self._fills: deque[Fill] = deque(maxlen=100)
 
     def place(self, order: Trade) -> None:
-        """Take an order."""
+        """Accept an order."""
         if self._market.chance.random() < 0.2:
             self._fills.append(Fill(order.side, order.price))
 
     async def start(self, reached: int | None) -> AsyncIterator[tuple[Fill, int]]:
-        """Connect, and return the fills that follow: there may be none for long."""
+        """Connect, and return the following fills: there may be none for a long time."""
         return self._follow(reached or 0)
 
     async def _follow(self, number: int) -> AsyncIterator[tuple[Fill, int]]:

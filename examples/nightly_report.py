@@ -1,10 +1,10 @@
-"""A nightly report: fetch, clean each row, decide by what was found, publish, tidy up.
+"""A nightly report: fetch, clean each row, choose a branch by the total, publish, clean up.
 
     tidemill run examples/nightly_report.py --day 2026-01-05
     tidemill run examples/nightly_report.py --day 2026-01-05 --rows 40 --store sqlite:///build/reports.db
 
-With a store the run is kept: kill it in the middle, and the next node on that store goes on with it. The fetch fails
-now and then, as fetches do, and is tried again.
+With a store the run is kept: kill it, and the next node on that store continues it. The fetch fails now and then, and
+is retried.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ import tidemill as tm
 
 
 class Params(tm.Params):
-    """What a report is made for."""
+    """The arguments of a report."""
 
     day: date
     rows: int = 12
     luck: float = 0.7
-    """How often the warehouse answers."""
+    """The probability that the warehouse responds."""
 
 
 class Row(tm.Boundary):
@@ -31,13 +31,13 @@ class Row(tm.Boundary):
 
 
 class Quiet(tm.Boundary):
-    """A day on which little was sold."""
+    """A day with little turnover."""
 
     total: float
 
 
 class Busy(tm.Boundary):
-    """A day worth a closer look."""
+    """A day with much turnover."""
 
     total: float
     best: str
@@ -54,7 +54,7 @@ nightly = tm.Workflow(
 
 @nightly.task(retry=tm.Retry(5, delay="200ms", jitter=0.2, on=(ConnectionError,)), timeout="1m")
 def fetch(params: Params, ctx: tm.Context) -> list[Row]:
-    """Ask the warehouse, which is not always there."""
+    """Query the warehouse, which is not always available."""
     chance = random.Random(f"{params.day}/{ctx.attempt}")
     if chance.random() > params.luck:
         raise ConnectionError("the warehouse does not answer")
@@ -64,14 +64,14 @@ def fetch(params: Params, ctx: tm.Context) -> list[Row]:
 
 @nightly.task(each="fetch")
 async def clean(fetch: Row) -> Row | None:
-    """Leave out what was taken back; one task run per row, several at a time."""
+    """Remove returned items; one task run per row, several at a time."""
     await asyncio.sleep(0.1)
     return fetch if fetch.amount > 0 else None
 
 
 @nightly.task
 def judge(clean: list[Row | None]) -> Quiet | Busy:
-    """Decide which kind of day it was: the next task is chosen by the class of what this one returns."""
+    """Classify the day: the class of the return value selects the next task."""
     rows = [row for row in clean if row is not None]
     total = round(sum(row.amount for row in rows), 2)
     return Quiet(total) if total < 400 else Busy(total, max(rows, key=lambda row: row.amount).product)
@@ -79,25 +79,25 @@ def judge(clean: list[Row | None]) -> Quiet | Busy:
 
 @nightly.task
 def short(judge: Quiet) -> str:
-    """Say it in a line."""
+    """Write one line."""
     return f"a quiet day: {judge.total:.2f}"
 
 
 @nightly.task
 def long(judge: Busy) -> str:
-    """Say more."""
+    """Write the longer report."""
     return f"a busy day: {judge.total:.2f}, best of all {judge.best}"
 
 
 @nightly.task
 def publish(short: str | None, long: str | None, params: Params) -> str:
-    """Publish whichever report there is."""
+    """Publish the report of the branch that ran."""
     return f"{params.day:%A, %d %B}: {short or long}"
 
 
 @nightly.task(after=[publish], rule="all_done")
 def tidy() -> None:
-    """Run whatever became of the rest."""
+    """Run in every case, whether or not the other tasks succeeded."""
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Is the shop up? A graph judges every answer at once; a bad one starts a workflow that looks into it.
+"""Monitors a shop: a graph judges every response immediately; a slow one starts a workflow that investigates it.
 
     tidemill dev examples    runs it, beside the other examples
 
-Change SLOW while that runs, and save: the next answer is judged by the new code, and what was counted so far is still
-there.
+Change SLOW while it runs, and save: the new code judges the next response, and the count so far is kept.
 """
 
 import asyncio
@@ -16,13 +15,13 @@ SLOW = 250.0
 
 
 class Answer(tm.Boundary):
-    """How long the shop took to answer."""
+    """The response time of the shop."""
 
     milliseconds: float
 
 
 class Streak(tm.Boundary):
-    """How many answers in a row were fine."""
+    """The number of consecutive fast responses."""
 
     fine: int = 0
 
@@ -34,12 +33,12 @@ class Incident(tm.Params):
     firing_id: str
 
 
-# -- twice a second, in microseconds -----------------------------------------------------------------------------------
+# -- the graph: twice a second, in microseconds ------------------------------------------------------------------------
 
 
 @tm.polling(every="500ms")
 async def answer() -> Answer:
-    """Ask the shop; here, a die that is slow now and then."""
+    """Query the shop; here, a random number that is slow now and then."""
     return Answer(round(random.expovariate(1 / 80), 1))
 
 
@@ -50,17 +49,17 @@ judge = tm.Graph("judge", reactor=uptime)
 
 @judge.node
 def is_fine(answer: Answer) -> bool:
-    """Judge one answer."""
+    """Judge one response."""
     return answer.milliseconds <= SLOW
 
 
 @judge.node(feeds=streaks)
 def streak(is_fine: bool, streaks: list[Streak]) -> Streak:
-    """Count."""
+    """Count consecutive fast responses."""
     return Streak(streaks[-1].fine + 1 if streaks and is_fine else int(is_fine))
 
 
-# -- when something is wrong, in its own time, and whatever happens meanwhile ------------------------------------------
+# -- incidents: a durable workflow per outage --------------------------------------------------------------------------
 
 incident = tm.Workflow(
     "incident",
@@ -72,7 +71,7 @@ incident = tm.Workflow(
 
 @incident.task(retry=tm.Retry(3, delay="300ms", on=(ConnectionError,)))
 def ask_again(params: Incident, ctx: tm.Context) -> float:
-    """Ask once more, over a line that is not always there."""
+    """Query the shop once more, over an unreliable connection."""
     if random.random() < 0.4:
         raise ConnectionError("no line to the shop")
     ctx.log.info("it took %.0f ms", params.payload["answer"]["milliseconds"])
@@ -81,18 +80,18 @@ def ask_again(params: Incident, ctx: tm.Context) -> float:
 
 @incident.task
 def suspects() -> list[str]:
-    """Name what may be the reason."""
+    """List possible causes."""
     return ["database", "network", "disk"]
 
 
 @incident.task(each="suspects")
 async def look_at(suspects: str) -> str:
-    """Look at one of them; all are looked at side by side."""
+    """Check one of them; all are checked concurrently."""
     await asyncio.sleep(random.uniform(0.2, 1.0))
     return f"{suspects} is fine"
 
 
 @incident.task
 def conclude(ask_again: float, look_at: list[str]) -> str:
-    """Say what it was."""
+    """Summarise the result."""
     return f"{'still slow' if ask_again > SLOW else 'it is over'}; {', '.join(look_at)}"
