@@ -102,7 +102,7 @@ def main() -> None:
         [name, *(f"{seconds * 1000:,.0f} ms" for seconds in (statistics.median(took), percentile(took, 0.95)))]
         for name, took in figures.items()
     ]
-    show("From a save to its being live", ["what is saved", "median", "p95"], rows)
+    show("From a save to its loaded code", ["saved file", "median", "p95"], rows)
     console.print("Bounds")
     verdicts: list[dict[str, Any]] = [
         verdict(f"{name}: median, seconds", statistics.median(took), 0.5, at_least=False)

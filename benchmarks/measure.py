@@ -54,7 +54,7 @@ def verdict(what: str, value: float, bound: float, *, at_least: bool) -> dict[st
     sign = ">=" if at_least else "<="
     colour = "green" if reached else "red"
     console.print(
-        f"  [{colour}]{'reached' if reached else 'MISSED '}[/] {what}: {value:,.3g} (wanted {sign} {bound:,.3g})"
+        f"  [{colour}]{'reached' if reached else 'MISSED '}[/] {what}: {value:,.3g} (required {sign} {bound:,.3g})"
     )
     return {"what": what, "value": value, "bound": bound, "at_least": at_least, "reached": reached}
 
