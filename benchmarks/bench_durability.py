@@ -1,7 +1,7 @@
-"""What durability costs: events per second and latency for each kind on each database, beside the same without a store.
+"""The cost of durability: events per second and latency of each mode on each database, beside a node without a store.
 
-The market maker through `node.handle`, with a turn of the loop after every 200 events so that checkpoints can be
-taken; then durability="boundary" through `node.push` from many pushers at once, each waiting for its commit. The raw
+The market maker through `node.handle`, which yields to the event loop after every 200 events so that checkpoints can be
+taken; then durability="boundary" through `node.push` from many concurrent tasks, each waiting for its commit. The raw
 commit rate of each database is measured in the same run: it is the ceiling.
 
 python -m benchmarks.bench_durability [--quick]
@@ -228,7 +228,7 @@ async def run(*, quick: bool) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure, and keep the figures."""
+    """Measure, and write the figures."""
     keep("durability", {"verdicts": asyncio.run(run(quick="--quick" in sys.argv))})
 
 

@@ -1,4 +1,4 @@
-"""The event path: how close the engine comes to a bare loop over the same functions, and how soon it answers.
+"""The event path: throughput and latency of the engine, beside a bare loop over the same functions.
 
 python -m benchmarks.bench_event_path [--quick]
 """
@@ -51,7 +51,7 @@ class Engine:
 
 
 class Queue:
-    """What people write today: a producer, an asyncio.Queue, a consumer."""
+    """The usual alternative: a producer, an asyncio.Queue, a consumer."""
 
     def __init__(self) -> None:
         self.latest: list[Any] = [None, None, None]
@@ -112,7 +112,7 @@ def report_throughput(figures: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def latency(seconds: float, rate: int = 1000) -> dict[str, list[float]]:
-    """Pace events, in turns of a quarter second; note microseconds from just before the push to the terminal node."""
+    """Pace events, in turns of a quarter second; record microseconds from just before the push to the terminal node."""
     ledger.clear()
     waited: dict[str, list[float]] = {"bare": [], "tidemill": []}
     async with tm.Node(load=[market, maker]) as node:
@@ -192,7 +192,7 @@ def direct_calls(rounds: int, events: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run all, print tables, keep figures."""
+    """Run all, print tables, write the figures."""
     quick = "--quick" in sys.argv
     rounds, events = (20, 2_000) if quick else (150, 2_000)
     gc.collect()

@@ -40,7 +40,7 @@ async def think(ticks: Tick) -> float:
 
 
 async def flood(seconds: float) -> tuple[float, float]:
-    """Push as fast as possible while an async graph runs; the loop gets a turn every 1,000 events."""
+    """Push as fast as possible while an async graph runs; yield to the event loop every 1,000 events."""
     async with tm.Node(load=[flooded, slow]) as node:
         push, tick = node.handle("ticks"), Tick(1.0)
         began = perf_counter()
@@ -62,7 +62,7 @@ def resident() -> float:
 
 
 async def memory(events: int) -> list[tuple[int, float]]:
-    """Push many events through the market maker and note the memory now and then."""
+    """Push many events through the market maker and record the memory at intervals."""
     ledger.clear()
     noted = []
     async with tm.Node(load=[market, maker]) as node:
@@ -92,7 +92,7 @@ def import_time(runs: int) -> float:
 
 
 def main() -> None:
-    """Run all, print tables, keep figures."""
+    """Run all, print tables, write the figures."""
     quick = "--quick" in sys.argv
     verdicts: list[dict[str, Any]] = []
     accepted, fired = asyncio.run(flood(1.0 if quick else 4.0))

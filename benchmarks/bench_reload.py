@@ -1,8 +1,8 @@
-"""How long a save takes to be live: from the write of a file to the moment at which its new code is loaded.
+"""Reload time: from the write of a file to the moment at which its new code is loaded.
 
 A node watches a folder as `tidemill dev` does, on SQLite. The same is measured for a file with a workflow, for one with
-a reactor that fires all the time, and beside twenty other packages. Most of it is the start of the process in which a
-package is tried first; how long a bare one takes is measured in the same run.
+a reactor that fires all the time, and beside twenty other packages. Most of the time is the start of the probe
+process; the start of a bare process is measured in the same run.
 
 python -m benchmarks.bench_reload [--quick]
 """
@@ -48,7 +48,7 @@ NEIGHBOURS = 20
 
 
 async def measure(source: str, saves: int, neighbours: int = 0) -> list[float]:
-    """Return the seconds from each save to its being live."""
+    """Return the seconds from each save until its code is loaded."""
     news: asyncio.Queue[PackageStatus] = asyncio.Queue()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(neighbours):
@@ -102,7 +102,7 @@ def main() -> None:
         [name, *(f"{seconds * 1000:,.0f} ms" for seconds in (statistics.median(took), percentile(took, 0.95)))]
         for name, took in figures.items()
     ]
-    show("From a save to its being live", ["what is saved", "median", "p95"], rows)
+    show("From a save to its loaded code", ["saved file", "median", "p95"], rows)
     console.print("Bounds")
     verdicts: list[dict[str, Any]] = [
         verdict(f"{name}: median, seconds", statistics.median(took), 0.5, at_least=False)

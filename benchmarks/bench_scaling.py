@@ -16,14 +16,14 @@ SIZES = (1, 10, 100)
 
 
 def _function(name: str, parameters: str, body: str) -> Callable[..., Any]:
-    """Make a function as an author would have written it."""
+    """Create a function as an author would write it."""
     namespace: dict[str, Any] = {}
     exec(f"def {name}({parameters}) -> float:\n    return {body}\n", namespace)
     return namespace[name]  # type: ignore[no-any-return]
 
 
 def with_accumulators(count: int) -> tuple[tm.Reactor, tm.Graph]:
-    """Return a reactor with many accumulators, whose graph looks at the first only."""
+    """Return a reactor with many accumulators, whose graph reads the first only."""
     sources = [tm.passthrough(_function(f"feed_{number}", "event: float", "event + 1.0")) for number in range(count)]
     reactor = tm.Reactor(f"wide_{count}", sources)
     graph = tm.Graph(f"wide_graph_{count}", reactor=reactor)
@@ -111,7 +111,7 @@ class _Nodes:
 
 
 def main() -> None:
-    """Run all, print tables, keep figures."""
+    """Run all, print tables, write the figures."""
     rounds = 20 if "--quick" in sys.argv else 150
     verdicts = []
     for title, make, feed in (

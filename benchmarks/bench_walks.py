@@ -1,4 +1,4 @@
-"""How far one operation travels through the code: calls, files crossed, and switches between files.
+"""The walk of one operation through the code: calls, files crossed, and switches between files.
 
 A reader who follows an operation opens each of these files. A profile hook records every call of Tidemill's own
 functions, on all threads, while one warm operation runs; a resumed coroutine counts as a call. The fewest of several
@@ -54,7 +54,7 @@ class Walk(NamedTuple):
 
 
 class Recorder:
-    """A profile hook for all threads that notes the file of each call of Tidemill's code while it records."""
+    """A profile hook for all threads that records the file of each call of Tidemill's code while it records."""
 
     def __init__(self) -> None:
         self.steps: list[str] | None = None

@@ -1,4 +1,4 @@
-"""Workflows on an SQLite file with durable commits, in-process executor: how many tasks a second, how late, how idle.
+"""Workflows on a SQLite file with durable commits, in-process executor: throughput, lateness, idle cost.
 
 The raw commit rate of the disk is measured in the same run: it is the ceiling of everything that waits for a commit.
 
@@ -74,7 +74,7 @@ async def run_many(node: tm.Node, name: str, count: int) -> float:
 
 
 async def throughput(folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """200 runs of 5 tasks, a chain of 50, and 1 -> 200 -> 1; and what the disk does in the same rounds."""
+    """200 runs of 5 tasks, a chain of 50, and 1 -> 200 -> 1; and the commit rate of the disk in the same rounds."""
     five, chain, fan, raw = [], [], [], []
     many = tm.Node(f"sqlite:///{folder / 'many.db'}", load=[flows.five, flows.chain, flows.fan])
     async with many as node, bare_disk(folder / "bare.db") as commits_per_second:
@@ -100,7 +100,7 @@ async def throughput(folder: Path, rounds: int) -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def bare_disk(path: Path) -> AsyncIterator[Callable[[int], float]]:
-    """Return what measures durable commits of one row with the bare driver, per second."""
+    """Return a function that measures durable commits of one row per second with the bare driver."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
@@ -174,7 +174,7 @@ async def idleness(folder: Path, seconds: float) -> list[dict[str, Any]]:
 
 
 def cold(folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """From the start of a process to the end of its first durable task, and its own end."""
+    """From the start of a process to the end of its first durable task and its own exit."""
     seconds = []
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     for number in range(rounds + 1):
@@ -202,19 +202,19 @@ async def starts(folder: Path, rounds: int) -> list[dict[str, Any]]:
 
 
 class Starts(NamedTuple):
-    """What starts cost."""
+    """The cost of process starts."""
 
     rate: float
-    """How many there were in a second."""
+    """Starts per second."""
     cpu: float
-    """Seconds of CPU for one, of all processes."""
+    """Seconds of CPU per start, over all processes."""
 
 
 async def cost_of_starts(rounds: int, life: Callable[[int], Awaitable[float]]) -> Starts:
-    """Return what starts cost in the life of an executor, which returns the seconds that they took; the medians.
+    """Return the median cost of starts over several lives of an executor; each returns the seconds it took.
 
-    The CPU of processes is known when they have ended. So a life with few starts is taken from one with many: what is
-    left is that of the starts, without imports.
+    The CPU time of processes is known when they have ended. So the cost of a life with few starts is subtracted from
+    that of one with many: the rest is the cost of the starts, without imports.
     """
     await life(FEW)  # so that everything is imported and compiled here
     rates, costs = [], []
@@ -228,7 +228,7 @@ async def cost_of_starts(rounds: int, life: Callable[[int], Awaitable[float]]) -
 
 
 def _cpu() -> float:
-    """Return the seconds of CPU of this process, and of all below it that have ended."""
+    """Return the seconds of CPU of this process, and of its ended descendants."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
@@ -247,7 +247,7 @@ async def starts_alone(count: int) -> float:
 
 
 class Ends(AttemptListener):
-    """Hands orders to an executor as long as it has room, and sees that they end well."""
+    """Submits requests to an executor while it has free slots, and checks that they succeed."""
 
     def __init__(self) -> None:
         self._left = 0
@@ -317,7 +317,7 @@ async def history(folder: Path, finished: int, active: int) -> list[dict[str, An
 
 
 async def _fill(address: str, count: int) -> None:
-    """Write runs that ended long ago, straight into the store."""
+    """Write runs that ended long ago directly into the store."""
     spec = flows.five.wired().spec
     store = make_store(address)
     await store.open()
@@ -344,7 +344,7 @@ def _finished(spec: Any, at: datetime) -> Change:
 
 
 async def main(quick: bool) -> None:
-    """Measure everything and keep the figures."""
+    """Measure everything and write the figures."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         report_raw({"sqlite": await raw_sqlite(folder, 0.2 if quick else 1.0)})
@@ -357,7 +357,7 @@ async def main(quick: bool) -> None:
         figures += await history(folder, 1_000 if quick else 100_000, 50 if quick else 1_000)
     keep("workflows", figures)
     missed = [one["what"] for one in figures if not one["reached"]]
-    console.print(f"missed: {', '.join(missed)}" if missed else "everything reached")
+    console.print(f"missed: {', '.join(missed)}" if missed else "all bounds reached")
 
 
 if __name__ == "__main__":

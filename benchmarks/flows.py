@@ -1,4 +1,4 @@
-"""Workflows that do nothing, so that what is measured is the engine."""
+"""Workflows that do nothing, so that benchmarks measure the engine."""
 
 from time import perf_counter
 
@@ -18,31 +18,31 @@ five = tm.Workflow("five", max_active_runs=10_000)
 
 @five.task
 def begin() -> int:
-    """Begin."""
+    """Start the workflow."""
     return 1
 
 
 @five.task
 def left(begin: int) -> int:
-    """Go one way."""
+    """Run on one branch."""
     return begin
 
 
 @five.task
 def right(begin: int) -> int:
-    """Go the other way."""
+    """Run on the other branch."""
     return begin
 
 
 @five.task
 def join(left: int, right: int) -> int:
-    """Meet again."""
+    """Join the branches."""
     return left + right
 
 
 @five.task
 def end(join: int) -> int:
-    """End."""
+    """End the workflow."""
     return join
 
 
@@ -65,7 +65,7 @@ fan = tm.Workflow("fan")
 
 @fan.task
 def source() -> list[int]:
-    """Give the list."""
+    """Return the list."""
     return list(range(WIDTH))
 
 
@@ -77,7 +77,7 @@ def element(source: int) -> int:
 
 @fan.task
 def gather(element: list[int]) -> int:
-    """Take all of them."""
+    """Take the list of results."""
     return len(element)
 
 
@@ -86,7 +86,7 @@ single = tm.Workflow("single", max_active_runs=10_000)
 
 @single.task
 def first_task() -> None:
-    """Say when it begins."""
+    """Record when it begins."""
     begun.append(perf_counter())
 
 

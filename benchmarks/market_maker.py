@@ -3,7 +3,7 @@
     orderbook, pricing, exposure  ->  combine -> decide -> (place | hold) -> audit
 
 Boundaries are typed, the decision routes by union type. The same functions are called by hand in the bare loop, so
-that a ratio says what the engine costs and nothing else.
+that a ratio shows the cost of the engine and nothing else.
 """
 
 import random
@@ -26,7 +26,7 @@ class Book(tm.Boundary):
 
 
 class Price(tm.Boundary):
-    """What the model holds to be fair."""
+    """The fair price of the model."""
 
     at: int
     fair: float
@@ -34,7 +34,7 @@ class Price(tm.Boundary):
 
 
 class Exposure(tm.Boundary):
-    """Where we stand, and how far we may go."""
+    """Our position, and its limit."""
 
     at: int
     position: float
@@ -68,7 +68,7 @@ class Hold(tm.Boundary):
 
 
 class Action(tm.Boundary):
-    """What was done."""
+    """The action taken."""
 
     at: int
     name: str
@@ -95,7 +95,7 @@ maker = tm.Graph("market_maker", reactor=market)
 
 
 class Ledger:
-    """What the terminal node writes: how many evaluations, how many orders, a checksum, and who wants to know."""
+    """The record of the terminal node: evaluations, orders, a checksum, and an optional observer."""
 
     def __init__(self) -> None:
         self.clear()
@@ -151,7 +151,7 @@ def audit(place: Action | None, hold: Action | None) -> Action:
 
 
 def by_hand(orderbook: Book, pricing: Price, exposure: Exposure) -> Action:
-    """Call the nodes as a person would write it without an engine."""
+    """Call the nodes as a hand-written program would, without an engine."""
     decision = decide(combine(orderbook, pricing, exposure))
     if type(decision) is Trade:
         return audit(place(decision), None)

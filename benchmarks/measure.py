@@ -1,4 +1,4 @@
-"""Measuring on a machine with moods: contestants take turns in short rounds, and ratios come from the same round."""
+"""Measures on a noisy machine: contestants alternate in short rounds, and ratios compare times of the same round."""
 
 import json
 import statistics
@@ -33,7 +33,7 @@ def ratio(slower: list[float], faster: list[float]) -> float:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Return the value that this share of all values does not exceed."""
+    """Return the percentile of the values for this share."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
@@ -49,12 +49,12 @@ def show(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
 
 def verdict(what: str, value: float, bound: float, *, at_least: bool) -> dict[str, Any]:
-    """Print whether a figure reaches its bound, and return it for the record."""
+    """Print whether a figure reaches its bound, and return it."""
     reached = value >= bound if at_least else value <= bound
     sign = ">=" if at_least else "<="
     colour = "green" if reached else "red"
     console.print(
-        f"  [{colour}]{'reached' if reached else 'MISSED '}[/] {what}: {value:,.3g} (wanted {sign} {bound:,.3g})"
+        f"  [{colour}]{'reached' if reached else 'MISSED '}[/] {what}: {value:,.3g} (required {sign} {bound:,.3g})"
     )
     return {"what": what, "value": value, "bound": bound, "at_least": at_least, "reached": reached}
 

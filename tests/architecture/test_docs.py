@@ -1,4 +1,4 @@
-"""The documentation cannot lie: its Python examples run, and its links lead somewhere."""
+"""The documentation is correct: its Python examples run, and its links lead to pages and headings that exist."""
 
 import ast
 import asyncio
@@ -21,6 +21,8 @@ BLOCK = re.compile(
 )
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!\w+:|#)(?P<target>[^)#\s]+)")
+HEADING_LINK = re.compile(r"\]\((?!\w+:)(?P<target>[^)#\s]*)#(?P<heading>[^)\s]+)\)")
+HEADING = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
 
 
 def examples(page: Path) -> Iterator[str]:
@@ -60,3 +62,21 @@ def test_every_link_between_pages_leads_somewhere() -> None:
         if not (page.parent / link["target"]).exists()
     ]
     assert not offenders, listing(offenders)
+
+
+def test_every_link_to_a_heading_leads_somewhere() -> None:
+    """A heading that was renamed takes its links along."""
+    pages = sorted({*PAGES, *ROOT.glob("*.md")})
+    offenders = [
+        f"{title(page)} -> {link['target']}#{link['heading']}"
+        for page in pages
+        for link in HEADING_LINK.finditer(FENCED.sub("", page.read_text(encoding="utf-8")))
+        if link["heading"] not in anchors((page.parent / link["target"]).resolve() if link["target"] else page)
+    ]
+    assert not offenders, listing(offenders)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the headings of a page in the form in which links name them."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", found["title"].lower()).replace(" ", "-") for found in HEADING.finditer(text)}

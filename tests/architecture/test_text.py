@@ -1,4 +1,4 @@
-"""Nothing in the tree depends on, or tells of, the machine on which it was written."""
+"""No file depends on, or mentions, the machine on which it was written."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def test_no_file_names_a_path_of_a_machine() -> None:
 
 
 def test_no_file_names_a_registry() -> None:
-    """Where packages come from is the choice of whoever installs them; see docs/design/0001."""
+    """The installer decides where packages come from; see docs/design, 0001."""
     assert not (found := list(matches(REGISTRY))), listing(found)
 
 
@@ -31,7 +31,7 @@ def matches(pattern: re.Pattern[str]) -> Iterator[str]:
 
 
 def ignored() -> list[str]:
-    """Return the patterns of .gitignore; asking git itself would need it to be installed."""
+    """Return the patterns of .gitignore; a call of git would require its installation."""
     lines = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     return [".git", *(line.rstrip("/") for line in lines if line and not line.startswith("#"))]
 

@@ -75,7 +75,8 @@ class PackageProbe:
         engine, tasks = self._service.installer.engine, self._service.tasks
         assert engine.leader.scheduler is not None, "the node does not lead"
         schedules, triggers = engine.leader.scheduler.due_work
-        assert isinstance(schedules, ScheduleRunner) and isinstance(triggers, TriggerPollers)
+        assert isinstance(schedules, ScheduleRunner)
+        assert isinstance(triggers, TriggerPollers)
         return {
             "loaded": self.loaded,
             "pending cleanups": self.pending_cleanups,
