@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.architecture.sources import ROOT, listing
 
-ROOTS = ("docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples", "benchmarks")
+ROOTS = ("src", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples", "benchmarks")
 SUFFIXES = (".md", ".py")
 GENERATED = ROOT / "docs" / "development" / "code-map.md"
 DROPPED = re.compile(

@@ -13,7 +13,7 @@ from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError, StoreError
 from tidemill.kernel.settings import Settings
 from tidemill.packages.loading.preparer import PREPARE_LIMIT, ConcurrencyLimit
-from tidemill.packages.loading.reader import Origin
+from tidemill.packages.loading.reader import PackageOrigin
 from tidemill.packages.reconcile.decision import DesiredPackage
 from tidemill.packages.reconcile.reconciler import Reconciler
 from tidemill.packages.status import InstalledPackage, PackageKey, PackageStatus
@@ -165,7 +165,7 @@ class FakeHost:
 
     # -- the port
 
-    async def prepare(self, contents: FakeContents, tenant: str, origin: Origin) -> Any:
+    async def prepare(self, contents: FakeContents, tenant: str, origin: PackageOrigin) -> Any:
         async with self._work("prepare", PackageKey(tenant, contents.name)):
             self.preparing += 1
             self.max_preparing = max(self.max_preparing, self.preparing)
@@ -181,7 +181,7 @@ class FakeHost:
         provided = {name for prepared in self.loaded.values() for name in prepared.version.provides}
         return [f"reactor '{name}'" for name in sorted(metadata.needs - provided - metadata.provides)]
 
-    async def install(self, prepared: FakePrepared, tenant: str, origin: Origin) -> str:
+    async def install(self, prepared: FakePrepared, tenant: str, origin: PackageOrigin) -> str:
         key = PackageKey(tenant, prepared.name)
         async with self._work("install", key):
             async with self._turn:
@@ -288,7 +288,7 @@ class Harness:
         self.reconciler = Reconciler(
             self.source,
             self.host,
-            Origin(name="fake"),
+            PackageOrigin(name="fake"),
             ConcurrencyLimit(PREPARE_LIMIT, self.clock),
             clock=self.clock,
             tasks=self.tasks,

@@ -1,1 +1,1 @@
-"""What a computation graph is, how it is wired and compiled, and when it fires. Pure: no I/O, no loop, no clock."""
+"""Computation graphs: definition, wiring, compiler, and the decision to fire. Pure: no I/O, no loop, no clock."""

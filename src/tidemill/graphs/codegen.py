@@ -12,7 +12,7 @@ from tidemill.graphs.result import SKIPPED
 from tidemill.graphs.result_layout import ResultLayout, unused_suffix
 from tidemill.graphs.routes import AnyLive, Guard, GuardTest, Routes, RouteTest
 from tidemill.graphs.topology import common_prefix_length, find_ancestors, has_parallel_waits, topological_order
-from tidemill.graphs.wiring_model import Edge, GraphInput, Origin, WiredNode, Wiring
+from tidemill.graphs.wiring_model import Edge, GraphInput, InputOrigin, WiredNode, Wiring
 from tidemill.kernel.concurrency import FirstErrorGroup, call_in_thread
 
 MAX_NESTING = 20
@@ -160,7 +160,7 @@ class FunctionWriter:
 
     def used_inputs(self) -> set[str]:
         """Return the inputs that some node takes."""
-        return {edge.source for one in self.ordered_nodes for edge in one.edges if edge.origin is Origin.INPUT}
+        return {edge.source for one in self.ordered_nodes for edge in one.edges if edge.origin is InputOrigin.INPUT}
 
     def write_input_variants(self) -> None:
         """Write the variants of the routed inputs."""
@@ -295,15 +295,15 @@ class FunctionWriter:
         return f"{edge.parameter.name}={value}" if edge.parameter.keyword_only else value
 
     def _value_expression(self, one: WiredNode, edge: Edge) -> str:
-        if edge.origin is Origin.CONTEXT:
+        if edge.origin is InputOrigin.CONTEXT:
             return self.context_name
         fallback = "None"
         if edge.parameter.has_default and edge.parameter.default is not None:
             fallback = self.bind_value(f"default_{one.name}_{edge.parameter.name}", edge.parameter.default)
-        if edge.origin is Origin.INPUT and self._is_window(edge.source):
+        if edge.origin is InputOrigin.INPUT and self._is_window(edge.source):
             return f"{self.bind_once('fresh', list)}({edge.source})"
         if self.routes.is_always_live(edge, one.name):
-            if edge.origin is Origin.INPUT and edge.optional and fallback != "None":
+            if edge.origin is InputOrigin.INPUT and edge.optional and fallback != "None":
                 return f"{fallback} if {edge.source} is None else {edge.source}"
             return edge.source
         if edge.admitted is None and edge.source not in self.sentinel_names and not self.is_concurrent:

@@ -10,7 +10,7 @@ from graphlib import TopologicalSorter
 
 import msgspec
 
-from tidemill.graphs.wiring_model import Edge, Origin, WiredNode
+from tidemill.graphs.wiring_model import Edge, InputOrigin, WiredNode
 
 
 class RouteTest(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class Routes(msgspec.Struct):
 
     def edge_tests(self, edge: Edge) -> Guard:
         """Return the tests that must hold for an edge to be live."""
-        inherited = self.guards[edge.source] if edge.origin is Origin.NODE else ()
+        inherited = self.guards[edge.source] if edge.origin is InputOrigin.NODE else ()
         own = () if edge.admitted is None else (RouteTest(edge.source, edge.admitted),)
         return (*inherited, *own)
 

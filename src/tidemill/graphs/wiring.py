@@ -36,7 +36,7 @@ from tidemill.annotations.variants import (
 )
 from tidemill.graphs.definition import Accumulator, NodeDefinition, Reactor
 from tidemill.graphs.routes import find_unreachable
-from tidemill.graphs.wiring_model import Edge, GraphInput, Origin, WiredNode, Wiring
+from tidemill.graphs.wiring_model import Edge, GraphInput, InputOrigin, WiredNode, Wiring
 from tidemill.kernel.errors import DefinitionError, Problem
 from tidemill.kernel.suggestions import did_you_mean
 
@@ -130,7 +130,7 @@ class _Wirer(msgspec.Struct):
 
     def _build_edge(self, node: NodeDefinition, parameter: Parameter) -> Edge | None:
         if Context in union_members(parameter.annotation):
-            return Edge(parameter=parameter, origin=Origin.CONTEXT, source="context", optional=False)
+            return Edge(parameter=parameter, origin=InputOrigin.CONTEXT, source="context", optional=False)
         if parameter.name in self.return_variants:
             return self._build_node_edge(node, parameter)
         if self.reactor is None:
@@ -151,7 +151,7 @@ class _Wirer(msgspec.Struct):
         admitted = self._admitted_classes(
             node, parameter, self.return_variants[parameter.name], f"node '{parameter.name}' returns"
         )
-        return _make_edge(Origin.NODE, parameter, admitted)
+        return _make_edge(InputOrigin.NODE, parameter, admitted)
 
     def _build_accumulator_edge(self, node: NodeDefinition, parameter: Parameter, accumulator: Accumulator) -> Edge:
         variants = expand_variants(self.emitted_types[accumulator.name])
@@ -160,7 +160,7 @@ class _Wirer(msgspec.Struct):
             self._check_distinct(node, variants or (), f"accumulator '{accumulator.name}' emits")
         if admitted is None or admitted:  # else the problem is reported already
             self._check_convertible(node, parameter, accumulator)
-        return _make_edge(Origin.INPUT, parameter, admitted)
+        return _make_edge(InputOrigin.INPUT, parameter, admitted)
 
     def _check_convertible(self, node: NodeDefinition, parameter: Parameter, accumulator: Accumulator) -> None:
         """Report a class that the reactor's package also has, if the two differ or cannot be converted."""
@@ -213,7 +213,7 @@ class _Wirer(msgspec.Struct):
                     f"{one.label} by another, which are both '{one.cls.__name__}' at run time",
                     parameter.name,
                 )
-        return _make_edge(Origin.INPUT, parameter, admitted)
+        return _make_edge(InputOrigin.INPUT, parameter, admitted)
 
     def _admitted_classes(
         self, node: NodeDefinition, parameter: Parameter, produced: tuple[Variant, ...] | None, producer: str
@@ -299,7 +299,7 @@ class _Wirer(msgspec.Struct):
                 self._add_problem(unreachable.node, reason)
 
     def _build_inputs(self, wired: Sequence[WiredNode]) -> tuple[GraphInput, ...]:
-        edges = [edge for one in wired for edge in one.edges if edge.origin is Origin.INPUT]
+        edges = [edge for one in wired for edge in one.edges if edge.origin is InputOrigin.INPUT]
         required = {edge.source for edge in edges if not edge.optional}
         if self.reactor is not None:
             return tuple(
@@ -329,7 +329,7 @@ def _can_arrive(annotation: Any, produced: Sequence[Variant], admitted: Sequence
     return any(one.cls is not NoneType for one in admitted)
 
 
-def _make_edge(origin: Origin, parameter: Parameter, admitted: tuple[type, ...] | None) -> Edge:
+def _make_edge(origin: InputOrigin, parameter: Parameter, admitted: tuple[type, ...] | None) -> Edge:
     """Return the edge that feeds a parameter from the node or input of its name."""
     optional = not is_required(parameter)
     return Edge(parameter=parameter, origin=origin, source=parameter.name, optional=optional, admitted=admitted)

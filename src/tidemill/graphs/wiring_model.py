@@ -10,7 +10,7 @@ from tidemill.annotations.signatures import Parameter
 from tidemill.graphs.definition import NodeDefinition
 
 
-class Origin(Enum):
+class InputOrigin(Enum):
     """The kind of source that feeds a parameter."""
 
     NODE = "node"
@@ -22,7 +22,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One parameter of a node and the source of its value."""
 
     parameter: Parameter
-    origin: Origin
+    origin: InputOrigin
     source: str
     optional: bool
     admitted: tuple[type, ...] | None = None
@@ -48,7 +48,7 @@ class WiredNode(msgspec.Struct, frozen=True, kw_only=True):
 
     def upstream_edges(self) -> Iterable[Edge]:
         """Return the edges that come from other nodes."""
-        return (edge for edge in self.edges if edge.origin is Origin.NODE)
+        return (edge for edge in self.edges if edge.origin is InputOrigin.NODE)
 
 
 class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,4 +79,4 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_context(self) -> bool:
         """Whether some node takes the firing's context."""
-        return any(edge.origin is Origin.CONTEXT for wired in self.nodes for edge in wired.edges)
+        return any(edge.origin is InputOrigin.CONTEXT for wired in self.nodes for edge in wired.edges)

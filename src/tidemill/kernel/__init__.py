@@ -1,1 +1,1 @@
-"""What every layer shares: errors, clock, durations, back-off, state transitions, settings. Imports no other layer."""
+"""Shared by every layer: errors, clock, durations, back-off, state transitions, settings. Imports no other layer."""

@@ -1,4 +1,4 @@
-"""Legal-move tables: which state may follow which, in one place per state machine."""
+"""Transition tables: the legal transitions of a state machine, in one place each."""
 
 from collections.abc import Mapping, Set
 from enum import StrEnum
@@ -10,14 +10,14 @@ State = TypeVar("State", bound=StrEnum)
 
 
 class TransitionTable(Generic[State]):
-    """The moves that a state machine allows. Staying where one is, is no move and always allowed."""
+    """The transitions that a state machine allows. Remaining in a state is always allowed."""
 
     def __init__(self, table: Mapping[State, Set[State]]) -> None:
         self.table = {state: frozenset(targets) for state, targets in table.items()}
-        moves = {(before, after) for before, targets in self.table.items() for after in targets}
-        states = {state for move in moves for state in move} | self.table.keys()
-        self.allowed = frozenset(moves | {(state, state) for state in states})
-        """All allowed pairs of a state and the one after it, for callers that check very often."""
+        transitions = {(before, after) for before, targets in self.table.items() for after in targets}
+        states = {state for transition in transitions for state in transition} | self.table.keys()
+        self.allowed = frozenset(transitions | {(state, state) for state in states})
+        """All allowed pairs (before, after), for hot paths."""
 
     def is_allowed(self, before: State, after: State) -> bool:
         """Return whether `after` may follow `before`."""

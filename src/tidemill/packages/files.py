@@ -10,7 +10,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.packages.format.signature import TrustPolicy, load_public_keys
 from tidemill.packages.loading.preparer import PackagePreparer
-from tidemill.packages.loading.reader import Origin
+from tidemill.packages.loading.reader import PackageOrigin
 from tidemill.packages.reconcile.controller import PackageHost
 from tidemill.packages.reconcile.decision import PackageSource
 from tidemill.packages.reconcile.folder import FolderSource
@@ -34,19 +34,19 @@ class PackageFiles:
         self._settings = settings
 
     def make_folder_reconciler(
-        self, path: Path, tenant: str, origin: Origin, on_status: StatusListener | None
+        self, path: Path, tenant: str, origin: PackageOrigin, on_status: StatusListener | None
     ) -> Reconciler:
         """Return a reconciler for the packages of a folder; a probe process is kept ready for the next save."""
         self.preparer.keep_warm_probe()
         return self._make_reconciler(FolderSource(path, tenant), origin, on_status)
 
-    def make_registry_reconciler(self, origin: Origin) -> Reconciler:
+    def make_registry_reconciler(self, origin: PackageOrigin) -> Reconciler:
         """Return a reconciler for the packages that are published in the store."""
         source = RegistrySource(self._store, self._clock, self._settings.package_poll_interval)
         return self._make_reconciler(source, origin)
 
     def _make_reconciler(
-        self, source: PackageSource, origin: Origin, on_status: StatusListener | None = None
+        self, source: PackageSource, origin: PackageOrigin, on_status: StatusListener | None = None
     ) -> Reconciler:
         return Reconciler(
             source,

@@ -23,7 +23,7 @@ from tidemill.packages.deploy.checks import missing_dependencies
 from tidemill.packages.deploy.install_records import InstallRecords
 from tidemill.packages.deploy.installer import Installer
 from tidemill.packages.loading.metadata import PackageMetadata
-from tidemill.packages.loading.reader import PROGRAM, Origin, Package, read_package
+from tidemill.packages.loading.reader import PROGRAM, Package, PackageOrigin, read_package
 from tidemill.packages.status import (
     InstalledPackage,
     PackageKey,
@@ -103,13 +103,13 @@ class PackageService:
                 names[path] = await self.install(waiting.pop(path), tenant, origin)
         return names
 
-    def _program_origin(self, allow_downgrade: bool | None) -> Origin:
+    def _program_origin(self, allow_downgrade: bool | None) -> PackageOrigin:
         is_allowed = self._settings.allow_downgrade if allow_downgrade is None else allow_downgrade
-        return Origin(allow_downgrade=is_allowed)
+        return PackageOrigin(allow_downgrade=is_allowed)
 
     @asynccontextmanager
     async def _prepare_all(
-        self, packages: "Mapping[Path, PackageContents]", tenant: str, origin: Origin
+        self, packages: "Mapping[Path, PackageContents]", tenant: str, origin: PackageOrigin
     ) -> "AsyncIterator[Mapping[Path, PreparedPackage]]":
         """Prepare several packages in parallel; raise the error of the first one that failed, in the given order."""
         prepared: dict[Path, PreparedPackage] = {}
@@ -133,11 +133,13 @@ class PackageService:
             for one in prepared.values():
                 one.discard()
 
-    async def _prepare_in_slot(self, contents: "PackageContents", tenant: str, origin: Origin) -> "PreparedPackage":
+    async def _prepare_in_slot(
+        self, contents: "PackageContents", tenant: str, origin: PackageOrigin
+    ) -> "PreparedPackage":
         async with self.files.preparer.limit.slot():
             return await self.prepare(contents, tenant, origin)
 
-    async def prepare(self, contents: "PackageContents", tenant: str, origin: Origin) -> "PreparedPackage":
+    async def prepare(self, contents: "PackageContents", tenant: str, origin: PackageOrigin) -> "PreparedPackage":
         """Prepare a package beside what runs; the caller holds a slot of the preparer's limit.
 
         A version below the recorded one is rejected unless the origin allows downgrades.
@@ -147,7 +149,7 @@ class PackageService:
             await self.records.check_version(tenant, manifest.name, str(manifest.version))
         return await self.files.preparer.prepare(contents, tenant, is_developer_code=origin.is_developer_code)
 
-    async def install(self, prepared: "PreparedPackage", tenant: str, origin: Origin) -> str:
+    async def install(self, prepared: "PreparedPackage", tenant: str, origin: PackageOrigin) -> str:
         """Load a prepared package and return its name; the caller still discards `prepared`."""
         return await self.install_package(prepared.package, tenant, origin, prepared.add_reference())
 
@@ -155,7 +157,7 @@ class PackageService:
         self,
         package: Package,
         tenant: str,
-        origin: Origin = PROGRAM,
+        origin: PackageOrigin = PROGRAM,
         reference: "PackageReference | None" = None,
     ) -> str:
         """Load a package and return its name; it completes even if the caller is cancelled.
@@ -211,12 +213,16 @@ class PackageService:
         back an older signed version.
         """
         allow_downgrade = self._settings.allow_downgrade or not self._settings.require_signatures
-        origin = Origin(name=f"folder {path}", allow_downgrade=allow_downgrade, is_developer_code=is_developer_code)
+        origin = PackageOrigin(
+            name=f"folder {path}", allow_downgrade=allow_downgrade, is_developer_code=is_developer_code
+        )
         return await self._watch(self.files.make_folder_reconciler(path, tenant, origin, on_status))
 
     async def watch_registry(self) -> "Reconciler":
         """Load the packages of the store's registry; downgrades were checked when they were published."""
-        return await self._watch(self.files.make_registry_reconciler(Origin(name="registry", allow_downgrade=True)))
+        return await self._watch(
+            self.files.make_registry_reconciler(PackageOrigin(name="registry", allow_downgrade=True))
+        )
 
     async def _watch(self, reconciler: "Reconciler") -> "Reconciler":
         await self._remove_stale_records(reconciler.source, reconciler.origin)

@@ -1,7 +1,7 @@
 """One change of one run: everything that is written together, and the conditions for writing it.
 
 A change is all or nothing. For each task run that it moves it names the state, attempt and owner that it found; if one
-of them differs now, the store refuses the whole change, and its author reads the run again. So nobody has to lock a run
+of them differs now, the store refuses the whole change, and its author reads the run again. So no one has to lock a run
 in order to think about it, and a report that comes too late changes nothing.
 """
 

@@ -1,8 +1,7 @@
-"""Runs, task runs and attempts as they are stored: what a database keeps of them, column by column.
+"""Rows of runs, task runs and attempts, column by column, as every database stores them.
 
-The planner sees less of them (`plan.Run`, `plan.TaskRun`), and nothing here knows where they are kept.
-
-Rows hold nothing that could hold them, so the garbage collector need not look at them (`gc=False`): there are many.
+The planner sees fewer fields (`plan.Run`, `plan.TaskRun`). Rows cannot be part of a reference cycle, so the garbage
+collector does not track them (`gc=False`): there are many.
 """
 
 import re
@@ -16,15 +15,15 @@ from tidemill.workflows.plan import UNMAPPED, TaskRun
 from tidemill.workflows.states import RunState, TaskState
 
 FailureOutcome = Literal["failed", "timeout", "dispatch_failed"]
-"""How a try may fail: its code raised or its process ended, it took too long, or its executor did not take it."""
+"""How an attempt may fail: its code raised or its process exited, it timed out, or its executor rejected it."""
 AttemptOutcome = FailureOutcome | Literal["", "success", "skipped", "lost", "deferred", "cancelled", "returned"]
-"""How a try may end, in the words that are stored; empty for one that has not."""
+"""How an attempt may end, as stored; empty while it is active."""
 MISSING_TIME = datetime.min.replace(tzinfo=UTC)
-"""Stands for a time that ought to be there, and is not."""
+"""Replaces a required time that a row lacks."""
 
 
 class TaskKey(NamedTuple):
-    """One task of one run, or one element of a mapped one."""
+    """Identifies a task run: one task of one run, or one element of a mapped task."""
 
     run: str
     task: str
@@ -32,12 +31,12 @@ class TaskKey(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What it is called within its run: "clean", or "clean[7]" for an element."""
+        """The name within its run: "clean", or "clean[7]" for an element."""
         return self.task if self.element == UNMAPPED else f"{self.task}[{self.element}]"
 
 
 class AttemptKey(NamedTuple):
-    """One try of a task run. Nothing else ever has the same, so whatever is done under it can be done once."""
+    """Identifies one attempt of a task run. Keys are never reused, so an executor can accept each one once."""
 
     run: str
     task: str
@@ -46,7 +45,7 @@ class AttemptKey(NamedTuple):
 
     @property
     def task_key(self) -> TaskKey:
-        """The task run that is tried."""
+        """The task run of this attempt."""
         return TaskKey(self.run, self.task, self.element)
 
     def __str__(self) -> str:
@@ -55,7 +54,7 @@ class AttemptKey(NamedTuple):
 
 
 class VersionKey(NamedTuple):
-    """A version of a workflow that somebody could run."""
+    """Identifies a version of a workflow."""
 
     tenant: str
     workflow: str
@@ -63,25 +62,25 @@ class VersionKey(NamedTuple):
 
 
 class TaskRow(TaskRun, frozen=True, kw_only=True, gc=False):
-    """A task run with everything that is kept of it."""
+    """A task run with all stored fields."""
 
     since: datetime | None = None
-    """When it came into its state."""
+    """When it entered its state."""
     attempt: int = 0
-    """How often it was claimed. Whoever reports on it must name the number: an older one is refused."""
+    """The number of claims. Reports name it; a report of an older attempt is refused."""
     tries: int = 0
-    """How many of these count as tries: a deferral and its end are one try, what was handed back is none."""
+    """The claims that count as tries: a deferral and its end are one try, an attempt that was handed back is none."""
     failures: int = 0
-    """How many tries failed since it was last cleared: its retries are counted by these."""
+    """Failed tries since the last clear; retries are limited by this number."""
     recoveries: int = 0
-    """How many tries vanished without a report since it was last cleared."""
+    """Attempts lost without a report since the last clear."""
     deferrals: int = 0
-    """How many of its deferrals are over: as many calls of `ctx.defer` return at once."""
+    """Deferrals that have ended: as many calls of `ctx.defer` return immediately."""
     claimed_by: str | None = None
     claimed_at: datetime | None = None
     """When it was last claimed."""
     lease_until: datetime | None = None
-    """When whoever claimed it counts as gone, by the store's clock. The store sets it, and renews it."""
+    """When the claim expires, by the store's clock. The store sets and renews it."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     reason: str = ""
@@ -101,7 +100,7 @@ MUTABLE_RUN_FIELDS = ("version", "state", "started_at", "ended_at", "reason")
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A run with everything that is kept of it, but its tasks."""
+    """A run with all stored fields, without its task runs."""
 
     id: str
     tenant: str
@@ -118,17 +117,17 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ended_at: datetime | None = None
     reason: str = ""
     max_active: int = 16
-    """How many runs of the workflow may run at a time, as it was when the run was made."""
+    """The limit of concurrent runs of the workflow when the run was created."""
     backfill: str | None = None
-    """The backfill that it belongs to."""
+    """The id of its backfill."""
     revision: int = 0
-    """How often anything of the run was changed. The store counts."""
+    """The number of changes of the run, counted by the store."""
     clears: int = 0
-    """How often somebody intervened, so that what was decided before may no longer hold. The store counts."""
+    """The number of clears, counted by the store. A plan made before a clear no longer applies."""
 
     @property
     def version_key(self) -> VersionKey:
-        """The version of its workflow that it is pinned to."""
+        """The workflow version that the run is pinned to."""
         return VersionKey(self.tenant, self.workflow, self.version)
 
     def with_update(self, row: "RunRow") -> "RunRow":
@@ -137,13 +136,13 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RunRecord(NamedTuple):
-    """A run and its task runs, as of one moment."""
+    """A run and its task runs at one moment."""
 
     run: RunRow
     tasks: list[TaskRow]
 
     def by_task(self) -> dict[str, list[TaskRow]]:
-        """Return the task runs of each task: one, or its elements."""
+        """Return the task runs by task: one each, or all elements of a mapped task."""
         found: dict[str, list[TaskRow]] = {}
         for row in self.tasks:
             found.setdefault(row.task, []).append(row)
@@ -151,7 +150,7 @@ class RunRecord(NamedTuple):
 
 
 class TaskError(msgspec.Struct, frozen=True):
-    """Why a try failed: the class of the error, what it said, and where it came from."""
+    """Why an attempt failed: the error's class, message and traceback."""
 
     type: str
     message: str
@@ -162,7 +161,7 @@ class TaskError(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Where in the author's code it was raised, as file:line; "" if it was not raised there."""
+        """The line of author code that raised, as file:line; "" if none did."""
         frames = _TRACEBACK_FRAME.findall(self.traceback)
         return ":".join(frames[-1]) if frames else ""
 
@@ -171,30 +170,30 @@ _TRACEBACK_FRAME = re.compile(r'^[ |+-]*File "([^"\n]+)", line (\d+)', re.MULTIL
 
 
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One try of a task run. It is written down when it ends: until then its task run tells all of it."""
+    """One attempt of a task run. It is stored when it ends; until then the task run's row describes it."""
 
     key: AttemptKey
     number: int
-    """Which try it is, for people: 1 for the first."""
+    """The try that it belongs to, counted from 1."""
     executor: str
     worker: str
     claimed_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
     outcome: AttemptOutcome = ""
-    """How it ended; empty until it has."""
+    """How it ended; empty while it is active."""
     exit: int | None = None
-    """The exit code of the process that it ran in; negative for the signal that ended that."""
+    """The exit code of its process; negative if a signal ended it."""
     error: TaskError | None = None
 
 
 def current_attempt_key(run: str, row: TaskRow) -> AttemptKey:
-    """Return the key of the try that a claimed task run is at."""
+    """Return the key of a claimed task run's current attempt."""
     return AttemptKey(run, row.task, row.index, row.attempt)
 
 
 def current_attempt_row(run: str, row: TaskRow, **result_fields: Any) -> AttemptRow:
-    """Return the try that a claimed task run is at; with how it ended, if it has."""
+    """Return the row of a claimed task run's current attempt, with the fields of its result if it has ended."""
     return AttemptRow(
         key=AttemptKey(run, row.task, row.index, row.attempt),
         number=row.tries,
@@ -207,14 +206,14 @@ def current_attempt_row(run: str, row: TaskRow, **result_fields: Any) -> Attempt
 
 
 class OutputRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a task run returned, encoded."""
+    """The encoded return value of a task run."""
 
     key: TaskKey
     value: bytes
 
 
 class RunEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One move of a run (`task` is None) or a task run."""
+    """One transition of a run (`task` is None) or of a task run."""
 
     task: str | None
     index: int
@@ -225,20 +224,20 @@ class RunEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RunEventBatch(msgspec.Struct, frozen=True):
-    """What happened in a run at one time, in order, and who did it. There is something."""
+    """The events of one change of a run, in order, with time and actor. It is never empty."""
 
     at: datetime
     actor: str
     events: Sequence[RunEvent]
 
     def to_rows(self, run: str) -> "Iterator[EventRow]":
-        """Yield the events, each with all that is known of it."""
+        """Yield the events as rows."""
         for event in self.events:
             yield EventRow(run=run, at=self.at, actor=self.actor, **msgspec.structs.asdict(event))
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An event of a run, as it is told later."""
+    """An event of a run, as stored."""
 
     run: str
     task: str | None
@@ -252,15 +251,15 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FireRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision to start a run that nobody asked for by hand. At most one run comes of it."""
+    """The recorded decision of a schedule, trigger or backfill to start a run. It starts at most one."""
 
     tenant: str
     workflow: str
     key: str
-    """Which schedule, trigger or backfill of the workflow."""
+    """The key of the schedule, trigger or backfill."""
     run: str
     at: datetime
     slot: datetime | None = None
-    """The slot: a second fire of the same workflow, key and slot is refused, for ever."""
+    """The slot: the store refuses every further fire of the same workflow, key and slot."""
     digest: str | None = None
-    """The payload: a second fire of the same workflow, key and digest is refused while a run of it is active."""
+    """The payload's digest: the store refuses the same workflow, key and digest while a run of it is active."""

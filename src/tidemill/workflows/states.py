@@ -1,7 +1,7 @@
-"""The states of runs and task runs, and which may follow which. The words are Airflow's.
+"""The states of runs and task runs, in Airflow's words, and their legal transitions.
 
-`queued` means claimed: whoever runs it is named in the row, and holds a lease. `running` begins with the handshake of
-whatever runs it.
+`queued` means claimed: the row names the node that claimed it and the end of its lease. `running` begins when the
+executor reports the start.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from tidemill.kernel.transitions import TransitionTable
 
 
 class TaskState(StrEnum):
-    """Where one task of a run stands."""
+    """The state of a task run."""
 
     NONE = "none"
     SCHEDULED = "scheduled"
@@ -35,7 +35,7 @@ class TaskState(StrEnum):
 
 
 class RunState(StrEnum):
-    """Where one execution of a workflow stands."""
+    """The state of a run."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -61,7 +61,7 @@ for _run_state in _R:
 
 TASK_TRANSITIONS = TransitionTable(
     {
-        # To success at once: a mapping over an empty list has nothing to run.
+        # Directly to success: a mapping over an empty list has nothing to run.
         _T.NONE: {_T.SCHEDULED, _T.SKIPPED, _T.UPSTREAM_FAILED, _T.SUCCESS, _T.CANCELLED},
         _T.SCHEDULED: {_T.QUEUED, _T.FAILED, _T.CANCELLED},
         _T.QUEUED: {_T.RUNNING, _T.SCHEDULED, _T.UP_FOR_RETRY, _T.FAILED, _T.CANCELLED},

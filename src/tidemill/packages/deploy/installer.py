@@ -20,7 +20,7 @@ from tidemill.packages.deploy.install_records import InstallRecords
 from tidemill.packages.deploy.pipeline import Pipeline, PipelineObserver
 from tidemill.packages.deploy.retired_versions import RetiredVersions
 from tidemill.packages.deploy.steps import deploy_steps
-from tidemill.packages.loading.reader import Origin, Package
+from tidemill.packages.loading.reader import Package, PackageOrigin
 from tidemill.packages.status import PackageKey
 from tidemill.storage.workflow_ports import Schedules
 from tidemill.workflows.workflow import Workflow
@@ -67,7 +67,7 @@ class Installer(PipelineObserver):
     # -- loading and unloading
 
     async def load(
-        self, package: Package, tenant: str, origin: Origin, reference: "PackageReference | None" = None
+        self, package: Package, tenant: str, origin: PackageOrigin, reference: "PackageReference | None" = None
     ) -> None:
         """Load a package, or replace its older version; nothing has changed if that fails."""
         try:
@@ -81,7 +81,7 @@ class Installer(PipelineObserver):
         self._on_changed()
 
     async def _load(
-        self, package: Package, key: PackageKey, origin: Origin, reference: "PackageReference | None"
+        self, package: Package, key: PackageKey, origin: PackageOrigin, reference: "PackageReference | None"
     ) -> None:
         async with self._exclusive_change(key, lambda: self._plan_load(package, key, origin)) as change:
             self._checks.check_load(change, self.pipeline.names_leaving())
@@ -176,7 +176,7 @@ class Installer(PipelineObserver):
 
     # -- planning changes
 
-    def _plan_load(self, package: Package, key: PackageKey, origin: Origin) -> PackageChange:
+    def _plan_load(self, package: Package, key: PackageKey, origin: PackageOrigin) -> PackageChange:
         before = self._definitions.get(key, NO_DEFINITIONS)
         after = self._own_definitions(package, key.tenant, before.state, origin)
         return self._plan(key, before, after, allow_downgrade=origin.allow_downgrade)
@@ -195,7 +195,7 @@ class Installer(PipelineObserver):
         return plan_change(self._registry, key, before, after, others, allow_downgrade=allow_downgrade)
 
     def _own_definitions(
-        self, package: Package, tenant: str, before: PackageState, origin: Origin
+        self, package: Package, tenant: str, before: PackageState, origin: PackageOrigin
     ) -> PackageDefinitions:
         """Return a package's definitions without those that it only imported from loaded packages."""
         registry, owned = self._registry, {*before.graphs, *before.triggerless}

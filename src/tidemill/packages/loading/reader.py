@@ -23,7 +23,7 @@ from tidemill.workflows.workflow import Workflow
 Definition = Reactor | Graph | Workflow | Trigger
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class PackageOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a package comes from, and what follows from that."""
 
     name: str = ""
@@ -36,7 +36,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Whether packages are probed with the environment of this process."""
 
 
-PROGRAM = Origin()
+PROGRAM = PackageOrigin()
 """The program that runs the node."""
 
 

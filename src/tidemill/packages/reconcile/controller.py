@@ -22,7 +22,7 @@ from tidemill.kernel.errors import TidemillError
 from tidemill.packages.format.archive import PackageContents
 from tidemill.packages.loading.metadata import PackageMetadata
 from tidemill.packages.loading.preparer import ConcurrencyLimit, PreparedPackage
-from tidemill.packages.loading.reader import Origin
+from tidemill.packages.loading.reader import PackageOrigin
 from tidemill.packages.reconcile.decision import (
     Action,
     DesiredPackage,
@@ -45,13 +45,13 @@ _AFFECTED_BY_OTHERS = frozenset([Action.BACK_OFF, Action.WAIT, Action.LEAVE_TO_O
 class PackageHost(Protocol):
     """A node, as its reconcilers see it."""
 
-    async def prepare(self, contents: PackageContents, tenant: str, origin: Origin) -> PreparedPackage:
+    async def prepare(self, contents: PackageContents, tenant: str, origin: PackageOrigin) -> PreparedPackage:
         """Prepare a package beside what runs, or raise and leave nothing behind. The caller holds a slot."""
 
     def missing_dependencies(self, tenant: str, metadata: PackageMetadata) -> list[str]:
         """Return what other packages must provide before a package can be installed."""
 
-    async def install(self, prepared: PreparedPackage, tenant: str, origin: Origin) -> str:
+    async def install(self, prepared: PreparedPackage, tenant: str, origin: PackageOrigin) -> str:
         """Load a package, or replace its older version; if that fails, nothing has changed.
 
         The caller discards `prepared`, also if it was loaded. Return the name of the package.
@@ -81,7 +81,7 @@ class ControllerContext(msgspec.Struct, kw_only=True):
     """What all controllers of a source share."""
 
     host: PackageHost
-    origin: Origin
+    origin: PackageOrigin
     clock: Clock
     backoffs: Mapping[RetryPace, Backoff]
     prepare_limit: ConcurrencyLimit

@@ -18,7 +18,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import TidemillError
 from tidemill.kernel.settings import Settings
 from tidemill.packages.loading.preparer import ConcurrencyLimit
-from tidemill.packages.loading.reader import Origin
+from tidemill.packages.loading.reader import PackageOrigin
 from tidemill.packages.reconcile.controller import (
     ControllerContext,
     ControllerObserver,
@@ -48,7 +48,7 @@ class Reconciler(ControllerObserver):
         self,
         source: PackageSource,
         host: PackageHost,
-        origin: Origin,
+        origin: PackageOrigin,
         prepare_limit: ConcurrencyLimit,
         *,
         clock: Clock,

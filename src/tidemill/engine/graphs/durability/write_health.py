@@ -1,4 +1,4 @@
-"""Whether reactors' state reaches the store: failures in a row, and writes that take too long."""
+"""Write health: tracks whether reactor state reaches the store, by consecutive failures and stalled writes."""
 
 import asyncio
 import logging
