@@ -41,7 +41,7 @@ from tidemill.node import make_store
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.attempt_results import AttemptResult, Succeeded
 from tidemill.workflows.change import Change
-from tidemill.workflows.records import AttemptKey, RunRow
+from tidemill.workflows.records import AttemptKey, RunRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft
 from tidemill.workflows.states import RunState
 
@@ -236,7 +236,7 @@ def _cpu() -> float:
 async def starts_alone(count: int) -> float:
     """Let an executor without a node, and without a store, run mapped tasks."""
     ends = Ends()
-    executor = Subprocess(lambda *_: flows.fan, ends, SystemClock())
+    executor = Subprocess({VersionKey("public", "fan", flows.fan.wired().spec.version): flows.fan}, ends, SystemClock())
     await executor.open()
     await ends.feed(executor, [_order(0)])  # so that its fork server is there
     began = perf_counter()

@@ -17,7 +17,7 @@ from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.client.handle import RunHandle
 from tidemill.engine.workflows.client.values import BackfillPlan, Caller
 from tidemill.engine.workflows.engine import WorkflowEngine
-from tidemill.engine.workflows.executors.code import WorkflowLookup, ensure_not_importing
+from tidemill.engine.workflows.executors.code import LoadedWorkflows, ensure_not_importing
 from tidemill.engine.workflows.executors.in_process import InProcess
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
 from tidemill.engine.workflows.executors.subprocess import Subprocess
@@ -144,11 +144,11 @@ class Node:
         self._metrics.register(Collector(service, PackageService.samples))
         return service
 
-    def _make_executors(self, lookup: WorkflowLookup, reports: AttemptListener) -> dict[str, Executor]:
+    def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
         clock, concurrency = self._graph_runtime.clock, self._concurrency
         executors: list[Executor] = [
-            InProcess(lookup, reports, clock, concurrency=concurrency, push=self.push),
-            Subprocess(lookup, reports, clock, concurrency=concurrency),
+            InProcess(workflows, listener, clock, concurrency=concurrency, push=self.push),
+            Subprocess(workflows, listener, clock, concurrency=concurrency),
         ]
         return {executor.name: executor for executor in executors}
 

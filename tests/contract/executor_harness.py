@@ -1,7 +1,7 @@
 """An executor under test: requests go in, and its reports are recorded."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tests.contract import executor_workflows
+from tidemill.engine.workflows.executors.code import LoadedWorkflows
 from tidemill.engine.workflows.executors.forkserver.pool import IMPORT_TIMEOUT
 from tidemill.engine.workflows.executors.in_process import InProcess
 from tidemill.engine.workflows.executors.interface import (
@@ -26,13 +27,33 @@ from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import AttemptResult, Failed, Succeeded
 from tidemill.workflows.plan import UNMAPPED
-from tidemill.workflows.records import AttemptKey
+from tidemill.workflows.records import AttemptKey, VersionKey
 from tidemill.workflows.workflow import Workflow
 
 TIMEOUT = 20.0
 """Seconds to wait for something that should take milliseconds."""
 
 Kind = TypeVar("Kind", bound=AttemptResult)
+
+
+class _LoadedNow(Mapping[VersionKey, Workflow]):
+    """Workflows by the version that they have now: tests replace them while an executor runs."""
+
+    def __init__(self, workflows: Mapping[str, Workflow]) -> None:
+        self._workflows = workflows
+
+    def __getitem__(self, key: VersionKey) -> Workflow:
+        workflow = self._workflows[key.workflow]
+        if workflow.wired().spec.version != key.version:
+            raise KeyError(key)
+        return workflow
+
+    def __iter__(self) -> Iterator[VersionKey]:
+        for name, workflow in self._workflows.items():
+            yield VersionKey("public", name, workflow.wired().spec.version)
+
+    def __len__(self) -> int:
+        return len(self._workflows)
 
 
 class RecordingListener(AttemptListener):
@@ -104,10 +125,10 @@ class ExecutorHarness:
         """Return a new executor for these workflows."""
         if self._name == "in_process":
             return InProcess(
-                self.lookup, listener, self.clock, concurrency=self._concurrency, push=_push, grace=self._grace
+                self.loaded, listener, self.clock, concurrency=self._concurrency, push=_push, grace=self._grace
             )
         return Subprocess(
-            self.lookup,
+            self.loaded,
             listener,
             self.clock,
             concurrency=self._concurrency,
@@ -115,12 +136,10 @@ class ExecutorHarness:
             import_timeout=self._import_timeout,
         )
 
-    def lookup(self, tenant: str, workflow: str, version: str) -> Workflow:
-        """Return a workflow by name, if it still has that version."""
-        code = self.workflows.get(workflow)
-        if code is None or code.wired().spec.version != version:
-            raise OperationError(f"version {version} of workflow '{workflow}' is not loaded here")
-        return code
+    @property
+    def loaded(self) -> LoadedWorkflows:
+        """The workflows by version, as they are now."""
+        return _LoadedNow(self.workflows)
 
     def request(
         self,

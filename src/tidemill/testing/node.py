@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidemill.engine.workflows.executors.code import WorkflowLookup
+from tidemill.engine.workflows.executors.code import LoadedWorkflows
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
 from tidemill.engine.workflows.process_identity import HostLiveness
 from tidemill.kernel.clock import VirtualClock
@@ -94,14 +94,14 @@ class TestNode(Node):
             return self._predecessor._run_store  # a crash ends the process, not its database
         return _with_faults(super()._make_memory_store())
 
-    def _make_executors(self, lookup: WorkflowLookup, reports: AttemptListener) -> dict[str, Executor]:
+    def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
         make_executors = super()._make_executors
 
-        def build(name: str, listener: AttemptListener) -> Executor:
-            return make_executors(lookup, listener)[name]
+        def build(name: str, muted_listener: AttemptListener) -> Executor:
+            return make_executors(workflows, muted_listener)[name]
 
-        names = make_executors(lookup, reports)
-        return {name: FaultyExecutor(partial(build, name), reports, self.clock) for name in names}
+        names = make_executors(workflows, listener)
+        return {name: FaultyExecutor(partial(build, name), listener, self.clock) for name in names}
 
     def _initial_loads(self) -> Iterable[tuple[Any, str]]:
         if self._predecessor is None:

@@ -7,7 +7,7 @@ from time import monotonic
 
 from tidemill.engine.tasks import TaskScope, wait_until
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
-from tidemill.engine.workflows.executors.code import WorkflowLookup
+from tidemill.engine.workflows.executors.code import LoadedWorkflows
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
 from tidemill.engine.workflows.leader.coordinator import RunCoordinator
 from tidemill.engine.workflows.leader.election import LeaderElector
@@ -42,7 +42,7 @@ from tidemill.workflows.workflow import Workflow
 
 logger = logging.getLogger(__name__)
 
-MakeExecutors = Callable[[WorkflowLookup, AttemptListener], Mapping[str, Executor]]
+MakeExecutors = Callable[[LoadedWorkflows, AttemptListener], Mapping[str, Executor]]
 
 
 class WorkflowEngine:
@@ -84,7 +84,7 @@ class WorkflowEngine:
         self._notifier = RunNotifier()
         self._task_logs = TaskLogWriter(runtime, self._notifier)
         self.attempts = LocalAttempts(runtime, self.versions, self.executors, self._task_logs)
-        self.executors |= make_executors(self.versions.require_workflow, self.attempts)
+        self.executors |= make_executors(self.versions.loaded, self.attempts)
         self._find_trigger = find_trigger
         self._build(runtime)
 

@@ -99,13 +99,6 @@ class WorkflowVersions:
         """Return the code of a version; None if it is not loaded here."""
         return self.loaded.get(key)
 
-    def require_workflow(self, tenant: str, name: str, version: str) -> Workflow:
-        """Return the code of a version; OperationError if it is not loaded here."""
-        workflow = self.loaded.get(VersionKey(tenant, name, version))
-        if workflow is None:
-            raise OperationError(f"version {version} of workflow '{name}' is not loaded here")
-        return workflow
-
     async def load_spec(self, key: VersionKey) -> WorkflowSpec:
         """Return the spec of a version, also of one that is not loaded here."""
         if key not in self.specs:

@@ -48,7 +48,7 @@ class RunOperations:
         self._clock = runtime.clock
         self._versions = versions
         self._leader = leader
-        self._runners: VersionCache[TaskRunner] = VersionCache(versions.require_workflow, TaskRunner)
+        self._runners: VersionCache[TaskRunner] = VersionCache(versions.loaded, TaskRunner)
 
     # -- reading
 

@@ -5,7 +5,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -15,11 +15,12 @@ import msgspec
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.namespaces import Namespace, PackageTree, find_namespace
+from tidemill.workflows.records import VersionKey
 from tidemill.workflows.task_overrides import TaskOverrides
 from tidemill.workflows.workflow import Workflow
 
-WorkflowLookup = Callable[[str, str, str], Workflow]
-"""(tenant, name, version) -> the workflow; OperationError if it is not loaded in this process."""
+LoadedWorkflows = Mapping[VersionKey, Workflow]
+"""The workflow versions that are loaded in this process; the mapping changes as packages come and go."""
 
 MAIN = "__main__"
 IMPORTED_MAIN = "__mp_main__"
@@ -158,15 +159,17 @@ class VersionCache(Generic[Value]):
     The same version may be loaded again from another location; then the value is built again.
     """
 
-    def __init__(self, lookup: WorkflowLookup, build: Callable[[Workflow], Value]) -> None:
-        self._lookup = lookup
+    def __init__(self, workflows: LoadedWorkflows, build: Callable[[Workflow], Value]) -> None:
+        self._workflows = workflows
         self._build = build
-        self._entries: dict[tuple[str, str, str], tuple[Workflow, Value]] = {}
+        self._entries: dict[VersionKey, tuple[Workflow, Value]] = {}
 
     def get(self, tenant: str, workflow: str, version: str) -> Value:
         """Return the value of a version, building it if needed; OperationError if the version is not loaded."""
-        key = tenant, workflow, version
-        code = self._lookup(*key)
+        key = VersionKey(tenant, workflow, version)
+        code = self._workflows.get(key)
+        if code is None:
+            raise OperationError(f"version {version} of workflow '{workflow}' is not loaded here")
         entry = self._entries.get(key)
         if entry is None or entry[0] is not code:
             self._evict_unloaded()  # here, because this branch is rare
@@ -180,11 +183,5 @@ class VersionCache(Generic[Value]):
 
     def _evict_unloaded(self) -> None:
         for key, (code, _) in tuple(self._entries.items()):
-            if not self._is_loaded(*key, code):
+            if self._workflows.get(key) is not code:
                 del self._entries[key]
-
-    def _is_loaded(self, tenant: str, workflow: str, version: str, code: Workflow) -> bool:
-        try:
-            return self._lookup(tenant, workflow, version) is code
-        except OperationError:
-            return False

@@ -19,7 +19,7 @@ from typing import Any
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.executors.attempt_output import OutputBuffer
 from tidemill.engine.workflows.executors.attempt_table import AttemptTable, RunningAttempt
-from tidemill.engine.workflows.executors.code import VersionCache, WorkflowLookup
+from tidemill.engine.workflows.executors.code import LoadedWorkflows, VersionCache
 from tidemill.engine.workflows.executors.interface import (
     STOP_GRACE_PERIOD,
     AttemptListener,
@@ -98,7 +98,7 @@ class InProcess(Executor):
 
     def __init__(
         self,
-        lookup: WorkflowLookup,
+        workflows: LoadedWorkflows,
         listener: AttemptListener,
         clock: Clock,
         *,
@@ -106,7 +106,7 @@ class InProcess(Executor):
         push: PushFunction | None = None,
         grace: float = STOP_GRACE_PERIOD,
     ) -> None:
-        self._runners: VersionCache[TaskRunner] = VersionCache(lookup, TaskRunner)
+        self._runners: VersionCache[TaskRunner] = VersionCache(workflows, TaskRunner)
         self._listener = listener
         self._clock = clock
         self._push = push

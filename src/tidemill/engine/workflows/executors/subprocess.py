@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.executors.attempt_output import OutputBuffer, echo_to_logging
 from tidemill.engine.workflows.executors.attempt_table import AttemptTable, RunningAttempt
-from tidemill.engine.workflows.executors.code import VersionCache, WorkflowLookup
+from tidemill.engine.workflows.executors.code import LoadedWorkflows, VersionCache
 from tidemill.engine.workflows.executors.forkserver import protocol
 from tidemill.engine.workflows.executors.forkserver.client import ChildExit, ForkServerClient
 from tidemill.engine.workflows.executors.forkserver.pool import IMPORT_TIMEOUT, ForkServerPool
@@ -241,7 +241,7 @@ class Subprocess(Executor):
 
     def __init__(
         self,
-        lookup: WorkflowLookup,
+        workflows: LoadedWorkflows,
         listener: AttemptListener,
         clock: Clock,
         *,
@@ -253,8 +253,8 @@ class Subprocess(Executor):
         self._clock = clock
         self._concurrency = concurrency
         self._grace = grace
-        self._pool = ForkServerPool(lookup, import_timeout)
-        self._runners: VersionCache[TaskRunner] = VersionCache(lookup, TaskRunner)
+        self._pool = ForkServerPool(workflows, import_timeout)
+        self._runners: VersionCache[TaskRunner] = VersionCache(workflows, TaskRunner)
         self._tasks = TaskScope()
         self._attempts: AttemptTable[_ProcessAttempt] = AttemptTable()
         self._all_ended = asyncio.Event()
