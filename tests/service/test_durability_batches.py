@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tidemill.testing.faults.transactions import intercept_transactions
+from tidemill.testing.faults.stores import intercept_transactions
 
 KEPT = ["interval", "fire", "boundary"]
 

@@ -11,7 +11,7 @@ import tidemill as tm
 from tidemill.engine.graphs.accumulators.batch import Batch
 from tidemill.graphs.definition import Durability
 from tidemill.kernel.errors import StoreError
-from tidemill.testing.faults.transactions import intercept_transactions
+from tidemill.testing.faults.stores import intercept_transactions
 
 MEMORY = "memory://"
 

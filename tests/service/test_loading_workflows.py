@@ -224,7 +224,7 @@ async def test_a_load_whose_graphs_fail_leaves_nothing(monkeypatch: pytest.Monke
             assert node.registry.reactors() == ["r"]
             raise tm.OperationError("no")
 
-        monkeypatch.setattr(node._scheduler, "rebind", fail)
+        monkeypatch.setattr(node.probe.graphs.scheduler, "rebind", fail)
         with pytest.raises(tm.OperationError, match="no"):
             await node.load(module("m", *single().load, flow("a"), trigger()))
         assert listed(node) == ([], [], [])

@@ -78,7 +78,7 @@ async def test_the_name_of_a_reactor_with_a_pending_rollback_is_taken() -> None:
     """P-5: a failed newer version replaced it, and it could not be restored so far."""
     async with tm.testing.node(load=[whole(1).module], start=START) as node:
         before = await traces(node)
-        scheduler, tries = node._scheduler, [1, 2]
+        scheduler, tries = node.probe.graphs.scheduler, [1, 2]
         bring_up = scheduler.start_reactors
 
         async def fail(staged: Any) -> None:

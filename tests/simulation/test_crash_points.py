@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidemill as tm
+from tidemill.testing.faults.stores import intercept_transactions
 
 Told = list[tuple[str, tuple[Any, ...], list[tuple[str, Any]]]]
 TURNS = 400  # of the loop: more than any step needs
@@ -73,21 +74,19 @@ class Killer:
     """Lets transactions of a memory store through until one of them is the last, before or after it took effect."""
 
     def __init__(self, node: tm.testing.TestNode, survive: int, *, takes_effect: bool) -> None:
-        self._transactor: Any = node._store._committer.transactor  # type: ignore[union-attr]
-        self._original = self._transactor.transact
         self._left = survive
         self._takes_effect = takes_effect
         self.is_dead = False
-        self._transactor.transact = self._transact
+        intercept_transactions(node.database, self._transact)
 
-    async def _transact(self, units: Any) -> Any:
+    async def _transact(self, transact: Any, units: Any) -> Any:
         if self._left == 0:
             if self._takes_effect and not self.is_dead:
-                await self._original(units)
+                await transact(units)
             self.is_dead = True
             await asyncio.Event().wait()  # nobody ever hears of it
         self._left -= 1
-        return await self._original(units)
+        return await transact(units)
 
     def lift(self) -> None:
         """Let the next life write again."""

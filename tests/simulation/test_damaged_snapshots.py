@@ -53,7 +53,7 @@ def definitions(durability: Any = "interval") -> list[Any]:
 
 def tables(node: tm.testing.TestNode) -> Any:
     """Return the rows of a memory store."""
-    return node._store.checkpoints._tables  # type: ignore[union-attr]
+    return node.database.checkpoints._tables  # type: ignore[attr-defined]
 
 
 async def two_generations(node: tm.testing.TestNode) -> None:
@@ -204,8 +204,7 @@ async def with_journal(damage: Callable[[JournalEntry], JournalEntry], which: in
         position = sorted(journal)[which]
         journal[position] = damage(journal[position])
         node = await node.crash()
-        queue = [value for _, value, _ in node._scheduler.reactor("public", "r").firing_loop.inputs.queue]
-        return queue, node.reactor("r").events()
+        return node.probe.graphs.queued_values("r"), node.reactor("r").events()
 
 
 def flip_entry(field: str, position: int, bit: int) -> Callable[[JournalEntry], JournalEntry]:

@@ -167,9 +167,9 @@ async def play(world: World, story: list[Step]) -> tm.ReactorState:
 
 def agree(node: tm.testing.TestNode) -> None:
     """G-27: scheduler and registry name the same things, health and flags fit together."""
-    reactors, accumulators = node._scheduler.running_keys()
-    assert sorted(name for _, name in reactors) == node.registry.reactors()
-    assert sorted(name for _, name in accumulators) == node.registry.accumulators()
+    graphs = node.probe.graphs
+    assert sorted(name for _, name in graphs.reactor_keys()) == node.registry.reactors()
+    assert sorted(name for _, name in graphs.accumulator_keys()) == node.registry.accumulators()
     state = node.reactor("world").state()
     unhealthy = sorted(name for name, one in state.accumulators.items() if not one.health.is_healthy)
     assert sorted(state.waiting + state.disconnected) == unhealthy

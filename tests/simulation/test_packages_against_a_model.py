@@ -343,14 +343,14 @@ class Packages(RuleBasedStateMachine):
 
     async def _compare(self) -> None:
         await self.node.settle()
-        registry, scheduler = self.node.registry, self.node._scheduler
+        registry, packages = self.node.registry, self.node.probe.packages
         for tenant in ("public", "beta"):
             expected = self.model.names(tenant)
             assert {what: getattr(registry, what)(tenant) for what in expected} == expected
-        reactors, accumulators = scheduler.running_keys()
+        reactors, accumulators = packages.running_keys()
         assert sorted(name for _, name in reactors) == registry.reactors("public")
         assert sorted(name for _, name in accumulators) == registry.accumulators("public")
-        assert scheduler.subscribers("public", "market") == sorted(self.model.bound)
+        assert packages.subscribers("market") == sorted(self.model.bound)
         publisher = self.model.publisher
         assert registry.is_shared("public", "market") == bool(publisher and publisher.reactor and publisher.shared)
         if reactors:
@@ -386,10 +386,11 @@ class Packages(RuleBasedStateMachine):
             publisher is not None,
             subscriber is not None and subscriber.polls,
         )
-        names = [task.get_name() for task in self.node._graph_runtime.tasks._running]
-        running = Counter(name for name in names if not name.startswith("checkpoints: "))  # these come and go
+        running = Counter(
+            name for name in self.node.probe.graphs.task_names() if not name.startswith("checkpoints: ")
+        )  # these come and go
         assert self.tasks.setdefault(shape, running) == running
-        assert len(self.node._metrics._collectors) == 2 + (1 + len(publisher.sources) if shape[0] else 0)
+        assert self.node.probe.graphs.collector_count() == 2 + (1 + len(publisher.sources) if shape[0] else 0)
 
     # -- the end
 

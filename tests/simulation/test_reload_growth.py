@@ -154,9 +154,9 @@ async def census(node: tm.testing.TestNode) -> dict[str, int]:
         "lines": sum("market" in name or name.startswith("<graph ") for name in linecache.cache),
         "threads": sum(not one.name.startswith("asyncio_") for one in threading.enumerate()),  # a pool that fills up
         "tasks": len(asyncio.all_tasks()),
-        "node's tasks": len(node._graph_runtime.tasks),
-        "collectors": len(node._metrics._collectors),
-        "totals": len(node._metrics._totals),
+        "node's tasks": len(node.probe.graphs.task_names()),
+        "collectors": node.probe.graphs.collector_count(),
+        "totals": node.probe.graphs.metric_total_count(),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "names": sum(len(getattr(registry, kind)()) for kind in kinds),
         "pages": len(await store.package_states.list_all()),

@@ -18,11 +18,10 @@ from tidemill.node_parts import NodeParts
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
-from tidemill.testing.faults.crashes import crash_graphs
 from tidemill.testing.faults.deploy_steps import abandon_deploys
 from tidemill.testing.faults.executors import FaultyExecutor
+from tidemill.testing.faults.graphs import Disconnector, crash_graphs
 from tidemill.testing.faults.runs import RunFaults, kill_engine
-from tidemill.testing.faults.sources import Disconnector
 from tidemill.testing.faults.stores import fail_next, install_faults
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
 from tidemill.workflows.records import AttemptKey

@@ -23,6 +23,7 @@ from tests.service.workflows.faults import (
 from tests.simulation.run_audit import audit
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS
 from tidemill.kernel.errors import OperationError, StoreError
+from tidemill.testing.faults.executors import FaultyExecutor
 from tidemill.workflows.states import RunState, TaskState
 
 OLD = START - timedelta(hours=1)
@@ -186,7 +187,9 @@ async def test_one_blocked_executor_does_not_hold_up_the_other(store: str | None
         return 1
 
     async with tm.testing.node(store, load=[flow]) as node:
-        next(one for one in node._faulty_executors if one.name == "subprocess").set_delay(60)
+        slow = node.probe.workflows.executors["subprocess"]
+        assert isinstance(slow, FaultyExecutor)
+        slow.set_delay(60)
         await node.start("flow")
         await node.advance("2s")
         assert quick == [1]

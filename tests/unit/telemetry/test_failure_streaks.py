@@ -1,6 +1,6 @@
 """Failure streaks: repeated failures are logged at intervals."""
 
-from tidemill.telemetry.failure_streaks import FAILURES_PER_REMINDER, FailureStreaks
+from tidemill.telemetry.logs import FAILURES_PER_REMINDER, FailureStreaks
 
 
 def test_a_streak_is_logged_at_its_start_at_intervals_and_when_its_kind_changes() -> None:

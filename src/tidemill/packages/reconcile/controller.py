@@ -35,7 +35,7 @@ from tidemill.packages.reconcile.decision import (
 from tidemill.packages.sanitizing import fingerprint, printable, sanitize_error
 from tidemill.packages.status import InstalledPackage, PackageKey, PackageStatus, State
 from tidemill.telemetry import events
-from tidemill.telemetry.failure_streaks import FailureStreaks
+from tidemill.telemetry.logs import FailureStreaks
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from tidemill.packages.reconcile.decision import DesiredPackage, PackageSource, 
 from tidemill.packages.sanitizing import sanitize_error
 from tidemill.packages.status import PackageKey, PackageStatus, StatusListener
 from tidemill.telemetry import events
-from tidemill.telemetry.failure_streaks import FailureStreaks
+from tidemill.telemetry.logs import FailureStreaks
 from tidemill.telemetry.metrics import Sample
 
 logger = logging.getLogger(__name__)

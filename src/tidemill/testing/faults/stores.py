@@ -1,7 +1,7 @@
-"""Store faults: transactions that fail on purpose, before they begin."""
+"""Store faults: transactions that a test fails, delays or observes."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from tidemill.kernel.errors import StoreError
@@ -127,3 +127,23 @@ def install_faults(store: Store) -> StoreFaults:
 def fail_next(store: Store, times: int) -> None:
     """Fail the next `times` transactions of a store; 0 lets them succeed again."""
     install_faults(store).fail_next(times)
+
+
+Transact = Callable[[Sequence[Any]], Awaitable[Any]]
+
+
+def intercept_transactions(
+    store: Store, intercept: Callable[[Transact, Sequence[Any]], Awaitable[Any]]
+) -> Callable[[], None]:
+    """Call `intercept` with the original function for each transaction of a memory store; return the undo function."""
+    transactor: Any = store._committer.transactor  # type: ignore[attr-defined]
+    transact = transactor.transact
+
+    async def intercepted(units: Sequence[Any]) -> Any:
+        return await intercept(transact, units)
+
+    def undo() -> None:
+        transactor.transact = transact
+
+    transactor.transact = intercepted
+    return undo

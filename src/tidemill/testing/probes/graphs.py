@@ -78,6 +78,19 @@ class GraphProbe:
         """Return the cached inputs of a reactor as they are, not as JSON."""
         return list(self.reactor(reactor).firing_loop.inputs.cache)
 
+    @property
+    def scheduler(self) -> GraphScheduler:
+        """The scheduler itself, for tests that make one of its steps fail."""
+        return self._scheduler
+
+    def task_names(self) -> list[str]:
+        """Return the names of the node's background tasks."""
+        return [task.get_name() for task in self._scheduler.runtime.tasks._running]
+
+    def metric_total_count(self) -> int:
+        """Return how many totals of removed collectors the node keeps."""
+        return len(self._scheduler._metrics._totals)
+
     def collector_count(self) -> int:
         """Return how many metrics collectors the node has."""
         return len(self._scheduler._metrics._collectors)

@@ -19,7 +19,7 @@ from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe, is_cancelled_here
 from tidemill.kernel.errors import OperationError, TidemillError
 from tidemill.telemetry import events
-from tidemill.telemetry.failure_streaks import FailureStreaks
+from tidemill.telemetry.logs import FailureStreaks
 from tidemill.workflows.definition import Fire, Trigger
 from tidemill.workflows.lookup import WorkflowPausedError
 from tidemill.workflows.workflow import Workflow

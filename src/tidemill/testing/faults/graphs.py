@@ -1,9 +1,11 @@
-"""Faults of sources: accumulators that lose their connection."""
+"""Faults of graphs: accumulators that lose their connection, and a scheduler that stops as kill -9 would stop it."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.health import AccumulatorHealth
 
 
@@ -33,3 +35,12 @@ class Disconnector:
         self._is_disconnected[accumulator.tenant, accumulator.name] = False
         if accumulator.down_reason is None:
             accumulator.set_health(accumulator.started_health)
+
+
+def crash_graphs(scheduler: GraphScheduler) -> None:
+    """Leave all graphs as a kill of the process would: nothing fires, nothing is delivered, handles fail."""
+    scheduler.is_closed = True
+    for reactor in scheduler.reactors:
+        reactor.stop_firing()
+    for one in scheduler.accumulators:
+        one.redirect_handles(partial(scheduler.accumulator, one.tenant, one.name))
