@@ -194,11 +194,9 @@ def _failure_text(status: PackageStatus) -> str:
 
 def _fallback_text(status: PackageStatus) -> str:
     """Return what keeps running in place of the wanted version, and when the next attempt is."""
-    delay = (
-        format_short_duration(max(0.0, (status.again_at - status.since).total_seconds()))
-        if status.again_at is not None
-        else ""
-    )
+    # Rounded, because the status is set a moment after the retry is planned.
+    seconds = 0.0 if status.again_at is None else max(0.0, (status.again_at - status.since).total_seconds())
+    delay = "" if status.again_at is None else format_short_duration(round(seconds, 1))
     running = f"version {status.version}" if status.version != status.wanted else "the last good version"
     return f"{f'; {running} is still running' if status.version else ''}{f'; retry in {delay}' if delay else ''}"
 
