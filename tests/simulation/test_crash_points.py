@@ -77,20 +77,20 @@ class Killer:
         self._left = survive
         self._takes_effect = takes_effect
         self.is_dead = False
-        intercept_transactions(node.database, self._transact)
+        self._undo = intercept_transactions(node.database, self._transact)
 
     async def _transact(self, transact: Any, units: Any) -> Any:
         if self._left == 0:
             if self._takes_effect and not self.is_dead:
                 await transact(units)
             self.is_dead = True
-            await asyncio.Event().wait()  # nobody ever hears of it
+            await asyncio.Event().wait()  # no caller ever gets an answer
         self._left -= 1
         return await transact(units)
 
     def lift(self) -> None:
         """Let the next life write again."""
-        self._transactor.transact = self._original
+        self._undo()
 
 
 async def story(node: tm.testing.TestNode, world: World) -> None:
