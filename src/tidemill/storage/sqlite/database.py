@@ -205,6 +205,7 @@ class Database(CallbackTransactor[SqliteUnit]):
         return await self._reader.run(read_in_snapshot)
 
     async def transact(self, units: Sequence[SqliteUnit]) -> Committed:
+        """Run units in one transaction on the writer thread."""
         assert self._writer is not None, "the committer is open only while the writer is"
         return Committed(await self._writer.run(lambda connection: _run_in_transaction(connection, units)))
 
@@ -220,6 +221,7 @@ class Database(CallbackTransactor[SqliteUnit]):
         return visible
 
     async def was_committed(self, token: Any) -> bool:
+        """Raise AssertionError: no commit to a local file is ambiguous."""
         raise AssertionError(f"a commit to a local file is never ambiguous: {token}")
 
 

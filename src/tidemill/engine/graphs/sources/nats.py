@@ -151,7 +151,7 @@ class _ConsumerSession:
         contiguous = self._contiguous_messages(messages)
         new = [(message.data, number) for message, number in contiguous if number > self._last_sequence]
         await self._listener.on_events(new)
-        for message, _ in contiguous:  # an old message comes again because its acknowledgement was lost
+        for message, _ in contiguous:  # the server redelivers an old message whose acknowledgement was lost
             await message.ack()
         self._last_sequence = max([self._last_sequence, *(number for _, number in new)])
         return len(contiguous) == len(messages)

@@ -26,7 +26,7 @@ from tidemill.workflows.records import AttemptKey
 
 logger = logging.getLogger(__name__)
 
-THREAD_NAME = "tidemill-lifeline"
+THREAD_NAME = "tidemill-heartbeats"
 _STORE_TIMEOUT = 5.0
 """Seconds for each store call: the store's own deadlines do not cover a commit whose outcome is unknown."""
 
