@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 import tidemill as tm
+from tests.system.journal_lines import complete_lines
 
 JOURNAL = "JOURNAL"
 GIGABYTE = 1024**3
@@ -176,7 +177,5 @@ def ignore(ctx: tm.Context) -> None:
 
 
 def read_journal(path: Path) -> list[Note]:
-    """Return all lines of a journal."""
-    if not path.exists():
-        return []
-    return [msgspec.json.decode(line, type=Note) for line in path.read_bytes().splitlines()]
+    """Return all complete lines of a journal."""
+    return [msgspec.json.decode(line, type=Note) for line in complete_lines(path)]
