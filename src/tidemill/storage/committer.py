@@ -209,6 +209,7 @@ class GroupCommitter(Generic[WriteT]):
         if error is None:
             _set_values(group, results or [])
         elif _is_unit_error(error, group):
+            _log_split(error, group)
             self._start_task(self._commit_each(group))
             return
         else:
@@ -234,6 +235,7 @@ class GroupCommitter(Generic[WriteT]):
             results = await self._transact([unit for unit, _ in group])
         except Exception as error:
             if _is_unit_error(error, group):
+                _log_split(error, group)
                 for one in group:
                     await self._commit_group([one])
             else:
@@ -269,6 +271,11 @@ class GroupCommitter(Generic[WriteT]):
 def _is_unit_error(error: BaseException, group: Sequence[Any]) -> bool:
     """Return whether an error belongs to one unit of a group, without telling which."""
     return len(group) > 1 and isinstance(error, Exception) and not isinstance(error, StoreError)
+
+
+def _log_split(error: BaseException, group: Sequence[Any]) -> None:
+    """Log why a group runs again one by one: a unit that then succeeds leaves no other trace of the error."""
+    logger.warning(events.COMMIT_SPLIT, extra={"units": len(group)}, exc_info=error)
 
 
 def _set_values(group: Sequence[tuple[Any, CommitFuture[Any]]], results: Sequence[Any]) -> None:

@@ -99,14 +99,17 @@ async def test_a_transaction_has_a_limit() -> None:
     assert database.sizes == [GROUP_UNIT_LIMIT, GROUP_UNIT_LIMIT, 1]
 
 
-async def test_a_faulty_unit_is_told_alone() -> None:
-    """The group goes again one by one."""
+async def test_a_faulty_unit_is_told_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """The group goes again one by one, and the log says why."""
     database = Scripted()
     async with committing(database) as committer:
         calls = [committer.commit(unit) for unit in (give(1), fail(ValueError("mine")), give(3))]
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert (outcomes[0], repr(outcomes[1]), outcomes[2]) == (1, "ValueError('mine')", 3)
     assert database.sizes == [3, 1, 1, 1]
+    [record] = caplog.records
+    assert (record.message, record.levelname) == (events.COMMIT_SPLIT, "WARNING")
+    assert "mine" in caplog.text
 
 
 async def test_an_error_of_any_making_is_told_and_the_committer_lives_on() -> None:
