@@ -1,5 +1,6 @@
 """Windows: a graph's own output fed back."""
 
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -190,3 +191,33 @@ async def test_windows_work_with_both_strategies(strategy: str) -> None:
         for value in (1, 2, 3):
             await node.push("a", value)
     assert seen == [[], [1], [1, 2]]
+
+
+@pytest.mark.parametrize(("capacity", "shown"), [(3, [3, 4, 5]), (0, []), (-1, [0, 1, 2, 3, 4, 5])])
+async def test_a_reload_with_another_capacity_trims_the_window_at_once(capacity: int, shown: list[int]) -> None:
+    """P-6: the first firing after the reload sees the newest values that fit, and nothing older."""
+    before, after = ModuleType("m"), ModuleType("m")
+    (before.reactor, before.graph), _ = feeding(6)
+    (after.reactor, after.graph), seen = feeding(capacity)
+    async with tm.testing.node(load=[before]) as node:
+        for value in range(6):
+            await node.push("a", value)
+        await node.load(after)
+        assert node.reactor("r").state().cache == {"a": 5, "past": shown}
+        await node.push("a", 6)
+    assert seen == [shown]
+
+
+async def test_a_reload_trims_the_windows_that_wait_in_a_queue() -> None:
+    """P-6, G-11: a queued content of the older version fits the newer one, too."""
+
+    def build(capacity: int) -> tm.Reactor:
+        return tm.Reactor("r", [tm.window("past", int, capacity=capacity)], strategy="sequential")
+
+    async with tm.testing.node(load=[build(3)]) as node:
+        await node.reactor("r").pause()
+        for value in range(3):
+            await node.push("past", value)
+        await node.load(build(2))
+        await node.reactor("r").resume()
+        assert [firing.inputs["past"] for firing in node.reactor("r").firings()] == [[1, 2], [0, 1], [0]]

@@ -243,9 +243,8 @@ class RunningReactor(FiringHost):
 
 
 def _migrator_for(accumulator: Accumulator) -> Callable[[Any], Any]:
-    """Return the function that converts boundaries to the newer declaration; windows keep the values that fit."""
-    return (
-        ValueMigrator(accumulator.element).migrate_fitting
-        if accumulator.is_window
-        else ValueMigrator(accumulator.boundary_type)
-    )
+    """Return the function that converts boundaries to the newer declaration; windows keep the newest that fit."""
+    if not accumulator.is_window:
+        return ValueMigrator(accumulator.boundary_type)
+    migrator = ValueMigrator(accumulator.element)
+    return lambda content: accumulator.trim_to_capacity(migrator.migrate_fitting(content))
