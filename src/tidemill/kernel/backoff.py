@@ -9,6 +9,8 @@ from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.limits import MAX_INTEGER
 
+DEFAULT_MAX_DELAY = 300.0  # seconds between two tries of author code, unless the first delay is longer
+
 
 class Backoff(msgspec.Struct, frozen=True):
     """Doubling delays with a ceiling, without jitter: 1, 2, 4, ... seconds."""
@@ -24,7 +26,8 @@ class Backoff(msgspec.Struct, frozen=True):
 class Retry:
     """The retry policy of author code: how often, after which delays and for which errors it is retried.
 
-    `Retry(3)` means three more tries after the first. `jitter` is a fraction of the delay, both ways.
+    `Retry(3)` means three more tries after the first. `max_delay` is 5 minutes, or `delay` if that is longer; one that
+    you pass holds, even below `delay`. `jitter` is a fraction of the delay, both ways.
     """
 
     __slots__ = ("backoff", "delay", "jitter", "max_delay", "on", "times")
@@ -35,7 +38,7 @@ class Retry:
         *,
         delay: Duration = "1s",
         backoff: float = 2.0,
-        max_delay: Duration = "5m",
+        max_delay: Duration | None = None,
         jitter: float = 0.0,
         on: tuple[type[BaseException], ...] = (Exception,),
     ) -> None:
@@ -47,7 +50,8 @@ class Retry:
         self.times = times
         self.delay = _parse_delay("delay", delay)
         self.backoff = backoff
-        self.max_delay = _parse_delay("max_delay", max_delay)
+        default_limit = max(DEFAULT_MAX_DELAY, self.delay)
+        self.max_delay = default_limit if max_delay is None else _parse_delay("max_delay", max_delay)
         self.jitter = jitter
         self.on = tuple(on) if isinstance(on, list | tuple | set) else (on,)
         if not all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in self.on):

@@ -40,6 +40,7 @@ class Failing(tm.Workflow):
         (tm.Retry(4, delay="10s", backoff=3.0, max_delay="1m"), [0, 10, 40, 100, 160]),
         (tm.Retry(2, delay="0s"), [0, 0, 0]),
         (tm.Retry(1, delay="10m", max_delay="5m"), [0, 300]),
+        (tm.Retry(2, delay="20m"), [0, 1200, 2400]),
     ],
 )
 async def test_when_it_is_tried_again(store: str | None, retry: tm.Retry | int | None, times: list[float]) -> None:

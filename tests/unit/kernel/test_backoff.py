@@ -44,6 +44,22 @@ def test_delays_grow_by_the_factor_up_to_the_limit() -> None:
     assert tm.Retry(2, delay=0).delay_after(2) == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "delays"),
+    [
+        ({"delay": "1h"}, [3600, 3600, 3600]),
+        ({"delay": "2m"}, [120, 240, 300]),
+        ({"delay": "5m"}, [300, 300, 300]),
+        ({"delay": "1h", "max_delay": "3h"}, [3600, 7200, 10_800]),
+        ({"delay": "1h", "max_delay": "5m"}, [300, 300, 300]),
+    ],
+)
+def test_a_delay_is_limited_to_five_minutes_only_if_it_begins_below(options: dict[str, Any], delays: list[int]) -> None:
+    """`max_delay` defaults to 5 minutes or to `delay`, whichever is longer; an explicit one holds."""
+    retry = tm.Retry(3, **options)
+    assert [retry.delay_after(attempts) for attempts in (1, 2, 3)] == delays
+
+
 @given(st.integers(1, 100_000), st.floats(1.0, 100.0))
 def test_no_number_of_tries_breaks_the_delay(attempts: int, backoff: float) -> None:
     """The delay reaches the limit instead of overflowing."""
