@@ -14,16 +14,15 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from importlib.util import resolve_name
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any
 
 from tidemill.annotations.signatures import AuthorFunction
 from tidemill.kernel.namespaces import load_key, mark_like, plain_name
 from tidemill.workflows.definition import Task
+from tidemill.workflows.module_bindings import Definition, Import, ModuleBindings, Syntax, read_bindings
 
 NameSet = frozenset[str]
-ModuleBindings = dict[str, list[ast.stmt]]
-"""The statements of a module that bind a name, by name."""
 
 
 def fingerprint(tasks: Sequence[Task]) -> str:
@@ -56,13 +55,12 @@ def _constant_key(value: Any) -> Any:
 
 def _referenced_definitions(functions: Iterable[FunctionType]) -> list[tuple[str, str, str]]:
     """Return the definitions that some functions use, without the functions: module, name and text, sorted."""
-    definitions: set[tuple[str, str, str]] = set()
+    walkers: dict[str, _ReferenceWalker] = {}
     for function in functions:
         module = function.__module__ or function.__globals__.get("__name__") or ""  # generated code may have none
-        walker = _ReferenceWalker(module)
+        walker = walkers.setdefault(load_key(module), _ReferenceWalker(load_key(module)))
         walker.follow_names(module, _names_used_by_code(function.__code__))
-        definitions |= walker.definitions
-    return sorted(definitions)
+    return sorted({definition for walker in walkers.values() for definition in walker.definitions})
 
 
 def _names_used_by_code(code: CodeType) -> NameSet:
@@ -72,35 +70,33 @@ def _names_used_by_code(code: CodeType) -> NameSet:
 
 
 class _ReferenceWalker:
-    """Collects the definitions reachable from a function, within its package."""
+    """Collects the definitions of one package that functions reach. What several of them reach is followed once."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, package: str) -> None:
         self.definitions: set[tuple[str, str, str]] = set()
-        self._package = load_key(module)
+        self._package = package
         self._bindings_by_module: dict[str, ModuleBindings] = {}
-        self._seen: set[tuple[str, str, NameSet]] = set()
+        self._seen: set[tuple[str, str, str | NameSet]] = set()
 
     def follow_names(self, module: str, names: NameSet) -> None:
         """Follow the names that a module of the package defines or imports; ignore the others."""
         bindings = self._bindings_of(module)
         for name in sorted(names & bindings.keys() | ({"*"} & bindings.keys())):
             for statement in bindings[name]:
-                if isinstance(statement, ast.Import | ast.ImportFrom):
-                    self._follow_import(module, name, statement, names)
+                if isinstance(statement, Definition):
+                    self._follow_definition(module, name, statement.syntax)
                 else:
-                    self._follow_definition(module, name, statement)
+                    self._follow_import(module, name, statement, names)
 
-    def _follow_definition(self, module: str, name: str, statement: ast.stmt) -> None:
-        definition = plain_name(module).partition(".")[2], name, ast.dump(statement)
-        if definition not in self.definitions:
-            self.definitions.add(definition)
-            self.follow_names(module, _names_in_statement(statement))
+    def _follow_definition(self, module: str, name: str, syntax: Syntax) -> None:
+        if self._is_new(module, name, syntax.text):
+            self.definitions.add((plain_name(module).partition(".")[2], name, syntax.text))
+            self.follow_names(module, syntax.names)
 
-    def _follow_import(self, module: str, name: str, statement: ast.Import | ast.ImportFrom, names: NameSet) -> None:
+    def _follow_import(self, module: str, name: str, statement: Import, names: NameSet) -> None:
         """Follow an imported name to its module. For an imported module, follow every name used next to it."""
-        if (module, name, names) in self._seen:
+        if not self._is_new(module, name, names):
             return
-        self._seen.add((module, name, names))
         for source, original in _import_origins(module, name, statement):
             if original is None or original == "*":
                 self.follow_names(source, names)
@@ -109,53 +105,22 @@ class _ReferenceWalker:
             else:
                 self.follow_names(source, frozenset({original}))
 
+    def _is_new(self, module: str, name: str, use: str | NameSet) -> bool:
+        """Return whether a name was not yet followed for this text, or for these names used next to it."""
+        count = len(self._seen)
+        self._seen.add((module, name, use))
+        return len(self._seen) > count
+
     def _bindings_of(self, name: str) -> ModuleBindings:
         """Return the bindings of a module; none if it belongs to another package or has no source."""
         if name not in self._bindings_by_module:
             module = sys.modules.get(name)
             is_ours = module is not None and load_key(name) == self._package
-            self._bindings_by_module[name] = _read_bindings(module) if is_ours and module is not None else {}
+            self._bindings_by_module[name] = read_bindings(module) if is_ours and module is not None else {}
         return self._bindings_by_module[name]
 
 
-def _read_bindings(module: ModuleType) -> ModuleBindings:
-    try:
-        tree = ast.parse(inspect.getsource(module))
-    except (OSError, TypeError):  # typed into a shell, or compiled: there is no source
-        return {}
-    bindings: ModuleBindings = {}
-    for statement in tree.body:
-        for name, binder in _bindings(statement):
-            bindings.setdefault(name, []).append(binder)
-    return bindings
-
-
-def _bindings(statement: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield the names that a top-level statement binds, each with that statement; for a nested import, the import."""
-    for node in _outside_functions(statement):
-        match node:
-            case ast.Import(names) | ast.ImportFrom(names=names):
-                for alias in names:
-                    yield alias.asname or alias.name.partition(".")[0], node
-            case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
-                yield name, statement
-            case ast.Name(name, ast.Store()):
-                yield name, statement
-
-
-def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-        for child in ast.iter_child_nodes(node):
-            yield from _outside_functions(child)
-
-
-def _names_in_statement(statement: ast.stmt) -> NameSet:
-    names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    return frozenset(names | {node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute)})
-
-
-def _import_origins(module: str, name: str, statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str | None]]:
+def _import_origins(module: str, name: str, statement: Import) -> Iterator[tuple[str, str | None]]:
     """Yield the origins of an imported name: a module, and the name there, or None for the module itself."""
     if isinstance(statement, ast.ImportFrom):
         source = _absolute_name(module, "." * statement.level + (statement.module or ""))

@@ -89,6 +89,7 @@ class _Wirer:
     def __init__(self, name: str, tasks: Sequence[Task], params: type[Params] | None) -> None:
         self._name = name
         self._tasks = tasks
+        self._mapped = {task.name for task in tasks if task.each is not None}
         self._params = params
         self._problems: list[Problem] = []
         self._signatures: dict[str, Signature] = {}
@@ -181,7 +182,7 @@ class _Wirer:
                 parameter.name,
             )
             return None
-        opens_list = task.each == parameter.name and not self._is_mapped(task.each)
+        opens_list = task.each == parameter.name and task.each not in self._mapped
         takes = self._admitted_lists(task, parameter) if opens_list else self._admitted_variants(task, parameter)
         return TaskEdge(parameter.name, parameter.name, takes)
 
@@ -248,10 +249,7 @@ class _Wirer:
     def _return_type(self, name: str) -> Any:
         """Return the type of a task's whole value: a list if it is mapped."""
         returns = self._signatures[name].returns
-        return list[returns] if self._is_mapped(name) else returns  # type: ignore[valid-type]
-
-    def _is_mapped(self, name: str) -> bool:
-        return next(one for one in self._tasks if one.name == name).each is not None
+        return list[returns] if name in self._mapped else returns  # type: ignore[valid-type]
 
     def _order_edges(self, task: Task) -> Iterator[TaskEdge]:
         for name in task.after:
@@ -299,11 +297,13 @@ class _Wirer:
     # -- checks of the whole workflow
 
     def _check_routes(self, wired: dict[str, WiredTask]) -> None:
-        for name, one in wired.items():
-            variants = self._result_variants[name]
-            edges = [edge for other in wired.values() for edge in other.spec.edges if edge.source == name]
+        consumers: dict[str, list[TaskEdge]] = {}
+        for edge in (edge for one in wired.values() for edge in one.spec.edges):
             # A parameter that no value can reach has its own problem: it takes none of the variants.
-            data = [edge for edge in edges if edge.parameter is not None and edge.takes != ()]
+            if edge.parameter is not None and edge.takes != ():
+                consumers.setdefault(edge.source, []).append(edge)
+        for name, one in wired.items():
+            variants, data = self._result_variants[name], consumers.get(name)
             for ignored in one.task.ignores:
                 if variants is not None and not any(admits(ignored, variant) for variant in variants):
                     self._add_problem(one.task, f"task '{name}' ignores {label(ignored)}, which it never returns")
