@@ -54,7 +54,7 @@ class Node:
     `load` takes modules, definitions, and paths of package folders and archives. `store` is the address of a database,
     "sqlite:///path" or "postgresql://user@host:port/database"; without one, state is kept in memory and ends with the
     node. Tasks of workflows run at `executor` unless they name another one, at most `concurrency` at a time. `pools`
-    has the number of slots of each pool.
+    sets the number of slots of pools: it is kept in the store, and holds for every process on it.
     """
 
     def __init__(
@@ -78,7 +78,6 @@ class Node:
         parts = self._make_parts()
         clock, tasks = parts.clock, TaskScope()
         self._liveness = parts.liveness
-        self._substitutes_executor = parts.substitutes_executor
         self._store = self._make_store(store)
         self._is_single_node = self._store is None if parts.is_single_node is None else parts.is_single_node
         self._checkpointer: Checkpointer | None = None
@@ -90,7 +89,7 @@ class Node:
         self._run_store = self._store or self._make_memory_store()
         self._scheduler = GraphScheduler(runtime, self.registry, self._metrics, self._store)
         self._concurrency = _check_count("concurrency", concurrency)
-        self._workflows = self._make_workflow_engine(clock, executor, _check_pools(pools), store)
+        self._workflows = self._make_workflow_engine(clock, executor, _check_pools(pools), store, parts)
         self._metrics.register(Collector(self._workflows.metrics, WorkflowMetrics.samples))
         runtime.subscribers = self._workflows.subscriptions
         self._workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers)
@@ -109,7 +108,7 @@ class Node:
         return import_store_class("memory", "MemoryStore")(self._graph_runtime.clock.now)
 
     def _make_workflow_engine(
-        self, clock: Clock, executor: str, pools: Mapping[str, int], address: str | None
+        self, clock: Clock, executor: str, pools: Mapping[str, int], address: str | None, parts: NodeParts
     ) -> WorkflowEngine:
         service = WorkflowEngine(
             self._run_store,
@@ -121,7 +120,8 @@ class Node:
             liveness=self._liveness,
             find_trigger=self.registry.trigger,
             is_single_node=self._is_single_node,
-            substitutes_executor=self._substitutes_executor,
+            assumed_pools=parts.assumed_pools,
+            substitutes_executor=parts.substitutes_executor,
             make_heartbeat_store=None
             if self._is_single_node or address is None
             else partial(make_store, with_absolute_path(address)),

@@ -1,7 +1,7 @@
 """The parts of a node that tests and scripts replace, and the store at an address."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -21,6 +21,8 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     liveness: ProcessLiveness = msgspec.field(default_factory=HostLiveness)
     is_single_node: bool | None = None
     """Whether no other node can use the same store; None: if the node has no store."""
+    assumed_pools: Mapping[str, int] = {}
+    """The sizes of pools that neither the node nor the store has; they are not stored."""
     substitutes_executor: bool = False
     """Whether tasks that name an unknown executor run at the node's own."""
 

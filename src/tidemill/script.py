@@ -1,4 +1,4 @@
-"""The node of a script or a shell: runs one workflow as declared, without schedules, triggers or pool limits."""
+"""The node of a script or a shell: runs one workflow as declared, without schedules and triggers."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from tidemill.node import Node
 from tidemill.node_parts import NodeParts
 from tidemill.workflows.workflow import Workflow
 
-UNLIMITED_POOL_SLOTS = 1_000_000  # a pool's limit protects what nodes share, and those nodes set it
+UNLIMITED_POOL_SLOTS = 1_000_000  # a pool's limit protects what processes share: without one in the store, none do
 
 
 class ScriptNode(Node):
-    """Runs one workflow: no schedule or trigger starts it, and its pools have no limit.
+    """Runs one workflow: no schedule or trigger starts it, and pools that its store has no size of have no limit.
 
     A task that names an unknown executor runs at the node's own. The version is that of the declared workflow, so that
     any other node can continue a stored run.
@@ -35,11 +35,11 @@ class ScriptNode(Node):
             settings=settings,
             executor=executor,
             concurrency=concurrency,
-            pools={task.pool: UNLIMITED_POOL_SLOTS for task in workflow.tasks if task.pool is not None},
         )
 
     def _make_parts(self) -> NodeParts:
-        return NodeParts(substitutes_executor=True)
+        pools = {task.pool: UNLIMITED_POOL_SLOTS for task in self._workflow.tasks if task.pool is not None}
+        return NodeParts(substitutes_executor=True, assumed_pools=pools)
 
     def executor_warnings(self) -> Iterator[str]:
         """Yield a sentence for each unknown executor that tasks name."""

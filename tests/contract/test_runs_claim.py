@@ -161,6 +161,16 @@ async def test_pools_are_respected_within_one_claim_and_over_several(store: Stor
     assert names(await store.runs.claim(claim(pools={"gpu": 100}))) == ["r1/p3"]
 
 
+async def test_the_stored_size_of_a_pool_wins_over_the_one_of_the_claim(store: Store) -> None:
+    """Whatever a process believes, it does not exceed the size that the store has."""
+    await make(store, creation(None, *(task_row("p", index=index, pool="gpu") for index in range(5))))
+    await store.pools.set_sizes({"gpu": 2})
+    assert names(await store.runs.claim(claim(pools={"gpu": 100}))) == ["r1/p0", "r1/p1"]
+    await store.pools.set_sizes({"gpu": 3})
+    assert names(await store.runs.claim(claim(pools={"gpu": 1}))) == ["r1/p2"]
+    assert await store.runs.claim(claim(pools={"gpu": 100})) == []
+
+
 async def test_a_pool_that_the_claim_does_not_name_is_left_alone(store: Store) -> None:
     await make(store, creation(None, task_row("p", pool="gpu"), task_row("free")))
     assert names(await store.runs.claim(claim())) == ["r1/free"]

@@ -289,6 +289,19 @@ async def test_a_pool_has_a_limited_number_of_slots(store: Store) -> None:
     await make(store, move("r2", waiting[1], queued(waiting[1]), pools=limit))
 
 
+async def test_the_stored_size_of_a_pool_is_its_limit(store: Store) -> None:
+    """Whatever a process believes, it does not exceed the size that the store has."""
+    waiting = [task_row("a", pool="gpu", index=index) for index in range(3)]
+    await make(store, creation(run_row("r1"), *waiting))
+    await store.pools.set_sizes({"gpu": 1})
+    wide, narrow = [PoolLimit("public", "gpu", 9)], [PoolLimit("public", "gpu", 1)]
+    await make(store, move("r1", waiting[0], queued(waiting[0]), pools=wide))
+    await assert_refused(store, move("r1", waiting[1], queued(waiting[1]), pools=wide), FULL)
+    await store.pools.set_sizes({"gpu": 2})
+    await make(store, move("r1", waiting[1], queued(waiting[1]), pools=narrow))
+    await assert_refused(store, move("r1", waiting[2], queued(waiting[2]), pools=wide), FULL)
+
+
 async def test_pools_of_other_tenants_and_names_do_not_count(store: Store) -> None:
     row = task_row("a", pool="gpu")
     for run, tenant in (("r1", "a"), ("r2", "b")):

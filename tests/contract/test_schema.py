@@ -47,9 +47,9 @@ async def test_a_newer_schema_is_refused(database: ContractDatabase) -> None:
     assert (await database.store().read_schema_state()).found == 99
 
 
-async def test_this_is_version_3(database: ContractDatabase) -> None:
+async def test_this_is_version_4(database: ContractDatabase) -> None:
     """One more for each migration: a new one also tests existing rows, as below."""
-    assert (await database.store().read_schema_state()).known == 3
+    assert (await database.store().read_schema_state()).known == 4
 
 
 async def test_schedules_of_version_2_are_armed(database: ContractDatabase) -> None:
@@ -58,11 +58,11 @@ async def test_schedules_of_version_2_are_armed(database: ContractDatabase) -> N
     columns = "(tenant, workflow, key, rule, last, dropped)"
     await database.make_older(2, f"INSERT INTO {table} {columns} VALUES ('public', 'flow', 'daily', 'x', '{last}', 7);")
     store = database.store()
-    assert await store.read_schema_state() == (2, 3)
-    with pytest.raises(StoreError, match="version 2, and this Tidemill needs version 3; run `tidemill db upgrade`"):
+    assert await store.read_schema_state() == (2, 4)
+    with pytest.raises(StoreError, match="version 2, and this Tidemill needs version 4; run `tidemill db upgrade`"):
         await store.open_read_only()
     await store.open()
-    assert (await store.read_schema_state()).found == 3
+    assert (await store.read_schema_state()).found == 4
     assert await store.schedules.get_cursor("public", "flow", "daily") == ScheduleCursor(
         tenant="public", workflow="flow", key="daily", rule="x", last=NOON, dropped=7, armed=True
     )

@@ -1,4 +1,4 @@
-"""The small tables of the workflow engine: notes, versions, owners, logs, backfills."""
+"""The small tables of the workflow engine: notes, versions, owners, logs, backfills, pools."""
 
 import asyncio
 
@@ -196,3 +196,18 @@ async def test_listening_does_not_wait(store: Store) -> None:
     async with asyncio.timeout(10):
         await store.listen(lambda: None)
         await store.listen(lambda: None, topic="packages")
+
+
+async def test_pools_have_the_size_that_was_set_last(store: Store) -> None:
+    """The previous sizes of those that changed are returned."""
+    assert await store.pools.read_sizes() == {}
+    assert await store.pools.set_sizes({"gpu": 2, "disk": 1}) == {}
+    assert await store.pools.set_sizes({"gpu": 3, "disk": 1, **dict.fromkeys(ODD_NAMES, 2**31)}) == {"gpu": 2}
+    assert await store.pools.set_sizes({}) == {}
+    assert await store.pools.read_sizes() == {"gpu": 3, "disk": 1, **dict.fromkeys(ODD_NAMES, 2**31)}
+
+
+async def test_pools_can_be_set_concurrently(store: Store) -> None:
+    sizes = [{"a": number, "b": number} for number in range(1, 21)]
+    await asyncio.gather(*(store.pools.set_sizes(dict(reversed(one.items()))) for one in sizes))
+    assert await store.pools.read_sizes() in sizes

@@ -22,6 +22,9 @@ class Engine:
         self.refuses: set[str] = set()
         self.fails: set[str] = set()
 
+    async def read_new_pools(self, workflows: Any) -> None:
+        """There are none here."""
+
     def check(self, workflow: Workflow) -> None:
         self.checked.append(workflow.name)
         if workflow.name in self.refuses:

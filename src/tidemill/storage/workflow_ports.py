@@ -44,7 +44,10 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     queues: Collection[str] | None = None
     """The queues that the owner serves; None for all."""
     pools: Mapping[str, int] = {}
-    """The size of each pool, the same in every tenant; task runs of other pools are not claimed."""
+    """The size of each pool, the same in every tenant, unless the store has another one.
+
+    Task runs of other pools are not claimed.
+    """
     lease: float
     at: datetime
 
@@ -336,6 +339,21 @@ class Backfills(Protocol):
         """Return a backfill."""
 
 
+class Pools(Protocol):
+    """The sizes of pools, which hold for every process that uses the store."""
+
+    async def set_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Set the sizes of pools; return the previous size of each pool whose size has changed."""
+
+    async def read_sizes(self) -> dict[str, int]:
+        """Return the size of each pool."""
+
+
+def changed_sizes(before: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the previous size of each pool whose size has changed."""
+    return {name: before[name] for name, slots in sizes.items() if before.get(name, slots) != slots}
+
+
 ChangeTopic = Literal["runs", "packages"]
 """The kind of data that another process has changed."""
 
@@ -351,6 +369,7 @@ class WorkflowStore(Protocol):
     owners: Owners
     logs: Logs
     backfills: Backfills
+    pools: Pools
 
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
         """Call `on_change` when another process changes a run or a published package, or only those of `topic`.

@@ -33,7 +33,10 @@ class TaskChange(msgspec.Struct, frozen=True, gc=False):
 
 
 class PoolLimit(NamedTuple):
-    """The number of a tenant's task runs in a pool that may be queued or running at a time."""
+    """The number of a tenant's task runs in a pool that may be queued or running at a time.
+
+    If the store has a size of the pool, that size is the limit instead.
+    """
 
     tenant: str
     pool: str

@@ -1,9 +1,17 @@
 """How much runs at a time: places, pools, runs of a workflow; and who goes first."""
 
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 
 import tidemill as tm
 from tests.service.workflows.acting import Gate, states
+from tests.service.workflows.faults import Neighbour, store_of
+from tidemill.kernel.clock import VirtualClock
+from tidemill.script import ScriptNode
+from tidemill.testing.probes.workflows import WorkflowProbe
 
 
 def crowd(gate: Gate, count: int, **options: object) -> tm.Workflow:
@@ -263,6 +271,104 @@ async def test_one_workflow_at_its_limit_does_not_hold_up_another(store: str | N
         await node.advance("1s")
         assert (await run.state()).ok
         gate.is_open.set()
+
+
+def pool_sizes(node: tm.testing.TestNode) -> Mapping[str, int]:
+    """Return the sizes of pools that a node knows."""
+    return node.probe.workflows.pools
+
+
+async def test_pools_hold_for_a_node_that_was_given_none(tmp_path: Path) -> None:
+    """workflows.md, "Tasks", pools: they are kept in the store."""
+    store, gate = f"sqlite:///{tmp_path}/tidemill.db", Gate()
+    async with tm.testing.node(store, pools={"narrow": 2}):
+        pass
+    async with tm.testing.node(store, load=[crowd(gate, 10, pool="narrow")]) as node:
+        run = await node.start("crowd")
+        await node.advance("3s")
+        assert gate.inside == 2
+        gate.is_open.set()
+        await node.settle()
+        assert (await run.state()).ok
+    assert gate.most == 2
+
+
+async def test_the_newest_size_of_a_pool_holds_for_all_nodes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """workflows.md, "Tasks", pools: the leader follows at its next tick, and both log the change."""
+    store, gate, clock = f"sqlite:///{tmp_path}/tidemill.db", Gate(), VirtualClock()
+    flow = crowd(gate, 10, pool="narrow")
+    async with Neighbour(store, load=[flow], pools={"narrow": 1}, clock=clock) as first:
+        run = await first.start("crowd")
+        await first.advance("2s")
+        assert gate.inside == 1
+        async with Neighbour(store, pools={"narrow": 3, "new": 1}, clock=clock) as second:
+            await first.advance("2s")
+            assert pool_sizes(first) == pool_sizes(second) == {"narrow": 3, "new": 1}
+            assert gate.inside == 3
+            gate.is_open.set()
+            await first.settle()
+            assert (await run.state()).ok
+    resized = [(record.pool, record.before, record.slots) for record in caplog.records if record.msg == "pool.resized"]
+    assert resized == [("narrow", 1, 3)] * 2
+
+
+async def test_a_smaller_pool_is_not_exceeded_by_a_node_that_does_not_know_it_yet(tmp_path: Path) -> None:
+    """workflows.md, "Tasks", pools: the store decides about each claim."""
+    store, gate, clock = f"sqlite:///{tmp_path}/tidemill.db", Gate(), VirtualClock()
+    async with Neighbour(store, load=[crowd(gate, 10, pool="narrow")], pools={"narrow": 5}, clock=clock) as first:
+        await store_of(first).pools.set_sizes({"narrow": 2})
+        run = await first.start("crowd")
+        await first.advance("100ms")
+        assert pool_sizes(first) == {"narrow": 5}
+        assert gate.inside <= 2
+        await first.advance("2s")
+        assert gate.inside == 2
+        gate.is_open.set()
+        await first.advance("10s")
+        assert (await run.state()).ok
+    assert gate.most == 2
+
+
+async def test_a_pool_that_another_node_has_added_is_known_at_load(tmp_path: Path) -> None:
+    """api.md, "unknown pool": the store is asked before a workflow is refused."""
+    store, clock = f"sqlite:///{tmp_path}/tidemill.db", VirtualClock()
+    flow = crowd(Gate(), 1, pool="narrow")
+    async with Neighbour(store, clock=clock) as first:
+        with pytest.raises(tm.DefinitionError, match=r"no pool 'narrow'.*pools=.*--pool narrow=2"):
+            await first.load(flow)
+        async with Neighbour(store, pools={"narrow": 2}, clock=clock):
+            await first.load(flow)
+
+
+async def test_a_script_on_a_store_respects_its_pools(tmp_path: Path) -> None:
+    """`tidemill run --store` beside `tidemill dev --pool`: pools that the store does not have stay unlimited."""
+    store = f"sqlite:///{tmp_path}/tidemill.db"
+    flow, inside, most = tm.Workflow("script"), 0, {"narrow": 0, "open": 0}
+
+    @flow.task
+    async def numbers() -> list[int]:
+        return list(range(6))
+
+    async def work(pool: str) -> None:
+        nonlocal inside
+        inside += 1
+        most[pool] = max(most[pool], inside)
+        await asyncio.sleep(0)
+        inside -= 1
+
+    @flow.task(each=numbers, pool="narrow")
+    async def limited(numbers: int) -> None:
+        await work("narrow")
+
+    @flow.task(each=numbers, pool="open", after=[limited])
+    async def unlimited(numbers: int) -> None:
+        await work("open")
+
+    async with tm.Node(store, pools={"narrow": 2}) as node, ScriptNode(flow, store) as script:
+        run = await script.start("script")
+        assert (await run.wait(30)).ok
+        assert await WorkflowProbe.of(node).store.pools.read_sizes() == {"narrow": 2}
+    assert most == {"narrow": 2, "open": 6}
 
 
 @pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"pools": {"narrow": 0}}, {"concurrency": "many"}])

@@ -16,6 +16,7 @@ from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.leader.ticks import TickTimer
 from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.notifications import RunNotifier
+from tidemill.engine.workflows.pools import PoolSizes
 from tidemill.engine.workflows.process_identity import ProcessLiveness, current_owner
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.starts.firing_subscriptions import FiringSubscriptions
@@ -60,6 +61,7 @@ class WorkflowEngine:
         liveness: ProcessLiveness,
         find_trigger: FindTrigger,
         is_single_node: bool,
+        assumed_pools: Mapping[str, int],
         substitutes_executor: bool = False,
         make_heartbeat_store: Callable[[], Store] | None = None,
     ) -> None:
@@ -74,7 +76,7 @@ class WorkflowEngine:
             tasks=TaskScope(),
             liveness=liveness,
             default_executor=default_executor,
-            pools=pools,
+            pools=PoolSizes(store.pools, pools, assumed_pools),
             is_single_node=is_single_node,
             served_executors=self.executors if substitutes_executor else None,
             make_heartbeat_store=make_heartbeat_store,
@@ -108,6 +110,7 @@ class WorkflowEngine:
         store = self.runtime.store
         await self._tasks.open()
         await store.owners.upsert(self.owner)
+        await self.runtime.pools.open()
         for executor in self.executors.values():
             await executor.open()
         self.attempts.dispatcher.open()
@@ -192,6 +195,12 @@ class WorkflowEngine:
 
     # -- loading
 
+    async def read_new_pools(self, workflows: Iterable[Workflow]) -> None:
+        """Read the pools again if a workflow names one that is unknown: another process may have added it."""
+        named = {task.pool for workflow in workflows for task in workflow.tasks} - {None}
+        if named - self.runtime.pools.sizes.keys():
+            await self.runtime.pools.refresh()
+
     def check(self, workflow: Workflow) -> None:
         """Raise a DefinitionError if a workflow names a pool or an executor that this node does not have."""
         problems = [
@@ -203,10 +212,10 @@ class WorkflowEngine:
             raise DefinitionError(problems, f"workflow '{workflow.name}'")
 
     def _problems(self, task: Task) -> list[str]:
-        pools, problems = self.runtime.pools, []
+        pools, problems = self.runtime.pools.sizes, []
         if task.pool is not None and task.pool not in pools:
-            hint = did_you_mean(task.pool, pools) or f": pass pools={{'{task.pool}': 2}} to the node"
-            problems.append(f"there is no pool '{task.pool}'{hint}")
+            remedy = f": pass pools={{'{task.pool}': 2}} to a node, or --pool {task.pool}=2 to `tidemill dev`"
+            problems.append(f"there is no pool '{task.pool}'{did_you_mean(task.pool, pools) or remedy}")
         is_served = self.runtime.served_executors is not None or task.executor in self.executors
         if task.executor is not None and not is_served:
             known = ", ".join(sorted(self.executors))

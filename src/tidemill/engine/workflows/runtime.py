@@ -1,12 +1,13 @@
 """The collaborators that every part of the workflow engine shares on one node."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from random import Random
 
 import msgspec
 
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.metrics import WorkflowMetrics
+from tidemill.engine.workflows.pools import PoolSizes
 from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
@@ -48,7 +49,7 @@ class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
     liveness: ProcessLiveness
     default_executor: str
     """The executor of tasks that name none."""
-    pools: Mapping[str, int]
+    pools: PoolSizes
     is_single_node: bool
     """Whether no other process can change the store."""
     served_executors: Collection[str] | None = None

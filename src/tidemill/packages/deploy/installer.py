@@ -84,6 +84,7 @@ class Installer(PipelineObserver):
         self, package: Package, key: PackageKey, origin: PackageOrigin, reference: "PackageReference | None"
     ) -> None:
         async with self._exclusive_change(key, lambda: self._plan_load(package, key, origin)) as change:
+            await self.engine.read_new_pools(change.workflows)
             self._checks.check_load(change, self.pipeline.names_leaving())
             if change.has_graphs:
                 change.progress.staged = self.scheduler.stage(change.to_graph_change())

@@ -31,7 +31,7 @@ def _write_change(tables: Tables, change: Change, now: datetime) -> Refused | No
         return Refused("stale")
     if change.fire is not None and not _record_fire(tables, times_to_utc(change.fire)):
         return Refused("fired")
-    if any(count_pool_claims(tables, limit.tenant, limit.pool) > limit.slots for limit in change.pools):
+    if any(count_free_slots(tables, *limit) < 0 for limit in change.pools):
         return Refused("full")
     _write_rest(tables, change)
     return None
@@ -141,7 +141,8 @@ def add_history(tables: Tables, run: str, history: RunEventBatch) -> None:
         tables.put(events, len(events), times_to_utc(event))
 
 
-def count_pool_claims(tables: Tables, tenant: str, pool: str) -> int:
-    """Return how many task runs of a pool are queued or running in a tenant."""
+def count_free_slots(tables: Tables, tenant: str, pool: str, slots: int) -> int:
+    """Return how many slots of a pool a tenant has free; it has `slots` in total, unless the store has another size."""
     rows = ((tables.runs[key.run], tables.tasks[key.run][key]) for key in tables.claimed_tasks)
-    return sum(run.tenant == tenant and row.pool == pool for run, row in rows)
+    used = sum(run.tenant == tenant and row.pool == pool for run, row in rows)
+    return tables.pools.get(pool, slots) - used

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from tidemill.storage.memory.apply_changes import add_history, count_pool_claims, put_run, put_task
+from tidemill.storage.memory.apply_changes import add_history, count_free_slots, put_run, put_task
 from tidemill.storage.memory.tables import Tables
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest
 from tidemill.workflows.change import task_event
@@ -35,7 +35,7 @@ def _select_tasks(tables: Tables, claim: ClaimRequest) -> Iterator[TaskKey]:
         if row.pool is not None:
             pool = (run.tenant, row.pool)
             if pool not in free_in_pools:
-                free_in_pools[pool] = claim.pools[row.pool] - count_pool_claims(tables, *pool)
+                free_in_pools[pool] = count_free_slots(tables, *pool, claim.pools[row.pool])
             if free_in_pools[pool] <= 0:
                 continue
             free_in_pools[pool] -= 1

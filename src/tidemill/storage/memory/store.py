@@ -15,6 +15,7 @@ from tidemill.storage.memory.workflow_tables import (
     MemoryLogs,
     MemoryNotes,
     MemoryOwners,
+    MemoryPools,
     MemorySchedules,
     MemoryVersions,
 )
@@ -41,6 +42,7 @@ class MemoryStore(Store):
         self.owners = MemoryOwners(tables, self._committer)
         self.logs = MemoryLogs(tables, self._committer)
         self.backfills = MemoryBackfills(tables, self._committer)
+        self.pools = MemoryPools(tables, self._committer)
         self.packages = MemoryPackages(tables, self._committer)
         self.package_states = MemoryPackageStates(tables, self._committer)
         self.trusted_keys = MemoryTrustedKeys(tables, self._committer)

@@ -80,6 +80,7 @@ class Tables(Transactor["MemoryUnit"]):
         self.leases: dict[str, LeaseRow] = {}
         self.owners: dict[str, Owner] = {}
         self.backfills: dict[str, Backfill] = {}
+        self.pools: dict[str, int] = {}  # slots by name
         self.packages: dict[tuple[str, str], PublishedPackage] = {}  # by tenant and name, as are the next two
         self.archives: dict[tuple[str, str], bytes] = {}
         self.recorded_versions: dict[tuple[str, str], RecordedVersion] = {}

@@ -1,6 +1,6 @@
-"""Tables of the workflow engine in memory: backfills, logs, notes, owners, schedules, versions."""
+"""Tables of the workflow engine in memory: backfills, logs, notes, owners, pools, schedules, versions."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -15,12 +15,14 @@ from tidemill.storage.workflow_ports import (
     Notes,
     Owner,
     Owners,
+    Pools,
     RunNote,
     ScheduleCursor,
     ScheduleKey,
     Schedules,
     Versions,
     WorkflowVersion,
+    changed_sizes,
 )
 from tidemill.workflows.records import TaskKey, VersionKey
 
@@ -94,6 +96,23 @@ class MemoryOwners(MemoryTable, Owners):
                 tables.delete(tables.owners, one)
 
         await self._committer.commit(write)
+
+
+class MemoryPools(MemoryTable, Pools):
+    """Slots by pool."""
+
+    async def set_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        def write(tables: Tables) -> dict[str, int]:
+            before = dict(tables.pools)
+            for name, slots in sizes.items():
+                tables.put(tables.pools, name, slots)
+            return changed_sizes(before, sizes)
+
+        changed: dict[str, int] = await self._committer.commit(write)
+        return changed
+
+    async def read_sizes(self) -> dict[str, int]:
+        return dict(self._tables.pools)
 
 
 class MemorySchedules(MemoryTable, Schedules):

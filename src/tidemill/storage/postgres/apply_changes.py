@@ -11,6 +11,7 @@ from tidemill.storage.postgres.locked_rows import (
     LockedRun,
     LockedTask,
     PoolKey,
+    PoolUsage,
     SlotKey,
     advisory_lock_id,
     pool_lock_id,
@@ -56,7 +57,7 @@ class ChangeApplier:
             paused=await self._read_pauses(connection, changes),
             slots=await self._read_fired_slots(connection, changes),
             digests=await self._read_fired_digests(connection, changes, runs),
-            used_slots=await self._read_used_slots(connection, changes),
+            pools=await self._read_pools(connection, changes),
         )
 
     async def _read_tasks(
@@ -94,13 +95,12 @@ class ChangeApplier:
                 found[tenant, workflow, name, digest].add(run)
         return found
 
-    async def _read_used_slots(self, connection: Any, changes: Sequence[Change]) -> defaultdict[PoolKey, int]:
-        used: defaultdict[PoolKey, int] = defaultdict(int)
-        pools = {limit[:2] for change in changes for limit in change.pools}
-        if pools:
-            for tenant, pool, count in await connection.fetch(self._queries.used_slots, *to_columns(list(pools))):
-                used[tenant, pool] = count
-        return used
+    async def _read_pools(self, connection: Any, changes: Sequence[Change]) -> defaultdict[PoolKey, PoolUsage]:
+        pools: defaultdict[PoolKey, PoolUsage] = defaultdict(PoolUsage)
+        if keys := {limit[:2] for change in changes for limit in change.pools}:
+            for tenant, pool, *usage in await connection.fetch(self._queries.pool_usage, *to_columns(list(keys))):
+                pools[tenant, pool] = PoolUsage(*usage)
+        return pools
 
     async def _write_rows(self, connection: Any, locked: LockedRows) -> None:
         queries, time = self._queries, self._now()

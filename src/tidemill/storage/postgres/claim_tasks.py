@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tidemill.storage.postgres.locked_rows import LeaseClock, pool_lock_id
+from tidemill.storage.postgres.locked_rows import LeaseClock, PoolKey, PoolUsage, pool_lock_id
 from tidemill.storage.postgres.run_rows import decode_keyed_task, decode_run, encode_history
 from tidemill.storage.postgres.writes import to_columns
 from tidemill.storage.queries import Queries
@@ -28,7 +28,7 @@ class ClaimCapacity(msgspec.Struct):
     """The free slots: by executor, and by pool of a tenant."""
 
     executors: Counter[str]
-    pools: dict[tuple[str, str], int]
+    pools: dict[PoolKey, int]
 
     @property
     def free_executors(self) -> list[str]:
@@ -36,7 +36,7 @@ class ClaimCapacity(msgspec.Struct):
         return [executor for executor, free in self.executors.items() if free > 0]
 
     @property
-    def free_pools(self) -> list[tuple[str, str]]:
+    def free_pools(self) -> list[PoolKey]:
         """Pools with a free slot."""
         return [pool for pool, free in self.pools.items() if free > 0]
 
@@ -60,28 +60,26 @@ class TaskClaimer:
 
     async def __call__(self, connection: Any, claims: Sequence[ClaimRequest]) -> list[list[ClaimedTask]]:
         """Run claims one after the other; return the claimed task runs of each."""
-        used = await self._lock_pools(connection, claims)
-        claimed = [await self._claim_tasks(connection, claim, used) for claim in claims]
+        pools = await self._lock_pools(connection, claims)
+        claimed = [await self._claim_tasks(connection, claim, pools) for claim in claims]
         runs = await self._record_events(connection, claims, claimed)
         return [[ClaimedTask(runs[key.run], row) for key, row in rows] for rows in claimed]
 
-    async def _lock_pools(self, connection: Any, claims: Sequence[ClaimRequest]) -> dict[tuple[str, str], int]:
-        """Lock the pools that scheduled task runs wait for; return the number of used slots of each."""
+    async def _lock_pools(self, connection: Any, claims: Sequence[ClaimRequest]) -> dict[PoolKey, PoolUsage]:
+        """Lock the pools that scheduled task runs wait for; return the usage of each."""
         names = sorted({pool for claim in claims for pool in claim.pools})
         requested = await connection.fetch(self._queries.requested_pools, names) if names else []
         if not requested:
             return {}
         pools = [(tenant, pool) for tenant, pool in requested]
         await connection.execute(self._queries.lock_keys, sorted({pool_lock_id(*pool) for pool in pools}))
-        used = dict.fromkeys(pools, 0)
-        for tenant, pool, count in await connection.fetch(self._queries.used_slots, *to_columns(pools)):
-            used[tenant, pool] = count
-        return used
+        rows = await connection.fetch(self._queries.pool_usage, *to_columns(pools))
+        return {(tenant, pool): PoolUsage(*usage) for tenant, pool, *usage in rows}
 
-    async def _claim_tasks(self, connection: Any, claim: ClaimRequest, used: dict[tuple[str, str], int]) -> ClaimedRows:
+    async def _claim_tasks(self, connection: Any, claim: ClaimRequest, pools: dict[PoolKey, PoolUsage]) -> ClaimedRows:
         """Claim task runs in order; when an executor or a pool becomes full on the way, query again without it."""
-        free = {pool: claim.pools[pool[1]] - count for pool, count in used.items() if pool[1] in claim.pools}
-        capacity, claimed = ClaimCapacity(Counter(claim.executors), free), ClaimedRows()
+        free = {key: usage.free(claim.pools[key[1]]) for key, usage in pools.items() if key[1] in claim.pools}
+        capacity, claimed = ClaimCapacity(Counter(claim.executors), dict(free)), ClaimedRows()
         while claim.loaded and capacity.free_executors:
             limit = min(PICK_PAGE_SIZE, sum(capacity.executors[executor] for executor in capacity.free_executors))
             rows = await self._pick_tasks(connection, claim, capacity, limit)
@@ -90,8 +88,8 @@ class TaskClaimer:
                 claimed += await self._mark_queued(connection, claim, picked)
             if len(rows) < limit:
                 break
-        for pool, left in free.items():  # the next claim of the transaction finds these slots used
-            used[pool] = claim.pools[pool[1]] - left
+        for key, left in capacity.pools.items():  # the next claim of the transaction finds these slots used
+            pools[key].used += free[key] - left
         return claimed
 
     async def _pick_tasks(

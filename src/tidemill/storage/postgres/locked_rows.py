@@ -44,6 +44,17 @@ def pool_lock_id(tenant: str, pool: str) -> int:
     return advisory_lock_id("pool", tenant, pool)
 
 
+class PoolUsage(msgspec.Struct):
+    """The used slots of a pool, and its size; None if the store has none."""
+
+    used: int = 0
+    size: int | None = None
+
+    def free(self, slots: int) -> int:
+        """Return how many slots are free; `slots` is the size of a pool that the store has no size of."""
+        return (slots if self.size is None else self.size) - self.used
+
+
 class LockedTask(NamedTuple):
     """The guard of a task run, and the pool whose slot it uses."""
 
@@ -83,8 +94,8 @@ class LockedRows(msgspec.Struct):
     slots: set[SlotKey] = msgspec.field(default_factory=set)
     digests: defaultdict[DigestKey, set[str]] = msgspec.field(default_factory=lambda: defaultdict(set))
     """The runs of fired payloads; those that are not in `runs` are active."""
-    used_slots: defaultdict[PoolKey, int] = msgspec.field(default_factory=lambda: defaultdict(int))
-    """The used slots of the pools that changes limit."""
+    pools: defaultdict[PoolKey, PoolUsage] = msgspec.field(default_factory=lambda: defaultdict(PoolUsage))
+    """The pools that changes limit."""
 
     stored_task_keys: frozenset[TaskKey] = frozenset()
     changed_run_ids: set[str] = msgspec.field(default_factory=set)
@@ -207,7 +218,7 @@ class LockedRows(msgspec.Struct):
                 difference[tenant, pool] -= 1
             if row is not None and (pool := _locked_task(row).claimed_pool) is not None:
                 difference[tenant, pool] += 1
-        return any(self.used_slots[limit[:2]] + difference[limit[:2]] > limit.slots for limit in change.pools)
+        return any(self.pools[limit[:2]].free(limit.slots) < difference[limit[:2]] for limit in change.pools)
 
     # -- applying a change
 
@@ -237,14 +248,14 @@ class LockedRows(msgspec.Struct):
 
     def _apply_task(self, key: TaskKey, before: TaskRow | None, row: TaskRow | None, tenant: str, lease: float) -> None:
         if before is not None and (pool := self.tasks.pop(key).claimed_pool) is not None:
-            self.used_slots[tenant, pool] -= 1
+            self.pools[tenant, pool].used -= 1
         if row is None:
             self.task_writes[key] = None
             return
         self.tasks[key] = guard = _locked_task(row)
         self.task_writes[key] = encode_task(key, tenant, row, lease)
         if guard.claimed_pool is not None:
-            self.used_slots[tenant, guard.claimed_pool] += 1
+            self.pools[tenant, guard.claimed_pool].used += 1
 
 
 def _task_transitions(change: Change) -> Iterator[tuple[TaskKey, TaskRow | None, TaskRow | None]]:

@@ -25,6 +25,7 @@ from tidemill.storage.postgres.workflow_tables import (
     PostgresLogs,
     PostgresNotes,
     PostgresOwners,
+    PostgresPools,
     PostgresSchedules,
     PostgresVersions,
 )
@@ -66,6 +67,7 @@ class PostgresStore(Store):
         self.owners = PostgresOwners(*parts)
         self.logs = PostgresLogs(*parts)
         self.backfills = PostgresBackfills(*parts)
+        self.pools = PostgresPools(*parts)
         self.packages = PostgresPackages(*parts, sender)
         self.package_states = PostgresPackageStates(*parts)
         self.trusted_keys = PostgresTrustedKeys(*parts)

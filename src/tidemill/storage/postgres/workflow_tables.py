@@ -1,6 +1,6 @@
-"""Tables of the workflow engine in PostgreSQL: backfills, logs, notes, owners, schedules, versions."""
+"""Tables of the workflow engine in PostgreSQL: backfills, logs, notes, owners, pools, schedules, versions."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,12 +17,14 @@ from tidemill.storage.workflow_ports import (
     Notes,
     Owner,
     Owners,
+    Pools,
     RunNote,
     ScheduleCursor,
     ScheduleKey,
     Schedules,
     Versions,
     WorkflowVersion,
+    changed_sizes,
 )
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 
@@ -86,6 +88,22 @@ class PostgresOwners(PostgresTable, Owners):
 
     async def delete(self, ids: Collection[str]) -> None:
         await self._write(StatementRows(self._queries.delete_owners, [(list(ids),)]))
+
+
+class PostgresPools(PostgresTable, Pools):
+    """The table `pools`."""
+
+    async def set_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        async def write(connection: Any) -> dict[str, int]:
+            before = dict(await connection.fetch(self._queries.lock_pool_sizes, list(sizes)))
+            await connection.execute(self._queries.upsert_pools, *to_columns(sorted(sizes.items())))
+            return changed_sizes(before, sizes)
+
+        changed: dict[str, int] = await self._committer.commit(write) if sizes else {}
+        return changed
+
+    async def read_sizes(self) -> dict[str, int]:
+        return dict(await self._read(self._queries.pool_sizes))
 
 
 class PostgresSchedules(PostgresTable, Schedules):

@@ -50,12 +50,17 @@ CROSS JOIN LATERAL (
 JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS asked (tenant, workflow, key, digest)
     USING (tenant, workflow, key, digest);
 
--- name: used_slots
-SELECT tenant, pool, count(*) AS used
-FROM tidemill.task_runs
-WHERE state IN {claimed_tasks} AND pool IS NOT NULL
-    AND (tenant, pool) IN (SELECT * FROM unnest($1::text[], $2::text[]))
-GROUP BY tenant, pool;
+-- name: pool_usage
+-- The used slots of some pools, and their sizes; NULL for those that the store has none of.
+SELECT
+    p.tenant,
+    p.pool,
+    (
+        SELECT count(*) FROM tidemill.task_runs AS t
+        WHERE t.state IN {claimed_tasks} AND t.pool IS NOT NULL AND t.tenant = p.tenant AND t.pool = p.pool
+    ),
+    (SELECT slots FROM tidemill.pools WHERE name = p.pool)
+FROM unnest($1::text[], $2::text[]) AS p (tenant, pool);
 
 -- name: insert_runs
 -- The last parameter names the sender. PostgreSQL sends one notification per transaction, however many rows there are.
@@ -395,6 +400,16 @@ SELECT run, task, element, attempt, number, payload FROM tidemill.logs
 WHERE run = $1 AND task = $2 AND element = $3 AND (attempt, number) > ($4, $5)
 ORDER BY attempt, number
 LIMIT $6;
+
+-- name: lock_pool_sizes
+SELECT name, slots FROM tidemill.pools WHERE name = ANY($1::text[]) ORDER BY name FOR UPDATE;
+
+-- name: upsert_pools
+INSERT INTO tidemill.pools (name, slots) SELECT * FROM unnest($1::text[], $2::bigint[])
+ON CONFLICT (name) DO UPDATE SET slots = excluded.slots;
+
+-- name: pool_sizes
+SELECT name, slots FROM tidemill.pools;
 
 -- name: upsert_backfill
 INSERT INTO tidemill.backfills (id, tenant, workflow, run_limit, created_at, cancelled_at)

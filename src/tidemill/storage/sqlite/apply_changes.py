@@ -117,7 +117,8 @@ class PreparedChange:
         return connection.execute(self._queries.add_fire, fire).rowcount == 1
 
     def _has_free_slots(self, connection: sqlite3.Connection, tenant: str, pool: str, slots: int) -> bool:
-        return count_pool_claims(connection, self._queries, tenant, pool) <= slots
+        used, size = read_pool_usage(connection, self._queries, tenant, pool)
+        return used <= (slots if size is None else size)
 
     def _write_rest(self, connection: sqlite3.Connection, revision: int) -> None:
         queries, change = self._queries, self._change
@@ -129,10 +130,10 @@ class PreparedChange:
             connection.execute(queries.add_history, (change.run, revision, *self._rows.history))
 
 
-def count_pool_claims(connection: sqlite3.Connection, queries: Queries, tenant: str, pool: str) -> int:
-    """Return how many task runs of a pool are queued or running in a tenant."""
-    (count,) = connection.execute(queries.count_pool, (tenant, pool)).fetchone()
-    return int(count)
+def read_pool_usage(connection: sqlite3.Connection, queries: Queries, tenant: str, pool: str) -> tuple[int, int | None]:
+    """Return how many task runs of a pool are queued or running in a tenant, and the stored size of the pool."""
+    used, size = connection.execute(queries.pool_usage, {"tenant": tenant, "pool": pool}).fetchone()
+    return used, size
 
 
 def _updates_all_rows(connection: sqlite3.Connection, statement: str, rows: list[Columns]) -> bool:

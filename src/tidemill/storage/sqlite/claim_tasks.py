@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.storage.queries import Queries
-from tidemill.storage.sqlite.apply_changes import count_pool_claims
+from tidemill.storage.sqlite.apply_changes import read_pool_usage
 from tidemill.storage.sqlite.run_rows import decode_keyed_task, decode_run, encode_history, to_micros
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest
 from tidemill.workflows.change import task_event
@@ -45,8 +45,8 @@ class PreparedClaim:
                 continue
             if pool is not None:
                 if (tenant, pool) not in free_in_pools:
-                    used = count_pool_claims(connection, self._queries, tenant, pool)
-                    free_in_pools[tenant, pool] = self._claim.pools[pool] - used
+                    used, size = read_pool_usage(connection, self._queries, tenant, pool)
+                    free_in_pools[tenant, pool] = (self._claim.pools[pool] if size is None else size) - used
                 if free_in_pools[tenant, pool] <= 0:
                     continue
                 free_in_pools[tenant, pool] -= 1

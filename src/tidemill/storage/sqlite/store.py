@@ -35,6 +35,7 @@ from tidemill.storage.sqlite.workflow_tables import (
     SqliteLogs,
     SqliteNotes,
     SqliteOwners,
+    SqlitePools,
     SqliteSchedules,
     SqliteVersions,
 )
@@ -70,6 +71,7 @@ class SqliteStore(Store):
         self.owners = SqliteOwners(*parts)
         self.logs = SqliteLogs(*parts)
         self.backfills = SqliteBackfills(*parts)
+        self.pools = SqlitePools(*parts)
         self.packages = SqlitePackages(*parts)
         self.package_states = SqlitePackageStates(*parts)
         self.trusted_keys = SqliteTrustedKeys(*parts)

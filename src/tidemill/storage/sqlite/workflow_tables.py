@@ -1,7 +1,7 @@
-"""Tables of the workflow engine in SQLite: backfills, logs, notes, owners, schedules, versions."""
+"""Tables of the workflow engine in SQLite: backfills, logs, notes, owners, pools, schedules, versions."""
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,12 +15,14 @@ from tidemill.storage.workflow_ports import (
     Notes,
     Owner,
     Owners,
+    Pools,
     RunNote,
     ScheduleCursor,
     ScheduleKey,
     Schedules,
     Versions,
     WorkflowVersion,
+    changed_sizes,
 )
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 
@@ -97,6 +99,21 @@ class SqliteOwners(SqliteTable, Owners):
 
     async def delete(self, ids: Collection[str]) -> None:
         await self._execute_many(self._queries.delete_owner, [(one,) for one in ids])
+
+
+class SqlitePools(SqliteTable, Pools):
+    """The table `pools`."""
+
+    async def set_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        def write(connection: sqlite3.Connection) -> dict[str, int]:
+            before = dict(connection.execute(self._queries.pool_sizes))
+            connection.executemany(self._queries.upsert_pool, list(sizes.items()))
+            return changed_sizes(before, sizes)
+
+        return await self._write(write)
+
+    async def read_sizes(self) -> dict[str, int]:
+        return dict(await self._fetch_all(self._queries.pool_sizes))
 
 
 class SqliteSchedules(SqliteTable, Schedules):

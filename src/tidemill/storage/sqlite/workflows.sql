@@ -72,9 +72,10 @@ SELECT EXISTS (
 INSERT INTO fires (tenant, workflow, key, run, at, slot, digest) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
--- name: count_pool
-SELECT count(*) FROM task_runs
-WHERE tenant = ? AND pool = ? AND pool IS NOT NULL AND state IN {claimed_tasks};
+-- name: pool_usage
+-- The used slots of a pool, and its size; NULL if the store has none.
+SELECT count(*), (SELECT slots FROM pools WHERE name = :pool) FROM task_runs
+WHERE tenant = :tenant AND pool = :pool AND pool IS NOT NULL AND state IN {claimed_tasks};
 
 -- name: claimable
 -- In the order of the index, and joined from there: a claim reads no further than it has free slots.
@@ -306,6 +307,12 @@ ON CONFLICT (run, task, element, attempt, number) DO NOTHING;
 SELECT run, task, element, attempt, number, payload FROM logs
 WHERE run = ? AND task = ? AND element = ? AND (attempt, number) > (?, ?)
 ORDER BY attempt, number LIMIT ?;
+
+-- name: upsert_pool
+INSERT INTO pools (name, slots) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET slots = excluded.slots;
+
+-- name: pool_sizes
+SELECT name, slots FROM pools;
 
 -- name: upsert_backfill
 INSERT INTO backfills (id, tenant, workflow, run_limit, created_at, cancelled_at) VALUES (?, ?, ?, ?, ?, ?)

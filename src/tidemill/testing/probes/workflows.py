@@ -55,6 +55,11 @@ class WorkflowProbe:
         return self.engine.leader.scheduler
 
     @property
+    def pools(self) -> Mapping[str, int]:
+        """The sizes of pools that the node knows."""
+        return self.engine.runtime.pools.sizes
+
+    @property
     def election(self) -> LeaderElector:
         """The node's part in the leader election."""
         return self.engine.election

@@ -17,7 +17,10 @@ from tidemill.workflows.states import RunState, TaskState
 def allocator(active: dict[str, ActiveRun], slots: int, **pools: int) -> SlotAllocator:
     """Return an allocator for a node with executor `fast`, on which version v1 of `flow` is loaded."""
     runtime = SimpleNamespace(
-        pools=pools, owner=SimpleNamespace(id="node"), default_executor="fast", metrics=WorkflowMetrics()
+        pools=SimpleNamespace(sizes=pools),
+        owner=SimpleNamespace(id="node"),
+        default_executor="fast",
+        metrics=WorkflowMetrics(),
     )
     versions = SimpleNamespace(loaded={VERSION: object()})
     attempts = attempts_with(fast=slots)

@@ -7,6 +7,7 @@ from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.notifications import RunNotifier
+from tidemill.engine.workflows.pools import PoolSizes
 from tidemill.engine.workflows.process_identity import HostLiveness, current_owner
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import RunStarter
@@ -30,7 +31,7 @@ def make_store_client(store: WorkflowStore, clock: Clock, settings: Settings, *,
         tasks=TaskScope(),
         liveness=HostLiveness(),
         default_executor=executor,
-        pools={},
+        pools=PoolSizes(store.pools),
         is_single_node=False,
     )
     versions, leader = WorkflowVersions(store.versions, clock), LeaderState(RunNotifier())

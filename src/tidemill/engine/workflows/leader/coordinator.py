@@ -256,7 +256,7 @@ class RunCoordinator(AttemptObserver):
             self._resolve(change)
             return False
         try:
-            lease, pools = self._runtime.settings.heartbeat_timeout, self._runtime.pools
+            lease, pools = self._runtime.settings.heartbeat_timeout, self._runtime.pools.sizes
             future = self._runtime.store.runs.apply(draft.build_change(fence=self.term, lease=lease, pools=pools))
         except Exception:
             self._roll_back_claims(change)

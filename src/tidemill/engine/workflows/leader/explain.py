@@ -34,4 +34,4 @@ def _pool_usage(coordinator: RunCoordinator, runtime: WorkflowRuntime) -> dict[s
     """Return how many slots of each pool are in use, and how many it has."""
     rows = [row for active in coordinator.active_runs.values() for row in active.rows.values()]
     used = [row.pool for row in rows if row.state.is_claimed]
-    return {pool: (used.count(pool), size) for pool, size in runtime.pools.items()}
+    return {pool: (used.count(pool), size) for pool, size in runtime.pools.sizes.items()}

@@ -74,7 +74,7 @@ class Scheduler:
         self.due_work = due_work
         self.run_reaper = RunReaper(runtime, coordinator)
         self.task_reaper = TaskReaper(runtime, coordinator, attempts)
-        self._store = runtime.store
+        self._store, self._pools = runtime.store, runtime.pools
         self._versions = versions
         self._coordinator = coordinator
         self._attempts = attempts
@@ -168,6 +168,8 @@ class Scheduler:
     async def plan(self) -> None:
         """Refresh the active runs from the store, discard unused versions, and start what is due."""
         self._is_fully_loaded = False
+        if not self._is_single_node:
+            await self._pools.refresh()
         self._coordinator.apply_pauses(await self._store.schedules.list_paused_workflows())
         superseded = self._versions.superseded()
         if await self._coordinator.refresh():

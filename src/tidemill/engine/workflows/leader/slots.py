@@ -217,7 +217,7 @@ class SlotAllocator:
         """Return those of some scheduled tasks that this node can run."""
         if not rows or active.version not in self._versions.loaded or self.admission.is_paused(active.run):
             return []
-        return [row for row in rows if row.pool is None or row.pool in self._runtime.pools]
+        return [row for row in rows if row.pool is None or row.pool in self._runtime.pools.sizes]
 
     def enqueue_version(self, version: VersionKey) -> None:
         """Queue the scheduled tasks of all runs of a version whose code has been loaded."""
@@ -291,7 +291,7 @@ class SlotAllocator:
         if active.is_pool_full:
             return 0
         if pool not in known:
-            known[pool] = self._runtime.pools[pool] - self._pool_usage[active.run.tenant, pool]
+            known[pool] = self._runtime.pools.sizes[pool] - self._pool_usage[active.run.tenant, pool]
         return known[pool]
 
     def update_pool_usage(self, active: ActiveRun, before: Rows, after: Rows) -> bool:

@@ -37,7 +37,7 @@ class Claimer(AttemptObserver):
         self._metrics = runtime.metrics
         self._pools = runtime.pools
         self._wakeup = Wakeup(runtime.clock)
-        self._collected_at = self._clock.monotonic()
+        self._collected_at = self._pools_read_at = self._clock.monotonic()
 
     def assign_slots(self) -> None:
         """Claim soon: there may be free slots, or new tasks for them."""
@@ -77,12 +77,13 @@ class Claimer(AttemptObserver):
         loaded = list(self._versions.loaded)
         if not free or not loaded:
             return
+        await self._refresh_pools()
         specs = {version: await self._versions.load_spec(version) for version in loaded}
         request = ClaimRequest(
             owner=self._attempts.owner.id,
             executors=free,
             loaded=loaded,
-            pools=self._pools,
+            pools=self._pools.sizes,
             lease=self._settings.heartbeat_timeout,
             at=self._clock.now(),
         )
@@ -93,6 +94,12 @@ class Claimer(AttemptObserver):
         for batch in by_run.values():
             run = batch[0].run
             await self._launcher.read_and_launch(run, [claimed.task for claimed in batch], specs[run.version_key])
+
+    async def _refresh_pools(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._pools_read_at >= self._settings.tick_interval:
+            self._pools_read_at = now
+            await self._pools.refresh()
 
     async def _collect_versions(self) -> None:
         now = self._clock.monotonic()
