@@ -16,9 +16,9 @@ HOLDER = """
 import os, sys
 from tidemill.cli.dev_lock import hold_store_lock
 with hold_store_lock(sys.argv[1]):
-    pid = os.fork() if "fork" in sys.argv else 1
-    if pid:
-        print(os.getpid() if pid == 1 else pid, flush=True)
+    is_parent = "fork" in sys.argv and os.fork() > 0
+    if not is_parent:
+        print(os.getpid(), flush=True)  # the child, if there is one: it has closed the lock when it prints
     sys.stdin.read()
 """
 
