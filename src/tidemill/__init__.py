@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
     from tidemill.graphs.result import DeadLetter, Firing, GraphResult, NodeError, Receipt
     from tidemill.graphs.state import AccumulatorState, Latency, ReactorState, Recovery
+    from tidemill.kernel.author_errors import Fail
     from tidemill.kernel.backoff import Retry
     from tidemill.kernel.errors import (
         DefinitionError,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tidemill.packages.status import PackageStatus
     from tidemill.workflow import Workflow
     from tidemill.workflows.authoring import on_firing, trigger
-    from tidemill.workflows.definition import Fail, Fire, Params, Skip, Trigger
+    from tidemill.workflows.definition import Fire, Params, Skip, Trigger
     from tidemill.workflows.records import TaskError
     from tidemill.workflows.result import RunResult, TaskResult
     from tidemill.workflows.schedule import Cron, Every
@@ -103,7 +104,7 @@ _MODULE_OF_NAME = {
     "DeadLetter": "tidemill.graphs.result",
     "DefinitionError": "tidemill.kernel.errors",
     "Every": "tidemill.workflows.schedule",
-    "Fail": "tidemill.workflows.definition",
+    "Fail": "tidemill.kernel.author_errors",
     "Fire": "tidemill.workflows.definition",
     "Firing": "tidemill.graphs.result",
     "FullError": "tidemill.kernel.errors",

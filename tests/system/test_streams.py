@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
-from tests.system.brokers import KafkaCluster, nats_server, publish
+from tests.system.brokers import KafkaCluster, NatsServer, nats_server, publish
 from tidemill.engine.graphs.sources import kafka
 from tidemill.engine.graphs.sources.reader import SourceListener
 from tidemill.kernel.clock import VirtualClock
@@ -74,6 +74,43 @@ async def test_without_a_broker_a_kafka_stream_stays_connecting() -> None:
         assert (await node.push("pricing", {"fair": 3.0})).accepted
         state = node.reactor("prices").state()
         assert (state.health, state.waiting, state.fires) == (tm.ReactorHealth.WARMING, ["pricing"], 0)
+
+
+async def test_a_kafka_stream_whose_broker_never_answers_is_disconnected_and_not_failed() -> None:
+    """G-20: after the tries of the settings the state names the broker, and the stream goes on trying."""
+    settings = {"kafka_servers": "127.0.0.1:1", "component_max_failures": 2, "backoff_base": "1ms"}
+    async with tm.Node(load=stream_of(tm.Kafka(topic="prices")), settings=settings) as node:
+        await until(lambda: health(node) is tm.AccumulatorHealth.DISCONNECTED)
+        state = node.reactor("prices").state()
+        assert (state.health, state.waiting) == (tm.ReactorHealth.WARMING, ["pricing"])
+        assert "Kafka topic 'prices' at 127.0.0.1:1" in (state.accumulators["pricing"].reason or "")
+
+
+async def test_a_nats_stream_waits_for_its_server(tmp_path: Path) -> None:
+    """G-20: the server may come after the node."""
+    server = NatsServer(tmp_path)
+    settings = {"component_max_failures": 2, "backoff_base": "1ms", "backoff_max": "20ms"}
+    async with tm.Node(load=stream_of(tm.Nats(subject="prices", servers=server.url)), settings=settings) as node:
+        await until(lambda: health(node) is tm.AccumulatorHealth.DISCONNECTED)
+        await asyncio.to_thread(server.start)
+        try:
+            await publish(server.url, "prices", b'{"fair": 1.0}', stream="PRICES")
+            assert await fair_prices(node, 1) == [1.0]
+            assert health(node) is tm.AccumulatorHealth.LIVE
+        finally:
+            server.kill()
+
+
+async def test_a_nats_server_that_refuses_the_client_fails_the_stream_at_once(tmp_path: Path) -> None:
+    """G-20: a retry cannot help; the reason names the server, and no credentials."""
+    async with nats_server(tmp_path, "--auth", "secret") as server:
+        url = server.url.replace("nats://", "nats://wrong@")
+        async with tm.Node(load=stream_of(tm.Nats(subject="prices", servers=url))) as node:
+            await until(lambda: health(node) is tm.AccumulatorHealth.FAILED)
+            (failure,) = node.reactor("prices").events()
+            assert failure.action == "failed"
+            assert "correct the credentials" in failure.reason
+            assert "wrong" not in failure.reason
 
 
 async def test_a_nats_subject_is_followed_through_a_kill_of_the_server(tmp_path: Path) -> None:

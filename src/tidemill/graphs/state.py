@@ -14,6 +14,8 @@ class AccumulatorState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     health: AccumulatorHealth
+    reason: str | None
+    """Why it is not healthy: the last error of its source, its poll, or its crash."""
     events: int
     emitted: int
     suppressed: int

@@ -19,10 +19,6 @@ class Skip(Exception):  # noqa: N818 - authors raise it; it is no error
     """Raise it in a task to skip the task; the message is the reason."""
 
 
-class Fail(Exception):  # noqa: N818 - the word that authors know
-    """Raise it in a task to fail without a retry; the message is the reason."""
-
-
 class Fire:
     """A trigger's decision to start a run, with these params."""
 

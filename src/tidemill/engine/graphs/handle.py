@@ -166,6 +166,7 @@ def accumulator_state(accumulator: RunningAccumulator) -> AccumulatorState:
         name=accumulator.name,
         kind=str(accumulator.definition.kind),
         health=accumulator.health,
+        reason=accumulator.unhealthy_reason,
         events=accumulator.events,
         emitted=accumulator.sequence,
         suppressed=accumulator.suppressed,

@@ -2,7 +2,8 @@
 
 A crash is noticed when it happens. The first restart comes after 1 s, then 2, 4, 8, up to 60; the fifth failure in a
 row is final, and so is the twenty-first restart within an hour. A minute of health resets the count. While a component
-waits for its restart, everything else keeps running and commands are answered.
+waits for its restart, everything else keeps running and commands are answered. Two kinds of error are different: the
+source of a stream that cannot be reached is tried without end, every 60 s in the end, and `tm.Fail` is final at once.
 """
 
 import logging
@@ -13,6 +14,7 @@ from typing import Protocol
 from tidemill.engine.graphs.durability.backend import DurabilityBackend
 from tidemill.engine.tasks import TaskScope
 from tidemill.graphs.state import Recovery
+from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
@@ -22,10 +24,12 @@ from tidemill.telemetry import events
 logger = logging.getLogger(__name__)
 
 HOUR_SECONDS = 3600.0
+SHORTEST_SOURCE_RETRY = 0.01  # seconds between endless tries, also if the settings say 0
 
 EVENT_BY_ACTION = {
     "crashed": events.COMPONENT_CRASHED,
     "restarted": events.COMPONENT_RESTARTED,
+    "disconnected": events.COMPONENT_DISCONNECTED,
     "failed": events.COMPONENT_FAILED,
     "cancelled": events.COMPONENT_STOP_TIMED_OUT,
     "restored": events.CHECKPOINT_PARTIALLY_RESTORED,
@@ -42,6 +46,7 @@ class RestartState:
         self.started_at: float | None = None
         self.recent_restarts: deque[float] = deque()
         self.is_ended = False
+        self.has_tries_left = True  # False while a source is tried at the longest interval
         self.episode = 0  # a restart planned in an earlier episode is void
 
     def record_start(self, now: float) -> None:
@@ -59,6 +64,7 @@ class RestartState:
         if self.started_at is not None and now - self.started_at >= reset_after:
             self.failures = 0
         self.failures += 1
+        self.started_at = None
         self.episode += 1
         return self.failures
 
@@ -76,6 +82,7 @@ class RestartState:
     def reset(self) -> None:
         """Clear the failure counts for a restart by an operator."""
         self.failures = 0
+        self.has_tries_left = True
         self.recent_restarts.clear()
         self.restarts += 1
 
@@ -111,20 +118,47 @@ class Supervisor:
         state = component.restart_state
         if state.is_ended:
             return
-        settings = self._settings
-        now = self._clock.monotonic()
-        failures = state.record_failure(now, settings.success_reset)
-        if failures >= settings.component_max_failures:
-            self._mark_failed(component, f"{failures} failures in a row, the last: {error!r}")
-        elif state.restarts_within_hour(now) >= settings.restarts_per_hour:
-            self._mark_failed(
-                component, f"{settings.restarts_per_hour} restarts within an hour, the last error: {error!r}"
-            )
+        exhausted = self._count_failure(state)
+        if isinstance(error, Fail):
+            self._mark_failed(component, f"a retry cannot help: {error}")
+        elif exhausted is not None:
+            self._mark_failed(component, f"{exhausted}, the last: {error!r}")
         else:
             self._record(component, "crashed", repr(error))
             title = f"supervisor: restart {component.component} {component.name}"
-            delay = self._backoff.delay(failures)
+            delay = self._backoff.delay(state.failures)
             self._tasks.start(title, self._restart_later(component, delay, state.episode))
+
+    def _count_failure(self, state: RestartState) -> str | None:
+        """Count a failure; return which limit is reached, or None if another try is allowed."""
+        settings, now = self._settings, self._clock.monotonic()
+        failures = state.record_failure(now, settings.success_reset)
+        if failures >= settings.component_max_failures:
+            return f"{failures} failure{'s' if failures > 1 else ''} in a row"
+        if state.restarts_within_hour(now) >= settings.restarts_per_hour:
+            return f"{settings.restarts_per_hour} restarts within an hour"
+        return None
+
+    def on_source_lost(self, stream: Supervised, reason: str) -> float:
+        """Count a failed try to read a source, and return the delay before the next: a stream is never given up."""
+        state = stream.restart_state
+        had_tries_left = state.has_tries_left
+        exhausted = self._count_failure(state)
+        state.has_tries_left = exhausted is None
+        if exhausted is None:
+            self._record(stream, "crashed", reason)
+            return self._backoff.delay(state.failures)
+        interval = max(self._settings.backoff_max, SHORTEST_SOURCE_RETRY)
+        if had_tries_left:
+            remedy = f"start the source or correct its address; it is tried again every {interval:g} s"
+            self._record(stream, "disconnected", f"{exhausted}, the last: {reason}; {remedy}")
+        return interval
+
+    def on_source_retry(self, stream: Supervised, delay: float) -> None:
+        """Count another try to read a source; those at the longest interval are not recorded one by one."""
+        stream.restart_state.record_restart(self._clock.monotonic())
+        if stream.restart_state.has_tries_left:
+            self._record(stream, "restarted", f"after {delay:g} s")
 
     async def _restart_later(self, component: Supervised, delay: float, episode: int) -> None:
         await self._clock.sleep(delay)

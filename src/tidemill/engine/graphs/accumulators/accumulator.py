@@ -33,6 +33,7 @@ class RunningAccumulator(EventIngest):
         self.restart_state = RestartState()
         self.is_inactive = False  # until everything that loads together with it is there
         self.is_closing = False
+        self.unhealthy_reason: str | None = None
         self._loop_task: asyncio.Task[Any] | None = None
 
     def redefine(self, newer: Self) -> None:
@@ -120,7 +121,7 @@ class RunningAccumulator(EventIngest):
         self._end_loop()
         self.down_reason = f"crashed: {error!r}"
         self.close_fast_path()
-        self.set_health(AccumulatorHealth.DISCONNECTED)
+        self.set_health(AccumulatorHealth.DISCONNECTED, self.down_reason)
         logger.error(events.ACCUMULATOR_CRASHED, extra={"accumulator": self.name, "error": repr(error)})
         self.runtime.supervisor.on_crash(self, error)
 
@@ -172,9 +173,10 @@ class RunningAccumulator(EventIngest):
         self._successor = find_successor
         self.close_fast_path()
 
-    def set_health(self, health: AccumulatorHealth) -> None:
-        """Change the health, and update that of the reactors."""
+    def set_health(self, health: AccumulatorHealth, reason: str | None = None) -> None:
+        """Change the health, and update that of the reactors; the last `reason` counts until it is healthy again."""
         health = self.runtime.health_filter(self.tenant, self.name, health)
+        self.unhealthy_reason = None if health.is_healthy else reason or self.unhealthy_reason
         if health is self.health:
             return
         ACCUMULATOR_TRANSITIONS.check(f"accumulator '{self.name}'", self.health, health)

@@ -3,7 +3,8 @@
 librdkafka fetches and reconnects on its own threads; the reader takes batches on a worker thread and passes them to the
 event loop. An offset is stored for the group only after its event has reached the reactors, so a crash repeats events
 and never loses one. If a checkpoint has offsets, together with the state they belong to, those count: the group's may
-be ahead of them by what a crash undid. Without brokers the reader reports it and waits: that is no crash.
+be ahead of them by what a crash undid. Without brokers the reader reports it and waits: that is no crash. A refused
+authorisation, and a configuration that the client rejects, are final.
 """
 
 import logging
@@ -13,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tidemill.engine.graphs.sources.reader import SourceListener, SourceReader
 from tidemill.graphs.definition import Kafka
+from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import WorkerThread
 from tidemill.kernel.errors import OperationError
@@ -23,7 +25,12 @@ logger = logging.getLogger(__name__)
 BATCH_SIZE = 256
 POLL_TIMEOUT = 0.2  # seconds a worker thread waits for a batch
 OFFSETS_TIMEOUT = 10.0  # seconds, once per partition when it is assigned
-RECONNECT_INTERVAL = 1.0
+REFUSED_CODES = (
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+)
 PARTITION_REVOKED_CODES = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
 """A rebalance gave the partition to another member, which reads the event again: nothing to store, and no failure."""
 
@@ -61,12 +68,16 @@ class _ConsumerSession:
         self, topic: str, settings: dict[str, Any], listener: SourceListener, clock: Clock, checkpoint: Any = None
     ) -> None:
         self._topic = topic
+        self._servers = settings["bootstrap.servers"]
         self._listener = listener
         self._clock = clock
         self._next_offsets: dict[str, int] = dict(checkpoint or {})  # by partition, as text: they are stored
         self._was_assigned = False
         self._last_error: KafkaError | None = None
-        self.consumer = Consumer({**settings, "error_cb": self._on_error})
+        try:
+            self.consumer = Consumer({**settings, "error_cb": self._on_error})
+        except KafkaException as error:
+            raise Fail(f"Kafka topic '{topic}': the client rejects its configuration: {error}") from error
         self._thread = WorkerThread(f"kafka {topic}")
 
     def _on_error(self, error: KafkaError) -> None:
@@ -79,11 +90,20 @@ class _ConsumerSession:
             try:
                 await self._thread.call(self.consumer.list_topics, None, POLL_TIMEOUT * 5)
             except KafkaException as error:
-                self._listener.on_disconnected(str(error))
-                await self._clock.sleep(RECONNECT_INTERVAL)
+                self._check_refused(error.args[0])
+                await self._clock.sleep(self._listener.on_disconnected(self._explain(error.args[0])))
             else:
                 self._listener.on_connected()
                 return
+
+    def _check_refused(self, error: KafkaError) -> None:
+        """Raise Fail if the brokers refuse this client: a retry cannot help."""
+        refusal = next((one for one in (error, self._last_error) if one and one.code() in REFUSED_CODES), None)
+        if refusal is not None:
+            raise Fail(f"{self._explain(refusal)}; correct the credentials or the grants of this client")
+
+    def _explain(self, error: KafkaError) -> str:
+        return f"Kafka topic '{self._topic}' at {self._servers}: {error.str()}"
 
     def subscribe(self) -> None:
         """Join the group."""
@@ -127,7 +147,7 @@ class _ConsumerSession:
         messages: list[Message] = await self._thread.call(self.consumer.consume, BATCH_SIZE, POLL_TIMEOUT)
         failure, self._last_error = self._last_error, None
         if failure is not None and failure.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._listener.on_disconnected(failure.str())
+            self._listener.on_disconnected(self._explain(failure))
             await self.connect()
         arrived = [event for message in messages if (event := self._decode_message(message)) is not None]
         await self._listener.on_events(arrived)
@@ -140,7 +160,8 @@ class _ConsumerSession:
         error = message.error()
         partition, offset = message.partition(), message.offset()
         if error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:
-            raise OperationError(f"Kafka topic '{self._topic}': {error.str()}")
+            self._check_refused(error)
+            raise OperationError(self._explain(error))
         if error is not None or offset is None or offset < self._next_offsets.get(str(partition), 0):
             return None  # a rebalance delivers messages again
         self._next_offsets = {**self._next_offsets, str(partition): offset + 1}

@@ -1,6 +1,7 @@
 """NATS JetStream: reads a subject with a durable consumer, in the stream's order.
 
-The client reconnects by itself; the reader reports when the connection changes. A message is acknowledged only after
+The client reconnects by itself once it was connected; the reader reports when the connection changes. A server that
+refuses the client is final: a retry cannot help. A message is acknowledged only after
 its event has reached the reactors, so a crash repeats messages and never loses one. If a checkpoint has a stream
 sequence, together with the state it belongs to, that counts; else the acknowledged messages do.
 
@@ -13,7 +14,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import TimeoutError as NatsTimeoutError
@@ -23,12 +23,16 @@ from nats.js.errors import NotFoundError
 
 from tidemill.engine.graphs.sources.reader import SourceListener, SourceReader
 from tidemill.graphs.definition import Nats
+from tidemill.kernel.author_errors import Fail
+from tidemill.kernel.errors import OperationError
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
 
 BATCH_SIZE = 256
 FETCH_TIMEOUT = 1.0  # seconds to wait for a batch
+RECONNECT_INTERVAL = 1  # seconds between the client's own tries to reconnect
+REFUSED = "authorization violation"  # the server's words, in lower case
 PLACEHOLDER_CONSUMER_TTL = 3600.0  # after which the server removes a consumer that a crash left behind
 
 
@@ -102,23 +106,47 @@ class NatsReader(SourceReader):
         return consumer
 
     async def _connect(self, listener: SourceListener) -> Client:
+        """Return a connected client, or raise after one try per server."""
+        client = Client()
+        failures = 0
+        was_connected = False  # from then on the client reconnects by itself
+
         async def disconnected() -> None:
-            listener.on_disconnected("connection lost")
+            if client.is_reconnecting:
+                listener.on_disconnected(self._explain("connection lost"))
 
         async def reconnected() -> None:
             listener.on_connected()
 
         async def failed(error: Exception) -> None:
+            nonlocal failures
+            failures += 1
             logger.info("nats", extra={"error": repr(error)})
+            if was_connected:
+                return
+            if REFUSED in str(error).lower():
+                raise Fail(f"{self._explain(error)}; correct the credentials in its address") from error
+            if failures >= len(self._servers):  # the client would try without end; it lets this class of error pass
+                raise OperationError(self._explain(error)) from error
 
-        return await nats.connect(
-            servers=self._servers,
-            max_reconnect_attempts=-1,
-            reconnect_time_wait=FETCH_TIMEOUT,
-            disconnected_cb=disconnected,
-            reconnected_cb=reconnected,
-            error_cb=failed,
-        )
+        try:
+            await client.connect(
+                servers=self._servers,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=RECONNECT_INTERVAL,
+                disconnected_cb=disconnected,
+                reconnected_cb=reconnected,
+                error_cb=failed,
+            )
+        except BaseException:
+            await client.close()
+            raise
+        was_connected = True
+        return client
+
+    def _explain(self, error: object) -> str:
+        servers = ", ".join(server.rpartition("@")[2] for server in self._servers)  # without credentials
+        return f"NATS subject '{self._source.subject}' at {servers}: {error}"
 
 
 class _ConsumerSession:

@@ -19,8 +19,8 @@ class SourceListener(Protocol):
     def on_connected(self) -> None:
         """The source is connected."""
 
-    def on_disconnected(self, reason: str) -> None:
-        """The source is disconnected; the reader keeps trying to reconnect."""
+    def on_disconnected(self, reason: str) -> float:
+        """The source is lost or cannot be reached; return the delay before the reader's next try, in seconds."""
 
     async def on_event(self, event: Any, checkpoint: Any) -> None:
         """Process an event; return when it has reached the reactors, so that the source may acknowledge it."""
@@ -33,7 +33,10 @@ class SourceReader(Protocol):
     """Reads a source until it ends or fails."""
 
     async def run(self, listener: SourceListener, checkpoint: Any) -> None:
-        """Deliver every event after `checkpoint`; return when the source has ended, raise when it fails."""
+        """Deliver every event after `checkpoint`; return when the source has ended, raise when it fails.
+
+        The accumulator calls this again after an error, unless that is `Fail`: then a retry cannot help.
+        """
 
 
 class CustomSourceReader(SourceReader):

@@ -28,12 +28,12 @@ from tidemill.engine.workflows.executors.interface import (
     LogRecord,
     SingleInput,
 )
-from tidemill.kernel.author_errors import describe, is_cancelled_here
+from tidemill.kernel.author_errors import Fail, describe, is_cancelled_here
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
 from tidemill.workflows.context import Deferral, PushFunction, TaskContext
-from tidemill.workflows.definition import Fail, Skip
+from tidemill.workflows.definition import Skip
 from tidemill.workflows.records import TaskError
 from tidemill.workflows.wiring import WiredTask
 from tidemill.workflows.workflow import Workflow

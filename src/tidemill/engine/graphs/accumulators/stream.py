@@ -1,0 +1,208 @@
+"""Streams: accumulators that read a source, and read it again when it is lost.
+
+A source that cannot be reached is no crash: the stream accepts pushes meanwhile, and tries again without end, at
+growing intervals. It fails only if its source says that a retry cannot help, by raising `tm.Fail`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+from tidemill.annotations.validation import TypeMismatchError
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.emit import PendingReceipt, resolve_receipt
+from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.engine.graphs.sources.reader import SourceListener
+from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.health import AccumulatorHealth
+from tidemill.graphs.result import Receipt
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, Fail, is_cancelled_here
+from tidemill.kernel.errors import OperationError
+from tidemill.telemetry import events
+from tidemill.telemetry.logs import FAILURES_PER_REMINDER
+
+logger = logging.getLogger(__name__)
+
+
+class Stream(RunningAccumulator):
+    """Reads a source; live only while it is connected."""
+
+    allows_fast_path = True
+    started_health = AccumulatorHealth.CONNECTING
+
+    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
+        super().__init__(definition, tenant, runtime)
+        if runtime.open_reader is None:
+            self.started_health = AccumulatorHealth.LIVE
+        else:
+            self.has_background_loop = True
+            self.reader = runtime.open_reader(definition, runtime.settings, self.clock)
+
+    def redefine(self, newer: Self) -> None:
+        reconnects = self.has_background_loop and self.down_reason is None
+        if reconnects:  # the health of the old connection does not apply to the new one
+            self.set_health(AccumulatorHealth.STARTING)
+        if self.has_background_loop:
+            self.reader = newer.reader
+        super().redefine(newer)
+        if reconnects:
+            self.set_health(self.started_health)
+
+    async def run_loop(self) -> None:
+        """Read the source until it ends; a source that fails is read again after a growing delay."""
+        session = _SourceSession(self)
+        while (delay := await self._read_source(session)) is not None:
+            await self.clock.sleep(delay)
+            self.runtime.supervisor.on_source_retry(self, delay)
+            if self.restart_state.has_tries_left:
+                self.set_health(AccumulatorHealth.CONNECTING)
+        if session.is_current:
+            self.set_health(AccumulatorHealth.SOCKET_ONLY)  # the source has ended; pushes are still accepted
+
+    async def _read_source(self, session: "_SourceSession") -> float | None:
+        """Read the source until it ends (None) or is lost: then return the delay before the next try."""
+        try:
+            await self.reader.run(session, self.offset)
+        except AUTHOR_ERRORS as error:  # author code: a source may raise anything
+            if is_cancelled_here(error) or error is session.engine_error or not session.is_current:
+                raise
+            if isinstance(error, Fail):
+                raise  # `crash` ends the accumulator
+            delay = self.on_disconnected(repr(error))
+            self.set_health(AccumulatorHealth.DISCONNECTED)
+            return delay
+        return None
+
+    def is_current_reader(self, task: "asyncio.Task[Any] | None") -> bool:
+        """Return whether this task is the one that reads the source now."""
+        return task is not None and task is self._loop_task
+
+    def on_connected(self) -> None:
+        """Set the health to live."""
+        if self.health is AccumulatorHealth.LIVE:
+            return
+        if self.restart_state.failures:
+            facts = {"accumulator": self.name, "failures": self.restart_state.failures}
+            logger.info(events.SOURCE_RECOVERED, extra=facts)
+        self.restart_state.record_start(self.clock.monotonic())
+        self.set_health(AccumulatorHealth.LIVE)
+
+    def on_disconnected(self, reason: str) -> float:
+        """Count a failed try, and return the delay before the next one.
+
+        A stream that never was connected is disconnected only after the tries that the settings allow.
+        """
+        delay = self.runtime.supervisor.on_source_lost(self, reason)
+        failures = self.restart_state.failures
+        is_connecting = self.health is AccumulatorHealth.CONNECTING and self.restart_state.has_tries_left
+        self.set_health(self.health if is_connecting else AccumulatorHealth.DISCONNECTED, reason)
+        if failures == 1 or failures % FAILURES_PER_REMINDER == 0:
+            facts = {"accumulator": self.name, "reason": reason, "failures": failures}
+            logger.warning(events.SOURCE_LOST, extra=facts)
+        return delay
+
+    async def on_event(self, event: Any, checkpoint: Any) -> None:
+        """Process an event of the source, and store the source's offset.
+
+        A rejected event is retried as long as the store fails, and as long as the accumulator is down or stopping: the
+        source must not continue without it.
+        """
+        was_logged = False
+        while (receipt := await self._push_event(event, checkpoint)).outcome == "rejected" and self._retries_rejected:
+            if not was_logged and not self.is_closing:  # after a stop the next process reads the event again
+                logger.warning(events.SOURCE_STALLED, extra={"accumulator": self.name, "reason": receipt.reason})
+            was_logged = True
+            await self.clock.sleep(self.runtime.settings.checkpoint_interval)
+        if receipt.outcome != "emitted" or not self.is_journaled:  # else the commit advanced it
+            self._advance_offset(checkpoint)
+
+    @property
+    def _retries_rejected(self) -> bool:
+        """Whether a rejected event is retried."""
+        return self.is_journaled or self.down_reason is not None
+
+    async def _push_event(self, event: Any, checkpoint: Any) -> Receipt:
+        continues = self.is_async and not self.is_journaled  # read now: a stop removes the targets
+        try:
+            return await self.push(event, offset=checkpoint)
+        except asyncio.CancelledError:
+            if continues:  # the event is processed without this task, or became a dead letter
+                self._advance_offset(checkpoint)
+            raise
+
+    async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
+        """Process events of the source in order; journaled ones share commits."""
+        if not self.is_journaled or self.is_async:
+            for event, checkpoint in events:
+                await self.on_event(event, checkpoint)
+            return
+        waiting = list(events)
+        while waiting:
+            receipts = [await resolve_receipt(pending) for pending in self._begin_steps(waiting)]
+            rejected = [one for one, receipt in zip(waiting, receipts, strict=False) if receipt.outcome == "rejected"]
+            waiting = rejected + waiting[len(receipts) :]
+            if waiting:
+                await self.on_event(*waiting.pop(0))  # waits for queue space, or for the store
+        if events:  # the last one may have emitted nothing, and then no commit advanced the offset
+            self._advance_offset(events[-1][1])
+
+    def _begin_steps(self, events: Sequence[tuple[Any, Any]]) -> list[PendingReceipt]:
+        """Begin to commit as many events as there is queue space for."""
+        steps: list[PendingReceipt] = []
+        for event, checkpoint in events:
+            if self._is_blocked():
+                break
+            try:
+                step = self._rejection() or self.begin_step(self._validate(event, "json"), checkpoint)
+            except TypeMismatchError as error:
+                step = self._dead_letter(event, error)
+            steps.append(step)
+        return steps
+
+    def _advance_offset(self, checkpoint: Any) -> None:
+        self.offset = checkpoint
+        self.mark_changed()
+
+
+class _SourceSession(SourceListener):
+    """The listener of one reader task; ignored after another task has replaced it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._task = asyncio.current_task()
+        self.engine_error: Exception | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this task still reads the source."""
+        return self._stream.is_current_reader(self._task)
+
+    def on_connected(self) -> None:
+        if self.is_current:
+            self._stream.on_connected()
+
+    def on_disconnected(self, reason: str) -> float:
+        return self._stream.on_disconnected(reason) if self.is_current else 0.0
+
+    async def on_event(self, event: Any, checkpoint: Any) -> None:
+        with self._delivering():
+            await self._stream.on_event(event, checkpoint)
+
+    async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
+        with self._delivering():
+            await self._stream.on_events(events)
+
+    @contextmanager
+    def _delivering(self) -> Iterator[None]:
+        """Reject events of a replaced reader, and remember an error of the engine: it is not the source's."""
+        if not self.is_current:
+            raise OperationError(
+                f"accumulator '{self._stream.name}' reads its source with another reader; this one has ended"
+            )
+        try:
+            yield
+        except Exception as error:  # raised again: `run_loop` distinguishes it from an error of the source
+            self.engine_error = error
+            raise

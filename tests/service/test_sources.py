@@ -1,0 +1,142 @@
+"""Sources that cannot be reached, that are lost, and that refuse: endless tries, and failure only where it is final."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tidemill.testing.probes import GraphProbe
+
+QUICK = {"backoff_base": "1ms", "backoff_max": "2ms"}
+
+
+class Unreliable:
+    """A source that raises at its first starts, then delivers one number and stays connected until it is cut."""
+
+    def __init__(self, *errors: BaseException, checkpoint: Any = None) -> None:
+        self.errors = list(errors)
+        self.checkpoint = checkpoint
+        self.starts = 0
+        self.cut = asyncio.Event()
+
+    async def start(self, checkpoint: Any) -> AsyncIterator[tuple[int, Any]]:
+        self.starts += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        yield self.starts, self.checkpoint or self.starts
+        await self.cut.wait()
+        self.cut.clear()
+        raise ConnectionError("cut")
+
+
+def reading(source: Unreliable, **options: Any) -> tm.Reactor:
+    @tm.stream(source)
+    def numbers(event: int) -> int:
+        return event
+
+    return tm.Reactor("r", [numbers], **options)
+
+
+def stream_state(node: tm.Node) -> tm.AccumulatorState:
+    return node.reactor("r").state().accumulators["numbers"]
+
+
+async def until_health(node: tm.Node, health: str) -> None:
+    """Return when the stream has this health."""
+    async with asyncio.timeout(10):
+        while stream_state(node).health != health:
+            await node.settle()
+
+
+async def test_a_source_that_cannot_be_reached_is_tried_without_end(caplog: pytest.LogCaptureFixture) -> None:
+    """G-20: after the tries of the settings it is disconnected, never failed; it is live once the source answers."""
+    source = Unreliable(*(ConnectionError("away") for _ in range(30)))
+    with caplog.at_level(logging.INFO, "tidemill"):
+        async with tm.Node(load=[reading(source)], settings=QUICK) as node:
+            await until_health(node, "live")
+            actions = [event.action for event in node.reactor("r").events()]
+            restarts = stream_state(node).restarts
+    assert (source.starts, restarts) == (31, 30)
+    assert actions == ["crashed", "restarted"] * 4 + ["disconnected"]
+    healths = [vars(record)["health"] for record in caplog.records if record.msg == "accumulator.health"]
+    assert healths == ["connecting", *["disconnected", "connecting"] * 4, "disconnected", "live"]
+    assert [record.msg for record in caplog.records].count("accumulator.source_lost") == 1
+    (recovered,) = [vars(record) for record in caplog.records if record.msg == "accumulator.source_recovered"]
+    assert recovered["failures"] == 30
+
+
+async def test_a_reactor_that_never_was_live_is_warming_with_the_reason() -> None:
+    """G-8, G-20: the state says whom it waits for and why, and the stream takes pushes meanwhile."""
+    source = Unreliable(*(ConnectionError("away") for _ in range(9)))
+    async with tm.Node(load=[reading(source)], settings={"component_max_failures": 1}) as node:
+        await until_health(node, "disconnected")
+        assert (await node.push("numbers", 7)).outcome == "emitted"
+        state = node.reactor("r").state()
+        assert (state.health, state.waiting) == (tm.ReactorHealth.WARMING, ["numbers"])
+        assert stream_state(node).reason == "ConnectionError('away')"
+        (event,) = node.reactor("r").events()
+    assert event.action == "disconnected"
+    assert event.reason == (
+        "1 failure in a row, the last: ConnectionError('away'); "
+        "start the source or correct its address; it is tried again every 60 s"
+    )
+
+
+async def test_a_lost_source_degrades_its_reactor_until_it_is_back() -> None:
+    """G-9, G-20: no matter how often it was lost before."""
+    source = Unreliable()
+    async with tm.Node(load=[reading(source)], settings={**QUICK, "component_max_failures": 2}) as node:
+        for number in range(1, 5):
+            await until_health(node, "live")
+            assert node.reactor("r").state().cache == {"numbers": number}
+            assert stream_state(node).reason is None
+            source.errors = [ConnectionError("away")] * 3
+            source.starts -= 3
+            source.cut.set()
+            await until_health(node, "disconnected")
+            assert node.reactor("r").state().health is tm.ReactorHealth.DEGRADED
+            assert node.reactor("r").state().disconnected == ["numbers"]
+
+
+async def test_a_source_that_raises_fail_is_failed_at_once() -> None:
+    """G-20: it says that a retry cannot help; an operator who has corrected the cause restarts it."""
+    source = Unreliable(tm.Fail("the account is closed"))
+    async with tm.Node(load=[reading(source)], settings=QUICK) as node:
+        await until_health(node, "failed")
+        state = node.reactor("r").state()
+        assert (state.health, state.waiting, source.starts) == (tm.ReactorHealth.WARMING, ["numbers"], 1)
+        assert "the account is closed" in (await node.push("numbers", 1)).reason
+        (event,) = node.reactor("r").events()
+        assert (event.action, event.reason) == ("failed", "a retry cannot help: the account is closed")
+        await node.restart_accumulator("numbers")
+        await until_health(node, "live")
+
+
+async def test_an_error_of_the_engine_is_a_crash_and_the_fifth_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    """G-20: a defect behind the source is not the connection's fault."""
+    source = Unreliable()
+
+    async def defective(event: Any, checkpoint: Any) -> None:
+        raise RuntimeError(f"a defect met {event}")
+
+    async with tm.Node(load=[reading(source)], settings=QUICK) as node:
+        await until_health(node, "live")
+        monkeypatch.setattr(GraphProbe.of(node).accumulator("numbers"), "on_event", defective)
+        source.cut.set()
+        await until_health(node, "failed")
+        reasons = [event.reason for event in node.reactor("r").events() if event.action in ("crashed", "failed")]
+    assert reasons[0] == "ConnectionError('cut')"
+    assert reasons[-1] == "5 failures in a row, the last: RuntimeError('a defect met 5')"
+
+
+async def test_a_restart_by_an_operator_does_not_wait_for_the_next_try() -> None:
+    """G-20: nor does the try that was planned come on top of it."""
+    source = Unreliable(ConnectionError("away"))
+    async with tm.Node(load=[reading(source)], settings={"backoff_base": "1h", "backoff_max": "1h"}) as node:
+        await until_health(node, "disconnected")
+        await node.restart_accumulator("numbers")
+        await until_health(node, "live")
+        assert source.starts == 2
