@@ -12,6 +12,8 @@ from tidemill.kernel.errors import DefinitionError, Location
 
 Function = Callable[..., Any]
 
+SHORTEST_DEFAULT_TIMEOUT = 10.0  # seconds that a poll has if its declaration does not say
+
 
 @overload
 def passthrough(function: Function, /) -> Accumulator: ...
@@ -35,10 +37,20 @@ def stream(source: Source | Kafka | Nats, *, state: type | None = None) -> Calla
     return lambda call: _declare_accumulator(call, AccumulatorKind.STREAM, source=source, state=state)
 
 
-def polling(every: Duration, *, state: type | None = None, thread: bool = False) -> Callable[[Function], Accumulator]:
-    """Declare an accumulator that polls at an interval; None means nothing changed. `thread=True` if it blocks."""
-    seconds = _parse_every("polling(every=...)", every, caller_location())
-    return lambda call: _declare_accumulator(call, AccumulatorKind.POLLING, every=seconds, state=state, thread=thread)
+def polling(
+    every: Duration, *, timeout: Duration | None = None, state: type | None = None, thread: bool = False
+) -> Callable[[Function], Accumulator]:
+    """Declare an accumulator that polls at an interval; None means nothing changed. `thread=True` if it blocks.
+
+    A poll that does not answer within `timeout` (by default `every`, and at least 10 s) is given up. A synchronous
+    function can be given up only on a thread, where `timeout=` sends it, too.
+    """
+    location = caller_location()
+    seconds = _parse_duration("polling(every=...)", every, location)
+    limit = None if timeout is None else _parse_duration("polling(timeout=...)", timeout, location)
+    options = {"every": seconds, "timeout": limit or max(seconds, SHORTEST_DEFAULT_TIMEOUT), "state": state}
+    is_on_thread = thread or timeout is not None
+    return lambda call: _declare_accumulator(call, AccumulatorKind.POLLING, thread=is_on_thread, **options)
 
 
 def batch(
@@ -46,7 +58,7 @@ def batch(
 ) -> Callable[[Function], Accumulator]:
     """Declare an accumulator that buffers events and flushes them: by time, by size, and after each firing."""
     location = caller_location()
-    seconds = _parse_every("batch(every=...)", every, location)
+    seconds = _parse_duration("batch(every=...)", every, location)
     if max_size is not None and (type(max_size) is not int or max_size < 1):
         raise DefinitionError.single("batch", f"max_size is a number of events, at least 1, not {max_size!r}", location)
     return lambda call: _declare_accumulator(call, AccumulatorKind.BATCH, every=seconds, max_size=max_size, state=state)
@@ -62,7 +74,7 @@ def window(name: str, element: Any, *, capacity: int) -> Accumulator:
     return Accumulator(name=name, kind=AccumulatorKind.WINDOW, location=location, element=element, capacity=capacity)
 
 
-def _parse_every(subject: str, value: Duration, location: Location) -> float:
+def _parse_duration(subject: str, value: Duration, location: Location) -> float:
     try:
         return parse_positive_duration(value)
     except ValueError as error:

@@ -67,6 +67,7 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
     source: Source | Kafka | Nats | None = None
     state: type | None = None
     every: float | None = None
+    timeout: float | None = None
     max_size: int | None = None
     capacity: int | None = None
     element: Any = None

@@ -171,7 +171,7 @@ class TestNode(Node):
             running = self._workflows.attempts.running()
             is_new = not running <= self._attempts_waited_for
             scheduler = self._workflows.leader.scheduler
-            is_asking = scheduler is not None and scheduler.is_polling
+            is_asking = (scheduler is not None and scheduler.is_polling) or self._scheduler.is_on_thread
             is_loading = self._packages.is_busy
             is_elsewhere = is_writing or is_new or is_asking or is_loading
             await asyncio.sleep(IDLE_CHECK_INTERVAL if is_elsewhere else 0)  # real time: threads and stores need it

@@ -456,6 +456,11 @@ class GraphScheduler:
             one.activate()
 
     @property
+    def is_on_thread(self) -> bool:
+        """Whether some author function is running on a thread."""
+        return any(one.is_on_thread for one in self._accumulators.values())
+
+    @property
     def is_idle(self) -> bool:
         """Whether no firing runs and none is due."""
         return self.runtime.in_flight.count == 0 and all(reactor.firing_loop.is_idle for reactor in self.reactors)

@@ -58,6 +58,11 @@ class RunningAccumulator(EventIngest):
         return fitting
 
     @property
+    def is_on_thread(self) -> bool:
+        """Whether the author's function is running on a thread of its own."""
+        return False
+
+    @property
     def in_flight_call(self) -> object | None:
         """Identifies the call of the author's function in progress; None if there is none."""
         return self._in_flight

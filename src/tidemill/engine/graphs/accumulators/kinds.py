@@ -1,84 +1,26 @@
 """The five kinds of running accumulators: passthrough, polling, stream, batch and window."""
 
-import logging
 from collections import deque
 from typing import Any, Self
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.batch import Batch
 from tidemill.engine.graphs.accumulators.emit import PendingReceipt, resolve_receipt
+from tidemill.engine.graphs.accumulators.polling import Polling
 from tidemill.engine.graphs.accumulators.stream import Stream
 from tidemill.engine.graphs.dead_letters import ReplayedEvent
 from tidemill.engine.graphs.durability.journal import JournalStep
-from tidemill.engine.graphs.error_location import locate_error
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.result import Receipt
-from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
-from tidemill.kernel.concurrency import call_in_thread
-from tidemill.telemetry import events
-
-logger = logging.getLogger(__name__)
 
 
 class Passthrough(RunningAccumulator):
     """Fed by push alone, and therefore always healthy."""
 
     allows_fast_path = True
-
-
-class Polling(RunningAccumulator):
-    """Calls the author's function at an interval. A pushed value is the boundary itself."""
-
-    started_health = AccumulatorHealth.LIVE
-    has_background_loop = True
-
-    def _apply_definition(self, definition: Accumulator) -> None:
-        super()._apply_definition(definition)
-        self.is_async = False  # pushes never run the function
-
-    def process(self, value: Any) -> Any:
-        """Return a pushed value unchanged."""
-        return value
-
-    async def run_loop(self) -> None:
-        while True:
-            await self.clock.sleep(self.definition.every or 0.0)
-            await self._poll()
-
-    async def _poll(self) -> None:
-        self._in_flight_since = self.clock.monotonic()
-        try:
-            with self.runtime.in_flight:
-                boundary = await self._call_function()
-        except AUTHOR_ERRORS as error:
-            if is_cancelled_here(error):
-                raise
-            place = locate_error(error, self.definition.function)
-            logger.warning(events.POLL_FAILED, extra={"accumulator": self.name, "error": repr(error), "place": place})
-            self.set_health(AccumulatorHealth.DISCONNECTED)
-            return
-        finally:
-            self._in_flight_since = self.stuck_since = None
-        self.set_health(AccumulatorHealth.LIVE)
-        async with self._process_lock:
-            await self._wait_for_queue_space()
-            if self._rejection() is not None:
-                return
-            pending = self.emit_or_journal(boundary, boundary)
-        await resolve_receipt(pending)
-
-    async def _call_function(self) -> Any:
-        function = self.definition.function
-        assert function is not None
-        arguments = () if self.definition.state is None else (self.state,)
-        if function.is_async:
-            return await function.call(*arguments)
-        if self.definition.thread:
-            return await call_in_thread(function.call, *arguments)
-        return function.call(*arguments)
 
 
 class Window(RunningAccumulator):

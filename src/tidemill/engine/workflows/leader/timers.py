@@ -6,8 +6,8 @@ from datetime import datetime
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from tidemill.engine.guarded_call import GuardedCall
 from tidemill.engine.tasks import TaskScope
-from tidemill.engine.workflows.guarded_call import GuardedCall
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 from tidemill.kernel.clock import Clock
 from tidemill.telemetry import events

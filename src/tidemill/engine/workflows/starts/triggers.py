@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
+from tidemill.engine.guarded_call import GuardedCall
 from tidemill.engine.tasks import cancel_and_wait
-from tidemill.engine.workflows.guarded_call import GuardedCall
 from tidemill.engine.workflows.leader.scheduler import DueWork
 from tidemill.engine.workflows.leader.slots import RunAdmission
 from tidemill.engine.workflows.runtime import WorkflowRuntime
