@@ -49,7 +49,7 @@ async def test_a_run_comes_back_as_it_was_written(store: Store) -> None:
     run = run_row(slot=after(1), ended_at=after(2), reason="why", max_active=3, backfill="b1", params=b"\x00\xff")
     await make(store, creation(run, task_row("b"), task_row("a")))
     (record,) = await store.runs.load(["r1"])
-    assert replace(record.run, revision=0) == run
+    assert replace(record.run, revision=0, sequence=0) == run
     assert sorted(record.tasks, key=lambda row: row.task) == [task_row("a"), task_row("b")]
 
 

@@ -37,7 +37,7 @@ from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import RunState, TaskState
 
 STALE, FENCED, FIRED, FULL = Refused("stale"), Refused("fenced"), Refused("fired"), Refused("full")
-PAUSED = Refused("paused")
+PAUSED, NOT_NEXT = Refused("paused"), Refused("not_next")
 RUNNING = running(queued(task_row("a", pool="gpu")))
 
 
@@ -307,6 +307,68 @@ async def test_pools_of_other_tenants_and_names_do_not_count(store: Store) -> No
     for run, tenant in (("r1", "a"), ("r2", "b")):
         await make(store, creation(run_row(run, tenant=tenant), row))
         await make(store, move(run, row, queued(row), pools=[PoolLimit(tenant, "gpu", 1), PoolLimit(tenant, "x", 0)]))
+
+
+async def queue(store: Store, *runs: str, **values: object) -> None:
+    """Create queued runs, one after the other."""
+    for run in runs:
+        await make(store, creation(run_row(run, state=RunState.QUEUED, **values)))
+
+
+async def beginning(store: Store, run: str, *passes_over: str) -> Change:
+    """Return the change that begins a queued run."""
+    found = await run_of(store, run)
+    begun = replace(found, state=RunState.RUNNING, started_at=after(1))
+    return Change(run=run, expected_run=found, updated_run=begun, passes_over=passes_over)
+
+
+async def test_runs_are_numbered_in_the_order_of_their_creation(store: Store) -> None:
+    """The store gives the numbers, in the order of the changes: clocks and ids do not matter."""
+    names = [f"r{number}" for number in (5, 2, 9, 1, 7)]
+    changes = [creation(run_row(name, created_at=after(-number))) for number, name in enumerate(names)]
+    results = await asyncio.gather(*(store.runs.apply(change) for change in changes))
+    numbers = [result.sequence for result in results if isinstance(result, Applied)]
+    assert numbers == sorted(set(numbers))
+    assert [(await run_of(store, name)).sequence for name in names] == numbers
+    assert await store.runs.apply(ending("r5", await task_of(store, "r5"))) == Applied(2)
+
+
+async def test_no_run_begins_before_an_older_one_of_its_workflow(store: Store) -> None:
+    """The transaction decides: a leader may not know of a run that another process has just created."""
+    await queue(store, "r2", "r1", "r3")
+    await assert_refused(store, await beginning(store, "r1"), NOT_NEXT)
+    await assert_refused(store, await beginning(store, "r3", "r2"), NOT_NEXT)
+    await assert_refused(store, creation(run_row("r4"), passes_over=()), NOT_NEXT)
+    await make(store, creation(run_row("r5"), passes_over=("r1", "r2", "r3")))
+    await make(store, await beginning(store, "r2"), await beginning(store, "r1"), await beginning(store, "r3"))
+    await make(store, creation(run_row("r4"), passes_over=()))
+
+
+async def test_only_queued_runs_of_the_same_workflow_are_older(store: Store) -> None:
+    """Neither other tenants and workflows, nor backfills, which have a limit of their own."""
+    await queue(store, "t", tenant="other")
+    await queue(store, "w", workflow="other")
+    await queue(store, "b", backfill="b1")
+    await make(store, creation(run_row("running")), creation(run_row("r1"), passes_over=()))
+
+
+async def test_runs_that_begin_together_begin_in_order(store: Store) -> None:
+    """Also in one transaction, and none if the oldest of them is refused."""
+    await queue(store, "r1", "r2", "r3")
+    changes = [await beginning(store, run) for run in ("r1", "r2", "r3")]
+    stale = replace(changes[0], expected_run=replace(await run_of(store, "r1"), clears=7))
+    results = await asyncio.gather(*(store.runs.apply(change) for change in [stale, *changes[1:]]))
+    assert results == [STALE, NOT_NEXT, NOT_NEXT]
+    results = await asyncio.gather(*(store.runs.apply(change) for change in changes))
+    assert [isinstance(result, Applied) for result in results] == [True, True, True]
+
+
+async def test_a_former_leader_begins_no_run(store: Store) -> None:
+    """W-8: fenced before not_next, so that it steps down."""
+    epoch = await prepare(store)
+    await queue(store, "r2", "r3")
+    fence = LeaderFence("leader", epoch + 1)
+    await assert_refused(store, replace(await beginning(store, "r3"), fence=fence), FENCED)
 
 
 REASONS = [FENCED, STALE, FIRED, FULL]

@@ -6,7 +6,17 @@ import pytest
 
 from tests.contract.conftest import ContractDatabase, MemoryDatabase, SqliteFile
 from tests.contract.package_samples import loaded, package, trusted
-from tests.contract.run_samples import creation, everything, fire_row, make, output_row, returned
+from tests.contract.run_samples import (
+    after,
+    creation,
+    everything,
+    fire_row,
+    make,
+    output_row,
+    returned,
+    run_of,
+    run_row,
+)
 from tests.contract.samples import NOON, entry, journal, key, letter, part, recovery
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.sqlite.run_rows import to_micros
@@ -47,9 +57,9 @@ async def test_a_newer_schema_is_refused(database: ContractDatabase) -> None:
     assert (await database.store().read_schema_state()).found == 99
 
 
-async def test_this_is_version_4(database: ContractDatabase) -> None:
+async def test_this_is_version_5(database: ContractDatabase) -> None:
     """One more for each migration: a new one also tests existing rows, as below."""
-    assert (await database.store().read_schema_state()).known == 4
+    assert (await database.store().read_schema_state()).known == 5
 
 
 async def test_schedules_of_version_2_are_armed(database: ContractDatabase) -> None:
@@ -58,15 +68,34 @@ async def test_schedules_of_version_2_are_armed(database: ContractDatabase) -> N
     columns = "(tenant, workflow, key, rule, last, dropped)"
     await database.make_older(2, f"INSERT INTO {table} {columns} VALUES ('public', 'flow', 'daily', 'x', '{last}', 7);")
     store = database.store()
-    assert await store.read_schema_state() == (2, 4)
-    with pytest.raises(StoreError, match="version 2, and this Tidemill needs version 4; run `tidemill db upgrade`"):
+    assert await store.read_schema_state() == (2, 5)
+    with pytest.raises(StoreError, match="version 2, and this Tidemill needs version 5; run `tidemill db upgrade`"):
         await store.open_read_only()
     await store.open()
-    assert (await store.read_schema_state()).found == 4
+    assert (await store.read_schema_state()).found == 5
     assert await store.schedules.get_cursor("public", "flow", "daily") == ScheduleCursor(
         tenant="public", workflow="flow", key="daily", rule="x", last=NOON, dropped=7, armed=True
     )
     assert await store.packages.publish(package(), b"archive", 0)
+    assert await store.check_integrity() == []
+    await store.close()
+
+
+async def test_runs_of_version_4_are_numbered_by_age(database: ContractDatabase) -> None:
+    """Queued runs of an older Tidemill begin in the order of their creation too; new ones come after them."""
+    is_file = isinstance(database, SqliteFile)
+    table = "runs" if is_file else "tidemill.runs"
+    columns = "id, tenant, workflow, version, state, params, origin, created_at, reason, max_active, revision, clears"
+    rows = [
+        f"('{run}', 'public', 'flow', 'v1', 'queued', '', 'manual', '{to_micros(at) if is_file else at}', '', 1, 1, 0)"
+        for run, at in [("r2", after(0)), ("r3", after(-5)), ("r1", after(0))]
+    ]
+    values = ", ".join(rows).replace("'', 'manual'", "x'', 'manual'" if is_file else "'', 'manual'")
+    await database.make_older(4, f"INSERT INTO {table} ({columns}) VALUES {values};")
+    store = database.store()
+    await store.open()
+    await make(store, creation(run_row("r0")))
+    assert [(await run_of(store, run)).sequence for run in ("r3", "r1", "r2", "r0")] == [1, 2, 3, 4]
     assert await store.check_integrity() == []
     await store.close()
 

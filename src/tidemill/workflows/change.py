@@ -5,7 +5,7 @@ of them differs now, the store refuses the whole change, and its author reads th
 in order to think about it, and a report that comes too late changes nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -70,6 +70,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which the task runs that are queued or running after the change are leased to their owner."""
     pools: Sequence[PoolLimit] = ()
     """Limits that must hold after the change."""
+    passes_over: Collection[str] | None = None
+    """Not None if the change begins the run: refused if an older run of the workflow is queued, other than these.
+
+    Runs of backfills do not count: a backfill has a limit of its own.
+    """
     is_operator_action: bool = False
     """Whether an operator undoes work that others may have built on: increments `clears`."""
 
@@ -78,9 +83,11 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     """The change was written; `revision` is the run's revision after it."""
 
     revision: int
+    sequence: int | None = None
+    """The sequence number of the run, if the change has created it."""
 
 
-RefusalReason = Literal["fenced", "stale", "full", "fired", "paused"]
+RefusalReason = Literal["fenced", "stale", "full", "fired", "paused", "not_next"]
 """The reasons for refusing a change."""
 
 
@@ -91,7 +98,8 @@ class Refused(msgspec.Struct, frozen=True):
     * stale: the run or a task run is not as it was found, or the run is gone;
     * full: a pool has no free slot;
     * fired: the slot, or the payload, already has its run;
-    * paused: the change would create a run of a paused workflow.
+    * paused: the change would create a run of a paused workflow;
+    * not_next: the change would begin a run before an older one of its workflow.
     """
 
     reason: RefusalReason

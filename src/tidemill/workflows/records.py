@@ -124,6 +124,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The number of changes of the run, counted by the store."""
     clears: int = 0
     """The number of clears, counted by the store. A plan made before a clear no longer applies."""
+    sequence: int = 0
+    """The number of its creation, given by the store: a later run has a higher one. 0 until it is stored."""
 
     @property
     def version_key(self) -> VersionKey:

@@ -244,9 +244,13 @@ class RunDraft:
         fence: LeaderFence | None = None,
         lease: float = 0.0,
         pools: Mapping[str, int] | None = None,
+        passes_over: Collection[str] | None = None,
         is_guarded: bool = True,
     ) -> Change:
-        """Return the change. Without `is_guarded` it is written even if the run itself has changed."""
+        """Return the change. Without `is_guarded` it is written even if the run itself has changed.
+
+        With `passes_over` the run begins only if no older run of its workflow is queued, other than these.
+        """
         touched = [(ref, self.rows[ref]) for ref in self._changed if ref in self.rows]
         return Change(
             run=self.run.id,
@@ -267,6 +271,7 @@ class RunDraft:
             history=RunEventBatch(self._now, self._actor, self._events) if self._events else None,
             lease=lease,
             pools=[PoolLimit(self.run.tenant, name, pools[name]) for name in sorted(self._pools)] if pools else (),
+            passes_over=passes_over,
         )
 
     def _added_rows(self, touched: Iterable[tuple[TaskRef, TaskRow]]) -> Sequence[TaskRow]:

@@ -1,5 +1,6 @@
 """Changes of runs in memory: checked and written step by step, and rolled back when a step is refused."""
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -7,7 +8,7 @@ from msgspec.structs import replace
 from tidemill.storage.memory.tables import Tables, times_to_utc
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import FireRow, OutputRow, RunEventBatch, RunRow, TaskKey, TaskRow
-from tidemill.workflows.states import TaskState
+from tidemill.workflows.states import RunState, TaskState
 
 
 def apply_change(tables: Tables, change: Change, now: datetime) -> Applied | Refused:
@@ -17,7 +18,8 @@ def apply_change(tables: Tables, change: Change, now: datetime) -> Applied | Ref
     if refused is not None:
         tables.roll_back_to(savepoint)
         return refused
-    return Applied(tables.runs[change.run].revision)
+    row = tables.runs[change.run]
+    return Applied(row.revision, row.sequence if change.new_run is not None else None)
 
 
 def _write_change(tables: Tables, change: Change, now: datetime) -> Refused | None:
@@ -27,6 +29,13 @@ def _write_change(tables: Tables, change: Change, now: datetime) -> Refused | No
     new_run = change.new_run
     if new_run is not None and (new_run.tenant, new_run.workflow) in tables.paused_workflows:
         return Refused("paused")
+    beginning = new_run or change.expected_run
+    if (
+        change.passes_over is not None
+        and beginning is not None
+        and _is_overtaking(tables, beginning, change.passes_over)
+    ):
+        return Refused("not_next")
     if not (_write_run(tables, change) and _write_tasks(tables, change, now)):
         return Refused("stale")
     if change.fire is not None and not _record_fire(tables, times_to_utc(change.fire)):
@@ -37,12 +46,24 @@ def _write_change(tables: Tables, change: Change, now: datetime) -> Refused | No
     return None
 
 
+def _is_overtaking(tables: Tables, beginning: RunRow, passed_over: Collection[str]) -> bool:
+    """Return whether a run would begin before an older one of its workflow; a run without a number is the newest."""
+    queued = (row for run in tables.active_runs if (row := tables.runs[run]).state is RunState.QUEUED)
+    return any(
+        (row.tenant, row.workflow, row.backfill) == (beginning.tenant, beginning.workflow, None)
+        and (not beginning.sequence or row.sequence < beginning.sequence)
+        and row.id not in passed_over
+        for row in queued
+    )
+
+
 def _write_run(tables: Tables, change: Change) -> bool:
     stored, expected = tables.runs.get(change.run), change.expected_run
     if change.new_run is not None:
         if stored is not None:
             return False
-        stored = replace(times_to_utc(change.new_run), revision=0, clears=0)
+        tables.run_sequence += 1
+        stored = replace(times_to_utc(change.new_run), revision=0, clears=0, sequence=tables.run_sequence)
     if stored is None:
         return False
     if expected is not None and (stored.state, stored.clears) != (expected.state, expected.clears):

@@ -64,6 +64,7 @@ class Tables(Transactor["MemoryUnit"]):
         self.pauses: dict[tuple[str, str], None] = {}  # a dictionary as a set, for `put` and `delete`
         self.runs: dict[str, RunRow] = {}
         self.active_runs: dict[str, None] = {}  # a set as well
+        self.run_sequence = 0  # of the last run that was created; a number that was not used leaves a gap
         self.tasks: dict[str, dict[TaskKey, TaskRow]] = {}  # by run, as are attempts, outputs, events and notes
         self.scheduled_tasks: dict[TaskKey, None] = {}
         self.claimed_tasks: dict[TaskKey, None] = {}  # queued or running

@@ -13,6 +13,7 @@ from tidemill.storage.postgres.locked_rows import (
     PoolKey,
     PoolUsage,
     SlotKey,
+    WorkflowKey,
     advisory_lock_id,
     pool_lock_id,
 )
@@ -35,8 +36,8 @@ class ChangeApplier:
         """Apply changes one after the other; return the outcome of each."""
         locked = await self._lock_rows(connection, changes)
         results = [locked.apply_change(change) for change in changes]
-        await self._write_rows(connection, locked)
-        return results
+        sequences = await self._write_rows(connection, locked)
+        return [_with_sequence(result, sequences.get(one.run)) for result, one in zip(results, changes, strict=True)]
 
     async def _lock_rows(self, connection: Any, changes: Sequence[Change]) -> LockedRows:
         """Lock everything that changes are judged by, in the order that every transaction keeps to."""
@@ -50,11 +51,13 @@ class ChangeApplier:
         runs = {run: LockedRun(*values) for run, *values in rows}
         added = await self._read_tasks(connection, self._queries.existing_task_runs, map(_added_task_keys, changes))
         # What the advisory locks guard is read last: a statement does not see the changes that its locks waited for.
+        paused, oldest_queued = await self._read_gates(connection, changes)
         return LockedRows(
             epochs,
             runs,
             added | tasks,
-            paused=await self._read_pauses(connection, changes),
+            paused=paused,
+            oldest_queued=oldest_queued,
             slots=await self._read_fired_slots(connection, changes),
             digests=await self._read_fired_digests(connection, changes, runs),
             pools=await self._read_pools(connection, changes),
@@ -67,10 +70,22 @@ class ChangeApplier:
         rows = await connection.fetch(statement, *to_columns(sorted_keys)) if sorted_keys else []
         return {TaskKey(*row[:3]): LockedTask(TaskState(row[3]), *row[4:]) for row in rows}
 
-    async def _read_pauses(self, connection: Any, changes: Sequence[Change]) -> set[tuple[str, str]]:
-        """Return the paused ones of the workflows that changes create runs of."""
-        workflows = {(run.tenant, run.workflow) for change in changes if (run := change.new_run) is not None}
-        return await self._read_set(connection, self._queries.pauses_of_workflows, workflows)
+    async def _read_gates(
+        self, connection: Any, changes: Sequence[Change]
+    ) -> tuple[set[WorkflowKey], dict[WorkflowKey, int]]:
+        """Return which workflows are paused, and the oldest queued run of each, if a change creates or begins a run.
+
+        Queued runs that changes begin, or that they may pass over, are left out.
+        """
+        begins = [change for change in changes if change.passes_over is not None]
+        runs = [*(change.new_run for change in changes), *(change.expected_run for change in begins)]
+        workflows = {(run.tenant, run.workflow) for run in runs if run is not None}
+        if not workflows:
+            return set(), {}
+        left_out = {change.run for change in begins}.union(*(change.passes_over or () for change in begins))
+        rows = await connection.fetch(self._queries.workflow_gates, *to_columns(list(workflows)), list(left_out))
+        paused = {(tenant, workflow) for tenant, workflow, is_paused, _ in rows if is_paused}
+        return paused, {(tenant, workflow): oldest for tenant, workflow, _, oldest in rows if oldest is not None}
 
     async def _read_fired_slots(self, connection: Any, changes: Sequence[Change]) -> set[SlotKey]:
         fires = [change.fire for change in changes if change.fire is not None]
@@ -102,11 +117,15 @@ class ChangeApplier:
                 pools[tenant, pool] = PoolUsage(*usage)
         return pools
 
-    async def _write_rows(self, connection: Any, locked: LockedRows) -> None:
+    async def _write_rows(self, connection: Any, locked: LockedRows) -> dict[str, int]:
+        """Write the rows; return the sequence numbers of new runs."""
         queries, time = self._queries, self._now()
+        new_runs, sequences = locked.new_runs(), dict[str, int]()
+        if new_runs:
+            rows = await connection.fetch(queries.insert_runs, *to_columns(new_runs), self._sender_id)
+            sequences = {run: sequence for run, sequence, _ in rows}
         outputs = [(*key, value) for key, value in locked.outputs.items()]
         for statement, rows, arguments in (
-            (queries.insert_runs, locked.new_runs(), [self._sender_id]),
             (queries.update_runs, locked.changed_runs(), [self._sender_id]),
             (queries.delete_task_runs, locked.deleted_tasks(), []),
             (queries.update_task_runs, locked.changed_tasks(), [time]),
@@ -119,6 +138,11 @@ class ChangeApplier:
         ):
             if rows:
                 await connection.execute(statement, *to_columns(rows), *arguments)
+        return sequences
+
+
+def _with_sequence(result: Applied | Refused, sequence: int | None) -> Applied | Refused:
+    return Applied(result.revision, sequence) if isinstance(result, Applied) and sequence is not None else result
 
 
 def _advisory_lock_ids(change: Change) -> Iterable[int]:

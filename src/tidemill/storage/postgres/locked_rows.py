@@ -31,6 +31,8 @@ SlotKey = tuple[str, str, str, datetime]
 DigestKey = tuple[str, str, str, str]
 PoolKey = tuple[str, str]
 """Tenant and name of a pool."""
+WorkflowKey = tuple[str, str]
+"""Tenant and name of a workflow."""
 
 
 def advisory_lock_id(*words: str) -> int:
@@ -89,8 +91,9 @@ class LockedRows(msgspec.Struct):
     epochs: dict[str, int]
     runs: dict[str, LockedRun]
     tasks: dict[TaskKey, LockedTask]
-    paused: set[tuple[str, str]] = msgspec.field(default_factory=set)
-    """Tenant and name of paused workflows."""
+    paused: set[WorkflowKey] = msgspec.field(default_factory=set)
+    oldest_queued: dict[WorkflowKey, int] = msgspec.field(default_factory=dict)
+    """By workflow, the sequence number of the oldest run that stays queued."""
     slots: set[SlotKey] = msgspec.field(default_factory=set)
     digests: defaultdict[DigestKey, set[str]] = msgspec.field(default_factory=lambda: defaultdict(set))
     """The runs of fired payloads; those that are not in `runs` are active."""
@@ -98,7 +101,8 @@ class LockedRows(msgspec.Struct):
     """The pools that changes limit."""
 
     stored_task_keys: frozenset[TaskKey] = frozenset()
-    changed_run_ids: set[str] = msgspec.field(default_factory=set)
+    changed_run_ids: dict[str, None] = msgspec.field(default_factory=dict)
+    """In the order of the changes: so that new runs are numbered in that order."""
     task_writes: dict[TaskKey, tuple[Any, ...] | None] = msgspec.field(default_factory=dict)
     attempts: dict[AttemptKey, tuple[Any, ...]] = msgspec.field(default_factory=dict)
     outputs: dict[TaskKey, bytes] = msgspec.field(default_factory=dict)
@@ -113,6 +117,7 @@ class LockedRows(msgspec.Struct):
         """Judge a change; apply it to the rows if it is not refused."""
         reason = self._refusal_reason(change)
         if reason is not None:
+            self._keep_queued(change)
             return Refused(reason)
         run = self._apply_run(change)
         for key, before, row in _task_transitions(change):
@@ -169,11 +174,26 @@ class LockedRows(msgspec.Struct):
         new_run = change.new_run
         if new_run is not None and (new_run.tenant, new_run.workflow) in self.paused:
             return "paused"
+        if change.passes_over is not None and self._is_overtaking(change):
+            return "not_next"
         if self._is_stale(change):
             return "stale"
         if change.fire is not None and self._has_fired(change.fire):
             return "fired"
         return "full" if change.pools and self._is_full(change) else None
+
+    def _is_overtaking(self, change: Change) -> bool:
+        """Return whether a change begins a run before an older one of its workflow."""
+        run = change.new_run or change.expected_run
+        oldest = None if run is None else self.oldest_queued.get((run.tenant, run.workflow))
+        return oldest is not None and run is not None and (not run.sequence or oldest < run.sequence)
+
+    def _keep_queued(self, change: Change) -> None:
+        """Let no younger run begin before one that stays queued because its change is refused."""
+        run = change.expected_run
+        if change.passes_over is not None and run is not None and run.backfill is None:
+            key = run.tenant, run.workflow
+            self.oldest_queued[key] = min(run.sequence, self.oldest_queued.get(key, run.sequence))
 
     def _is_stale(self, change: Change) -> bool:
         run = self.runs.get(change.run)
@@ -227,7 +247,7 @@ class LockedRows(msgspec.Struct):
             row = change.new_run
             self.runs[change.run] = LockedRun(row.tenant, row.state, 0, 0, is_new=True, new_row=row)
         run = self.runs[change.run]
-        self.changed_run_ids.add(change.run)
+        self.changed_run_ids[change.run] = None
         run.revision += 1
         run.clears += change.is_operator_action
         if change.updated_run is not None:

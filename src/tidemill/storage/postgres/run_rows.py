@@ -43,8 +43,11 @@ RUN_COLUMNS = {
     "backfill": "text",
     "revision": "bigint",
     "clears": "bigint",
+    "sequence": "bigint",
 }
 """The columns of a run: the fields of RunRow."""
+NEW_RUN_COLUMNS = {name: kind for name, kind in RUN_COLUMNS.items() if name != "sequence"}
+"""All columns of a run but its sequence number, which the database gives."""
 
 TASK_COLUMNS = {
     "run": "text",
@@ -119,8 +122,9 @@ def _task_updates(names: Collection[str]) -> str:
 
 COLUMN_FRAGMENTS = {
     "run_columns": ", ".join(RUN_COLUMNS),
-    "run_arrays": _arrays(RUN_COLUMNS),
-    "run_sender": f"${len(RUN_COLUMNS) + 1}",
+    "new_run_columns": ", ".join(NEW_RUN_COLUMNS),
+    "new_run_arrays": _arrays(NEW_RUN_COLUMNS),
+    "run_sender": f"${len(NEW_RUN_COLUMNS) + 1}",
     "run_update_columns": ", ".join(_RUN_UPDATE_COLUMNS),
     "run_update_arrays": _arrays(_RUN_UPDATE_COLUMNS),
     "run_update_sender": f"${len(_RUN_UPDATE_COLUMNS) + 1}",
@@ -177,10 +181,10 @@ def decode_event(row: Any) -> EventRow:
 
 
 def encode_run(row: RunRow) -> tuple[Any, ...]:
-    """Return the columns of a run."""
+    """Return the columns of a new run."""
     values = msgspec.structs.asdict(row)
     values["reason"] = make_storable(row.reason)
-    return tuple(values[name] for name in RUN_COLUMNS)
+    return tuple(values[name] for name in NEW_RUN_COLUMNS)
 
 
 def encode_run_update(row: RunRow | None) -> tuple[Any, ...]:

@@ -25,9 +25,21 @@ SELECT t.run, t.task, t.element, t.state, t.attempt, t.claimed_by, t.pool, t.lea
 FROM tidemill.task_runs AS t
 JOIN unnest($1::text[], $2::text[], $3::integer[]) AS asked (run, task, element) USING (run, task, element);
 
--- name: pauses_of_workflows
-SELECT tenant, workflow FROM tidemill.workflow_pauses
-JOIN unnest($1::text[], $2::text[]) AS asked (tenant, workflow) USING (tenant, workflow);
+-- name: workflow_gates
+-- Whether workflows are paused, and their oldest queued run, other than those that begin now or are passed over ($3).
+SELECT
+    tenant,
+    workflow,
+    EXISTS (
+        SELECT 1 FROM tidemill.workflow_pauses AS p WHERE p.tenant = asked.tenant AND p.workflow = asked.workflow
+    ) AS is_paused,
+    (
+        SELECT r.sequence FROM tidemill.runs AS r
+        WHERE r.tenant = asked.tenant AND r.workflow = asked.workflow AND r.state = {run_queued}
+            AND r.backfill IS NULL AND r.id <> ALL($3::text[])
+        ORDER BY r.sequence LIMIT 1
+    ) AS oldest_queued
+FROM unnest($1::text[], $2::text[]) AS asked (tenant, workflow);
 
 -- name: fired_slots_of
 SELECT DISTINCT tenant, workflow, key, slot
@@ -64,9 +76,9 @@ FROM unnest($1::text[], $2::text[]) AS p (tenant, pool);
 
 -- name: insert_runs
 -- The last parameter names the sender. PostgreSQL sends one notification per transaction, however many rows there are.
-INSERT INTO tidemill.runs ({run_columns})
-SELECT * FROM unnest({run_arrays})
-RETURNING pg_notify('tidemill_runs', {run_sender});
+INSERT INTO tidemill.runs ({new_run_columns})
+SELECT * FROM unnest({new_run_arrays})
+RETURNING id, sequence, pg_notify('tidemill_runs', {run_sender});
 
 -- name: update_runs
 UPDATE tidemill.runs AS r SET

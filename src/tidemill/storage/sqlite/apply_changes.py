@@ -11,10 +11,14 @@ transaction runs again, and that change inside a savepoint.
 import sqlite3
 from typing import Any
 
+import msgspec
+
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.connections import RetryTransactionError
 from tidemill.storage.sqlite.run_rows import Columns, EncodedChange
 from tidemill.workflows.change import Applied, Change, RefusalReason, Refused
+
+_NEWEST = 2**63 - 1  # the sequence number of a run that is about to be created: after all others
 
 
 class PreparedChange:
@@ -24,6 +28,8 @@ class PreparedChange:
         self._change = change
         self._rows = rows
         self._queries = queries
+        self._sequence: int | None = None
+        """The sequence number of the run, once it is inserted."""
         # A change that nothing can prevent but what shows in the run's revision is written without a savepoint.
         self._is_optimistic = (
             change.fence is not None
@@ -36,8 +42,10 @@ class PreparedChange:
 
     def __call__(self, connection: sqlite3.Connection) -> Applied | Refused:
         """Write the change, or nothing at all."""
-        if self._is_optimistic and (revision := self._write_optimistically(connection)) is not None:
-            return Applied(revision)
+        if self._is_optimistic and not self._is_overtaking(connection):
+            revision = self._write_optimistically(connection)
+            if revision is not None:
+                return Applied(revision)
         connection.execute("SAVEPOINT change")
         result = self._write_checked(connection)
         if isinstance(result, Refused):
@@ -67,6 +75,8 @@ class PreparedChange:
             return Refused("fenced")
         if rows.new_run is not None and (reason := self._add_run(connection, rows.new_run)) is not None:
             return Refused(reason)
+        if self._is_overtaking(connection):
+            return Refused("not_next")
         touched = self._write_run(connection)
         if touched is None or not self._write_tasks(connection, touched[1]):
             return Refused("stale")
@@ -75,14 +85,23 @@ class PreparedChange:
         if not all(self._has_free_slots(connection, *limit) for limit in self._change.pools):
             return Refused("full")
         self._write_rest(connection, touched[0])
-        return Applied(touched[0])
+        return Applied(touched[0], self._sequence)
 
     def _add_run(self, connection: sqlite3.Connection, columns: Columns) -> RefusalReason | None:
         """Insert the run; return the reason if it was not inserted."""
-        if connection.execute(self._queries.add_run, columns).rowcount:
+        if (inserted := connection.execute(self._queries.add_run, columns).fetchone()) is not None:
+            self._sequence = inserted[0]
             return None
         _, tenant, workflow, *_ = columns
         return "paused" if _query_bool(connection, self._queries.is_workflow_paused, (tenant, workflow)) else "stale"
+
+    def _is_overtaking(self, connection: sqlite3.Connection) -> bool:
+        """Return whether the change begins a run before an older one of its workflow."""
+        run, passed_over = self._change.new_run or self._change.expected_run, self._change.passes_over
+        if run is None or passed_over is None:
+            return False
+        values = (run.tenant, run.workflow, run.sequence or _NEWEST, msgspec.json.encode(passed_over).decode())
+        return _query_bool(connection, self._queries.has_older_queued_run, values)
 
     def _write_run(self, connection: sqlite3.Connection) -> tuple[int, str] | None:
         """Write the run itself; return its revision and tenant, or None if it is not as expected."""

@@ -35,7 +35,7 @@ Columns = tuple[Any, ...]
 """The values of one row, in the order of a statement's columns."""
 
 RUN_COLUMNS = RunRow.__struct_fields__
-NEW_RUN_COLUMNS = tuple(name for name in RUN_COLUMNS if name not in ("revision", "clears"))
+NEW_RUN_COLUMNS = tuple(name for name in RUN_COLUMNS if name not in ("revision", "clears", "sequence"))
 """All columns of a run but those that the store counts."""
 PLACEMENT_COLUMNS = ("pool", "priority", "queue", "executor")
 """Where a task run runs: rarely changed."""

@@ -5,10 +5,18 @@
 SELECT EXISTS (SELECT 1 FROM leases WHERE name = ? AND epoch = ?);
 
 -- name: add_run
-INSERT INTO runs ({new_run_columns}, revision, clears)
-SELECT {new_run_parameters}, 0, 0
+INSERT INTO runs ({new_run_columns}, revision, clears, sequence)
+SELECT {new_run_parameters}, 0, 0, (SELECT coalesce(max(sequence), 0) + 1 FROM runs)
 WHERE NOT EXISTS (SELECT 1 FROM workflow_pauses WHERE tenant = ?2 AND workflow = ?3)
-ON CONFLICT (id) DO NOTHING;
+ON CONFLICT (id) DO NOTHING
+RETURNING sequence;
+
+-- name: has_older_queued_run
+SELECT EXISTS (
+    SELECT 1 FROM runs INDEXED BY runs_queued
+    WHERE tenant = ? AND workflow = ? AND sequence < ? AND state = {run_queued} AND backfill IS NULL
+    AND id NOT IN (SELECT value FROM json_each(?))
+);
 
 -- name: is_workflow_paused
 SELECT EXISTS (SELECT 1 FROM workflow_pauses WHERE tenant = ? AND workflow = ?);

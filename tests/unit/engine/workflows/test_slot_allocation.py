@@ -93,7 +93,8 @@ def test_a_pause_holds_tasks_and_runs_back_until_it_ends() -> None:
     waits, queued = active_run(run_row("r1"), task_row("a")), active_run(run_row("r2", RunState.QUEUED))
     slots = allocator({"r1": waits, "r2": queued}, slots=5)
     for active in (waits, queued):
-        slots.admission.update(None, active.run)
+        slots.admission.put(active.run)
+    assert slots.open_admission() == ["r2"]
     assert slots.apply_pauses({("public", "flow")}) == []
     slots.enqueue(waits, waits.waiting_tasks())
     assert slots.assign() == []

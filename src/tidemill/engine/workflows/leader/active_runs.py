@@ -14,7 +14,7 @@ from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, TaskRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft, TaskRef
 from tidemill.workflows.spec import WorkflowSpec
-from tidemill.workflows.states import TaskState
+from tidemill.workflows.states import RunState, TaskState
 
 CACHED_OUTPUT_LIMIT = 64 * 1024
 """Bytes up to which an output is cached with its run."""
@@ -150,3 +150,33 @@ def reject_requests(requests: Collection[RunRequest], error: Exception) -> None:
         if request.future is not None and not request.future.done():
             request.future.set_exception(error)
             request.future.exception()  # the caller may have stopped waiting: then nothing else retrieves it
+
+
+def mark_planned(active: ActiveRun) -> None:
+    """Mark the run as planned and clear its error state."""
+    active.is_planned = True
+    active.is_pool_full = False
+    active.failures, active.quarantine_reason = 0, None
+
+
+def changed_tasks(active: ActiveRun, requests: Collection[RunRequest]) -> set[str] | None:
+    """Return the tasks that some requests report on; None if the requests may change others too."""
+    is_known = active.is_planned and active.run.state is RunState.RUNNING
+    if not is_known or any(request.report is None and not request.is_claim for request in requests):
+        return None
+    return {request.report[0].task for request in requests if request.report is not None}
+
+
+def needs_plan(draft: RunDraft, requests: Collection[RunRequest]) -> bool:
+    """Return whether a plan can decide anything: not if the requests only end some of many elements."""
+    ended = [request.report[0] for request in requests if request.report is not None]
+    if not ended or len(ended) < len(requests):
+        return True
+    return any(key.element == UNMAPPED or not draft.has_unfinished_element(key.task) for key in ended)
+
+
+def resolve_requests(requests: Collection[RunRequest], results: Collection[Any]) -> None:
+    """Resolve the futures of some requests with their results."""
+    for request, result in zip(requests, results, strict=True):
+        if request.future is not None and not request.future.done():
+            request.future.set_result(result)

@@ -9,6 +9,7 @@ What can go wrong with a change, and what the coordinator does:
 
 * it is stale, because another process has changed the run: the run is read again, and the requests are repeated;
 * a pool is full: the task is parked until the pool frees a slot;
+* an older run of the workflow, which another process has created, is next: no run begins before it is read;
 * it is fenced: this term is over, and the coordinator closes;
 * the store fails: the change is retried after a while;
 * anything else raises: that run is quarantined with the reason, its reports are written without a plan, and all other
@@ -23,7 +24,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidemill.engine.workflows.leader.active_runs import ActiveRun, DraftEdit, InFlightChange, NewRun, RunRequest
+from tidemill.engine.workflows.leader.active_runs import (
+    ActiveRun,
+    DraftEdit,
+    InFlightChange,
+    NewRun,
+    RunRequest,
+    changed_tasks,
+    mark_planned,
+    needs_plan,
+    resolve_requests,
+)
 from tidemill.engine.workflows.leader.election import LeaderElector
 from tidemill.engine.workflows.leader.failures import ChangeFailures
 from tidemill.engine.workflows.leader.refresh import RunRefresher
@@ -41,7 +52,6 @@ from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, RetryBudgets, Succeeded
 from tidemill.workflows.change import Applied, LeaderFence, Refused
 from tidemill.workflows.lookup import WorkflowPausedError
-from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow, TaskRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft
 from tidemill.workflows.spec import WorkflowSpec
@@ -81,6 +91,8 @@ class RunCoordinator(AttemptObserver):
         self.store_retry = StoreRetry(runtime.clock)
         self.accepts_runs = True
         """Whether new runs are begun here; not while the node closes."""
+        self.on_unknown_runs = ticks.notify
+        """Called when the store turns out to have queued runs that are not known here."""
         self.is_closed = False
         self._launcher = TaskLauncher(runtime, attempts)
         self._failures = ChangeFailures(runtime, attempts, self.slots, self.replan)
@@ -108,7 +120,7 @@ class RunCoordinator(AttemptObserver):
         if self.is_closed:
             raise LeadershipLostError(NOT_COORDINATED_HERE)
         active = self.active_runs[run.id] = ActiveRun(RunRecord(run, []), version, spec, NewRun(fire))
-        self.slots.admission.update(None, run)
+        self.slots.admission.put(run)
         return bool(await self._request(active, RunRequest(lambda _: True, fail_fast=True)))
 
     def report(self, key: AttemptKey, result: AttemptResult) -> bool:
@@ -160,7 +172,7 @@ class RunCoordinator(AttemptObserver):
         refreshed = await self._refresher.refresh()
         for run in refreshed.stale:
             self.mark_stale(run)
-        for run in refreshed.added:
+        for run in [*refreshed.added, *(self.slots.open_admission() if refreshed.is_complete else ())]:
             self.replan(run)
         return refreshed.is_complete
 
@@ -246,18 +258,19 @@ class RunCoordinator(AttemptObserver):
         """Submit a change of a run to the store; False if there is nothing to change."""
         draft = self._new_draft(active)
         results = [None if request.edit is None else request.edit(draft) for request in requests]
-        self._plan(active, draft, requests)
+        passes_over = self._plan(active, draft, requests)
         change = InFlightChange(active, draft, self.slots.claim(active, draft), requests, results)
         if self.slots.has_waiting and not self._is_assign_scheduled:  # after all results of this turn are reported
             self._is_assign_scheduled = True
             asyncio.get_running_loop().call_soon(self.assign_slots)
         if draft.is_empty:
-            _mark_planned(active)
+            mark_planned(active)
             self._resolve(change)
             return False
         try:
             lease, pools = self._runtime.settings.heartbeat_timeout, self._runtime.pools.sizes
-            future = self._runtime.store.runs.apply(draft.build_change(fence=self.term, lease=lease, pools=pools))
+            stored = draft.build_change(fence=self.term, lease=lease, pools=pools, passes_over=passes_over)
+            future = self._runtime.store.runs.apply(stored)
         except Exception:
             self._roll_back_claims(change)
             raise
@@ -270,14 +283,18 @@ class RunCoordinator(AttemptObserver):
             return RunDraft(run, active.rows, spec, now=self._clock.now(), actor=actor)
         return RunDraft.for_new_run(run, spec, executor_of=self._executor_for, actor=actor, fire=active.creation.fire)
 
-    def _plan(self, active: ActiveRun, draft: RunDraft, requests: Collection[RunRequest]) -> None:
-        if draft.run.state is RunState.QUEUED and self.slots.admission.may_begin(draft.run):
+    def _plan(self, active: ActiveRun, draft: RunDraft, requests: Collection[RunRequest]) -> Collection[str] | None:
+        """Begin the run if it may, and plan it; return the older runs that it passes over if it begins."""
+        admission, passes_over = self.slots.admission, None
+        if draft.run.state is RunState.QUEUED and admission.may_begin(draft.run):
             draft.admit()
-        if _needs_plan(draft, requests):
+            admission.put(draft.run)
+            if not self._runtime.is_single_node:  # else no other process creates runs
+                passes_over = tuple(admission.quarantined)
+        if needs_plan(draft, requests):
             polled = self.deferral_polls.polled_tasks(active.run.id, draft.rows) if active.has_timers else ()
-            draft.plan(kept_deferred=polled, changed=_changed_tasks(active, requests))
-        if draft.run.state is not active.run.state:
-            self.slots.admission.update(active.run, draft.run)
+            draft.plan(kept_deferred=polled, changed=changed_tasks(active, requests))
+        return passes_over
 
     def _on_change_written(self, change: InFlightChange, future: "asyncio.Future[Applied | Refused]") -> None:
         """Process the outcome of a change: it was applied or refused, or the store failed."""
@@ -338,7 +355,7 @@ class RunCoordinator(AttemptObserver):
         self._finish_run(active)
         self._notifier.notify_ended(active.run.id, None)
         requests, active.requests = active.requests, []
-        _resolve_requests(requests, [None] * len(requests))
+        resolve_requests(requests, [None] * len(requests))
         self._failures.report_without_plan(requests)
 
     # -- after the change
@@ -348,8 +365,10 @@ class RunCoordinator(AttemptObserver):
         is_alone, is_new = applied.revision <= active.run.revision + 1, active.creation is not None
         if active.run.state is RunState.QUEUED and draft.run.state is not RunState.QUEUED:
             logger.info(events.RUN_STARTED, extra={"run": draft.run.id, "workflow": draft.run.workflow})
-        active.run, active.rows, active.creation = replace(draft.run, revision=applied.revision), draft.rows, None
-        _mark_planned(active)
+        sequence = draft.run.sequence if applied.sequence is None else applied.sequence
+        active.run = replace(draft.run, revision=applied.revision, sequence=sequence)
+        active.rows, active.creation = draft.rows, None
+        mark_planned(active)
         if not is_alone:  # the revision includes a change of another process that these rows lack
             self.mark_stale(active.run.id)
         if draft.sleeping:
@@ -358,6 +377,8 @@ class RunCoordinator(AttemptObserver):
         self._record_results(change)
         if active.uses_pools and self.slots.update_pool_usage(active, before, active.rows):
             self.assign_slots()
+        if is_new:
+            self.slots.admission.put(active.run)  # now that it has its number
         if (is_new or change.claimed) and self._ticks.is_slow:
             self._ticks.speed_up()
         self._launch_claimed(change)  # before the rest: a thread takes its time to wake
@@ -389,7 +410,7 @@ class RunCoordinator(AttemptObserver):
 
     def _resolve(self, change: InFlightChange) -> None:
         """Resolve the requests of a change; late reports are counted."""
-        _resolve_requests(change.requests, change.results)
+        resolve_requests(change.requests, change.results)
         for request, is_current in zip(change.requests, change.results, strict=True):
             if request.report is not None and not is_current:
                 self._attempts.release(request.report[0])
@@ -421,20 +442,23 @@ class RunCoordinator(AttemptObserver):
             return
         self.slots.release_grants(active)
         has_freed_pool = self.slots.update_pool_usage(active, active.rows, {})
-        self.slots.admission.update(run, None)
+        self.slots.admission.remove(run.id)
         if active.has_timers:
             self.deferral_polls.cancel(run.id)
             self.timers.cancel(run.id)
-        if run.state is not RunState.QUEUED:
-            for waiting in self.slots.admissible_runs(run.tenant, run.workflow):
-                self.replan(waiting)
+        self._begin_next(run)
         if has_freed_pool:
             self.assign_slots()
+
+    def _begin_next(self, run: RunRow) -> None:
+        """Begin the runs that waited for one of the same workflow."""
+        for waiting in self.slots.admission.next_runs(run.tenant, run.workflow):
+            self.replan(waiting)
 
     # -- failures
 
     def _roll_back_claims(self, change: InFlightChange) -> None:
-        self.slots.admission.update(change.draft.run, change.active.run)
+        self.slots.admission.put(change.active.run)
         self.slots.release_claims(change.active, change.claimed)
 
     def _on_refused(self, active: ActiveRun, refused: Refused) -> None:
@@ -447,8 +471,11 @@ class RunCoordinator(AttemptObserver):
                 active.is_stale = True
             case "full":
                 active.is_pool_full = True
+            case "not_next":
+                self.slots.admission.is_open = False
+                self.on_unknown_runs()
             case "fired":
-                _resolve_requests(active.requests, [False] * len(active.requests))
+                resolve_requests(active.requests, [False] * len(active.requests))
                 self._remove_run(active)
             case "paused":
                 self._failures.drop(active.requests, WorkflowPausedError(active.run.workflow))
@@ -458,37 +485,10 @@ class RunCoordinator(AttemptObserver):
         self._failures.handle(active, requests, error)
         if active.creation is not None:  # only its creator knows of it
             self._remove_run(active)
+        elif active.run.state is RunState.QUEUED:
+            self._begin_next(active.run)  # which a quarantined run does not hold up
 
     def _drop_requests(self, active: ActiveRun) -> None:
         """Reject the requests for a run that was removed, or of a coordinator that is closed."""
         requests, active.requests = active.requests, []
         self._failures.drop(requests, LeadershipLostError(NOT_COORDINATED_HERE))
-
-
-def _mark_planned(active: ActiveRun) -> None:
-    """Mark the run as planned and clear its error state."""
-    active.is_planned = True
-    active.is_pool_full = False
-    active.failures, active.quarantine_reason = 0, None
-
-
-def _changed_tasks(active: ActiveRun, requests: Collection[RunRequest]) -> set[str] | None:
-    """Return the tasks that some requests report on; None if the requests may change others too."""
-    is_known = active.is_planned and active.run.state is RunState.RUNNING
-    if not is_known or any(request.report is None and not request.is_claim for request in requests):
-        return None
-    return {request.report[0].task for request in requests if request.report is not None}
-
-
-def _needs_plan(draft: RunDraft, requests: Collection[RunRequest]) -> bool:
-    """Return whether a plan can decide anything: not if the requests only end some of many elements."""
-    ended = [request.report[0] for request in requests if request.report is not None]
-    if not ended or len(ended) < len(requests):
-        return True
-    return any(key.element == UNMAPPED or not draft.has_unfinished_element(key.task) for key in ended)
-
-
-def _resolve_requests(requests: Collection[RunRequest], results: Collection[Any]) -> None:
-    for request, result in zip(requests, results, strict=True):
-        if request.future is not None and not request.future.done():
-            request.future.set_result(result)

@@ -48,6 +48,7 @@ class ChangeFailures:
         active.quarantine_reason = reason = f"{type(error).__name__}: {error}"
         active.is_stale = True
         self._slots.release_grants(active)
+        self._slots.admission.quarantined.add(active.run.id)
         self._metrics.increment("run_errors_total")
         logger.error(events.RUN_QUARANTINED, exc_info=error, extra={"run": active.run.id, "reason": reason})
         reject_requests(requests, error)
@@ -59,6 +60,7 @@ class ChangeFailures:
     async def _retry_quarantined(self, active: ActiveRun) -> None:
         await self._clock.sleep(_QUARANTINE_BACKOFF.delay(active.failures))
         active.is_retry_scheduled = False
+        self._slots.admission.quarantined.discard(active.run.id)
         self._replan(active.run.id)
 
     def drop(self, requests: Collection[RunRequest], error: Exception) -> None:

@@ -78,7 +78,7 @@ class RunRefresher:
         spec = await self._spec_or_empty(run)
         await self._slots.load_backfill_limit(run)
         active = self._active_runs[run.id] = ActiveRun(record, run.version_key, spec)
-        self._slots.admission.update(None, run)
+        self._slots.admission.put(run)
         self._slots.update_pool_usage(active, {}, active.rows)
         if not spec.tasks:
             active.quarantine_reason = "its version cannot be read"
@@ -100,7 +100,7 @@ class RunRefresher:
         record = next(iter(await self._runs.load([active.run.id])), None)
         if record is None:
             return False
-        self._slots.admission.update(active.run, record.run)
+        self._slots.admission.put(record.run)
         if record.run.state.is_terminal:
             active.run = record.run
             return False

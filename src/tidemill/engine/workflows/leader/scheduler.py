@@ -88,6 +88,7 @@ class Scheduler:
         """Whether the coordinator's cache is known to hold all active runs."""
         self._has_failed = False
         self._failures = 0
+        coordinator.on_unknown_runs = self.on_remote_change
         ticks.reset()
 
     @property

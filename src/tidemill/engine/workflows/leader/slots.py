@@ -8,9 +8,10 @@ Slots go to the highest priority first, then to older runs, so that begun work i
 waited longest. A granted slot stays reserved until it is used, so that no slot is granted twice.
 """
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from heapq import heappop, heappush
+from heapq import heappop, heappush, merge
 from itertools import count, islice
 from typing import NamedTuple
 
@@ -25,54 +26,77 @@ from tidemill.workflows.states import RunState, TaskState
 WorkflowKey = tuple[str, str]
 ActiveRuns = dict[str, ActiveRun]
 Rows = Mapping[TaskRef, TaskRow]
+RunOrder = tuple[int, int, str]
+"""The turn of a run: its sequence number, its arrival if it is not stored yet, and its id."""
+UNSTORED = 2**63  # in place of the sequence number of a run that is not stored yet
 
 
 class RunAdmission:
-    """Limits how many runs of each workflow, and of each backfill, run at a time."""
+    """Decides which runs may begin: first come, first served, within the limits of their workflow and backfill.
+
+    The slot of a run that has ended is free once its end is written. A queued run that is quarantined is passed over,
+    and one whose backfill is at its limit holds up only the runs of that backfill.
+    """
 
     def __init__(self) -> None:
+        self.is_open = False
+        """Whether runs may begin: not before all active runs are known."""
         self.backfill_limits: dict[str, int] = {}
         """By backfill: how many of its runs may run at a time."""
         self.paused: set[WorkflowKey] = set()
+        self.quarantined: set[str] = set()
+        """Queued runs that cannot be processed at present."""
+        self._known: dict[str, tuple[RunOrder, RunRow]] = {}
+        """The queued and running runs, each with its turn."""
         self._running: Counter[WorkflowKey] = Counter()
         self._running_by_backfill: Counter[str] = Counter()
-        self._waiting: dict[WorkflowKey, dict[str | None, dict[str, int]]] = {}
-        """By workflow and backfill: the queued runs in order, each with the limit of its workflow."""
+        self._waiting: dict[WorkflowKey, dict[str | None, list[RunOrder]]] = {}
+        """By workflow and backfill: the turns of the queued runs, in order."""
+        self._arrivals = count()
 
     def is_paused(self, run: RunRow) -> bool:
         """Return whether the run's workflow is paused."""
         return (run.tenant, run.workflow) in self.paused
 
     def may_begin(self, run: RunRow) -> bool:
-        """Return whether a run is queued and may begin now."""
-        if run.state is not RunState.QUEUED:
-            return False
-        key = run.tenant, run.workflow
-        if key in self.paused or self._running[key] >= run.max_active:
-            return False
-        if run.backfill is None:
-            return True
-        return self._running_by_backfill[run.backfill] < self.backfill_limits.get(run.backfill, 1)
+        """Return whether a run is queued, and its turn has come."""
+        return run.state is RunState.QUEUED and run.id in self.next_runs(run.tenant, run.workflow)
 
-    def update(self, before: RunRow | None, after: RunRow | None) -> None:
-        """Record a change of a run; `before` is None for a new run, `after` for one that is removed."""
-        if before is not None and after is not None and before.state is after.state:
+    def put(self, run: RunRow) -> None:
+        """Record the state of a run; the same again changes nothing."""
+        turn = self._take_out(run.id)
+        if run.state.is_terminal:
             return
-        if before is not None and before.state is RunState.RUNNING:
-            self._count(before, -1)
-        if after is not None and after.state is RunState.RUNNING:
-            self._count(after, 1)
-        run = after or before
-        if run is None:
-            return
-        queues = self._waiting.setdefault((run.tenant, run.workflow), {})
-        if after is not None and after.state is RunState.QUEUED:
-            queues.setdefault(run.backfill, {})[run.id] = run.max_active
-            return
-        queue = queues.get(run.backfill, {})
-        queue.pop(run.id, None)
+        if run.sequence:
+            turn = (run.sequence, 0, run.id)
+        elif turn is None:  # it is being created: after all that are stored
+            turn = (UNSTORED, next(self._arrivals), run.id)
+        self._known[run.id] = turn, run
+        if run.state is RunState.RUNNING:
+            self._count(run, 1)
+        else:
+            queues = self._waiting.setdefault((run.tenant, run.workflow), {})
+            insort(queues.setdefault(run.backfill, []), turn)
+
+    def remove(self, run: str) -> None:
+        """Forget a run that has ended."""
+        self._take_out(run)
+        self.quarantined.discard(run)
+
+    def _take_out(self, id: str) -> RunOrder | None:
+        """Forget the state of a run; return its turn if it was known."""
+        turn, run = self._known.pop(id, (None, None))
+        if turn is None or run is None:
+            return None
+        if run.state is RunState.RUNNING:
+            self._count(run, -1)
+            return turn
+        queues = self._waiting[run.tenant, run.workflow]
+        queue = queues[run.backfill]
+        del queue[bisect_left(queue, turn)]
         if not queue:
-            queues.pop(run.backfill, None)
+            del queues[run.backfill]
+        return turn
 
     def _count(self, run: RunRow, by: int) -> None:
         self._running[run.tenant, run.workflow] += by
@@ -84,17 +108,29 @@ class RunAdmission:
         return self._running[tenant, workflow]
 
     def next_runs(self, tenant: str, workflow: str) -> list[str]:
-        """Return the queued runs of a workflow that fit within its limits, oldest first."""
-        queues = self._waiting.get((tenant, workflow), {})
-        limit = max((next(iter(queue.values())) for queue in queues.values()), default=0)
-        room = max(0, limit - self._running[tenant, workflow])
-        runs: list[str] = []
-        for backfill, queue in queues.items():
-            free = room
-            if backfill is not None:
-                free = min(room, self.backfill_limits.get(backfill, 1) - self._running_by_backfill[backfill])
-            runs += islice(queue, max(0, free))
-        return sorted(runs)[:room]
+        """Return the queued runs of a workflow that may begin now, oldest first."""
+        key = tenant, workflow
+        if not self.is_open or key in self.paused:
+            return []
+        running, begins = self._running[key], list[str]()
+        queues = [self._candidates(key, backfill) for backfill in self._waiting.get(key, {})]
+        for _, _, run in merge(*queues):
+            if running + len(begins) >= self._known[run][1].max_active:
+                break
+            begins.append(run)
+        return begins
+
+    def _candidates(self, key: WorkflowKey, backfill: str | None) -> Iterator[RunOrder]:
+        """Yield the turns of a workflow's queued runs within the limit of their backfill, in order."""
+        waiting = (turn for turn in self._waiting[key][backfill] if turn[-1] not in self.quarantined)
+        if backfill is None:
+            return waiting
+        free = self.backfill_limits.get(backfill, 1) - self._running_by_backfill[backfill]
+        return islice(waiting, max(0, free))
+
+    def waiting_workflows(self) -> list[WorkflowKey]:
+        """Return the workflows that have queued runs."""
+        return [key for key, queues in self._waiting.items() if queues]
 
 
 class WaitingTask(NamedTuple):
@@ -330,7 +366,7 @@ class SlotAllocator:
         for active in self._active_runs.values():
             if (active.run.tenant, active.run.workflow) in resumed:
                 self.enqueue(active, active.waiting_tasks())
-        return [run for tenant, workflow in resumed for run in self.admissible_runs(tenant, workflow)]
+        return [run for tenant, workflow in resumed for run in self.admission.next_runs(tenant, workflow)]
 
     async def load_backfill_limit(self, run: RunRow) -> None:
         """Read how many runs of a run's backfill may run at a time, unless it is known."""
@@ -339,10 +375,12 @@ class SlotAllocator:
             stored = await self._runtime.store.backfills.get(backfill)
             self.admission.backfill_limits[backfill] = stored.limit if stored is not None else 1
 
-    def admissible_runs(self, tenant: str, workflow: str) -> list[str]:
-        """Return the queued runs of a workflow that may begin now."""
-        waiting = self.admission.next_runs(tenant, workflow)
-        return [run for run in waiting if self.admission.may_begin(self._active_runs[run].run)]
+    def open_admission(self) -> list[str]:
+        """Let runs begin, now that all active ones are known; return those that may."""
+        if self.admission.is_open:
+            return []
+        self.admission.is_open = True
+        return [run for key in self.admission.waiting_workflows() for run in self.admission.next_runs(*key)]
 
 
 def _count_pool_usage(rows: Rows) -> Counter[str]:
