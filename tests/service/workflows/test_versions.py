@@ -1,11 +1,15 @@
 """W-19: a run is pinned to its version of a workflow."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
 import tidemill as tm
 from tests.service.workflows.acting import Gate, start_and_pause, states
 from tests.service.workflows.faults import replacing
 from tidemill.engine.workflows.client.values import Caller
+from tidemill.engine.workflows.starts.starter import StartRequest
 
 
 def version(gate: Gate, word: str, extra: bool = False) -> tm.Workflow:
@@ -279,3 +283,46 @@ async def test_a_version_without_the_task_that_failed_is_enough(store: str | Non
         await node.settle()
         assert (await run.state()).outputs == {"a": "a"}
         assert (await run.state()).ok
+
+
+async def test_a_run_that_is_being_created_keeps_its_version(store: str | None) -> None:
+    """W-19: a hot swap at that instant discards nothing that the run needs, though no store knows of it yet."""
+    gate = Gate()
+    gate.is_open.set()
+    async with tm.testing.node(store, load=[version(gate, "old")]) as node:
+        probe = node.probe.workflows
+        (old,) = probe.loaded_versions
+        is_swapped = asyncio.Event()
+
+        def wait_for_swap(create: Any) -> Any:
+            async def late(*args: Any) -> bool:
+                await is_swapped.wait()
+                return bool(await create(*args))
+
+            return late
+
+        with replacing(probe.starter, "_create", wait_for_swap):
+            async with asyncio.TaskGroup() as group:
+                start = group.create_task(node.start("daily"))
+                await asyncio.sleep(0)
+                await node.load(version(gate, "new", extra=True))
+                await probe.engine.collect_versions(lambda: None)
+                probe.versions.discard({old})
+                is_swapped.set()
+        await node.settle()
+        run = start.result()
+        assert (await run.state()).outputs["third"] == "old!"
+        await node.advance("2s")
+        assert old not in probe.loaded_versions
+
+
+async def test_a_start_that_was_requested_before_a_swap_takes_the_new_version(store: str | None) -> None:
+    """W-19: the old version may be gone by then; a schedule, for one, learns of a swap a moment later."""
+    gate = Gate()
+    gate.is_open.set()
+    before = version(gate, "old")
+    async with tm.testing.node(store, load=[before]) as node:
+        await node.load(version(gate, "new", extra=True))
+        run = await node.probe.workflows.starter.start(StartRequest(tenant="public", workflow=before, params={}))
+        await node.settle()
+        assert (await node.run_handle(str(run)).state()).outputs["second"] == "new and more"

@@ -1,5 +1,6 @@
 """The workflow versions that this node can run: the current one of each workflow, and those that runs still need."""
 
+from collections import Counter
 from collections.abc import Callable, Collection
 
 import msgspec
@@ -26,6 +27,8 @@ class WorkflowVersions:
         """By tenant and workflow: the version that new runs get."""
         self.specs: dict[VersionKey, WorkflowSpec] = {}
         """The specs of all versions that were loaded or read."""
+        self.starting: Counter[VersionKey] = Counter()
+        """How many runs of each version are being created: the version stays, though no store knows of them yet."""
         self.schedules_on_hold: set[tuple[str, str]] = set()
         """Workflows that are being replaced: their slots wait until it is certain which version stays."""
         self.on_collected: Callable[[], None] = lambda: None
@@ -49,20 +52,24 @@ class WorkflowVersions:
         self.current.pop((tenant, name), None)
 
     def superseded(self) -> set[VersionKey]:
-        """Return the known versions that are not current: only existing runs may need them."""
-        return (self.loaded.keys() | self.specs.keys()) - set(self.current.values())
+        """Return the known versions that are not current, and of which no run is being created.
+
+        Only existing runs may need them.
+        """
+        return (self.loaded.keys() | self.specs.keys()) - set(self.current.values()) - (+self.starting).keys()
 
     def discard(self, versions: set[VersionKey]) -> None:
-        """Discard versions that no run needs; a version that has become current stays.
+        """Discard versions that no run needs; one that has become current stays, as does one with a run in creation.
 
         The caller must read `superseded` before it determines which versions runs need: a version that was superseded
         later may have a run that the caller has not seen.
         """
-        unused = versions - set(self.current.values())
+        unused = versions - set(self.current.values()) - (+self.starting).keys()
         has_code = not unused.isdisjoint(self.loaded)
         for key in unused:
             self.loaded.pop(key, None)
             self.specs.pop(key, None)
+            self.starting.pop(key, None)
         if has_code:
             self.on_collected()
 

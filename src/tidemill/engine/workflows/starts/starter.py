@@ -72,33 +72,45 @@ class RunStarter:
 
         WorkflowPausedError if its workflow is paused. The store decides, so a pause holds on every node immediately.
         """
-        version = self._requested_version(request)
+        workflow = self._newest_workflow(request)
+        version = VersionKey(request.tenant, workflow.name, workflow.wired().spec.version)
+        starting = self._versions.starting
+        starting[version] += 1  # a hot swap must not discard the version before the run is stored
+        try:
+            run = self._build_run(request, workflow, version)
+            return run.id if await self._create(run, version, _build_fire(request, run)) else None
+        finally:
+            starting[version] -= 1
+
+    def _newest_workflow(self, request: StartRequest) -> Workflow:
+        """Return the requested workflow, or the one that has replaced it since the request was made.
+
+        OperationError if it was changed after it was loaded.
+        """
+        requested = request.workflow
+        current = self._versions.current.get((request.tenant, requested.name))
+        newest = None if current is None else self._versions.loaded.get(current)
+        if newest is requested and current is not None and current.version != requested.wired().spec.version:
+            raise OperationError(
+                f"workflow '{requested.name}' was changed after it was loaded: load it again, await node.load(...)"
+            )
+        return newest or requested
+
+    def _build_run(self, request: StartRequest, workflow: Workflow, version: VersionKey) -> RunRow:
         now = self._runtime.clock.now()
-        run = RunRow(
+        return RunRow(
             id=new_sortable_id(now),
             tenant=request.tenant,
-            workflow=request.workflow.name,
+            workflow=workflow.name,
             version=version.version,
             state=RunState.QUEUED,
-            params=encode_params(request.workflow.params, request.params),
+            params=encode_params(workflow.params, request.params),
             origin=str(request.origin),
             created_at=now,
             slot=request.slot,
-            max_active=request.workflow.max_active_runs,
+            max_active=workflow.max_active_runs,
             backfill=request.backfill,
         )
-        return run.id if await self._create(run, version, _build_fire(request, run)) else None
-
-    def _requested_version(self, request: StartRequest) -> VersionKey:
-        """Return the version of the requested workflow; OperationError if it was changed after it was loaded."""
-        version = VersionKey(request.tenant, request.workflow.name, request.workflow.wired().spec.version)
-        current = self._versions.current.get((request.tenant, request.workflow.name))
-        if current not in (None, version) and self._versions.loaded.get(current) is request.workflow:
-            raise OperationError(
-                f"workflow '{request.workflow.name}' was changed after it was loaded: load it again, await "
-                "node.load(...)"
-            )
-        return version
 
     async def _create(self, run: RunRow, version: VersionKey, fire: FireRow | None) -> bool:
         spec = self._versions.specs.get(version) or await self._versions.load_spec(version)
