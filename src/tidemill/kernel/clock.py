@@ -8,7 +8,8 @@ takes milliseconds and always runs the same way.
 import asyncio
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Protocol
@@ -54,6 +55,7 @@ class VirtualClock(Clock):
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._tie_breaker = count()
         self._pending_wakeups = 0
+        self._sleep_limit: float | None = None
         self.monotonic = self._read_monotonic
 
     def _read_monotonic(self) -> float:
@@ -71,6 +73,9 @@ class VirtualClock(Clock):
         if seconds <= 0:
             await asyncio.sleep(0)
             return
+        if self._sleep_limit is not None:
+            await asyncio.sleep(min(seconds, self._sleep_limit))  # real time: this clock is not moved any more
+            return
         future = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._elapsed + seconds, next(self._tie_breaker), future))
         try:
@@ -78,6 +83,15 @@ class VirtualClock(Clock):
         finally:
             if future.done() and not future.cancelled():
                 self._pending_wakeups -= 1
+
+    @contextmanager
+    def sleeping_in_real_time(self, limit: float) -> Iterator[None]:
+        """Let every sleep that begins inside last real time, at most `limit` seconds; the clock stands still."""
+        self._sleep_limit = limit
+        try:
+            yield
+        finally:
+            self._sleep_limit = None
 
     def next_wakeup(self) -> float | None:
         """Return the due time of the next sleeper, in seconds of `monotonic`."""

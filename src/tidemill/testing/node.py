@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+from tidemill.engine.tasks import wait_until
+from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
 from tidemill.engine.workflows.process_identity import HostLiveness
@@ -14,7 +17,7 @@ from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.settings import Settings
 from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
-from tidemill.node_parts import NodeParts
+from tidemill.node_parts import NodeParts, with_absolute_path
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
@@ -24,8 +27,10 @@ from tidemill.testing.faults.graphs import Disconnector, crash_graphs
 from tidemill.testing.faults.runs import RunFaults, kill_engine
 from tidemill.testing.faults.stores import fail_next, install_faults
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
+from tidemill.testing.shared_stores import MEMORY_SCHEME, memory_tables, using_store
 from tidemill.workflows.records import AttemptKey
 
+CLOSING_SLEEP_LIMIT = 0.025  # seconds of real time that grace periods last while a node closes
 IDLE_TURN_LIMIT = 50  # turns of the loop, or idle checks, for work that may be blocked
 
 
@@ -68,6 +73,8 @@ class TestNode(Node):
         }
         self._predecessor = predecessor
         self._successor: TestNode | None = None
+        self._address = None if store is None else with_absolute_path(store)
+        self._store_use = ExitStack()
         self._attempts_waited_for: set[AttemptKey] = set()
         self.loaded_packages: dict[tuple[str, str], Any] = {}
         """The definitions that a successor loads again, by tenant and package."""
@@ -77,16 +84,20 @@ class TestNode(Node):
         self._disconnector = Disconnector(self._graph_runtime, disconnected)
 
     def _make_parts(self) -> NodeParts:
-        # Virtual time is not shared, so no other node could use the store at the same time.
         return NodeParts(clock=self.clock, liveness=_CrashedNodes(self), is_single_node=True)
 
     def _make_store(self, address: str | None) -> Store | None:
-        """Return the store; "memory://" lives in this process, and a crashed node's successor takes it over."""
+        """Return the store; "memory://" lives in this process, and a crashed node's successor takes it over.
+
+        "memory://name" is one store for all test nodes that use this name at the same time.
+        """
         if address is None:
             return None
-        if address != "memory://":
+        if not address.startswith(MEMORY_SCHEME):
             return _with_faults(make_store(address, self.clock.now))
-        return _with_faults(MemoryStore(self.clock.now)) if self._predecessor is None else self._predecessor._store
+        if self._predecessor is not None:
+            return self._predecessor._store
+        return _with_faults(MemoryStore(self.clock.now, memory_tables(address)))
 
     def _make_memory_store(self) -> Store:
         if self._predecessor is not None and self._predecessor._store is None:
@@ -121,19 +132,29 @@ class TestNode(Node):
         await super()._unload(name, tenant)
         self.loaded_packages.pop((tenant, name), None)  # packages from a folder or registry are not recorded
 
+    async def __aenter__(self) -> Self:
+        if self._address is not None:
+            others = self._store_use.enter_context(using_store(self._address, self._workflows))
+            for engine in others:
+                await self._join(engine)
+        try:
+            return await super().__aenter__()
+        except BaseException:
+            self._store_use.close()
+            raise
+
+    async def _join(self, engine: WorkflowEngine) -> None:
+        """Share the store with the engine of another node, and wait until that node expects it."""
+        self._workflows.runtime.sharing.is_shared = True
+        engine.share_store()
+        await wait_until(lambda: not engine.is_using_store, self.settings.lease_ttl)
+
     async def _close(self) -> None:
         if self._successor is not None:
             await self._successor._close()
-        if self._is_open:
-            self._graph_runtime.tasks.start("test node: end of grace", self._advance_while_closing())
-        await super()._close()
-
-    async def _advance_while_closing(self) -> None:
-        """Advance the clock while the node closes, so that grace periods end: no test does it then."""
-        while True:
-            for _ in range(IDLE_TURN_LIMIT):
-                await asyncio.sleep(IDLE_CHECK_INTERVAL)  # real time: threads and stores need it
-            self.clock.advance_to(self.clock.monotonic() + self.settings.unload_timeout)
+        with self.clock.sleeping_in_real_time(CLOSING_SLEEP_LIMIT):  # grace periods must end: no test ends them now
+            await super()._close()
+        self._store_use.close()
 
     @property
     def database(self) -> Store:

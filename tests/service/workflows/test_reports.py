@@ -10,7 +10,7 @@ from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.process_identity import HostLiveness, current_owner
-from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.engine.workflows.runtime import StoreSharing, WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.engine.workflows.worker.task_logs import TaskLogWriter
@@ -46,7 +46,7 @@ async def runtime() -> AsyncIterator[WorkflowRuntime]:
         liveness=HostLiveness(),
         default_executor="subprocess",
         pools={},
-        is_single_node=False,
+        sharing=StoreSharing(is_shared=True),
     )
     await tasks.close()
     await store.close()

@@ -18,7 +18,7 @@ from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.pools import PoolSizes
 from tidemill.engine.workflows.process_identity import ProcessLiveness, current_owner
-from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.engine.workflows.runtime import StoreSharing, WorkflowRuntime
 from tidemill.engine.workflows.starts.firing_subscriptions import FiringSubscriptions
 from tidemill.engine.workflows.starts.schedules import ScheduleRunner
 from tidemill.engine.workflows.starts.starter import RunStarter
@@ -77,7 +77,7 @@ class WorkflowEngine:
             liveness=liveness,
             default_executor=default_executor,
             pools=PoolSizes(store.pools, pools, assumed_pools),
-            is_single_node=is_single_node,
+            sharing=StoreSharing(is_shared=not is_single_node),
             served_executors=self.executors if substitutes_executor else None,
             make_heartbeat_store=make_heartbeat_store,
         )
@@ -122,6 +122,15 @@ class WorkflowEngine:
             self._tasks.start("claimer", self._claimer.run())
         if self.election.term is not None:
             await self._ready.wait()
+
+    def share_store(self) -> None:
+        """Expect other nodes on the store from now on: keep the lease short, tick regularly, and claim."""
+        if self.runtime.sharing.is_shared:
+            return
+        self.runtime.sharing.is_shared = True
+        self.election.renew_soon()
+        self.ticks.speed_up()
+        self._tasks.start("claimer", self._claimer.run())
 
     def on_remote_change(self) -> None:
         """Refresh and claim: another process changed the store."""
@@ -296,7 +305,7 @@ class WorkflowEngine:
     def is_using_store(self) -> bool:
         """Whether a store call is in flight."""
         coordinator, scheduler = self.leader.coordinator, self.leader.scheduler
-        is_leading = self.election.is_campaigning or (scheduler is not None and not scheduler.is_waiting)
+        is_leading = self.election.is_using_store or (scheduler is not None and not scheduler.is_waiting)
         is_changing = coordinator is not None and coordinator.runs_in_progress > coordinator.store_retry.waiting
         is_reporting = self.attempts.reports_in_flight > self.attempts.store_retry.waiting
         is_logging = not self._task_logs.is_idle and not self._task_logs.is_backing_off

@@ -37,6 +37,13 @@ class StoreRetry:
             self.waiting -= 1
 
 
+class StoreSharing:
+    """Whether other nodes use the store, which may begin while a node runs."""
+
+    def __init__(self, *, is_shared: bool) -> None:
+        self.is_shared = is_shared
+
+
 class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
     """The collaborators and settings of the workflow engine on one node."""
 
@@ -50,14 +57,18 @@ class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
     default_executor: str
     """The executor of tasks that name none."""
     pools: PoolSizes
-    is_single_node: bool
-    """Whether no other process can change the store."""
+    sharing: StoreSharing
     served_executors: Collection[str] | None = None
     """The executors that tasks may name, if the default executor runs all other tasks; None if it does not."""
     make_heartbeat_store: Callable[[], Store] | None = None
     """Makes another store of the same address, not opened yet; None if no other node could claim this node's tasks."""
     rng: Random = msgspec.field(default_factory=Random)
     """The source of the jitter of retries."""
+
+    @property
+    def is_single_node(self) -> bool:
+        """Whether no other node can change the store."""
+        return not self.sharing.is_shared
 
     def executor_for(self, task: TaskSpec) -> str:
         """Return the executor of a task: the one that it names, or the node's default."""

@@ -25,10 +25,13 @@ from tidemill.storage.workflow_ports import ChangeTopic
 
 
 class MemoryStore(Store):
-    """A store that lasts as long as the object: its rows outlive `close`, and are there after `open`."""
+    """A store that lasts as long as the object: its rows outlive `close`, and are there after `open`.
 
-    def __init__(self, now: Callable[[], datetime] | None = None) -> None:
-        tables, now = Tables(), now or SystemClock().now
+    Stores with the same `tables` share their rows; the leases of each expire by its own `now`.
+    """
+
+    def __init__(self, now: Callable[[], datetime] | None = None, tables: Tables | None = None) -> None:
+        tables, now = tables or Tables(), now or SystemClock().now
         self._committer: GroupCommitter[MemoryUnit] = GroupCommitter(tables)
         self.checkpoints = MemoryCheckpoints(tables, self._committer)
         self.dead_letters = MemoryDeadLetters(tables, self._committer)

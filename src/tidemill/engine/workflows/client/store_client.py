@@ -9,7 +9,7 @@ from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.pools import PoolSizes
 from tidemill.engine.workflows.process_identity import HostLiveness, current_owner
-from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.engine.workflows.runtime import StoreSharing, WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import RunStarter
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.clock import Clock
@@ -32,7 +32,7 @@ def make_store_client(store: WorkflowStore, clock: Clock, settings: Settings, *,
         liveness=HostLiveness(),
         default_executor=executor,
         pools=PoolSizes(store.pools),
-        is_single_node=False,
+        sharing=StoreSharing(is_shared=True),
     )
     versions, leader = WorkflowVersions(store.versions, clock), LeaderState(RunNotifier())
     starter = RunStarter(runtime, versions, leader)

@@ -34,14 +34,25 @@ class LeaderElector:
         self._clock = runtime.clock
         self._liveness = runtime.liveness
         self._metrics = runtime.metrics
-        self._is_single_node = runtime.is_single_node
-        self._ttl = FOREVER if self._is_single_node else runtime.settings.lease_ttl
+        self._sharing = runtime.sharing
         self._wakeup = Wakeup(self._clock)
         self._renewed_at = 0.0
+        self._shared_ttl = runtime.settings.lease_ttl
         self._retry_interval = runtime.settings.lease_ttl / 3
-        self.is_campaigning = False
-        """Whether the lease is being acquired."""
+        self.is_using_store = False
+        """Whether the lease is being acquired or renewed."""
         self.term: LeaderFence | None = None
+
+    @property
+    def _ttl(self) -> float:
+        """The length of a term in seconds. A node that has the store to itself never renews its term."""
+        return self._shared_ttl if self._sharing.is_shared else FOREVER
+
+    def renew_soon(self) -> None:
+        """Renew the term now: its length has changed."""
+        if self.term is not None:
+            self.is_using_store = True
+            self._wakeup.notify()
 
     async def run(self, lead: Callable[[LeaderFence], Coroutine[Any, Any, None]]) -> None:
         """Campaign until cancelled. While this node leads, run `lead`, which is cancelled when the term ends."""
@@ -85,13 +96,13 @@ class LeaderElector:
     async def _campaign(self) -> LeaderFence:
         while self.term is None:
             await self._clock.sleep(self._retry_interval)
-            self.is_campaigning = True
+            self.is_using_store = True
             try:
                 self.term = await self._try_acquire()
             except StoreError as error:
                 logger.warning(events.LEADERSHIP_RENEWAL_FAILED, extra={"error": str(error)})
             finally:
-                self.is_campaigning = False
+                self.is_using_store = False
         logger.info(events.LEADERSHIP_WON, extra={"epoch": self.term.epoch, "owner": self._owner.id})
         return self.term
 
@@ -114,17 +125,13 @@ class LeaderElector:
 
     async def _keep_renewing(self, term: LeaderFence) -> None:
         """Return when the term is over."""
-        if self._is_single_node:
-            while self.term == term:
-                await self._wakeup.wait(FOREVER)
-            return
         while self.term == term:
             await self._wakeup.wait(self._ttl / 3)
             if self.term != term or not await self._renew(term):
                 return
 
     async def _renew(self, term: LeaderFence) -> bool:
-        renewed_at = self._clock.monotonic()
+        renewed_at, self.is_using_store = self._clock.monotonic(), True
         try:
             async with asyncio.timeout(
                 self._ttl * _RENEWAL_DEADLINE_SHARE
@@ -133,6 +140,8 @@ class LeaderElector:
         except (StoreError, TimeoutError) as error:
             logger.warning(events.LEADERSHIP_RENEWAL_FAILED, extra={"error": str(error)})
             return self._clock.monotonic() - self._renewed_at < self._ttl * _RENEWAL_DEADLINE_SHARE
+        finally:
+            self.is_using_store = False
         if is_renewed:
             self._renewed_at = renewed_at
         return is_renewed

@@ -82,7 +82,7 @@ class Scheduler:
         self._ticks = ticks
         self._clock = runtime.clock
         self._metrics = runtime.metrics
-        self._is_single_node = runtime.is_single_node
+        self._runtime = runtime
         self._has_remote_changes = False
         self._is_fully_loaded = False
         """Whether the coordinator's cache is known to hold all active runs."""
@@ -145,7 +145,7 @@ class Scheduler:
     def _schedule_next(self, began: float) -> None:
         """Set the next tick. On an idle single node only retention needs one: all other work speeds ticks up."""
         is_busy = self._coordinator.runs_in_progress or self._attempts.claimed or self._attempts.running()
-        is_idle = self._is_single_node and not is_busy and self._retention.next_at > began
+        is_idle = self._runtime.is_single_node and not is_busy and self._retention.next_at > began
         has_no_runs = self._is_fully_loaded and not self._coordinator.active_runs
         not_before = self._retention.next_at_if_idle if is_idle and has_no_runs else None
         self._ticks.schedule_next(began, is_idle=is_idle, not_before=not_before)

@@ -26,8 +26,7 @@ class Claimer(AttemptObserver):
     """Claims tasks for this node while it observes the node's attempts, that is while another node leads."""
 
     def __init__(self, runtime: WorkflowRuntime, versions: WorkflowVersions, attempts: LocalAttempts) -> None:
-        self.is_busy = False
-        """Whether it is using the store."""
+        self._is_running = False
         self._store = runtime.store
         self._versions = versions
         self._attempts = attempts
@@ -43,21 +42,26 @@ class Claimer(AttemptObserver):
         """Claim soon: there may be free slots, or new tasks for them."""
         self._wakeup.notify()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is using the store, or about to."""
+        return self._is_running and not self._wakeup.is_waiting
+
     async def run(self) -> None:
         """Claim until cancelled, whenever another node leads."""
-        await run_forever(self._wait_and_claim, self._on_error)
+        self._is_running = True
+        try:
+            await run_forever(self._wait_and_claim, self._on_error)
+        finally:
+            self._is_running = False
 
     async def _wait_and_claim(self) -> None:
         await self._wakeup.wait(self._settings.tick_interval)
         if self._attempts.observer is not self:
             return
-        self.is_busy = True
-        try:
-            await self._stop_unwanted()
-            await self._claim()
-            await self._collect_versions()
-        finally:
-            self.is_busy = False
+        await self._stop_unwanted()
+        await self._claim()
+        await self._collect_versions()
 
     def _on_error(self, error: Exception) -> None:
         traceback = None if isinstance(error, StoreError) else error
