@@ -12,9 +12,11 @@ import pytest
 import tidemill as tm
 from tests.contract.executor_harness import until
 from tests.service.package_folders import package, without_child_processes
-from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.kernel.errors import Location, OperationError, RequestError
 from tidemill.packages.reconcile.folder import FolderSource
 from tidemill.packages.status import PackageKey
+from tidemill.storage.workflow_ports import ScheduleKey
+from tidemill.testing.probes import PackageProbe
 
 CODE = """
 import tidemill as tm
@@ -141,3 +143,70 @@ async def test_a_reactor_outlives_quick_saves_with_its_cache(
             while not await is_the_last_one():
                 assert node.reactor("market").state().cache == {"book": 7}
         assert node.metrics()["package_removals_total"] == 0
+
+
+SCHEDULED = (
+    CODE
+    + """
+daily = tm.Workflow("daily", schedule=tm.Every("1h", key="hourly"))
+
+@daily.task
+def report() -> int:
+    return {number}
+"""
+)
+DAILY = ScheduleKey("public", "daily", "hourly")
+
+
+@pytest.mark.parametrize("text", ["def broken(:\n", "market = tm.Reactor('market', [])\n"])
+async def test_a_file_that_is_saved_broken_keeps_its_last_good_version(
+    tmp_path: Path, sqlite: str, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """P-10: with its schedule row, cursor and cache, in this process and in the next; it mentions no Tidemill."""
+    without_child_processes(monkeypatch)
+    file = tmp_path / "flows" / "shop.py"
+    file.parent.mkdir()
+    file.write_text(SCHEDULED.format(number=1))
+    settings = {"packages": str(file.parent)}
+    async with tm.Node(sqlite, settings=settings) as node:
+        await until(lambda: [one.state for one in node.packages()] == ["loaded"])
+        cursor = await PackageProbe.of(node).store.schedules.get_cursor(*DAILY)
+        await node.push("book", 7)
+        await node.settle()
+        file.write_text(text)
+        await until(lambda: [one.state for one in node.packages()] == ["failed"])
+        [status] = node.packages()
+        assert [one.location for one in status.problems] == [Location("shop.py", 1)]
+        assert node.reactor("market").state().cache == {"book": 7}
+        assert node.registry.workflows() == ["daily"]
+        assert await PackageProbe.of(node).store.schedules.get_cursor(*DAILY) == cursor
+    async with tm.Node(sqlite, settings=settings) as node:
+        await until(lambda: [one.state for one in node.packages()] == ["failed"])
+        assert await PackageProbe.of(node).store.schedules.get_cursor(*DAILY) == cursor
+        file.write_text(SCHEDULED.format(number=2))
+        await until(lambda: [one.state for one in node.packages()] == ["loaded"])
+        assert await PackageProbe.of(node).store.schedules.get_cursor(*DAILY) == cursor
+        file.write_text("")
+        await until(lambda: node.packages() == [])
+        assert await PackageProbe.of(node).store.schedules.get_cursor(*DAILY) is None
+
+
+async def test_a_package_whose_manifest_is_damaged_at_a_restart_keeps_its_schedules(
+    tmp_path: Path, sqlite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-3, P-10: its name is not known then, so that it cannot be told from one that was removed."""
+    without_child_processes(monkeypatch)
+    folder = package(tmp_path / "flows" / "shop", SCHEDULED.format(number=1)).rename(tmp_path / "flows" / "stall")
+    settings = {"packages": str(folder.parent)}
+    async with tm.Node(sqlite, settings=settings) as node:
+        await until(lambda: [one.state for one in node.packages()] == ["loaded"])
+        cursor = await PackageProbe.of(node).store.schedules.get_cursor(*DAILY)
+    assert cursor is not None
+    manifest = (folder / "package.toml").read_text()
+    (folder / "package.toml").write_text("[package")
+    async with tm.Node(sqlite, settings=settings) as node:
+        await until(lambda: [one.state for one in node.packages()] == ["failed"])
+        assert await PackageProbe.of(node).store.schedules.get_cursor(*DAILY) == cursor
+        (folder / "package.toml").write_text(manifest)
+        await until(lambda: [one.state for one in node.packages()] == ["loaded"])
+        assert await PackageProbe.of(node).store.schedules.get_cursor(*DAILY) == cursor

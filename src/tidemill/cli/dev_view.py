@@ -46,6 +46,8 @@ class DevView:
         """The digest of each package when it was last printed as loaded."""
         self._shown_failures: dict[str, str] = {}
         """The fingerprint of the last printed failure of each failed package."""
+        self._paths: dict[str, str] = {}
+        """The file or folder of each package; an unloaded one no longer has any."""
 
     # -- lines
 
@@ -88,6 +90,8 @@ class DevView:
         """Print the new status of a package."""
         if status.state == "preparing":
             self._changed_at[status.name] = status.since
+        if status.title:
+            self._paths[status.name] = status.title
         if self._has_shown_packages:
             self._print_status(status)
 
@@ -101,8 +105,7 @@ class DevView:
                 names = ", ".join(status.waiting_for)
                 self.print_event(f"waiting for {names}{_fallback_text(status)}", status.name, STYLES["waiting"])
             case "unloaded":
-                self._shown_digests.pop(status.name, None)
-                self.print_event("unloaded", status.name, "yellow")
+                self._print_unloaded(status.name)
 
     def _print_loaded(self, status: PackageStatus) -> None:
         had_failed = self._shown_failures.pop(status.name, None) is not None
@@ -117,6 +120,12 @@ class DevView:
         elapsed = (self._clock.now() - since).total_seconds() * 1000
         action = " ".join(filter(None, ["reloaded" if before else "loaded", _version_text(status.version)]))
         self.print_event(f"{action} in {elapsed:,.0f} ms: {_contents_text(state)}", status.name, STYLES["loaded"])
+
+    def _print_unloaded(self, name: str) -> None:
+        self._shown_digests.pop(name, None)
+        path = self._paths.pop(name, "")
+        reason = "no longer imports tidemill" if os.path.isfile(path) else "is gone"
+        self.print_event(f"unloaded: {relative_path(path)} {reason}" if path else "unloaded", name, "yellow")
 
     def _print_failure(self, status: PackageStatus) -> None:
         if status.failures > 1 and self._shown_failures.get(status.name) == fingerprint(status.reason):

@@ -233,10 +233,13 @@ class PackageService:
     async def _remove_stale_records(self, source: "PackageSource", origin: str) -> None:
         """Remove what dead nodes left in the store of packages that their source no longer wants."""
         if records := await self.records.loaded_by_dead_nodes(origin):
+            source.remember_packages(PackageKey(one.tenant, one.name) for one in records)
             try:
                 desired = await source.desired_packages()
             except TidemillError:
                 return  # the source is not readable now, and stale rows do no harm
+            if any(one.version is None for one in desired.values()):
+                return  # a package whose manifest is damaged now may be any of them
             for record in records:
                 if (record.tenant, record.name) not in desired:
                     await self.records.remove_record(record)

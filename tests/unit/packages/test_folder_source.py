@@ -21,6 +21,7 @@ from tidemill.packages.reconcile.debounce import DebounceTimes
 from tidemill.packages.reconcile.decision import DesiredPackage
 from tidemill.packages.reconcile.folder import FolderSource
 from tidemill.packages.reconcile.scanner import FoundPackage
+from tidemill.packages.status import PackageKey
 
 BROKEN = b"[package]\nname = 'market'\nversion = 1\n"
 
@@ -333,16 +334,97 @@ def take(step: tuple[str, str, str], folder: Path, number: int) -> None:
 
 @given(st.lists(STEPS, min_size=1, max_size=15))
 def test_what_is_remembered_of_files_is_never_wrong(steps: list[tuple[str, str, str]]) -> None:
-    """Whatever happens to a folder, one who has looked before sees in it what one sees who has not."""
+    """A source with a history reports what a new one does that knows which Python files were packages."""
 
     async def seen(source: FolderSource) -> dict[str, tuple[str, str | None]]:
         return {one.title: (one.digest, one.version) for one in (await source.desired_packages()).values()}
 
     async def play(folder: Path) -> None:
         source = FolderSource(folder, "acme", debounce=DebounceTimes(quiet=0, removal=0, max_delay=0))
+        known: set[str] = set()
         for number, step in enumerate(steps):
             take(step, folder, number)
-            assert await seen(source) == await seen(FolderSource(folder, "acme"))
+            fresh = FolderSource(folder, "acme")
+            fresh.remember_packages(PackageKey("acme", name) for name in known)
+            found = await seen(source)
+            assert found == await seen(fresh)
+            known |= {Path(title).stem for title in found if title.endswith(".py")}
 
     with TemporaryDirectory() as folder:
         asyncio.run(play(Path(folder)))
+
+
+# -- Python files that were packages
+
+BROKEN_SAVES = {
+    "a half-written line": "def f(:\n",
+    "a text that is no Python": "this is not Python\n",
+    "no import": "flow = tm.Workflow('flow')\n",
+    "an indent": "  x = 1\n",
+    "a NUL character": "x = 1\0\n",
+}
+SOUND_SAVES = {
+    "nothing": "",
+    "a comment": "# moved to another file\n",
+    "a plain module": "import json\n\nprint(json.dumps([__name__, __file__]))\n\n\ndef f():\n    return unknown\n",
+    "names from anywhere": "from os.path import *\n\nhome = expanduser('~')\n",
+}
+
+
+@pytest.mark.parametrize("save", BROKEN_SAVES)
+@pytest.mark.parametrize("is_emptied_first", [False, True])
+async def test_a_package_file_that_is_saved_broken_stays_a_package(
+    tmp_path: Path, save: str, *, is_emptied_first: bool
+) -> None:
+    """P-10: even if it does not mention Tidemill any more, and if a scan found it empty in between."""
+    file = tmp_path / "flow.py"
+    file.write_text(FLOW)
+    source = FolderSource(tmp_path, "acme", debounce=DebounceTimes(removal=3600.0))
+    before = await digests(source)
+    if is_emptied_first:
+        file.write_text("")
+        assert await digests(source) == before
+    file.write_text(BROKEN_SAVES[save])
+    after = await digests(source)
+    assert after.keys() == {"flow"}
+    assert after != before
+
+
+@pytest.mark.parametrize("save", SOUND_SAVES)
+async def test_a_package_file_that_is_sound_and_no_longer_imports_tidemill_is_no_package(
+    tmp_path: Path, save: str
+) -> None:
+    """It was emptied, or became a plain module."""
+    (tmp_path / "flow.py").write_text(FLOW)
+    source = FolderSource(tmp_path, "acme")
+    assert await names(source)
+    (tmp_path / "flow.py").write_text(SOUND_SAVES[save])
+    assert await names(source) == {}
+
+
+async def test_a_package_file_that_cannot_be_read_stays_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-10: reading it reports why."""
+    (tmp_path / "flow.py").write_text(FLOW)
+    source = FolderSource(tmp_path, "acme")
+    before = await digests(source)
+    (tmp_path / "flow.py").write_text(f"{FLOW}# saved again\n")
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "no", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    after = await digests(source)
+    assert after.keys() == {"flow"}
+    assert after != before
+
+
+@pytest.mark.parametrize("save", BROKEN_SAVES)
+async def test_a_broken_file_that_was_never_a_package_is_none(tmp_path: Path, save: str) -> None:
+    """Unless an earlier process had loaded it."""
+    (tmp_path / "flow.py").write_text(BROKEN_SAVES[save])
+    assert await names(FolderSource(tmp_path, "acme")) == {}
+    source = FolderSource(tmp_path, "acme")
+    source.remember_packages([PackageKey("acme", "flow"), PackageKey("other", "flow"), PackageKey("acme", "gone")])
+    assert (await names(source)).keys() == {"flow"}

@@ -1,6 +1,6 @@
 """Decides what to do with a package from its desired and its actual state, never from what has happened."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum, auto
 from math import inf
 from typing import Protocol
@@ -164,6 +164,9 @@ class DesiredPackage(msgspec.Struct, frozen=True, kw_only=True):
 
 class PackageSource(Protocol):
     """Says which packages are desired."""
+
+    def remember_packages(self, keys: Iterable[PackageKey]) -> None:
+        """Learn which packages of this source an earlier process had loaded."""
 
     async def desired_packages(self) -> Mapping[PackageKey, DesiredPackage]:
         """Return all packages that are desired now; raise a TidemillError if that cannot be determined."""

@@ -58,11 +58,17 @@ class FolderSource(PackageSource):
         self._name_owners: dict[str, Path] = {}
         self._reported: ReportedState = None
 
+    def remember_packages(self, keys: Iterable[PackageKey]) -> None:
+        """Take the files of these packages for packages, even if they are broken now."""
+        with self._scan_lock:
+            self._scanner.remember_packages(key.name for key in keys if key.tenant == self._tenant)
+
     async def desired_packages(self) -> Mapping[PackageKey, DesiredPackage]:
         """Return the packages of the folder; raise OperationError if it is missing or cannot be read.
 
-        A package whose manifest is damaged keeps the name that was read before, so it stays the same package. A package
-        that is being saved is waited for; if that takes long, it is reported as it was before.
+        A package whose manifest is damaged keeps the name that was read before, so it stays the same package. So does
+        a Python file that was a package and is broken now. A package that is being saved is waited for; if that takes
+        long, it is reported as it was before.
         """
         scan: FolderScan = await call_in_thread(self._scan)
         for _ in range(RESCAN_LIMIT if scan.is_changing else 0):

@@ -1,6 +1,6 @@
 """The registry in the store as a package source: every published package is desired, for every tenant."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from tidemill.engine.wakeup import Wakeup
@@ -27,6 +27,9 @@ class RegistrySource(PackageSource):
         self._limits = limits
         self._wakeup = Wakeup(clock)
         self._is_listening = False
+
+    def remember_packages(self, keys: Iterable[PackageKey]) -> None:
+        """Do nothing: what is published has a name, even if it is damaged."""
 
     async def desired_packages(self) -> Mapping[PackageKey, DesiredPackage]:
         """Return the packages that are published now; their archives are not read yet."""

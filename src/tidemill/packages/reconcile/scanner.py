@@ -3,12 +3,12 @@
 Nothing is imported. A file is read when it is new or has changed: between two scans only its stamp is compared.
 """
 
-import ast
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from tidemill.packages.format.archive import (
 )
 from tidemill.packages.format.manifest import MANIFEST_FILE, Manifest, read_manifest
 from tidemill.packages.format.zip_format import SIGNATURE_FILE, ArchiveLimits, is_excluded
+from tidemill.packages.reconcile.python_files import is_package_file_name, recognize_python_file
 
 RECENT_WRITE_NS = 100_000_000  # a file may change twice within one tick of the file system's clock
 
@@ -106,6 +107,12 @@ class FolderScanner:
         self._files: dict[str, _ScannedFile] = {}
         self._previous_files: dict[str, _ScannedFile] = {}
         self._folders: dict[str, int] = {}
+        self._package_files: set[str] = set()
+        """The Python files that are or were packages: while it is saved, a file may be empty for a moment."""
+
+    def remember_packages(self, names: Iterable[str]) -> None:
+        """Take Python files of these names for packages, even if they are broken now: they were loaded before."""
+        self._package_files.update(os.path.join(self._root, f"{name}.py") for name in names)
 
     def scan(self) -> FolderScan:
         """Return the packages that exist now."""
@@ -165,15 +172,22 @@ class FolderScanner:
                 yield self._found_folder(path)
         elif name.endswith(ARCHIVE_SUFFIX):
             yield self._found_archive(path)
-        elif name.endswith(".py") and _is_package_file_name(name) and self._scan_python_file(path).parsed:
+        elif name.endswith(".py") and is_package_file_name(name) and self._is_package_file(path):
             yield self._found_python_file(path)
+
+    def _is_package_file(self, path: str) -> bool:
+        """Return whether a Python file is a package; one that cannot be read is still what it was."""
+        parsed = self._scan_python_file(path).parsed
+        if parsed:
+            self._package_files.add(path)
+        return bool(parsed) or (parsed is None and path in self._package_files)
 
     def _found_folder(self, folder: str) -> FoundPackage:
         found = self._scan_file(os.path.join(folder, MANIFEST_FILE), _parse_manifest)
         if not isinstance(found.parsed, Manifest):
             return _build_found(folder, found.digest, {MANIFEST_FILE: found.digest}, read_folder)
         digests = {MANIFEST_FILE: found.digest}
-        for name in self._package_files(folder, found.parsed):
+        for name in self._files_of_package(folder, found.parsed):
             with suppress(OSError):  # removed meanwhile; else reading the package reports the error
                 digests[name] = self._scan_file(os.path.join(folder, name)).digest
         return _build_found(folder, _combined_digest(digests), digests, read_folder, found.parsed)
@@ -187,7 +201,8 @@ class FolderScanner:
         return _build_found(path, found.digest, {os.path.basename(path): found.digest}, read_python_file, found.parsed)
 
     def _scan_python_file(self, path: str) -> _ScannedFile:
-        return self._scan_file(path, _parse_python_file, is_strict=False)
+        recognize = partial(recognize_python_file, was_package=path in self._package_files)
+        return self._scan_file(path, recognize, is_strict=False)
 
     def _manifest_in_archive(self, content: bytes, path: Path) -> Manifest | None:
         try:
@@ -197,7 +212,7 @@ class FolderScanner:
 
     # -- files
 
-    def _package_files(self, folder: str, manifest: Manifest) -> Iterator[str]:
+    def _files_of_package(self, folder: str, manifest: Manifest) -> Iterator[str]:
         """Yield the files of a package but its manifest; if it has too many, enough for the limit to be noticed."""
         yield SIGNATURE_FILE
         yield from (f"{top}.py" for top in manifest.top_level_names)
@@ -295,37 +310,3 @@ def _parse_manifest(content: bytes, path: Path) -> Manifest | None:
         return read_manifest(content, str(path))
     except TidemillError:
         return None
-
-
-def _is_package_file_name(name: str) -> bool:
-    stem = name.removesuffix(".py")
-    return not (stem.startswith(("_", "test_")) or stem.endswith("_test") or stem == "conftest")
-
-
-def _parse_python_file(content: bytes, path: Path) -> Manifest | bool:
-    """Return the manifest of a Python file that is a package; True if it cannot be read, False if it is none."""
-    if not _uses_tidemill(content, path):
-        return False
-    try:
-        return read_python_file(path).manifest
-    except TidemillError:
-        return True
-
-
-def _uses_tidemill(content: bytes, path: Path) -> bool:
-    """Return whether a Python file imports Tidemill; True if it mentions it and cannot be parsed."""
-    if b"tidemill" not in content:
-        return False
-    try:
-        tree = ast.parse(content, str(path))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: code that is nested too deeply
-        return True
-    return any(name.partition(".")[0] == "tidemill" for name in _imported_modules(tree))
-
-
-def _imported_modules(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield node.module or ""
