@@ -37,7 +37,7 @@ class DevSession:
     """A `tidemill dev` on a folder; all its other files are below `scratch`."""
 
     def __init__(self, folder: Path, scratch: Path, *options: str, is_hasty: bool = False) -> None:
-        """Start it; a hasty one has shorter limits than the default."""
+        """Start it, for a folder or a file; a hasty one has shorter limits than the default."""
         scratch.mkdir(exist_ok=True)
         self.scratch = scratch
         unset = {"COLUMNS", "TIDEMILL_STORE", "TIDEMILL_PACKAGES"}
@@ -45,7 +45,7 @@ class DevSession:
         program = [hasty_dev.__file__] if is_hasty else ["-m", "tidemill"]
         self.program = subprocess.Popen(
             [sys.executable, *program, "dev", str(folder), *options],
-            cwd=folder,
+            cwd=folder if folder.is_dir() else folder.parent,
             env=environment | {"TMPDIR": str(scratch), "PYTHONUTF8": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

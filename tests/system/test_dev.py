@@ -5,11 +5,13 @@ import re
 import select
 import shutil
 import signal
+import sqlite3
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -180,6 +182,44 @@ def test_packages_come_and_go_with_their_files(folder: Path, tmp_path: Path) -> 
     assert os.listdir(tmp_path / "scratch") == []
     assert sorted(os.listdir(folder)) == [".tidemill"]
     assert "*" in (folder / ".tidemill" / ".gitignore").read_text()
+
+
+def test_every_piece_of_news_is_one_line(folder: Path, tmp_path: Path) -> None:
+    """P-10: a folder that is moved away, a file that is deleted, a store that is locked: no traceback."""
+    file, database = folder / "beat.py", tmp_path / "dev.db"
+    code = FLOW.format(file=os.devnull, value="x")
+    file.write_text(code)
+    with DevSession(folder, tmp_path / "scratch", "--store", f"sqlite:///{database}", is_hasty=True) as dev:
+        dev.wait_for("flow  run", "succeeded")
+        folder.rename(tmp_path / "away")
+        dev.wait_for("the packages cannot be read, and those that are loaded keep running: there is no folder")
+        (tmp_path / "away").rename(folder)
+        dev.wait_for("the packages can be read again")
+        file.unlink()
+        dev.wait_for("beat  unloaded")
+        file.write_text(code)
+        dev.wait_for("flow  run", "succeeded")
+        with closing(sqlite3.connect(database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            dev.wait_for("leadership renewal failed: SQLite database", "another process is writing to it")
+            dev.wait_for("more: SQLite database")
+        dev.wait_for("flow  run", "succeeded")
+        dev.end()
+    assert [line for line in dev.lines if not TIME.match(line) and line[:1] not in "┏┃┡│└"] == []
+
+
+def test_a_single_file_that_is_deleted_is_told_in_one_line(folder: Path, tmp_path: Path) -> None:
+    """P-10: what is loaded keeps running, and the file is loaded again when it is back."""
+    file = folder / "beat.py"
+    file.write_text(PLAIN.format(value=1))
+    with DevSession(file, tmp_path / "scratch") as dev:
+        dev.wait_for("beat", "loaded")
+        file.unlink()
+        dev.wait_for("the packages cannot be read, and those that are loaded keep running: there is no file")
+        file.write_text(PLAIN.format(value=2))
+        dev.wait_for("beat  reloaded in")
+        dev.end()
+    assert not any("Traceback" in line for line in dev.lines)
 
 
 def test_one_that_waits_and_one_that_is_taken_back_are_told(folder: Path, tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
+from tidemill.cli.dev_problems import ProblemReports, split_attempt
 from tidemill.cli.dev_view import DevView
 from tidemill.cli.formatting import format_count, format_elapsed, format_with_fields, one_line, relative_path
 from tidemill.cli.run_summary import outcome_verb, result_text
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import RequestError, TidemillError
+from tidemill.kernel.errors import TidemillError
 from tidemill.node import Node
 from tidemill.telemetry import events
 from tidemill.telemetry.logs import extra_fields
@@ -26,21 +26,6 @@ RUN_REPORT_INTERVAL = 0.2  # seconds between two reports of runs
 SINGLE_REPORTS_LIMIT = 3  # runs of one workflow that are reported one by one per interval
 SUMMARY_INTERVAL = 10.0  # seconds between two summaries of firings and repeated problems
 RUN_ID_LENGTH = 8  # last characters of a run's id that are shown: enough to name it
-
-SUBJECT_FIELDS = (
-    "package",
-    "workflow",
-    "reactor",
-    "accumulator",
-    "component_name",
-    "trigger",
-    "graph",
-    "phase",
-    "stream",
-)
-REASON_FIELDS = ("reason", "error")
-IGNORED_EVENTS = frozenset([events.PACKAGE_FAILED, events.FIRING_DEAD_LETTERED])
-"""The view shows failed packages itself, and a dead-lettered firing has been reported as failed."""
 
 _STYLES = {RunState.SUCCESS: "green", RunState.FAILED: "bold red", RunState.CANCELLED: "yellow"}
 
@@ -58,8 +43,7 @@ class DevActivity:
         self._ended: list[str] = []
         self._lost: dict[tuple[str, str, str], list[str]] = {}
         """The labels of the lost tasks since the last report, by run, task and reason."""
-        self._problem_counts: Counter[tuple[str, str]] = Counter()
-        """How often each problem occurred since it was last printed."""
+        self._problems = ProblemReports(node, view, self._run_name)
         self._fire_counts: dict[str, tuple[int, int]] = {}
         self._min_level = logging.WARNING
 
@@ -72,35 +56,35 @@ class DevActivity:
         last_summary = self._clock.monotonic()
         while True:
             await self._clock.sleep(RUN_REPORT_INTERVAL)
-            await self._report_lost()
-            await self._report_runs()
+            await self.report_runs()
             if self._clock.monotonic() - last_summary >= SUMMARY_INTERVAL:
                 last_summary = self._clock.monotonic()
                 self._report_firings()
-                self._report_repeated()
+                self._problems.report_repeated()
 
     # -- log records
 
     def handle_record(self, record: logging.LogRecord) -> None:
         """Collect a record for the next report, or print it."""
         fields = vars(record)
+        run, workflow = str(fields.get("run", "")), str(fields.get("workflow", ""))
         if record.name == "tidemill.task":
             self._report_task_log(record)
-        elif record.msg == events.RUN_STARTED:
-            self._workflows[fields["run"]] = fields["workflow"]
-            self._started.append(fields["run"])
-        elif record.msg == events.RUN_ENDED:
-            self._workflows.setdefault(fields["run"], fields["workflow"])
-            self._ended.append(fields["run"])
+        elif record.msg == events.RUN_STARTED and run:
+            self._workflows[run] = workflow
+            self._started.append(run)
+        elif record.msg == events.RUN_ENDED and run:
+            self._workflows.setdefault(run, workflow)
+            self._ended.append(run)
         elif record.msg == events.TASK_LOST and "attempt" in fields:
-            run, name = _run_and_task(fields["attempt"])
-            self._lost.setdefault((run, name.partition("[")[0], fields["reason"]), []).append(name)
-        elif record.levelno >= self._min_level and record.msg not in IGNORED_EVENTS:
-            self._report_problem(record)
+            run, name = split_attempt(str(fields["attempt"]))
+            self._lost.setdefault((run, name.partition("[")[0], str(fields.get("reason", ""))), []).append(name)
+        elif record.levelno >= self._min_level:
+            self._problems.report(record)
 
     def _report_task_log(self, record: logging.LogRecord) -> None:
         attempt = str(vars(record).get("attempt", ""))
-        run, _ = _run_and_task(attempt)
+        run, _ = split_attempt(attempt)
         if run in self._started:  # report the start of the run before its first line
             self._started.remove(run)
             self._report_start(run)
@@ -111,51 +95,11 @@ class DevActivity:
         )
 
     def _attempt_name(self, attempt: str) -> str:
-        run, name = _run_and_task(attempt)
+        run, name = split_attempt(attempt)
         return f"{self._run_name(run)}.{name}"
 
     def _run_name(self, run: str) -> str:
         return self._workflows.get(run, f"run {run[-RUN_ID_LENGTH:]}")
-
-    def _subject(self, fields: dict[str, Any]) -> str:
-        """Return the name of the component that a record is about."""
-        if subject := next((str(fields[name]) for name in SUBJECT_FIELDS if fields.get(name)), ""):
-            return subject
-        if fields.get("attempt"):
-            return self._attempt_name(str(fields["attempt"]))
-        names = [self._run_name(fields["run"])] * bool(fields.get("run")) + [str(fields.get("task") or "")]
-        return ".".join(filter(None, names))
-
-    def _report_problem(self, record: logging.LogRecord) -> None:
-        fields = vars(record)
-        subject = self._subject(fields)
-        reason = next((one_line(str(fields[name])) for name in REASON_FIELDS if fields.get(name)), "")
-        self._problem_counts[subject, reason or record.msg] += 1
-        if self._problem_counts[subject, reason or record.msg] > 1:
-            return
-        event = record.getMessage().replace(".", " ").replace("_", " ")
-        style = "bold red" if record.levelno >= logging.ERROR else "yellow"
-        trace = [logging.Formatter().formatException(record.exc_info)] if record.exc_info else []
-        is_firing = record.msg == events.FIRING_FAILED
-        location = self._firing_error_location(fields) if is_firing else relative_path(str(fields.get("place", "")))
-        text = f"{event}: {reason}" if reason else event
-        self._view.print_event(f"{text}{f' ({location})' if location else ''}", subject, style, trace)
-
-    def _firing_error_location(self, fields: dict[str, Any]) -> str:
-        """Return where in a package the node of a failed firing raised; "" if that is no longer known."""
-        try:
-            firings = self._node.reactor(fields["reactor"]).firings()
-        except RequestError:  # the reactor has been unloaded
-            return ""
-        results = next((one.results for one in firings if one.id == fields["firing"]), {})
-        errors = [one.error for one in results.values() if one.error is not None]
-        return self._view.error_location(errors[0].cause) if errors else ""
-
-    def _report_repeated(self) -> None:
-        for (subject, reason), number in self._problem_counts.items():
-            if number > 1:
-                self._view.print_event(f"{format_count(number - 1, 'time')} more: {reason}", subject, "yellow")
-        self._problem_counts.clear()
 
     # -- runs
 
@@ -174,7 +118,9 @@ class DevActivity:
                 return (await self._node.run_handle(run).state()).workflow
         return self._workflows.get(run, "")
 
-    async def _report_runs(self) -> None:
+    async def report_runs(self) -> None:
+        """Print the runs that started, lost tasks or ended since the last report."""
+        await self._report_lost()
         ended, self._ended = self._ended, []
         ended_runs = set(ended)
         started, self._started = [run for run in self._started if run not in ended_runs], []
@@ -241,12 +187,6 @@ class DevActivity:
                 self._view.print_event(
                     f"{format_count(state.fires - fires, 'firing')} in {SUMMARY_INTERVAL:.0f} s{failed}", name, "dim"
                 )
-
-
-def _run_and_task(attempt: str) -> tuple[str, str]:
-    """Return the run of an attempt, and its task or element: "clean[7]"."""
-    run, _, name = attempt.partition("/")
-    return run, name.rpartition("#")[0]
 
 
 LOGGER_LEVELS = {

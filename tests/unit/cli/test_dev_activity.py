@@ -1,0 +1,96 @@
+"""The activity of `tidemill dev`: every piece of news is one line, whatever a log record holds."""
+
+import io
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidemill as tm
+from tidemill.cli.dev_activity import DevActivity
+from tidemill.cli.dev_problems import IGNORED_EVENTS, REASON_FIELDS, SUBJECT_FIELDS
+from tidemill.cli.dev_view import DevView
+from tidemill.kernel.clock import SystemClock
+from tidemill.kernel.errors import StoreError
+from tidemill.telemetry import events
+
+EVENTS = sorted(value for name, value in vars(events).items() if name.isupper())
+FIELDS = [*SUBJECT_FIELDS, *REASON_FIELDS, "run", "task", "attempt", "place", "firing", "failures", "state"]
+VALUES = st.one_of(
+    st.none(), st.integers(), st.text(max_size=20), st.sampled_from(["01abc/task#1", "01abc", "a\nb", "/x/y.py:3"])
+)
+
+
+@contextmanager
+def collecting_lines() -> Iterator[list[str]]:
+    """Collect the lines that are printed in the context."""
+    lines: list[str] = []
+    with redirect_stdout(io.StringIO()) as output:
+        yield lines
+    lines += output.getvalue().splitlines()
+
+
+def activity() -> DevActivity:
+    """Return the activity of a node that has loaded nothing."""
+    node = tm.Node()
+    return DevActivity(node, DevView(node, Path.cwd(), SystemClock(), lambda: None), SystemClock())
+
+
+def record(event: str, fields: Mapping[str, Any], level: int = logging.WARNING, **more: Any) -> logging.LogRecord:
+    """Return a record as a logger of the engine would make it."""
+    return logging.makeLogRecord({"name": "tidemill.engine", "levelno": level, "msg": event, **fields, **more})
+
+
+@given(st.sampled_from(EVENTS), st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=6))
+def test_every_event_is_at_most_one_line(event: str, fields: dict[str, Any]) -> None:
+    """P-10: no event has to have a certain field."""
+    with collecting_lines() as lines:
+        activity().handle_record(record(event, fields))
+    is_collected = event in (events.RUN_STARTED, events.RUN_ENDED, events.TASK_LOST)
+    assert len(lines) == 1 or (len(lines) == 0 and (is_collected or event in IGNORED_EVENTS))
+
+
+@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=6))))
+async def test_what_was_collected_is_reported(news: list[tuple[str, dict[str, Any]]]) -> None:
+    """The reports follow at the next interval, also for runs that nothing is known of."""
+    shown = activity()
+    with collecting_lines():
+        for event, fields in news:
+            shown.handle_record(record(event, fields))
+        await shown.report_runs()
+    with collecting_lines() as lines:
+        await shown.report_runs()
+    assert lines == []
+
+
+def test_a_source_that_cannot_be_read_is_told_in_words() -> None:
+    with collecting_lines() as lines:
+        activity().handle_record(record(events.PACKAGE_SOURCE_FAILED, {"reason": "no folder"}))
+    assert lines[0].endswith(
+        "the packages cannot be read, and those that are loaded keep running: there is no folder x"
+    )
+
+
+def test_a_number_without_a_reason_is_shown() -> None:
+    with collecting_lines() as lines:
+        activity().handle_record(record(events.SCHEDULE_SLOTS_DROPPED, {"workflow": "flow", "slots": 9}))
+    assert lines[0].endswith("flow  schedule slots dropped  slots=9")
+
+
+@pytest.mark.parametrize(("error", "lines"), [(StoreError("it is locked"), 1), (KeyError("run"), 5)])
+def test_only_an_unexpected_error_has_a_traceback(error: Exception, lines: int) -> None:
+    """A store that is locked for seconds is explained by its error."""
+    try:
+        raise error
+    except type(error):
+        info = sys.exc_info()
+    with collecting_lines() as shown:
+        activity().handle_record(record(events.RUN_ORPHANED, {"run": "01abc"}, exc_info=info))
+    assert len(shown) == lines
+    assert type(error).__name__ in shown[0]
