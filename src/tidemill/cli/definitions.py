@@ -4,9 +4,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
-import typer
 from msgspec.structs import replace
 
 from tidemill.graphs.graph import Graph
@@ -14,14 +13,6 @@ from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestEr
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.loading.reader import Package, import_module, read_package
 from tidemill.workflows.workflow import Workflow
-
-GraphArgument = Annotated[
-    str, typer.Argument(metavar="FILE[:NAME]", help="A Python file or a module; with NAME if it has several graphs.")
-]
-WorkflowArgument = Annotated[
-    str,
-    typer.Argument(metavar="FILE[:NAME]", help="A Python file or a module; with NAME if it has several workflows."),
-]
 
 Kind = TypeVar("Kind", Graph, Workflow)
 

@@ -1,14 +1,17 @@
-"""Formats states, durations, times and values for people: short, and in colour on a terminal."""
+"""Formats states, durations, times and values for people: short, and in colour on a terminal.
+
+Rich is imported only for coloured text, as in `output`.
+"""
 
 import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
-from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.workflows.states import RunState, TaskState
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 LINE_LIMIT = 500
 """The maximum length of a text in a list or table."""
@@ -28,14 +31,18 @@ _MARKS = {
 }
 
 
-def state_mark(state: TaskState, *, is_ascii: bool = False) -> Text:
+def state_mark(state: TaskState, *, is_ascii: bool = False) -> "Text":
     """Return the symbol of a state."""
+    from rich.text import Text
+
     sign, plain, style = _MARKS[state]
     return Text(plain if is_ascii else sign, style)
 
 
-def state_text(state: TaskState | RunState) -> Text:
+def state_text(state: TaskState | RunState) -> "Text":
     """Return the name of a state, in its colour."""
+    from rich.text import Text
+
     style = _MARKS[TaskState(state)][2]
     return Text(str(state), style)
 
@@ -123,6 +130,8 @@ def format_count(number: int, noun: str) -> str:
 
 def format_value(value: Any, limit: int = LINE_LIMIT) -> str:
     """Return a value in one line; "" for None."""
+    from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
+
     if value is None:
         return ""
     try:

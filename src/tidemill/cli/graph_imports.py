@@ -4,9 +4,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from tidemill.cli.definitions import importable_from, with_real_path
 from tidemill.graphs.graph import Graph
@@ -18,15 +15,6 @@ from tidemill.packages.loading.inspector import PackageInspector, bind_known_gra
 from tidemill.packages.loading.probe_environment import ProbeEnvironment, local_origin
 from tidemill.workflows.definition import Task
 from tidemill.workflows.workflow import Workflow
-
-LoadOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--load",
-        metavar="PATH",
-        help="A file or package folder with graphs that the workflow calls by name. May be repeated.",
-    ),
-]
 
 
 def unresolved_calls(workflow: Workflow) -> list[Task]:

@@ -1,21 +1,41 @@
-"""The `tidemill` command."""
+"""The `tidemill` command.
+
+Every module that is imported here only declares commands: names, arguments, help. The bodies of the commands import
+what they use, so that `--help` and the completion of a shell answer at once.
+"""
 
 import inspect
 from typing import Annotated
 
 import typer
+from typer.completion import completion_init  # type: ignore[attr-defined]  # imported there, not exported
 
-from tidemill import TidemillError, __version__
-from tidemill.cli.commands import backfill, db, dev, doctor, graph, package, package_registry, run, runs, workflows
+from tidemill import __version__
+from tidemill.cli.commands import (
+    backfill,
+    completion,
+    db,
+    dev,
+    doctor,
+    graph,
+    package,
+    package_registry,
+    run,
+    runs,
+    workflows,
+)
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED
 from tidemill.cli.output import print_error, print_text, replace_unencodable
+from tidemill.kernel.errors import TidemillError
 
 app = typer.Typer(
     name="tidemill",
     help="Computation graphs and durable workflows.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=False,  # `tidemill completion` prints the script
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: importing Rich would take longer than everything else
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(dev.dev)
 app.add_typer(graph.app, name="graph")
@@ -28,6 +48,7 @@ app.command()(doctor.doctor)
 app.command(cls=run.RunCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(run.run)
 app.command()(backfill.backfill)
 app.command("backfill-cancel")(backfill.backfill_cancel)
+app.command()(completion.completion)
 
 
 def _unwrap_help(group: typer.Typer) -> None:
@@ -35,6 +56,7 @@ def _unwrap_help(group: typer.Typer) -> None:
     for command in group.registered_commands:
         paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
         command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+        command.short_help = command.help.partition("\n\n")[0]  # in full: a list of commands cuts nothing off
     for inner in group.registered_groups:
         if inner.typer_instance is not None:
             _unwrap_help(inner.typer_instance)
@@ -61,6 +83,7 @@ def tidemill(
 def main() -> None:
     """Run the command line; print errors of the user, operator or author without a traceback."""
     replace_unencodable()
+    completion_init()
     try:
         app(prog_name="tidemill")
     except KeyboardInterrupt:

@@ -1,4 +1,7 @@
-"""Prints tables and text for people, and JSON for programs."""
+"""Prints tables and text for people, and JSON for programs.
+
+Rich is imported when the first text is printed: `--help` prints none, and importing Rich takes longer than all of it.
+"""
 
 import json
 import os
@@ -6,15 +9,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from io import TextIOWrapper
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.cells import cell_len
-from rich.console import Console
-from rich.padding import Padding
-from rich.syntax import Syntax
-from rich.table import Column, Table
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
 
 UNLIMITED_WIDTH = 100_000
 """The width of an output that is no terminal: lines are never broken or truncated, for programs and files."""
@@ -22,17 +24,19 @@ UNLIMITED_WIDTH = 100_000
 MIN_COLUMN_WIDTH = 12  # the least width of a column that is truncated or folded
 
 
-def _console(*, stderr: bool = False) -> Console:
+def _console(*, stderr: bool = False) -> "Console":
+    from rich.console import Console
+
     console = Console(stderr=stderr)
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(stderr=stderr, width=UNLIMITED_WIDTH)
 
 
-def progress_console() -> Console:
+def progress_console() -> "Console":
     """Return the console for progress: standard error."""
     return _console(stderr=True)
 
 
-def can_redraw(console: Console) -> bool:
+def can_redraw(console: "Console") -> bool:
     """Return whether the console can redraw earlier lines."""
     return console.is_terminal and not console.is_dumb_terminal
 
@@ -56,6 +60,8 @@ def text_limit(limit: int, width: int) -> int:
 
 def show(*renderables: Any) -> None:
     """Print objects that Rich can render; lines of text are broken only by the terminal."""
+    from rich.text import Text
+
     console = _console()
     for one in renderables:
         console.print(one, soft_wrap=isinstance(one, Text))
@@ -84,6 +90,9 @@ def print_error(text: str) -> None:
 
 def show_paragraph(text: str, *, is_error: bool = False) -> None:
     """Print an indented paragraph; wrapped on a terminal, on one line for programs."""
+    from rich.padding import Padding
+    from rich.text import Text
+
     console = _console()
     if console.is_terminal:
         console.print(Padding(Text(text, style="red" if is_error else ""), (0, 0, 0, 2)))
@@ -98,6 +107,8 @@ def show_json(value: Any) -> None:
 
 def show_code(source: str) -> None:
     """Print Python source, coloured on a terminal."""
+    from rich.syntax import Syntax
+
     console = _console()
     if console.is_terminal:
         console.print(Syntax(source.rstrip(), "python"))
@@ -114,6 +125,9 @@ def show_rows(
     folded: Sequence[str] = (),
 ) -> None:
     """Print rows as a table, or as a list of JSON objects; `droppable` and `folded` as for `build_table`."""
+    from rich.table import Column
+    from rich.text import Text
+
     if output_format is Format.JSON:
         show_json([dict(zip(columns, row, strict=True)) for row in rows])
         return
@@ -122,18 +136,20 @@ def show_rows(
 
 
 def build_table(
-    columns: Sequence[Column],
-    rows: Sequence[Sequence[Text]],
+    columns: "Sequence[Column]",
+    rows: "Sequence[Sequence[Text]]",
     width: int,
     *,
     droppable: Sequence[str],
     truncated: str = "",
     folded: Sequence[str] = (),
-) -> Table:
+) -> "Table":
     """Return a table that fits the width: drops `droppable` columns, in that order, and truncates `truncated`.
 
     If it still does not fit, the `folded` columns, or the first one, wrap, so that names and ids are never lost.
     """
+    from rich.table import Table
+
     names = [str(one.header) for one in columns]
     folded = folded or names[:1]
     wide = {name: _column_width(name, [row[number] for row in rows]) for number, name in enumerate(names)}
@@ -184,7 +200,9 @@ def _folded_widths(
     return shares
 
 
-def _column_width(name: str, cells: Sequence[Text]) -> int:
+def _column_width(name: str, cells: "Sequence[Text]") -> int:
+    from rich.cells import cell_len
+
     return max(cell_len(name), *(cell.cell_len for cell in cells), 0)
 
 

@@ -114,10 +114,10 @@ def _param_fields(workflow: Workflow) -> Sequence[FieldInfo]:
 
 def help_options(workflow: Workflow) -> list[TyperOption]:
     """Return an option for each param, for the help text."""
-    return [_help_option(workflow, one) for one in _param_fields(workflow)]
+    return [_help_option(one) for one in _param_fields(workflow)]
 
 
-def _help_option(workflow: Workflow, field: FieldInfo) -> TyperOption:
+def _help_option(field: FieldInfo) -> TyperOption:
     option = field.name.replace("_", "-")
     is_flag = field.type is bool
     is_hidden = f"--{option}" in COMMAND_OPTIONS
@@ -129,7 +129,6 @@ def _help_option(workflow: Workflow, field: FieldInfo) -> TyperOption:
         required=field.required,
         default=str(default) if is_hidden and default is not None else default,
         show_default=default is not None,
-        rich_help_panel=f"Params of {workflow.name}",
     )
 
 

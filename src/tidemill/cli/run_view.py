@@ -1,4 +1,4 @@
-"""Reads a stored run and formats it: title, attempts, timeline, JSON."""
+"""Reads stored runs and formats them: list, title, attempts, timeline, JSON."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,6 +11,7 @@ from tidemill.cli.formatting import (
     LINE_LIMIT,
     format_elapsed,
     format_short_time,
+    format_time,
     format_zoned_time,
     one_line,
     relative_path,
@@ -29,6 +30,7 @@ ACTOR_LENGTH_LIMIT = 8
 """The number of last characters of an actor that are shown."""
 
 
+RUN_ID_LENGTH = 8  # last characters of an id that are shown: enough to name a run
 FAILED_ATTEMPTS_LIMIT = 10  # failed attempts that are listed; the others are counted
 
 
@@ -85,6 +87,28 @@ def _with_class_names(result: RunResult, record: RunRecord) -> RunResult:
         return msgspec.structs.replace(task, mapped=mapped, output=[one.output for one in mapped if one.has_output])
 
     return msgspec.structs.replace(result, tasks={name: with_names(name, task) for name, task in result.tasks.items()})
+
+
+def runs_table(rows: Sequence[RunRow], width: int) -> Table:
+    """Return a table of runs: workflow, state, origin, slot, creation and duration of each."""
+    slots = [row.slot for row in rows if row.slot is not None]
+    slot, created = time_column_title("slot", slots), time_column_title("created", (row.created_at for row in rows))
+    columns = [*map(Column, ["run", "workflow", "state", "by", slot, created]), Column("time", justify="right")]
+    cells = [
+        [
+            Text(row.id[-RUN_ID_LENGTH:]),
+            Text(row.workflow),
+            state_text(row.state),
+            Text(row.origin),
+            Text(format_time(row.slot, seconds=any(one.second for one in slots))),
+            Text(format_short_time(row.created_at)),
+            Text(format_elapsed(row.started_at, row.ended_at)),
+        ]
+        for row in rows
+    ]
+    if not slots:
+        columns, cells = columns[:4] + columns[5:], [one[:4] + one[5:] for one in cells]
+    return build_table(columns, cells, width, droppable=["by", "time", created, slot], folded=["workflow"])
 
 
 def run_title(view: RunView, width: int) -> Text:
@@ -195,13 +219,20 @@ def plain_view(view: RunView) -> dict[str, Any]:
         "tasks": plain_result(view.result)["tasks"],
         "attempts": [_plain_attempt(one) for one in view.attempts],
         "notes": [{"task": task, "text": text} for task, text in view.notes.items()],
-        "events": msgspec.to_builtins(view.events),
+        "events": [_plain_event(one) for one in view.events],
     }
 
 
 def _plain_attempt(one: AttemptRow) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(one)
-    return fields | {"key": str(one.key), "task": one.key.task, "element": one.key.element}
+    del fields["key"]
+    return {"id": str(one.key), "task": one.key.task, "element": one.key.element, **fields}
+
+
+def _plain_event(one: EventRow) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(one)
+    del fields["run"]  # the `id` of the whole
+    return fields
 
 
 def _decode_run_params(row: RunRow) -> dict[str, Any]:

@@ -1,22 +1,25 @@
-"""Finds and opens the store of a command."""
+"""Finds and opens the store of a command.
+
+Engine and storage are imported when a store is opened: commands use this module for their options too, and `--help`
+opens none.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.engine.workflows.client.store_client import make_store_client
-from tidemill.engine.workflows.client.values import Caller
-from tidemill.engine.workflows.client.workflow_client import WorkflowClient
-from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
-from tidemill.node import make_store
-from tidemill.storage.migrations import SchemaState
-from tidemill.storage.store import Store
+
+if TYPE_CHECKING:
+    from tidemill.engine.workflows.client.values import Caller
+    from tidemill.engine.workflows.client.workflow_client import WorkflowClient
+    from tidemill.storage.migrations import SchemaState
+    from tidemill.storage.store import Store
 
 StoreOption = Annotated[
     str | None,
@@ -39,8 +42,10 @@ def _check_tenant(name: str) -> str:
 TenantOption = Annotated[str, typer.Option(help="The tenant.", callback=_check_tenant)]
 
 
-def resolve_store(address: str | None) -> Store:
+def resolve_store(address: str | None) -> "Store":
     """Return the store that an option or the settings name; not opened."""
+    from tidemill.node import make_store
+
     address = address or Settings.read().store
     if not address:
         message = f"name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE{_dev_store_hint(Path())}"
@@ -55,7 +60,7 @@ def resolve_store(address: str | None) -> Store:
 
 
 @asynccontextmanager
-async def open_store(address: str | None, *, read_only: bool = False) -> AsyncIterator[Store]:
+async def open_store(address: str | None, *, read_only: bool = False) -> "AsyncIterator[Store]":
     """Open an existing store; read-only, it shows one consistent snapshot and cannot be changed."""
     store = resolve_store(address)
     state = await store.read_schema_state()
@@ -75,14 +80,19 @@ async def open_store(address: str | None, *, read_only: bool = False) -> AsyncIt
 @asynccontextmanager
 async def open_client(
     address: str | None, *, read_only: bool = False, executor: str = "in_process"
-) -> AsyncIterator[WorkflowClient]:
+) -> "AsyncIterator[WorkflowClient]":
     """Open an existing store as a client of its workflows; read-only as in `open_store`."""
+    from tidemill.engine.workflows.client.store_client import make_store_client
+    from tidemill.kernel.clock import SystemClock
+
     async with open_store(address, read_only=read_only) as store:
         yield make_store_client(store, SystemClock(), Settings.read(), executor=executor)
 
 
-def cli_caller(tenant: str) -> Caller:
+def cli_caller(tenant: str) -> "Caller":
     """Return the caller of all commands for a tenant."""
+    from tidemill.engine.workflows.client.values import Caller
+
     return Caller(tenant, "cli")
 
 
@@ -99,7 +109,7 @@ def _missing_file(address: str | None) -> str | None:
     return path if scheme == "sqlite" and not Path(path).exists() else None
 
 
-def describe_schema(title: str, state: SchemaState) -> str:
+def describe_schema(title: str, state: "SchemaState") -> str:
     """Describe the version of a schema, and what to do about it."""
     found, known = state
     if found == known:

@@ -24,7 +24,7 @@ def path(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> Path:
         run(monkeypatch, "run", str(file), "--day", "2026-01-01", "--rows", rows, "-q", "--store", f"sqlite:///{path}")
     capsys.readouterr()
     run(monkeypatch, "runs", "list", "-o", "json")
-    failed = json.loads(capsys.readouterr().out)[-1]["id"]
+    failed = json.loads(capsys.readouterr().out)[0]["id"]
     assert run(monkeypatch, "runs", "retry", failed) == 0
     capsys.readouterr()
     return path

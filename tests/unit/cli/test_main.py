@@ -1,13 +1,20 @@
-"""The command line as a whole: start and help."""
+"""The command line as a whole: start, help and completion."""
 
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+import typer
 
 from tests.unit.cli.command_line import run
+from tidemill.cli.main import app
 
 SLOW = """
 import sys, time
@@ -38,10 +45,116 @@ def test_ctrl_c_while_it_begins_is_no_traceback() -> None:
 def test_paragraphs_of_help_fill_their_lines(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They break where the terminal does: a line is followed by a word for which it had no room."""
+    """They break where the terminal does: a line is followed by a word that did not fit into it."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("TERMINAL_WIDTH", "80")
     assert run(monkeypatch, *command, "--help") == 0
-    lines = [line.strip() for line in capsys.readouterr().out.partition("╭")[0].splitlines()]
+    lines = [line.rstrip() for line in capsys.readouterr().out.partition("Arguments:")[0].splitlines()]
     for line, after in pairwise(lines):
         assert not line or not after or len(f"{line} {after.split()[0]}") > 78
+
+
+def commands(command: Any, *names: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command and group."""
+    yield names
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, *names, name)
+
+
+COMMANDS = list(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_h_is_short_for_help(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For every command and group."""
+    assert run(monkeypatch, *words, "--help") == 0
+    printed = capsys.readouterr().out
+    assert "-h, --help" in printed
+    assert "..." not in printed.partition("Commands:")[2]  # the summaries are shown in full
+    assert run(monkeypatch, *words, "-h") == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_h_shows_the_params_of_a_workflow_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `tidemill run FILE --help`."""
+    file = tmp_path / "short_flow.py"
+    file.write_text("import tidemill as tm\nclass P(tm.Params):\n    day: str\nflow = tm.Workflow('flow', params=P)\n")
+    assert run(monkeypatch, "run", str(file), "-h") == 0
+    assert "--day str" in capsys.readouterr().out.partition("Params of flow:")[2]
+
+
+HELP = """
+import json, sys
+from tidemill.cli.main import main
+
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["tidemill", *words, "--help"]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+LIGHT = ("tidemill", "tidemill.cli", "tidemill.kernel", "tidemill.workflows.states")
+
+
+def test_help_imports_no_engine() -> None:
+    """Help answers in 150 ms; engines, databases, Rich and cryptography take several times as long to import."""
+    given = msgspec.json.encode(COMMANDS).decode()
+    program = subprocess.run([sys.executable, "-c", HELP, given], capture_output=True, text=True, timeout=60)
+    assert program.returncode == 0, program.stderr
+    names = set(msgspec.json.decode(program.stderr, type=list[str]))
+    assert "tidemill.cli.commands.runs" in names
+    heavy = {"asyncio", "cel", "cronsim", "cryptography", "importlib.metadata", "rich", "sqlite3", "watchfiles"}
+    assert not heavy & names
+    ours = {name for name in names if name.startswith("tidemill.") and not name.startswith(LIGHT)}
+    assert ours <= {"tidemill.workflows"}
+
+
+BASH = """
+eval "$(tidemill completion bash)"
+COMP_WORDS=(tidemill runs l)
+COMP_CWORD=2
+_tidemill_completion tidemill
+echo "${COMPREPLY[@]}"
+"""
+
+
+def test_a_shell_completes_commands() -> None:
+    """The script of `tidemill completion bash`, in bash."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    printed = subprocess.run(["bash", "-c", BASH], env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert (printed.stdout, printed.stderr) == ("list logs\n", "")
+
+
+@pytest.mark.parametrize(
+    ("shell", "line", "request_"),
+    [
+        ("zsh", "compdef _tidemill_completion tidemill", {"_TYPER_COMPLETE_ARGS": "tidemill runs ca"}),
+        (
+            "fish",
+            "complete --command tidemill",
+            {"_TYPER_COMPLETE_ARGS": "tidemill runs ca", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        ),
+    ],
+)
+def test_scripts_of_other_shells_are_answered(
+    shell: str,
+    line: str,
+    request_: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each registers the command, and asks it through an environment variable."""
+    assert run(monkeypatch, "completion", shell) == 0
+    script = capsys.readouterr().out
+    assert line in script
+    assert f"_TIDEMILL_COMPLETE=complete_{shell}" in script
+    for name, value in {**request_, "_TIDEMILL_COMPLETE": f"complete_{shell}"}.items():
+        monkeypatch.setenv(name, value)
+    assert run(monkeypatch) == 0
+    assert "cancel" in capsys.readouterr().out

@@ -93,10 +93,10 @@ def test_help_shows_the_params_of_the_workflow(file: Path, monkeypatch: Monkey, 
     printed = capsys.readouterr().out
     _, _, params = printed.partition("Params of daily_report")
     assert "--executor" in printed
-    words = [line.strip("│ ").split() for line in params.splitlines()[1:5]]
-    assert words[0] == ["*", "--day", "date", "[required]"]
+    words = [line.split() for line in params.splitlines()[1:5]]
+    assert words[0] == ["--day", "date", "[required]"]
     assert words[1] == ["--rows", "int", "[default:", "3]"]
-    assert words[2][:2] == ["--full-scan", "--no-full-scan"]
+    assert words[2][:3] == ["--full-scan", "/", "--no-full-scan"]
     assert words[3] == ["--tags", "list[str]", "[default:", "[]]"]
 
 
@@ -151,7 +151,7 @@ def test_params_named_like_options_of_the_command(tmp_path: Path, monkeypatch: M
     )
     assert run(monkeypatch, "run", str(path), "--help") == 0
     printed = capsys.readouterr().out.partition("Params of flow")[2]
-    assert [line.strip("│* ").split()[:2] for line in printed.splitlines()[1:3]] == [
+    assert [line.split()[:2] for line in printed.splitlines()[1:3]] == [
         ["--param", "store=str"],
         ["--param", "help=str"],
     ]

@@ -148,7 +148,7 @@ def test_times_are_of_one_zone_which_is_named(file: Path, monkeypatch: Monkey, c
     assert " slot (EST) " in listed.splitlines()[1]
     assert " 2025-12-31 20:00:00 " in listed
     assert " 2025-12-31 20:00:04 " in listed
-    found = json.loads(said(monkeypatch, capsys, "runs", "list", "-o", "json"))[-1]["id"]
+    found = json.loads(said(monkeypatch, capsys, "runs", "list", "-o", "json"))[0]["id"]
     assert " for 2025-12-31 20:00:04 EST," in said(monkeypatch, capsys, "runs", "show", found)
 
 

@@ -49,7 +49,7 @@ def listed(monkeypatch: Monkey, capsys: Captured, *filters: str) -> list[dict[st
 @pytest.fixture
 def failed(store: str, monkeypatch: Monkey, capsys: Captured) -> str:
     """The id of the run that failed."""
-    return str(listed(monkeypatch, capsys)[-1]["id"])
+    return str(listed(monkeypatch, capsys)[0]["id"])
 
 
 def damage(store: str, statement: str) -> None:
@@ -68,9 +68,9 @@ def shown(monkeypatch: Monkey, capsys: Captured, id: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("store")
-def test_runs_are_listed_newest_last(monkeypatch: Monkey, capsys: Captured) -> None:
+def test_runs_are_listed_newest_first(monkeypatch: Monkey, capsys: Captured) -> None:
     """And filtered by workflow, state and number."""
-    assert [one["state"] for one in listed(monkeypatch, capsys)] == ["success", "failed"]
+    assert [one["state"] for one in listed(monkeypatch, capsys)] == ["failed", "success"]
     assert [one["state"] for one in listed(monkeypatch, capsys, "--state", "success")] == ["success"]
     assert [one["state"] for one in listed(monkeypatch, capsys, "--limit", "1")] == ["failed"]
     assert listed(monkeypatch, capsys, "--workflow", "other") == []
@@ -102,6 +102,11 @@ def test_as_json_a_run_has_all_that_is_kept(failed: str, monkeypatch: Monkey, ca
     assert len([one for one in found["attempts"] if one["task"] == "clean"]) == 15
     assert found["events"][-1]["after"] == "failed"
     assert found["notes"] == []
+    assert found["id"] == failed
+    assert all(one["id"].startswith(failed) for one in found["attempts"])  # an id is called `id` everywhere
+    assert not {"run", "key", "run_id"} & {
+        name for part in ("attempts", "events") for one in found[part] for name in one
+    }
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(-8, None), slice(0, -4)])
@@ -182,21 +187,21 @@ def test_every_command_answers_programs(failed: str, monkeypatch: Monkey, capsys
     """server.md, `-o json` everywhere: with the full id, for any given part of it."""
     part = failed[-8:]
     assert answered(monkeypatch, capsys, "runs", "why", part, "publish") == {
-        "run": failed,
+        "id": failed,
         "task": "publish",
         "reasons": ["it cannot run because of 'clean'"],
     }
     version = shown(monkeypatch, capsys, failed)["version"]
-    again = {"run": failed, "preview": True, "tasks": ["clean", "publish"], "version": version}
+    again = {"id": failed, "preview": True, "tasks": ["clean", "publish"], "version": version}
     again |= {"left_out": [], "pinned": None}
     some, every = {"elements": {"clean": {"cleared": 1, "of": 15}}}, {"elements": {"clean": {"cleared": 15, "of": 15}}}
     assert answered(monkeypatch, capsys, "runs", "retry", part, "--preview") == again | some
     assert answered(monkeypatch, capsys, "runs", "clear", part, "clean", "--preview") == again | every
     assert answered(monkeypatch, capsys, "runs", "retry", part) == again | some | {"preview": False}
-    noted = {"run": failed, "task": None, "text": "odd"}
+    noted = {"id": failed, "task": None, "text": "odd"}
     assert answered(monkeypatch, capsys, "runs", "note", part, "odd") == noted
     assert answered(monkeypatch, capsys, "runs", "note", part, "", "--task", "clean")["task"] == "clean"
-    cancelled = {"run": failed, "state": "cancelled", "reason": "no need"}
+    cancelled = {"id": failed, "state": "cancelled", "reason": "no need"}
     assert answered(monkeypatch, capsys, "runs", "cancel", part, "--reason", "no need") == cancelled
     for verb, paused in [("pause", True), ("resume", False)]:
         expected = {"workflow": "daily_report", "paused": paused}
@@ -265,7 +270,7 @@ def test_a_run_continues_with_fixed_code(
     fixed.write_text(REPORT.replace('raise ValueError("no thirteen")', "return 13"))
     assert run(monkeypatch, "run", str(fixed), "--day", "2026-01-02", "--store", store, "-q") == 0
     capsys.readouterr()
-    after = listed(monkeypatch, capsys)[-1]["version"]
+    after = listed(monkeypatch, capsys)[0]["version"]
     assert run(monkeypatch, "runs", "retry", failed, "--preview") == 0
     names, pinned = capsys.readouterr().out.splitlines()
     assert names == "would rerun: clean (1 of 15), publish"
@@ -359,7 +364,7 @@ def test_a_backfill_makes_the_missing_runs(file: Path, monkeypatch: Monkey, caps
     assert run(monkeypatch, *backfill) == 0
     assert "3 runs of 'daily_report' started" in capsys.readouterr().out
     made = listed(monkeypatch, capsys, "--state", "queued")
-    assert [one["params"]["day"] for one in made] == ["2026-01-01", "2026-01-02", "2026-01-03"]
+    assert [one["params"]["day"] for one in made] == ["2026-01-03", "2026-01-02", "2026-01-01"]
     assert run(monkeypatch, *backfill, "-o", "json") == 0
     assert json.loads(capsys.readouterr().out)["slots"] == []
     assert run(monkeypatch, *backfill, "--all", "-o", "json") == 0

@@ -1,24 +1,23 @@
 """`tidemill backfill`: start runs for past slots of a schedule."""
 
-import asyncio
 from datetime import UTC, date, datetime, time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.definitions import WorkflowArgument, load_workflow
+from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
+from tidemill.cli.file_arguments import LoadOption, WorkflowArgument
 from tidemill.cli.formatting import format_count, format_time, timezone_name
-from tidemill.cli.graph_imports import LoadOption, importing_graphs, resolve_graph_calls
 from tidemill.cli.output import Format, Output, print_text, show_json
 from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
-from tidemill.engine.workflows.client.backfills import find_schedule
-from tidemill.engine.workflows.client.store_client import EXECUTOR_NAMES
-from tidemill.engine.workflows.client.values import BackfillPlan
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.schedule import Schedule
-from tidemill.workflows.workflow import Workflow
+
+if TYPE_CHECKING:
+    from tidemill.engine.workflows.client.values import BackfillPlan
+    from tidemill.workflows.schedule import Schedule
+    from tidemill.workflows.workflow import Workflow
 
 LISTED_SLOTS_LIMIT = 20  # slots that are listed; the others are counted
 SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # any moment, to read the time zone of a schedule
@@ -42,8 +41,11 @@ def backfill(
 
     Times are ISO 8601, by default in the time zone of the schedule. A day as --to includes the whole day.
     """
+    from tidemill.cli.definitions import load_workflow
+    from tidemill.cli.graph_imports import importing_graphs, resolve_graph_calls
+    from tidemill.engine.workflows.client.backfills import find_schedule
 
-    async def make(workflow: Workflow, schedule: Schedule) -> BackfillPlan:
+    async def make(workflow: "Workflow", schedule: "Schedule") -> "BackfillPlan":
         async with open_client(store, read_only=preview, executor=executor) as client:
             return await client.backfill(
                 cli_caller(tenant),
@@ -60,7 +62,7 @@ def backfill(
         _check_executor(executor)
         workflow = resolve_graph_calls(load_workflow(place), graphs)
         schedule = find_schedule(workflow, key)
-        plan = asyncio.run(make(workflow, schedule))
+        plan = run_async(make(workflow, schedule))
     if output is Format.JSON:
         show_json(_plain_plan(plan))
     else:
@@ -85,7 +87,7 @@ def backfill_cancel(
             return await client.cancel_backfill(cli_caller(tenant), id)
 
     with exit_on_error():
-        runs = asyncio.run(cancel())
+        runs = run_async(cancel())
     if output is Format.JSON:
         show_json({"id": id, "cancelled": runs})
     else:
@@ -94,12 +96,14 @@ def backfill_cancel(
 
 def _check_executor(executor: str) -> None:
     """Reject an executor that no node has: its tasks would wait forever."""
+    from tidemill.engine.workflows.client.store_client import EXECUTOR_NAMES
+
     if executor not in EXECUTOR_NAMES:
         hint = did_you_mean(executor, EXECUTOR_NAMES) or f"; there are {', '.join(EXECUTOR_NAMES)}"
         raise RequestError(f"there is no executor '{executor}'{hint}", code="unknown_executor")
 
 
-def _parse_time(text: str, time_of_day: time, schedule: Schedule) -> datetime:
+def _parse_time(text: str, time_of_day: time, schedule: "Schedule") -> datetime:
     """Parse a moment or a day; without a time zone, it is in that of the schedule."""
     try:
         at = datetime.fromisoformat(text)
@@ -120,7 +124,7 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _print_plan(plan: BackfillPlan, schedule: Schedule, *, preview: bool) -> None:
+def _print_plan(plan: "BackfillPlan", schedule: "Schedule", *, preview: bool) -> None:
     has_seconds = any(slot.second for slot in plan.slots)
     for slot in plan.slots[:LISTED_SLOTS_LIMIT]:
         print_text(_format_slot(slot, schedule, has_seconds))
@@ -139,7 +143,7 @@ def _print_plan(plan: BackfillPlan, schedule: Schedule, *, preview: bool) -> Non
         print_text(f"{format_count(len(plan.runs), 'run')} of '{plan.workflow}' started, backfill {plan.id}{rest}")
 
 
-def _format_slot(slot: datetime, schedule: Schedule, has_seconds: bool) -> str:
+def _format_slot(slot: datetime, schedule: "Schedule", has_seconds: bool) -> str:
     """Return a slot in local time, as runs are listed, and in the time zone of its schedule if that differs."""
     zoned = schedule.in_zone(slot)
     local = f"{format_time(slot, seconds=has_seconds)} {timezone_name([slot])}"
@@ -148,7 +152,7 @@ def _format_slot(slot: datetime, schedule: Schedule, has_seconds: bool) -> str:
     return f"{local} ({zoned:{'%Y-%m-%d %H:%M:%S %Z' if has_seconds else '%Y-%m-%d %H:%M %Z'}})"
 
 
-def _plain_plan(plan: BackfillPlan) -> dict[str, object]:
+def _plain_plan(plan: "BackfillPlan") -> dict[str, object]:
     return {
         "id": plan.id,
         "workflow": plan.workflow,

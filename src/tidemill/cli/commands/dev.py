@@ -1,25 +1,24 @@
 """`tidemill dev`: run the packages of a folder, and reload them when they are saved."""
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.dev_activity import DevActivity, forwarding_logs
 from tidemill.cli.dev_lock import hold_store_lock
-from tidemill.cli.dev_view import DevView
+from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.interrupts import Interrupts
 from tidemill.cli.output import print_error
-from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.settings import Settings
-from tidemill.node import Node
-from tidemill.packages.format.archive import ARCHIVE_SUFFIX
-from tidemill.packages.reconcile.reconciler import Reconciler
+
+if TYPE_CHECKING:
+    from tidemill.cli.dev_view import DevView
+    from tidemill.node import Node
+    from tidemill.packages.reconcile.reconciler import Reconciler
 
 STORE_FOLDER = ".tidemill"
 """The folder of the default store; hidden, so that it is not part of a package."""
@@ -48,6 +47,8 @@ def dev(
     If a package cannot be loaded, its problems are shown with file and line, and the last good version keeps running.
     Ctrl-C stops the node; active runs continue at the next start.
     """
+    from tidemill.node import Node
+
     interrupts = Interrupts(on_second=lambda: print_error("stopped without waiting for running tasks"))
     with exit_on_error():
         root, pools = _resolve_root(path), _parse_pools(pool or ())
@@ -61,11 +62,13 @@ def dev(
             pools=pools,
         )
         with hold_store_lock(address), interrupts.handling_signals():
-            asyncio.run(_run_node(node, root, interrupts))
+            run_async(_run_node(node, root, interrupts))
     raise typer.Exit(interrupts.exit_code or 0)
 
 
 def _resolve_root(path: Path) -> Path:
+    from tidemill.packages.format.archive import ARCHIVE_SUFFIX
+
     root = path.absolute()
     if not root.exists():
         raise RequestError(f"there is no folder {path}", code="no_file", status=404)
@@ -97,8 +100,14 @@ def _parse_pools(pairs: Sequence[str]) -> dict[str, int]:
     return pools
 
 
-async def _run_node(node: Node, root: Path, interrupts: Interrupts) -> None:
+async def _run_node(node: "Node", root: Path, interrupts: Interrupts) -> None:
     """Run the node until it is interrupted. An API and a UI would be served here, next to the activity."""
+    import asyncio
+
+    from tidemill.cli.dev_activity import DevActivity, forwarding_logs
+    from tidemill.cli.dev_view import DevView
+    from tidemill.kernel.clock import SystemClock
+
     loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
     interrupts.on_first(lambda: loop.call_soon_threadsafe(stop_requested.set))
     view = DevView(node, root, SystemClock(), on_output_closed=stop_requested.set)
@@ -119,8 +128,10 @@ async def _run_node(node: Node, root: Path, interrupts: Interrupts) -> None:
             activity.mute_warnings()
 
 
-async def _show_initial_packages(reconciler: Reconciler, view: DevView) -> None:
+async def _show_initial_packages(reconciler: "Reconciler", view: "DevView") -> None:
     """Show the packages when all have been loaded or have failed; slow ones are shown later, one by one."""
+    import asyncio
+
     with suppress(TimeoutError):
         async with asyncio.timeout(FIRST_LOAD_TIMEOUT):
             await reconciler.wait_until_settled()

@@ -1,27 +1,22 @@
 """`tidemill doctor`: check the integrity of a store."""
 
-import asyncio
 from datetime import datetime
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
 
+from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_FAILED, exit_on_error
 from tidemill.cli.output import Format, Output, print_text, show_json, show_paragraph
 from tidemill.cli.stores import StoreOption, describe_schema, resolve_store
-from tidemill.engine.audit_findings import format_timespan, problem_finding
-from tidemill.engine.graphs.audit.report import StoreReport, audit_store
-from tidemill.engine.workflows.client.audit import audit_runs
-from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import DamagedStoreError
-from tidemill.storage.migrations import SchemaState
-from tidemill.storage.store import Store
 
-EMPTY_REPORT = StoreReport(
-    reactors=0, accumulators=0, journal_entries=0, dead_letters=0, last_written=None, findings=[]
-)
+if TYPE_CHECKING:
+    from tidemill.engine.graphs.audit.report import StoreReport
+    from tidemill.storage.migrations import SchemaState
+    from tidemill.storage.store import Store
 
 
 def doctor(store: StoreOption = None, output: Output = Format.TABLE) -> None:
@@ -29,10 +24,12 @@ def doctor(store: StoreOption = None, output: Output = Format.TABLE) -> None:
 
     Exit code 0 if there are no problems, 1 if there are, 2 if the store could not be read.
     """
+    from tidemill.kernel.clock import SystemClock
+
     now = SystemClock().now()
     with exit_on_error():
         chosen = resolve_store(store)
-        state, report = asyncio.run(_examine_store(chosen, now))
+        state, report = run_async(_examine_store(chosen, now))
     if output is Format.JSON:
         show_json(_plain_report(chosen, state, report))
     else:
@@ -43,22 +40,37 @@ def doctor(store: StoreOption = None, output: Output = Format.TABLE) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-async def _examine_store(store: Store, now: datetime) -> tuple[SchemaState, StoreReport]:
+async def _examine_store(store: "Store", now: datetime) -> "tuple[SchemaState, StoreReport]":
     """Audit a store; a damaged file or an unknown schema is then the only finding."""
+    from tidemill.storage.migrations import SchemaState
+
     try:
         return await _examine_readable_store(store, now)
     except DamagedStoreError as error:
-        return SchemaState(0, 0), msgspec.structs.replace(
-            EMPTY_REPORT, findings=[problem_finding("database", str(error))]
-        )
+        return SchemaState(0, 0), _unreadable_report("database", str(error))
 
 
-async def _examine_readable_store(store: Store, now: datetime) -> tuple[SchemaState, StoreReport]:
+def _unreadable_report(subject: str, problem: str) -> "StoreReport":
+    from tidemill.engine.audit_findings import problem_finding
+    from tidemill.engine.graphs.audit.report import StoreReport
+
+    return StoreReport(
+        reactors=0,
+        accumulators=0,
+        journal_entries=0,
+        dead_letters=0,
+        last_written=None,
+        findings=[problem_finding(subject, problem)],
+    )
+
+
+async def _examine_readable_store(store: "Store", now: datetime) -> "tuple[SchemaState, StoreReport]":
+    from tidemill.engine.graphs.audit.report import audit_store
+    from tidemill.engine.workflows.client.audit import audit_runs
+
     state = await store.read_schema_state()
     if state.found != state.known:
-        return state, msgspec.structs.replace(
-            EMPTY_REPORT, findings=[problem_finding("schema", describe_schema(store.title, state))]
-        )
+        return state, _unreadable_report("schema", describe_schema(store.title, state))
     await store.open_read_only()
     try:
         found, runs = await audit_store(store, now), await audit_runs(store, now)
@@ -68,8 +80,10 @@ async def _examine_readable_store(store: Store, now: datetime) -> tuple[SchemaSt
     return state, msgspec.structs.replace(found, findings=findings, active_runs=runs.active_runs)
 
 
-def _print_findings(title: str, found: StoreReport, now: datetime) -> None:
+def _print_findings(title: str, found: "StoreReport", now: datetime) -> None:
     """Print the findings, grouped by subject."""
+    from tidemill.engine.audit_findings import format_timespan
+
     written = found.last_written
     print_text(title if written is None else f"{title}, last written {format_timespan(now - written)} ago")
     for subject, findings in groupby(found.findings, key=lambda one: one.subject):
@@ -80,13 +94,13 @@ def _print_findings(title: str, found: StoreReport, now: datetime) -> None:
         print_text("")
 
 
-def _verdict(found: StoreReport) -> str:
+def _verdict(found: "StoreReport") -> str:
     if not found.problem_count:
         return "nothing wrong"
     return "1 thing is wrong" if found.problem_count == 1 else f"{found.problem_count:,} things are wrong"
 
 
-def _plain_report(store: Store, state: SchemaState, found: StoreReport) -> dict[str, Any]:
+def _plain_report(store: "Store", state: "SchemaState", found: "StoreReport") -> dict[str, Any]:
     return {
         "store": store.title,
         "schema": state._asdict(),

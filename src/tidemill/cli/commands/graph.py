@@ -1,26 +1,27 @@
 """`tidemill graph`: inspect the graphs of a file before they run."""
 
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tidemill.annotations.variants import label
-from tidemill.cli.definitions import GraphArgument, check_definitions, importable_from, load_definitions, load_graph
 from tidemill.cli.exit_codes import exit_on_error, exit_on_problems, print_check
+from tidemill.cli.file_arguments import FileArgument, GraphArgument
 from tidemill.cli.formatting import format_count, relative_path
 from tidemill.cli.output import Format, Output, show_code, show_rows
-from tidemill.graphs.graph import Graph
-from tidemill.graphs.wiring_model import WiredNode
+
+if TYPE_CHECKING:
+    from tidemill.graphs.wiring_model import WiredNode
 
 app = typer.Typer(help="Inspect the graphs of a file before they run.", no_args_is_help=True)
-
-FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A Python file, or the name of a module.")]
 
 
 @app.command("list")
 def list_graphs(file: FileArgument, output: Output = Format.TABLE) -> None:
     """List the graphs of a file, with the reactor that each is bound to."""
+    from tidemill.cli.definitions import importable_from, load_definitions
+    from tidemill.graphs.graph import Graph
+
     with importable_from(file), exit_on_error():
         package = load_definitions(file, Graph)
     missing, to_text = (None, str) if output is Format.JSON else ("", relative_path)
@@ -34,6 +35,9 @@ def list_graphs(file: FileArgument, output: Output = Format.TABLE) -> None:
 @app.command()
 def check(file: FileArgument, output: Output = Format.TABLE) -> None:
     """Wire and compile every graph of a file, and show all problems."""
+    from tidemill.cli.definitions import check_definitions, importable_from, load_definitions
+    from tidemill.graphs.graph import Graph
+
     with importable_from(file), exit_on_error(), exit_on_problems(output):
         package = load_definitions(file, Graph)
         check_definitions(package.graphs)
@@ -45,6 +49,8 @@ def check(file: FileArgument, output: Output = Format.TABLE) -> None:
 @app.command()
 def show(place: GraphArgument, output: Output = Format.TABLE) -> None:
     """Show the nodes of a graph in execution order, with their parameters and return types."""
+    from tidemill.cli.definitions import importable_from, load_graph
+
     with importable_from(place), exit_on_error():
         compiled = load_graph(place).compiled()
     nodes = {wired.name: wired for wired in compiled.wiring.nodes}
@@ -52,13 +58,15 @@ def show(place: GraphArgument, output: Output = Format.TABLE) -> None:
     show_rows(["node", "takes", "returns", "terminal"], rows, output, folded=["takes", "returns"])
 
 
-def _node_row(wired: WiredNode, *, is_terminal: bool) -> list[Any]:
+def _node_row(wired: "WiredNode", *, is_terminal: bool) -> list[Any]:
     takes = [f"{edge.parameter.name}: {_short_annotation(edge.parameter.annotation)}" for edge in wired.edges]
     return [wired.name, takes, _short_annotation(wired.node.function.signature().returns), is_terminal]
 
 
 def _short_annotation(annotation: Any) -> str:
     """Return an annotation with class names only, without their modules."""
+    from tidemill.annotations.variants import label
+
     text = label(annotation)
     return text if "Literal[" in text else re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)
 
@@ -66,6 +74,8 @@ def _short_annotation(annotation: Any) -> str:
 @app.command()
 def code(place: GraphArgument) -> None:
     """Print the function that a graph is compiled to."""
+    from tidemill.cli.definitions import importable_from, load_graph
+
     with importable_from(place), exit_on_error():
         source = load_graph(place).source_code
     show_code(source)

@@ -5,38 +5,26 @@ A check imports the package in a process of its own, and all text from a package
 The commands for the registry of a store are in `package_registry`.
 """
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from tidemill.cli.definitions import with_real_path
+from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_ERROR, EXIT_FAILED, exit_on_error, print_check
 from tidemill.cli.formatting import format_count
 from tidemill.cli.output import Format, Output, print_error, print_text, show_json, show_rows
-from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import DefinitionError, OperationError, Problem, RequestError, TidemillError
-from tidemill.packages.format import archive
-from tidemill.packages.format.archive import (
-    ARCHIVE_SUFFIX,
-    PackageContents,
-    read_folder,
-    read_folder_or_archive,
-    write_file_atomically,
-)
-from tidemill.packages.format.template import write_skeleton
-from tidemill.packages.format.zip_format import SIGNATURE_FILE
-from tidemill.packages.sanitizing import sanitize, sanitize_problem
+
+if TYPE_CHECKING:
+    from tidemill.packages.format.archive import PackageContents
 
 app = typer.Typer(help="Create, check, build, sign, verify and publish packages.", no_args_is_help=True)
-
-# `signature` and `probe` are imported in the functions that use them: their import takes longer than most commands.
 
 PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="A package archive or folder.")]
 NoImportOption = Annotated[
@@ -60,6 +48,8 @@ _NON_PACKAGE_ERROR_CODES = {  # these errors say nothing about the package
 @contextmanager
 def exit_on_bad_package(output: Format = Format.TABLE) -> Iterator[None]:
     """End a command with EXIT_FAILED if the package has problems, and with EXIT_ERROR if it could not be judged."""
+    from tidemill.packages.sanitizing import sanitize, sanitize_problem
+
     try:
         yield
     except DefinitionError as error:
@@ -85,6 +75,8 @@ def new(
 
     Example: tidemill package new market
     """
+    from tidemill.packages.format.template import write_skeleton
+
     with exit_on_error():
         for path in write_skeleton(name, folder or Path(name)):
             print_text(str(path))
@@ -98,13 +90,15 @@ def check(path: PathArgument, no_import: NoImportOption = False, output: Output 
 
     Example: tidemill package check market
     """
+    from tidemill.packages.format.archive import read_folder_or_archive
+
     with exit_on_bad_package(output):
         contents = read_folder_or_archive(path)
         contents.manifest.check_requirements()
         if contents.signature is not None:
             check_signed_files(contents)
         if not no_import:
-            asyncio.run(probe_package(contents, path))
+            run_async(probe_package(contents, path))
     print_check(
         output,
         f"{_title(contents)}: no problems found ({_size_text(contents)})",
@@ -125,11 +119,13 @@ def build(
 
     Example: tidemill package build market -o market.tidemill
     """
+    from tidemill.packages.format import archive
+
     with exit_on_bad_package():
-        contents = read_folder(folder)
+        contents = archive.read_folder(folder)
         if contents.signature is not None:
             check_signed_files(contents)
-        target = output or Path(f"{contents.manifest.name}-{contents.manifest.version}{ARCHIVE_SUFFIX}")
+        target = output or Path(f"{contents.manifest.name}-{contents.manifest.version}{archive.ARCHIVE_SUFFIX}")
         contents = archive.build(folder, target)
     print_text(f"{target}: {_title(contents)}, {_size_text(contents)}")
 
@@ -169,10 +165,11 @@ def sign(
 
     Example: tidemill package sign market-0.1.0.tidemill --key alice.pem --not-after 2027-12-31
     """
-    from tidemill.packages.format import signature
+    from tidemill.packages.format import archive, signature
+    from tidemill.packages.format.zip_format import SIGNATURE_FILE
 
     with exit_on_bad_package():
-        contents = read_folder_or_archive(path)
+        contents = archive.read_folder_or_archive(path)
         private = signature.load_key(key)
         signed = signature.sign(contents, private, not_after=_parse_expiry(not_after), tenant=tenant)
         if path.is_dir():
@@ -194,7 +191,9 @@ def verify(
 
     Example: tidemill package verify market-0.1.0.tidemill --key alice.pub
     """
+    from tidemill.kernel.clock import SystemClock
     from tidemill.packages.format import signature
+    from tidemill.packages.format.archive import read_folder_or_archive
 
     with exit_on_bad_package():
         trusted = [one for file in key for one in signature.load_public_keys(Path(file))]
@@ -212,6 +211,7 @@ def show(path: PathArgument, output: Output = Format.TABLE) -> None:
     Example: tidemill package show market-0.1.0.tidemill -o json
     """
     from tidemill.packages.format import signature
+    from tidemill.packages.format.archive import read_folder_or_archive
 
     with exit_on_bad_package():
         contents = read_folder_or_archive(path)
@@ -231,7 +231,7 @@ def show(path: PathArgument, output: Output = Format.TABLE) -> None:
     show_rows(["file", "size", "sha256"], [[name, size, digest[:16]] for name, size, digest in files], output)
 
 
-def _manifest_fields(contents: PackageContents) -> dict[str, Any]:
+def _manifest_fields(contents: "PackageContents") -> dict[str, Any]:
     manifest = contents.manifest
     return {
         "name": manifest.name,
@@ -245,7 +245,7 @@ def _manifest_fields(contents: PackageContents) -> dict[str, Any]:
     }
 
 
-def check_signed_files(contents: PackageContents) -> None:
+def check_signed_files(contents: "PackageContents") -> None:
     """Reject a signature whose digests differ from the files: every verification would reject it."""
     from tidemill.packages.format import signature
 
@@ -256,13 +256,15 @@ def check_signed_files(contents: PackageContents) -> None:
         raise RequestError(message, code="invalid_signature", status=403, changed=changed)
 
 
-async def probe_package(contents: PackageContents, path: Path) -> None:
+async def probe_package(contents: "PackageContents", path: Path) -> None:
     """Import a copy of a package in a process of its own, without other files of its folder."""
+    from tidemill.kernel.clock import SystemClock
+    from tidemill.packages.format import archive
     from tidemill.packages.loading.probe import ProbeError, run_probe
     from tidemill.packages.loading.probe_environment import ProbeEnvironment, local_origin
 
     with TemporaryDirectory(prefix="tidemill-package-") as scratch:
-        packed, staged = Path(scratch, f"packed{ARCHIVE_SUFFIX}"), Path(scratch, "staged")
+        packed, staged = Path(scratch, f"packed{archive.ARCHIVE_SUFFIX}"), Path(scratch, "staged")
         archive.write_archive(contents, packed)
         archive.unpack(packed, staged)
         try:
@@ -274,22 +276,26 @@ async def probe_package(contents: PackageContents, path: Path) -> None:
 
 def _with_real_paths(error: DefinitionError, path: Path) -> DefinitionError:
     """Return an error with the paths of its files; the files of an archive have none."""
+    from tidemill.cli.definitions import with_real_path
+
     if not path.is_dir():
         return error
     return DefinitionError((with_real_path(one, path) for one in error.problems), error.subject)
 
 
-def _title(contents: PackageContents) -> str:
+def _title(contents: "PackageContents") -> str:
     return f"{contents.manifest.name} {contents.manifest.version}"
 
 
-def _size_text(contents: PackageContents) -> str:
+def _size_text(contents: "PackageContents") -> str:
     signed = "not signed" if contents.signature is None else "signed"
     return f"{format_count(len(contents.files), 'file')}, {format_count(contents.size, 'byte')}, {signed}"
 
 
 def _parse_expiry(text: str | None) -> datetime | None:
     """Parse a moment; a date means its end."""
+    from tidemill.kernel.clock import SystemClock
+
     if text is None:
         return None
     try:
@@ -308,6 +314,8 @@ def _parse_expiry(text: str | None) -> datetime | None:
 
 
 def _write_file(path: Path, content: bytes) -> None:
+    from tidemill.packages.format.archive import write_file_atomically
+
     try:
         write_file_atomically(path, content)
     except OSError as error:

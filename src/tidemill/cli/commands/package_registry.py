@@ -1,6 +1,5 @@
 """`tidemill package` for the registry of a store: published packages and trusted keys."""
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,20 +13,19 @@ from tidemill.cli.commands.package import (
     exit_on_bad_package,
     probe_package,
 )
+from tidemill.cli.event_loop import run_async
 from tidemill.cli.formatting import format_count, format_time, time_column_title
 from tidemill.cli.output import Format, Output, print_text, show_rows
 from tidemill.cli.stores import StoreOption, TenantOption, open_store
-from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.packages.format.archive import read_folder_or_archive
-from tidemill.storage.package_ports import PublishedPackage, TrustedKey
-from tidemill.storage.store import Store
 
 if TYPE_CHECKING:
     from tidemill.packages.format.signature import PublicKey
     from tidemill.packages.publishing import Publisher
+    from tidemill.storage.package_ports import PublishedPackage, TrustedKey
+    from tidemill.storage.store import Store
 
 app = typer.Typer()
 
@@ -51,7 +49,9 @@ def upload(
     Example: tidemill package upload market-0.1.0.tidemill --store sqlite:///tidemill.db
     """
 
-    async def work() -> PublishedPackage:
+    from tidemill.packages.format.archive import read_folder_or_archive
+
+    async def work() -> "PublishedPackage":
         contents = read_folder_or_archive(path)
         if contents.signature is not None:
             check_signed_files(contents)
@@ -62,7 +62,7 @@ def upload(
             return await _make_publisher(opened).publish(contents, tenant, allow_downgrade=allow_downgrade)
 
     with exit_on_bad_package():
-        package = asyncio.run(work())
+        package = run_async(work())
     print_text(
         f"{package.name} {package.version} is published for tenant '{tenant}', {format_count(package.size, 'byte')}"
     )
@@ -72,12 +72,12 @@ def upload(
 def list_packages(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public") -> None:
     """List the packages published in a store."""
 
-    async def read() -> list[PublishedPackage]:
+    async def read() -> "list[PublishedPackage]":
         async with open_store(store, read_only=True) as opened:
             return [one for one in await opened.packages.list_published() if one.tenant == tenant]
 
     with exit_on_bad_package():
-        packages = asyncio.run(read())
+        packages = run_async(read())
     if output is Format.JSON:
         columns = ["package", "version", "size", "published", "digest"]
         rows = [[one.name, one.version, one.size, one.at.isoformat(), one.digest] for one in packages]
@@ -103,7 +103,7 @@ def unload(
             await _make_publisher(opened).withdraw(tenant, name)
 
     with exit_on_bad_package():
-        asyncio.run(work())
+        run_async(work())
     print_text(f"package '{name}' is no longer published for tenant '{tenant}'")
 
 
@@ -117,8 +117,9 @@ def trust(
 
     Example: tidemill package trust alice.pub --store sqlite:///tidemill.db
     """
-
+    from tidemill.kernel.clock import SystemClock
     from tidemill.packages.format.signature import load_public_keys
+    from tidemill.storage.package_ports import TrustedKey
 
     async def work() -> "Sequence[PublicKey]":
         public_keys = load_public_keys(file)
@@ -129,7 +130,7 @@ def trust(
         return public_keys
 
     with exit_on_bad_package():
-        trusted = asyncio.run(work())
+        trusted = run_async(work())
     for one in trusted:
         print_text(f"key '{one.name}' ({one.id}) is trusted for tenant '{tenant}'")
 
@@ -145,14 +146,14 @@ def untrust(
     Example: tidemill package untrust fca075b5ce94e4ef --store sqlite:///tidemill.db
     """
 
-    async def work() -> TrustedKey:
+    async def work() -> "TrustedKey":
         async with open_store(store) as opened:
             key = _find_key(id, await opened.trusted_keys.for_tenant(tenant), tenant)
             await opened.trusted_keys.delete(tenant, key.id)
             return key
 
     with exit_on_bad_package():
-        key = asyncio.run(work())
+        key = run_async(work())
     print_text(f"key '{_key_name(key)}' ({key.id}) is no longer trusted for tenant '{tenant}'")
 
 
@@ -160,13 +161,13 @@ def untrust(
 def keys(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public") -> None:
     """List the keys that may sign a tenant's packages: from the store, and from the file that the settings name."""
 
-    async def read() -> list[TrustedKey]:
+    async def read() -> "list[TrustedKey]":
         async with open_store(store, read_only=True) as opened:
             return await opened.trusted_keys.for_tenant(tenant)
 
     with exit_on_bad_package():
         settings = Settings.read()
-        stored = asyncio.run(read())
+        stored = run_async(read())
         configured = _configured_keys(settings)
     if output is Format.JSON:
         rows: list[list[Any]] = [[one.id, _key_name(one), tenant, one.at.isoformat()] for one in stored]
@@ -185,7 +186,8 @@ def keys(store: StoreOption = None, output: Output = Format.TABLE, tenant: Tenan
         )
 
 
-def _make_publisher(store: Store) -> "Publisher":
+def _make_publisher(store: "Store") -> "Publisher":
+    from tidemill.kernel.clock import SystemClock
     from tidemill.packages.format.signature import TrustPolicy
     from tidemill.packages.publishing import Publisher
 
@@ -200,7 +202,7 @@ def _configured_keys(settings: Settings) -> "Sequence[PublicKey]":
     return load_public_keys(Path(settings.trusted_keys)) if settings.trusted_keys else []
 
 
-def _find_key(id: str, known: Sequence[TrustedKey], tenant: str) -> TrustedKey:
+def _find_key(id: str, known: "Sequence[TrustedKey]", tenant: str) -> "TrustedKey":
     matches = [one for one in known if one.id.startswith(id)] if id else []
     if len(matches) == 1:
         return matches[0]
@@ -211,5 +213,5 @@ def _find_key(id: str, known: Sequence[TrustedKey], tenant: str) -> TrustedKey:
     raise RequestError(message, code="not_trusted", status=404)
 
 
-def _key_name(key: TrustedKey) -> str:
+def _key_name(key: "TrustedKey") -> str:
     return key.text.split()[-1]

@@ -1,31 +1,31 @@
 """`tidemill run`: run a workflow now."""
 
-import asyncio
 import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 from typer.core import TyperCommand
 
-from tidemill.cli.definitions import WorkflowArgument, importable_from, load_workflow
+from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_FAILED, exit_on_error
-from tidemill.cli.follow_run import follow_run
-from tidemill.cli.graph_imports import LoadOption, importing_graphs, resolve_graph_calls, unresolved_calls
+from tidemill.cli.file_arguments import LoadOption, WorkflowArgument
 from tidemill.cli.interrupts import Interrupts
 from tidemill.cli.output import Format, can_redraw, print_error, progress_console, show, show_json, terminal_width
-from tidemill.cli.params import help_options, read_cli_params
-from tidemill.cli.progress import LiveProgress, PlainProgress, Progress, SilentProgress
-from tidemill.cli.run_summary import plain_result, run_outcome_text, show_tracebacks, tasks_table
-from tidemill.graphs.graph import Graph
-from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import RequestError
-from tidemill.script import ScriptNode
-from tidemill.workflows.result import RunResult
-from tidemill.workflows.workflow import Workflow
+
+if TYPE_CHECKING:
+    from tidemill.cli.progress import Progress
+    from tidemill.graphs.graph import Graph
+    from tidemill.workflows.result import RunResult
+    from tidemill.workflows.workflow import Workflow
+
+
+WORKFLOW_KEY = "tidemill.workflow"
+"""Where the context of the command keeps the workflow whose params its help shows."""
 
 
 class RunCommand(TyperCommand):
@@ -33,18 +33,27 @@ class RunCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Load the workflow if its help is requested."""
-        if "--help" in args:
+        if not set(args).isdisjoint(ctx.help_option_names):
             options, _, _ = self.make_parser(ctx).parse_args(args=list(args))
             place = options.get("place")
             if isinstance(place, str):
+                from tidemill.cli.definitions import importable_from, load_workflow
+
                 with importable_from(place), exit_on_error():
-                    ctx.obj = load_workflow(place)
+                    ctx.meta[WORKFLOW_KEY] = load_workflow(place)
         return super().parse_args(ctx, args)
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the command's own options, and those of the workflow's params."""
-        more = help_options(ctx.obj) if isinstance(ctx.obj, Workflow) else []
-        return [*super().get_params(ctx), *more]
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the command's own options, and then the workflow's params."""
+        super().format_options(ctx, formatter)
+        workflow: Workflow | None = ctx.meta.get(WORKFLOW_KEY)
+        if workflow is not None:
+            from tidemill.cli.params import help_options
+
+            records = [record for one in help_options(workflow) if (record := one.get_help_record(ctx)) is not None]
+            if records:
+                with formatter.section(f"Params of {workflow.name}"):
+                    formatter.write_dl(records)
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +88,9 @@ def run(
     Its params are options: --day 2026-01-01; `tidemill run FILE:NAME --help` lists them. Ctrl-C cancels the run, a
     second Ctrl-C stops at once. Exit code 0 if the run succeeded, 1 if it failed, 2 if it could not be started.
     """
+    from tidemill.cli.graph_imports import importing_graphs
+    from tidemill.cli.params import read_cli_params
+
     options = RunOptions(store=store, executor=executor, concurrency=concurrency, output=output, quiet=quiet)
     with exit_on_error(), importing_graphs(place, load or ()) as graphs:
         workflow = _load_runnable_workflow(place, graphs, executor)
@@ -86,7 +98,7 @@ def run(
         progress = _make_progress(options, workflow)
         interrupts = Interrupts(on_second=lambda: _restore_terminal(progress))
         with _isolating_task_output(options), interrupts.handling_signals(), progress:
-            result = asyncio.run(_execute_run(workflow, params, options, progress, interrupts))
+            result = run_async(_execute_run(workflow, params, options, progress, interrupts))
     _print_result(result, options)
     if interrupts.exit_code is not None:
         raise typer.Exit(interrupts.exit_code)
@@ -94,13 +106,16 @@ def run(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _restore_terminal(progress: Progress) -> None:
+def _restore_terminal(progress: "Progress") -> None:
     """Restore the terminal before the process ends."""
     progress.__exit__(None, None, None)
     print_error("stopped without waiting for running tasks")
 
 
-def _load_runnable_workflow(place: str, graphs: Mapping[str, Graph], executor: str) -> Workflow:
+def _load_runnable_workflow(place: str, graphs: "Mapping[str, Graph]", executor: str) -> "Workflow":
+    from tidemill.cli.definitions import load_workflow
+    from tidemill.cli.graph_imports import resolve_graph_calls, unresolved_calls
+
     if place.startswith("-"):
         raise typer.BadParameter(f"name the file first, then its params: tidemill run FILE {place} ...")
     declared = load_workflow(place)
@@ -111,7 +126,10 @@ def _load_runnable_workflow(place: str, graphs: Mapping[str, Graph], executor: s
     return workflow
 
 
-def _make_progress(options: RunOptions, workflow: Workflow) -> Progress:
+def _make_progress(options: RunOptions, workflow: "Workflow") -> "Progress":
+    from tidemill.cli.progress import LiveProgress, PlainProgress, SilentProgress
+    from tidemill.kernel.clock import SystemClock
+
     console, clock = progress_console(), SystemClock()
     if options.quiet:
         return SilentProgress()
@@ -141,8 +159,14 @@ def _isolating_task_output(options: RunOptions) -> Iterator[None]:
 
 
 async def _execute_run(
-    workflow: Workflow, params: Mapping[str, Any], options: RunOptions, progress: Progress, interrupts: Interrupts
-) -> RunResult:
+    workflow: "Workflow", params: Mapping[str, Any], options: RunOptions, progress: "Progress", interrupts: Interrupts
+) -> "RunResult":
+    import asyncio
+
+    from tidemill.cli.follow_run import follow_run
+    from tidemill.kernel.clock import SystemClock
+    from tidemill.script import ScriptNode
+
     loop, cancel_requested = asyncio.get_running_loop(), asyncio.Event()
 
     def request_cancel() -> None:
@@ -159,7 +183,9 @@ async def _execute_run(
         return await handle.state()
 
 
-def _print_result(result: RunResult, options: RunOptions) -> None:
+def _print_result(result: "RunResult", options: RunOptions) -> None:
+    from tidemill.cli.run_summary import plain_result, run_outcome_text, show_tracebacks, tasks_table
+
     if options.output is Format.JSON:
         show_json(plain_result(result))
         return

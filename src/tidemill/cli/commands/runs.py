@@ -1,52 +1,28 @@
 """`tidemill runs`: inspect and control the runs of a store, with or without a running node."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 from msgspec.structs import replace
-from rich.table import Column, Table
-from rich.text import Text
 
+from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED, exit_on_error
-from tidemill.cli.formatting import (
-    format_elapsed,
-    format_short_time,
-    format_time,
-    format_with_fields,
-    format_zoned_time,
-    state_text,
-    time_column_title,
-)
-from tidemill.cli.output import Format, Output, build_table, print_text, show, show_json, terminal_width
-from tidemill.cli.run_summary import result_text, show_tracebacks, tasks_table
-from tidemill.cli.run_view import (
-    RunView,
-    attempts_table,
-    failed_attempt_lines,
-    plain_run,
-    plain_view,
-    read_run_view,
-    run_title,
-    timeline_table,
-)
+from tidemill.cli.output import Format, Output, print_text, show, show_json, terminal_width
 from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
-from tidemill.engine.workflows.client.values import Caller, ClearResult, LogLine
-from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.kernel.settings import Settings
-from tidemill.workflows.lookup import resolve_task
-from tidemill.workflows.plan import UNMAPPED
-from tidemill.workflows.records import AttemptKey, RunRow
-from tidemill.workflows.result import RunResult
 from tidemill.workflows.states import RunState, TaskState
+
+if TYPE_CHECKING:
+    from tidemill.cli.run_view import RunView
+    from tidemill.engine.workflows.client.values import Caller, ClearResult
+    from tidemill.engine.workflows.client.workflow_client import WorkflowClient
+    from tidemill.workflows.records import RunRow
+    from tidemill.workflows.result import RunResult
 
 app = typer.Typer(help="Inspect and control the runs of a store.", no_args_is_help=True)
 
-RUN_ID_LENGTH = 8  # last characters of an id that are shown: enough to name a run
 LIST_LIMIT = 1_000_000  # the largest --limit
-LOG_LINE_LIMIT = 10_000  # characters of a log line
 
 RunArgument = Annotated[
     str,
@@ -68,7 +44,7 @@ def _with_run(
     store: str | None,
     run: str,
     tenant: str,
-    work: Callable[[WorkflowClient, Caller, str], Awaitable[Any]],
+    work: "Callable[[WorkflowClient, Caller, str], Awaitable[Any]]",
     *,
     read_only: bool,
 ) -> Any:
@@ -80,7 +56,7 @@ def _with_run(
             return await work(client, caller, await client.resolve_run_id(caller, run))
 
     with exit_on_error():
-        return asyncio.run(do())
+        return run_async(do())
 
 
 @app.command("list")
@@ -94,41 +70,22 @@ def list_runs(
     output: Output = Format.TABLE,
     tenant: TenantOption = "public",
 ) -> None:
-    """List runs, the newest last."""
+    """List runs, the newest first."""
+    from tidemill.cli.run_view import plain_run, runs_table
 
-    async def find() -> list[RunRow]:
+    async def find() -> "list[RunRow]":
         async with open_client(store, read_only=True) as client:
-            return await client.find_runs(cli_caller(tenant), workflow, [state] if state else [], limit)
+            rows = await client.find_runs(cli_caller(tenant), workflow, [state] if state else [], limit)
+            return rows[::-1]
 
     with exit_on_error():
-        rows = asyncio.run(find())
+        rows = run_async(find())
     if output is Format.JSON:
         show_json([plain_run(row) for row in rows])
     elif rows:
-        show(_runs_table(rows))
+        show(runs_table(rows, terminal_width()))
     else:
         print_text("no runs")
-
-
-def _runs_table(rows: list[RunRow]) -> Table:
-    slots = [row.slot for row in rows if row.slot is not None]
-    slot, created = time_column_title("slot", slots), time_column_title("created", (row.created_at for row in rows))
-    columns = [*map(Column, ["run", "workflow", "state", "by", slot, created]), Column("time", justify="right")]
-    cells = [
-        [
-            Text(row.id[-RUN_ID_LENGTH:]),
-            Text(row.workflow),
-            state_text(row.state),
-            Text(row.origin),
-            Text(format_time(row.slot, seconds=any(one.second for one in slots))),
-            Text(format_short_time(row.created_at)),
-            Text(format_elapsed(row.started_at, row.ended_at)),
-        ]
-        for row in rows
-    ]
-    if not slots:
-        columns, cells = columns[:4] + columns[5:], [one[:4] + one[5:] for one in cells]
-    return build_table(columns, cells, terminal_width(), droppable=["by", "time", created, slot], folded=["workflow"])
 
 
 @app.command("show")
@@ -140,18 +97,22 @@ def show_run(
     tenant: TenantOption = "public",
 ) -> None:
     """Show a run: its tasks, errors and notes; as JSON, everything that is stored about it."""
-    view: RunView = _with_run(store, run, tenant, read_run_view, read_only=True)
+    from tidemill.cli import run_view
+    from tidemill.cli.run_summary import show_tracebacks, tasks_table
+
+    view: RunView = _with_run(store, run, tenant, run_view.read_run_view, read_only=True)
     if output is Format.JSON:
-        show_json(plain_view(view))
+        show_json(run_view.plain_view(view))
         return
-    show(run_title(view, terminal_width()), tasks_table(view.result, terminal_width()))
-    for sentence in failed_attempt_lines(view.attempts, terminal_width()):
+    width = terminal_width()
+    show(run_view.run_title(view, width), tasks_table(view.result, width))
+    for sentence in run_view.failed_attempt_lines(view.attempts, width):
         print_text(sentence)
     for task, text in view.notes.items():
         print_text(f"note{'' if task is None else f' on {task}'}: {text}")
     show_tracebacks(view.result)
     if timeline:
-        show("", attempts_table(view.attempts, terminal_width()), "", timeline_table(view.events, terminal_width()))
+        show("", run_view.attempts_table(view.attempts, width), "", run_view.timeline_table(view.events, width))
 
 
 @app.command()
@@ -164,11 +125,11 @@ def why(
 ) -> None:
     """Explain why a task has not run yet, or how it ended: one sentence per reason."""
 
-    async def work(client: WorkflowClient, caller: Caller, id: str) -> tuple[str, list[str]]:
+    async def work(client: "WorkflowClient", caller: "Caller", id: str) -> tuple[str, list[str]]:
         return id, await client.why(caller, id, task)
 
     found, reasons = _with_run(store, run, tenant, work, read_only=True)
-    _print_result(output, reasons, {"run": found, "task": task, "reasons": reasons})
+    _print_result(output, reasons, {"id": found, "task": task, "reasons": reasons})
 
 
 def _print_result(output: Format, sentences: Iterable[str], plain: Mapping[str, Any]) -> None:
@@ -190,12 +151,12 @@ def cancel(
 ) -> None:
     """Cancel a run: waiting tasks never start, and running ones are stopped."""
 
-    async def work(client: WorkflowClient, caller: Caller, id: str) -> str:
+    async def work(client: "WorkflowClient", caller: "Caller", id: str) -> str:
         await client.cancel(caller, id, reason)
         return id
 
     found = _with_run(store, run, tenant, work, read_only=False)
-    _print_result(output, [f"run {found} is cancelled"], {"run": found, "state": "cancelled", "reason": reason})
+    _print_result(output, [f"run {found} is cancelled"], {"id": found, "state": "cancelled", "reason": reason})
 
 
 @app.command()
@@ -234,13 +195,13 @@ def clear(
 def _clear_tasks(
     run: str, tasks: list[str] | None, store: str | None, tenant: str, output: Format, *, preview: bool, latest: bool
 ) -> None:
-    async def work(client: WorkflowClient, caller: Caller, id: str) -> tuple[str, ClearResult]:
+    async def work(client: "WorkflowClient", caller: "Caller", id: str) -> "tuple[str, ClearResult]":
         return id, await client.clear(caller, id, tasks, preview=preview, latest=latest)
 
     plan: ClearResult
     found, plan = _with_run(store, run, tenant, work, read_only=preview)
     plain = {
-        "run": found,
+        "id": found,
         "preview": preview,
         "tasks": plan.names,
         "elements": {name: {"cleared": some, "of": of} for name, (some, of) in plan.elements.items()},
@@ -251,7 +212,7 @@ def _clear_tasks(
     _print_result(output, _clear_sentences(plan, preview=preview, latest=latest), plain)
 
 
-def _clear_sentences(plan: ClearResult, *, preview: bool, latest: bool) -> Iterator[str]:
+def _clear_sentences(plan: "ClearResult", *, preview: bool, latest: bool) -> Iterator[str]:
     elements = plan.elements
     names = [f"{name} ({'{} of {}'.format(*elements[name])})" if name in elements else name for name in plan.names]
     with_version = f", with version {plan.version}" if latest else ""
@@ -275,13 +236,13 @@ def note(
 ) -> None:
     """Write a note on a run, or on one of its tasks. Replaces an existing note."""
 
-    async def work(client: WorkflowClient, caller: Caller, id: str) -> str:
+    async def work(client: "WorkflowClient", caller: "Caller", id: str) -> str:
         await client.note(caller, id, text, task)
         return id
 
     found = _with_run(store, run, tenant, work, read_only=False)
     where = f"run {found}" if task is None else f"task '{task}' of run {found}"
-    _print_result(output, [f"{where} has {'a' if text else 'no'} note"], {"run": found, "task": task, "text": text})
+    _print_result(output, [f"{where} has {'a' if text else 'no'} note"], {"id": found, "task": task, "text": text})
 
 
 @app.command()
@@ -294,8 +255,11 @@ def logs(
     tenant: TenantOption = "public",
 ) -> None:
     """Print the log of a task and, if it failed, the traceback."""
+    from tidemill.cli.task_log import json_line, text_line
+    from tidemill.workflows.lookup import resolve_task
+    from tidemill.workflows.records import AttemptKey
 
-    async def work(client: WorkflowClient, caller: Caller, id: str) -> None:
+    async def work(client: "WorkflowClient", caller: "Caller", id: str) -> None:
         name, index = resolve_task(await client.load_record(caller, id), task)
         numbers: dict[AttemptKey, int] = {}
         delay = Settings.read().tick_interval
@@ -304,7 +268,7 @@ def logs(
             if key not in numbers:
                 numbers = {one.key: one.number for one in await client.load_attempts(caller, id)}
             number = numbers.get(key, line.attempt)
-            print_text(_log_line_text(line, number) if output is Format.TABLE else _json_line(line, number))
+            print_text(text_line(line, number) if output is Format.TABLE else json_line(line, number))
         if output is Format.TABLE:
             _print_failure(await client.load_result(caller, id), name, index)
 
@@ -314,27 +278,13 @@ def logs(
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _print_failure(result: RunResult, name: str, index: int | None) -> None:
+def _print_failure(result: "RunResult", name: str, index: int | None) -> None:
     """Print why a task or one of its elements failed, with the traceback if there is one."""
+    from tidemill.cli.run_summary import result_text, show_tracebacks
+
     task = result.tasks[name]
     if show_tracebacks(replace(result, tasks={name: task}), index):
         return
     shown = task if index is None else task.mapped[index]
     if shown.state is TaskState.FAILED:
         print_text(f"{name if index is None else f'{name}[{index}]'} failed: {result_text(shown)}")
-
-
-def _log_line_text(line: LogLine, number: int) -> str:
-    """Return a log line with time, attempt, level or stream, and element."""
-    record = line.record
-    element = "" if line.key.element == UNMAPPED else f"[{line.key.element}] "
-    how = record.level if record.stream == "log" else record.stream
-    return (
-        f"{format_zoned_time(record.at)} #{number} {how:<7} "
-        f"{element}{format_with_fields(record.message, record.fields, LOG_LINE_LIMIT)}"
-    )
-
-
-def _json_line(line: LogLine, number: int) -> str:
-    element = None if line.key.element == UNMAPPED else line.key.element
-    return msgspec.json.encode({"element": element, "try": number, **msgspec.to_builtins(line.record)}).decode()

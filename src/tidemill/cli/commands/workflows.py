@@ -1,37 +1,35 @@
 """`tidemill workflows`: the workflows of a store, and checks of those in a file."""
 
-import asyncio
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from tidemill.cli.definitions import bind_package_graphs, check_definitions, importable_from, load_definitions
+from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error, exit_on_problems, print_check
+from tidemill.cli.file_arguments import FileArgument
 from tidemill.cli.formatting import format_count, format_time, time_column_title
-from tidemill.cli.graph_imports import unresolved_calls
 from tidemill.cli.output import Format, Output, print_text, show_json, show_rows
 from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
-from tidemill.engine.workflows.client.values import WorkflowSummary
-from tidemill.packages.loading.inspector import bind_known_graphs
-from tidemill.workflows.workflow import Workflow
+
+if TYPE_CHECKING:
+    from tidemill.engine.workflows.client.values import WorkflowSummary
 
 app = typer.Typer(help="List, check, pause and resume workflows.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of a workflow.", show_default=False)]
-FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A Python file, or the name of a module.")]
 
 
 @app.command("list")
 def list_workflows(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public") -> None:
     """List the workflows of a store: number of versions, paused or not, active runs, last run."""
 
-    async def read() -> list[WorkflowSummary]:
+    async def read() -> "list[WorkflowSummary]":
         async with open_client(store, read_only=True) as client:
             return await client.list_workflows(cli_caller(tenant))
 
     with exit_on_error():
-        found = asyncio.run(read())
+        found = run_async(read())
     if output is Format.JSON:
         show_json(msgspec.to_builtins(found))
     elif found:
@@ -53,6 +51,11 @@ def check(file: FileArgument, output: Output = Format.TABLE) -> None:
 
     Lists graphs that are called by name and are not in the file: another package has to declare them.
     """
+    from tidemill.cli.definitions import bind_package_graphs, check_definitions, importable_from, load_definitions
+    from tidemill.cli.graph_imports import unresolved_calls
+    from tidemill.packages.loading.inspector import bind_known_graphs
+    from tidemill.workflows.workflow import Workflow
+
     with importable_from(file), exit_on_error(), exit_on_problems(output):
         package = load_definitions(file, Workflow)
         workflows = [bind_package_graphs(one, package) for one in package.workflows]
@@ -95,7 +98,7 @@ def _set_paused(name: str, store: str | None, tenant: str, output: Format, *, pa
             await change(cli_caller(tenant), name)
 
     with exit_on_error():
-        asyncio.run(work())
+        run_async(work())
     if output is Format.JSON:
         show_json({"workflow": name, "paused": paused})
     else:
