@@ -169,7 +169,7 @@ class Scheduler:
     async def plan(self) -> None:
         """Refresh the active runs from the store, discard unused versions, and start what is due."""
         self._is_fully_loaded = False
-        if not self._is_single_node:
+        if not self._runtime.is_single_node:
             await self._pools.refresh()
         self._coordinator.apply_pauses(await self._store.schedules.list_paused_workflows())
         superseded = self._versions.superseded()
