@@ -72,9 +72,7 @@ async def test_what_was_collected_is_reported(news: list[tuple[str, dict[str, An
 def test_a_source_that_cannot_be_read_is_told_in_words() -> None:
     with collecting_lines() as lines:
         activity().handle_record(record(events.PACKAGE_SOURCE_FAILED, {"reason": "no folder"}))
-    assert lines[0].endswith(
-        "the packages cannot be read, and those that are loaded keep running: there is no folder x"
-    )
+    assert lines[0].endswith("the packages cannot be read, and those that are loaded keep running: no folder")
 
 
 def test_a_number_without_a_reason_is_shown() -> None:
