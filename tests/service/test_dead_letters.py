@@ -187,3 +187,55 @@ async def test_an_unknown_letter_is_an_error() -> None:
         with pytest.raises(tm.RequestError) as caught:
             await node.reactor("r").replay("nothing")
     assert caught.value.status == 404
+
+
+class Order(tm.Boundary):
+    symbol: str
+    size: int = 1
+
+
+def strict_kinds() -> list[tm.Accumulator]:
+    """Return an accumulator of each kind that refuses unknown fields of orders."""
+
+    @tm.passthrough(extra="forbid")
+    def passed(event: Order) -> int:
+        return event.size
+
+    @tm.stream(tm.Kafka(topic="orders"), extra="forbid")
+    def streamed(event: Order) -> int:
+        return event.size
+
+    @tm.polling(every="1h", extra="forbid")
+    def polled() -> Order | None:
+        return None
+
+    @tm.batch(every="1h", extra="forbid")
+    def gathered(events: list[Order]) -> int:
+        return len(events)
+
+    return [passed, streamed, polled, gathered, tm.window("kept", Order, capacity=2, extra="forbid")]
+
+
+@pytest.mark.parametrize("kind", strict_kinds(), ids=lambda one: str(one.kind))
+async def test_an_event_with_an_unknown_field_is_a_dead_letter_with_the_suggestion(kind: tm.Accumulator) -> None:
+    """G-7: `extra="forbid"` refuses it, as a value and as bytes; what fits is taken."""
+    async with tm.testing.node(load=[tm.Reactor("r", [kind])]) as node:
+        receipts = [
+            await node.push(kind.name, {"symbol": "A", "sise": 2}),
+            await node.push(kind.name, b'{"symbol": "A", "sise": 2}'),
+            await node.push(kind.name, {"symbol": "A", "size": 2}),
+            await node.push(kind.name, Order(symbol="A")),
+        ]
+        letters = await node.reactor("r").dead_letters()
+    assert [receipt.accepted for receipt in receipts] == [False, False, True, True]
+    assert len(letters) == 2
+    for letter in letters:
+        assert letter.error == "TypeMismatchError: expected Order: unknown field 'sise' (did you mean 'size'?)"
+
+
+async def test_an_unknown_field_is_refused_on_a_handle_too() -> None:
+    """G-1, G-7: the fast path takes instances; anything else is checked."""
+    passed, *_ = strict_kinds()
+    async with tm.testing.node(load=[tm.Reactor("r", [passed])]) as node:
+        push = node.handle("passed")
+        assert [push(Order(symbol="A")), push({"symbol": "A", "sise": 2}), push({"symbol": "A"})] == [1, None, 2]

@@ -3,12 +3,13 @@
 import inspect
 import keyword
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 from tidemill.annotations.signatures import AuthorFunction, caller_location
-from tidemill.graphs.definition import Accumulator, AccumulatorKind, Kafka, Nats, Source
+from tidemill.graphs.definition import Accumulator, AccumulatorKind, Extra, Kafka, Nats, Source
 from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location
+from tidemill.kernel.suggestions import did_you_mean
 
 Function = Callable[..., Any]
 
@@ -18,27 +19,40 @@ SHORTEST_DEFAULT_TIMEOUT = 10.0  # seconds that a poll has if its declaration do
 @overload
 def passthrough(function: Function, /) -> Accumulator: ...
 @overload
-def passthrough(*, state: type | None = None) -> Callable[[Function], Accumulator]: ...
-def passthrough(function: Function | None = None, /, *, state: type | None = None) -> Any:
-    """Declare an accumulator fed by push alone: one event in, one boundary out, or None to emit nothing."""
+def passthrough(*, state: type | None = None, extra: Extra = "ignore") -> Callable[[Function], Accumulator]: ...
+def passthrough(function: Function | None = None, /, *, state: type | None = None, extra: Extra = "ignore") -> Any:
+    """Declare an accumulator fed by push alone: one event in, one boundary out, or None to emit nothing.
+
+    Here and in the other declarations, `extra="forbid"` rejects events with fields that their type does not have.
+    """
     if function is not None:
         return _declare_accumulator(function, AccumulatorKind.PASSTHROUGH)
-    return lambda call: _declare_accumulator(call, AccumulatorKind.PASSTHROUGH, state=state)
+    _check_extra(extra, caller_location())
+    return lambda call: _declare_accumulator(call, AccumulatorKind.PASSTHROUGH, state=state, extra=extra)
 
 
-def stream(source: Source | Kafka | Nats, *, state: type | None = None) -> Callable[[Function], Accumulator]:
+def stream(
+    source: Source | Kafka | Nats, *, state: type | None = None, extra: Extra = "ignore"
+) -> Callable[[Function], Accumulator]:
     """Declare an accumulator that follows a source of events, such as a Kafka topic."""
     location = caller_location()
+    _check_not_bare("stream", "a source", '(tm.Kafka(topic="prices"))', source, location)
     if isinstance(source, type) or not isinstance(source, Source | Kafka | Nats):
         message = (
             f"{source!r} is no source: it needs `async def start(self, checkpoint)` that yields (event, checkpoint)"
         )
         raise DefinitionError.single("stream", message, location)
-    return lambda call: _declare_accumulator(call, AccumulatorKind.STREAM, source=source, state=state)
+    _check_extra(extra, location)
+    return lambda call: _declare_accumulator(call, AccumulatorKind.STREAM, source=source, state=state, extra=extra)
 
 
 def polling(
-    every: Duration, *, timeout: Duration | None = None, state: type | None = None, thread: bool = False
+    every: Duration,
+    *,
+    timeout: Duration | None = None,
+    state: type | None = None,
+    thread: bool = False,
+    extra: Extra = "ignore",
 ) -> Callable[[Function], Accumulator]:
     """Declare an accumulator that polls at an interval; None means nothing changed. `thread=True` if it blocks.
 
@@ -46,32 +60,53 @@ def polling(
     function can be given up only on a thread, where `timeout=` sends it, too.
     """
     location = caller_location()
+    _check_not_bare("polling", "an interval", '(every="5s")', every, location)
     seconds = _parse_duration("polling(every=...)", every, location)
     limit = None if timeout is None else _parse_duration("polling(timeout=...)", timeout, location)
+    _check_extra(extra, location)
     options = {"every": seconds, "timeout": limit or max(seconds, SHORTEST_DEFAULT_TIMEOUT), "state": state}
     is_on_thread = thread or timeout is not None
-    return lambda call: _declare_accumulator(call, AccumulatorKind.POLLING, thread=is_on_thread, **options)
+    return lambda call: _declare_accumulator(call, AccumulatorKind.POLLING, thread=is_on_thread, extra=extra, **options)
 
 
 def batch(
-    every: Duration, *, max_size: int | None = None, state: type | None = None
+    every: Duration, *, max_size: int | None = None, state: type | None = None, extra: Extra = "ignore"
 ) -> Callable[[Function], Accumulator]:
     """Declare an accumulator that buffers events and flushes them: by time, by size, and after each firing."""
     location = caller_location()
+    _check_not_bare("batch", "an interval", '(every="1s", max_size=500)', every, location)
     seconds = _parse_duration("batch(every=...)", every, location)
     if max_size is not None and (type(max_size) is not int or max_size < 1):
         raise DefinitionError.single("batch", f"max_size is a number of events, at least 1, not {max_size!r}", location)
-    return lambda call: _declare_accumulator(call, AccumulatorKind.BATCH, every=seconds, max_size=max_size, state=state)
+    _check_extra(extra, location)
+    options = {"every": seconds, "max_size": max_size, "state": state, "extra": extra}
+    return lambda call: _declare_accumulator(call, AccumulatorKind.BATCH, **options)
 
 
-def window(name: str, element: Any, *, capacity: int) -> Accumulator:
+def window(name: str, element: Any, *, capacity: int, extra: Extra = "ignore") -> Accumulator:
     """Declare a window of the newest `capacity` values fed to it; negative for all, 0 for a sink that shows none."""
     location = caller_location()
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise DefinitionError.single("window", f"a window's name is an identifier, not {name!r}", location)
     if type(capacity) is not int:
         raise DefinitionError.single(f"window '{name}'", f"capacity is a whole number, not {capacity!r}", location)
-    return Accumulator(name=name, kind=AccumulatorKind.WINDOW, location=location, element=element, capacity=capacity)
+    _check_extra(extra, location)
+    kind = AccumulatorKind.WINDOW
+    return Accumulator(name=name, kind=kind, location=location, element=element, capacity=capacity, extra=extra)
+
+
+def _check_not_bare(decorator: str, missing: str, example: str, argument: Any, location: Location) -> None:
+    """Reject a decorator without its arguments: then it receives the function in place of the first one."""
+    if inspect.isroutine(argument):
+        message = f"@tm.{decorator} needs {missing}: write @tm.{decorator}{example}"
+        raise DefinitionError.single(f"accumulator '{argument.__name__}'", message, location)
+
+
+def _check_extra(extra: Any, location: Location) -> None:
+    words = get_args(Extra)
+    if extra not in words:
+        message = f"extra is one of {', '.join(map(repr, words))}, not {extra!r}{did_you_mean(str(extra), words)}"
+        raise DefinitionError.single("accumulator", message, location)
 
 
 def _parse_duration(subject: str, value: Duration, location: Location) -> float:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import msgspec
 
 from tidemill.annotations.signatures import AuthorFunction, Parameter, Signature, caller_location
+from tidemill.annotations.strict_validation import has_fields
 from tidemill.annotations.variants import label, strip_none
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import DefinitionError, Location, Problem
@@ -16,6 +17,7 @@ from tidemill.kernel.suggestions import did_you_mean
 
 Strategy = Literal["latest", "sequential"]
 Overflow = Literal["block", "drop_oldest", "reject"]
+Extra = Literal["ignore", "forbid"]
 Durability = Literal["none", "interval", "fire", "boundary"]
 
 
@@ -72,6 +74,7 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
     capacity: int | None = None
     element: Any = None
     thread: bool = False
+    extra: Extra = "ignore"
 
     def __call__(self, *values: Any, **named: Any) -> Any:
         """Call the author's function, as in a unit test."""
@@ -104,6 +107,17 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
             arguments = get_args(strip_none(annotation))
             return arguments[0] if arguments else Any
         return annotation
+
+    @cached_property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with its annotations, found when the first graph is wired."""
+        if self.extra == "ignore" or has_fields(self.event_type):
+            return self.signature.problems
+        message = (
+            f"accumulator '{self.name}': extra='forbid' needs an event type with fields, such as a tm.Boundary, "
+            f"and {label(self.event_type)} has none"
+        )
+        return (*self.signature.problems, Problem(message=message, location=self.location))
 
     @property
     def boundary_type(self) -> Any:

@@ -62,7 +62,7 @@ class _Wirer(msgspec.Struct):
     def wire(self) -> Wiring:
         if self.reactor is not None:
             self.accumulators = dict(zip(self.reactor.accumulator_names, self.reactor.accumulators, strict=True))
-            self.problems.extend(problem for one in self.reactor.accumulators for problem in one.signature.problems)
+            self.problems.extend(problem for one in self.reactor.accumulators for problem in one.problems)
         self._read_signatures()
         self._collect_open_inputs()
         self._localize_emitted_types()

@@ -13,7 +13,12 @@ DEFAULT_TIMEOUT_LIMIT = 60.0  # the longest default timeout, in seconds
 
 
 def trigger(
-    *, every: Duration, timeout: Duration | None = None, allow_concurrent: bool = False
+    function: None = None,
+    /,
+    *,
+    every: Duration | None = None,
+    timeout: Duration | None = None,
+    allow_concurrent: bool = False,
 ) -> Callable[[Callable[..., Any]], Trigger]:
     """Declare a trigger: a function that is polled at an interval, and returns tm.Fire(...) to start a run, or None.
 
@@ -21,8 +26,10 @@ def trigger(
     active no other starts, unless `allow_concurrent`.
     """
     location = caller_location()
-    if callable(every):
-        raise DefinitionError.single("trigger", "write @tm.trigger(every=...), with how often it is polled", location)
+    if every is None or callable(every):
+        name = getattr(function or every, "__name__", None)
+        message = '@tm.trigger needs the interval at which it is polled: write @tm.trigger(every="10s")'
+        raise DefinitionError.single(f"trigger '{name}'" if name else "trigger", message, location)
     problems: list[str] = []
     seconds = _read_seconds("every", every, problems)
     timeout_seconds = min(seconds, DEFAULT_TIMEOUT_LIMIT)

@@ -220,3 +220,53 @@ def test_sources_are_values() -> None:
     with pytest.raises(AttributeError):
         tm.Kafka(topic="prices").topic = "other"
     assert isinstance(OwnSource(), tm.Source)
+
+
+@pytest.mark.parametrize(
+    ("decorate", "remedy"),
+    [
+        (tm.polling, '@tm.polling needs an interval: write @tm.polling(every="5s")'),
+        (tm.batch, '@tm.batch needs an interval: write @tm.batch(every="1s", max_size=500)'),
+        (tm.stream, '@tm.stream needs a source: write @tm.stream(tm.Kafka(topic="prices"))'),
+    ],
+)
+def test_a_bare_decorator_says_what_it_needs(decorate: Any, remedy: str) -> None:
+    """G-17: with an example, the function's name, and the author's line."""
+
+    def limits() -> int: ...
+
+    error = refused(lambda: decorate(limits))
+    assert f"accumulator 'limits': {error.problems[0].location}: {remedy}" == str(error)
+    assert error.problems[0].location.file == __file__
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda extra: tm.passthrough(extra=extra),
+        lambda extra: tm.stream(OwnSource(), extra=extra),
+        lambda extra: tm.polling(every="1s", extra=extra),
+        lambda extra: tm.batch(every="1s", extra=extra),
+        lambda extra: tm.window("w", int, capacity=1, extra=extra),
+    ],
+)
+def test_extra_is_one_of_two_words(declare: Any) -> None:
+    """G-17: on every kind."""
+    assert "extra is one of 'ignore', 'forbid', not 'forbidden' (did you mean 'forbid'?)" in str(
+        refused(lambda: declare("forbidden"))
+    )
+    declare("forbid")
+
+
+def test_extra_forbid_needs_a_type_with_fields() -> None:
+    """G-17: nothing could be unknown in a dict."""
+
+    @tm.passthrough(extra="forbid")
+    def loose(event: dict) -> int: ...
+
+    graph = tm.Graph("g", reactor=tm.Reactor("r", [loose]))
+
+    @graph.node
+    def out(loose: int) -> int: ...
+
+    assert "extra='forbid' needs an event type with fields" in str(refused(graph.check))

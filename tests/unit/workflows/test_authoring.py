@@ -70,8 +70,18 @@ def test_a_trigger_is_called_with_nothing() -> None:
         @tm.trigger(every="1s")
         def greedy(path: str) -> None: ...
 
-    with pytest.raises(tm.DefinitionError, match=r"write @tm\.trigger"):
-        tm.trigger(every=lambda: None)  # type: ignore[arg-type]
+
+def test_a_bare_trigger_says_what_it_needs() -> None:
+    """api.md: with an example and the function's name."""
+
+    def new_files() -> None: ...
+
+    remedy = r'needs the interval at which it is polled: write @tm\.trigger\(every="10s"\)'
+    for declare in (lambda: tm.trigger(new_files), lambda: tm.trigger(every=new_files)):  # type: ignore[arg-type]
+        with pytest.raises(tm.DefinitionError, match=f"trigger 'new_files': .*{remedy}"):
+            declare()
+    with pytest.raises(tm.DefinitionError, match=remedy):
+        tm.trigger()
 
 
 def test_on_firing_takes_a_reactor_or_its_name() -> None:

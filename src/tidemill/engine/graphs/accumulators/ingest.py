@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tidemill.annotations.strict_validation import StrictTypeValidator
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.engine.graphs.accumulators.emit import BoundaryEmitter, PendingReceipt, resolve_receipt
 from tidemill.engine.graphs.dead_letters import BatchedEvents, DeadLetterQueue, ReplayedEvent
@@ -67,7 +68,8 @@ class EventIngest(BoundaryEmitter):
     def _apply_definition(self, definition: Accumulator) -> None:
         """Copy from the declaration what every event needs. Handles read it here, so that they outlive a reload."""
         self.definition = definition
-        self.event_validator = TypeValidator(definition.event_type)
+        validator = StrictTypeValidator if definition.extra == "forbid" else TypeValidator
+        self.event_validator = validator(definition.event_type)
         self.boundary_validator = TypeValidator(definition.boundary_type)
         self.is_async = definition.function is not None and definition.function.is_async
         self.call: Callable[..., Any] = definition.function.call if definition.function else _no_function
