@@ -69,6 +69,17 @@ async def test_a_claim_queues_a_task_run_for_its_owner(store: Store, clock: Virt
     assert event == event_row(attempt=3, before="scheduled", after="queued", at=after(7), actor="node-9")
 
 
+async def test_a_claim_at_an_immediate_executor_starts_the_attempt(store: Store) -> None:
+    """W-2: the claimer is the worker; both transitions are in the history, and nothing lies between them."""
+    await make(store, creation(None, task_row("a", executor="here"), task_row("b", executor="there", started_at=NOON)))
+    request = claim({"here": 1, "there": 1}, immediate=["here", "unknown"], at=after(7))
+    states = {one.task.task: (one.task.state, one.task.started_at) for one in await store.runs.claim(request)}
+    assert states == {"a": (TaskState.RUNNING, after(7)), "b": (TaskState.QUEUED, None)}
+    moves = {(event.task, event.before, event.after) for event in await store.runs.read_events("r1") if event.attempt}
+    assert moves == {("a", "scheduled", "queued"), ("a", "queued", "running"), ("b", "scheduled", "queued")}
+    assert {row.key.task: row.started_at for row in await store.runs.read_attempts("r1")} == {"a": after(7), "b": None}
+
+
 async def test_states_of_claimed_task_runs_are_enum_members(store: Store) -> None:
     await make(store, creation())
     (given,) = await store.runs.claim(claim(at=NOON_ELSEWHERE))

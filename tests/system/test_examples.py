@@ -66,7 +66,15 @@ def test_the_nightly_report_runs_as_a_script_and_from_the_shell(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "name",
-    ["bench_durability", "bench_event_path", "bench_scaling", "bench_limits", "bench_reload", "bench_workflows"],
+    [
+        "bench_durability",
+        "bench_event_path",
+        "bench_scaling",
+        "bench_limits",
+        "bench_nodes",
+        "bench_reload",
+        "bench_workflows",
+    ],
 )
 def test_a_benchmark_runs_and_gives_verdicts(name: str) -> None:
     """Each benchmark prints its bounds and whether they were reached; how fast is not this test's business."""

@@ -40,6 +40,8 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     executors: Mapping[str, int]
     """The free slots of the owner, by executor."""
+    immediate: Collection[str] = ()
+    """The executors whose attempts start with the claim: their task runs become running at once."""
     loaded: Collection[VersionKey]
     queues: Collection[str] | None = None
     """The queues that the owner serves; None for all."""
@@ -88,8 +90,8 @@ class Runs(Protocol):
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
         """Claim scheduled task runs for an owner: highest priority first, then longest waiting.
 
-        Each becomes queued, with the next attempt and an event, while its pool has a free slot and its workflow is not
-        paused. Concurrent claims get different task runs.
+        Each becomes queued, or running at an immediate executor, with the next attempt and its events, while its pool
+        has a free slot and its workflow is not paused. Concurrent claims get different task runs.
         """
 
     async def renew_leases(self, owner: str, attempts: Collection[AttemptKey], ttl: float) -> set[AttemptKey]:

@@ -112,6 +112,13 @@ def task_event(row: TaskRow, before: TaskState, after: TaskState, reason: str = 
     return RunEvent(row.task, row.index, row.attempt, before, after, reason)
 
 
+def claim_events(row: TaskRow) -> list[RunEvent]:
+    """Return the events of a claim that left a task run queued, or running if it started with the claim."""
+    queued = task_event(row, TaskState.SCHEDULED, TaskState.QUEUED)
+    has_started = row.state is TaskState.RUNNING
+    return [queued, task_event(row, TaskState.QUEUED, TaskState.RUNNING)] if has_started else [queued]
+
+
 def run_event(run: RunRow, after: RunState, reason: str = "") -> RunEvent:
     """Return the event of a run's transition; raise IllegalTransitionError if the table does not allow it."""
     if (run.state, after) not in RUN_TRANSITIONS.allowed:

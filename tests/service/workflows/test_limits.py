@@ -8,7 +8,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.workflows.acting import Gate, states
-from tests.service.workflows.faults import Neighbour, store_of
+from tests.service.workflows.faults import Neighbour, breaking, store_of
 from tidemill.kernel.clock import VirtualClock
 from tidemill.script import ScriptNode
 from tidemill.testing.probes.workflows import WorkflowProbe
@@ -327,6 +327,29 @@ async def test_a_smaller_pool_is_not_exceeded_by_a_node_that_does_not_know_it_ye
         await first.advance("10s")
         assert (await run.state()).ok
     assert gate.most == 2
+
+
+async def test_a_follower_uses_a_freed_slot_of_a_pool_at_once(tmp_path: Path) -> None:
+    """workflows.md, "Tasks", pools: the slot is free once the report is written; no element waits for a tick."""
+    store, gate, clock = f"sqlite:///{tmp_path}/tidemill.db", Gate(), VirtualClock()
+    gate.is_open.set()
+    flow = crowd(gate, 10, pool="narrow")
+    async with (
+        Neighbour(store, pools={"narrow": 1}, clock=clock) as leader,  # it has no code to run tasks with
+        Neighbour(store, load=[flow], clock=clock) as follower,
+    ):
+        run = await follower.start("crowd")
+        with breaking(store_of(follower).runs, "load", times=0) as loads:
+            while not gate.entered:
+                await leader.advance("1s")
+                await follower.advance("1s")
+            for _ in range(20):
+                await follower.advance("0s")
+            assert len(gate.entered) == 10
+            assert len(loads) < 10  # the inputs of elements are read once
+        await leader.advance("3s")
+        assert (await run.state()).ok
+    assert gate.most == 1
 
 
 async def test_a_pool_that_another_node_has_added_is_known_at_load(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tidemill.storage.memory.apply_changes import add_history, count_free_slots, put_run, put_task
 from tidemill.storage.memory.tables import Tables
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest
-from tidemill.workflows.change import task_event
+from tidemill.workflows.change import claim_events
 from tidemill.workflows.records import RunEventBatch, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
 
@@ -18,7 +18,7 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 def claim_tasks(tables: Tables, claim: ClaimRequest, now: datetime) -> list[ClaimedTask]:
     """Queue task runs for the owner, and return them."""
     lease_until = now + timedelta(seconds=claim.lease)
-    claimed = [(key, _mark_queued(tables, key, claim, lease_until)) for key in list(_select_tasks(tables, claim))]
+    claimed = [(key, _mark_claimed(tables, key, claim, lease_until)) for key in list(_select_tasks(tables, claim))]
     for run in {key.run for key, _ in claimed}:
         put_run(tables, replace(tables.runs[run], revision=tables.runs[run].revision + 1))
     return [ClaimedTask(tables.runs[key.run], row) for key, row in claimed]
@@ -60,23 +60,23 @@ def _matches_claim(claim: ClaimRequest, run: RunRow, row: TaskRow) -> bool:
     )
 
 
-def _mark_queued(tables: Tables, key: TaskKey, claim: ClaimRequest, lease_until: datetime) -> TaskRow:
+def _mark_claimed(tables: Tables, key: TaskKey, claim: ClaimRequest, lease_until: datetime) -> TaskRow:
     """Write the claim of one task run."""
     scheduled = tables.tasks[key.run][key]
+    starts_now = scheduled.executor in claim.immediate
     row = replace(
         scheduled,
-        state=TaskState.QUEUED,
+        state=TaskState.RUNNING if starts_now else TaskState.QUEUED,
         attempt=scheduled.attempt + 1,
         tries=scheduled.tries + 1,
         claimed_by=claim.owner,
         claimed_at=claim.at,
         lease_until=lease_until,
         since=claim.at,
-        started_at=None,
+        started_at=claim.at if starts_now else None,
         ended_at=None,
         reason="",
     )
     put_task(tables, key.run, row)
-    event = task_event(row, scheduled.state, TaskState.QUEUED)
-    add_history(tables, key.run, RunEventBatch(claim.at, claim.owner, [event]))
+    add_history(tables, key.run, RunEventBatch(claim.at, claim.owner, claim_events(row)))
     return tables.tasks[key.run][key]

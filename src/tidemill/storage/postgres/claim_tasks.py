@@ -15,9 +15,8 @@ from tidemill.storage.postgres.run_rows import decode_keyed_task, decode_run, en
 from tidemill.storage.postgres.writes import to_columns
 from tidemill.storage.queries import Queries
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest
-from tidemill.workflows.change import task_event
+from tidemill.workflows.change import claim_events
 from tidemill.workflows.records import RunEventBatch, RunRow, TaskKey, TaskRow
-from tidemill.workflows.states import TaskState
 
 PICK_PAGE_SIZE = 500  # task runs that one query picks at most
 
@@ -85,7 +84,7 @@ class TaskClaimer:
             rows = await self._pick_tasks(connection, claim, capacity, limit)
             picked = [row[:3] for row in rows if capacity.reserve(*row[3:])]
             if picked:
-                claimed += await self._mark_queued(connection, claim, picked)
+                claimed += await self._mark_claimed(connection, claim, picked)
             if len(rows) < limit:
                 break
         for key, left in capacity.pools.items():  # the next claim of the transaction finds these slots used
@@ -107,18 +106,18 @@ class TaskClaimer:
         )
         return [tuple(row) for row in rows]
 
-    async def _mark_queued(
+    async def _mark_claimed(
         self, connection: Any, claim: ClaimRequest, picked: Sequence[tuple[Any, ...]]
     ) -> ClaimedRows:
-        values = (claim.owner, claim.lease, claim.at, self._now())
+        values = (claim.owner, claim.lease, claim.at, self._now(), list(claim.immediate))
         rows = await connection.fetch(self._queries.claim_task_runs, *to_columns(picked), *values)
-        queued = dict(map(decode_keyed_task, rows))
-        return [(TaskKey(*key), queued[TaskKey(*key)]) for key in picked]
+        claimed = dict(map(decode_keyed_task, rows))
+        return [(TaskKey(*key), claimed[TaskKey(*key)]) for key in picked]
 
     async def _record_events(
         self, connection: Any, claims: Sequence[ClaimRequest], claimed: Sequence[ClaimedRows]
     ) -> dict[str, RunRow]:
-        """Write one event for each claimed task run, and count the claims in the revisions of their runs."""
+        """Write the events of each claimed task run, and count the claims in the revisions of their runs."""
         new = [(key, row, claim) for claim, rows in zip(claims, claimed, strict=True) for key, row in rows]
         if not new:
             return {}
@@ -133,4 +132,4 @@ class TaskClaimer:
 
 
 def _claim_history(row: TaskRow, claim: ClaimRequest) -> RunEventBatch:
-    return RunEventBatch(claim.at, claim.owner, [task_event(row, TaskState.SCHEDULED, TaskState.QUEUED)])
+    return RunEventBatch(claim.at, claim.owner, claim_events(row))

@@ -73,6 +73,17 @@ class Database(Transactor[PostgresUnit]):
         """Return the rows of several queries, each with its arguments, as of one moment."""
         return await self._read("repeatable_read", statements)
 
+    async def read_value(self, statement: str, *arguments: Any) -> Any:
+        """Return the one value of a query, in one round trip."""
+        async with self._read_lock:
+            with translating_errors(self._title):
+                connection = await self._read_connection.ensure_connected()
+                try:
+                    return await connection.fetchval(statement, *arguments)
+                except BaseException:
+                    self._read_connection.terminate()
+                    raise
+
     async def _read(self, isolation: str | None, statements: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
         """Return the rows of queries, fetched in pages: so the deadline holds for any number of rows."""
         async with self._read_lock:

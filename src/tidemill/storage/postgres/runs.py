@@ -50,8 +50,19 @@ class PostgresRuns(PostgresTable, Runs):
 
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
         check_timezones(claim)
+        if not await self._has_claimable(claim):
+            return []
         claimed: list[ClaimedTask] = await self._claim_committer.commit(SharedWork(self._claimer, claim))
         return claimed
+
+    async def _has_claimable(self, claim: ClaimRequest) -> bool:
+        """Return whether a claim would find a task run now. A claim itself is a transaction that writes and waits."""
+        executors = [name for name, free in claim.executors.items() if free > 0]
+        if not executors or not claim.loaded:
+            return False
+        loaded = to_columns([tuple(version) for version in claim.loaded])
+        values = (list(claim.pools), list(claim.pools.values()), executors, *loaded)
+        return bool(await self._database.read_value(self._queries.has_claimable, *values))
 
     async def renew_leases(self, owner: str, attempts: Collection[AttemptKey], ttl: float) -> set[AttemptKey]:
         if not attempts:

@@ -131,6 +131,29 @@ SELECT * FROM unnest(
     $1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::timestamptz[]
 );
 
+-- name: has_claimable
+-- Whether a claim would find anything, read without a lock: most claims of a busy store find that a pool is full.
+WITH free_pools AS (
+    SELECT requested.tenant, requested.pool
+    FROM (SELECT DISTINCT tenant, pool FROM tidemill.task_runs WHERE state = {task_scheduled} AND pool IS NOT NULL)
+        AS requested
+    JOIN unnest($1::text[], $2::bigint[]) AS known (pool, slots) USING (pool)
+    LEFT JOIN tidemill.pools AS stored ON stored.name = requested.pool
+    WHERE (
+        SELECT count(*) FROM tidemill.task_runs AS t
+        WHERE t.state IN {claimed_tasks} AND t.pool IS NOT NULL
+            AND t.tenant = requested.tenant AND t.pool = requested.pool
+    ) < coalesce(stored.slots, known.slots)
+)
+SELECT EXISTS (
+    SELECT FROM tidemill.task_runs AS t
+    JOIN tidemill.runs AS r ON r.id = t.run
+    WHERE t.state = {task_scheduled}
+        AND t.executor = ANY($3::text[])
+        AND (t.pool IS NULL OR (t.tenant, t.pool) IN (SELECT * FROM free_pools))
+        AND (r.tenant, r.workflow, r.version) IN (SELECT * FROM unnest($4::text[], $5::text[], $6::text[]))
+);
+
 -- name: requested_pools
 SELECT DISTINCT tenant, pool FROM tidemill.task_runs WHERE state = {task_scheduled} AND pool = ANY($1::text[]);
 
@@ -153,14 +176,14 @@ FOR UPDATE OF t SKIP LOCKED;
 
 -- name: claim_task_runs
 UPDATE tidemill.task_runs AS t SET
-    state = {task_queued},
+    state = CASE WHEN t.executor = ANY($8::text[]) THEN {task_running} ELSE {task_queued} END,
     attempt = t.attempt + 1,
     tries = t.tries + 1,
     claimed_by = $4,
     lease_until = coalesce($7::timestamptz, clock_timestamp()) + $5::double precision * interval '1 second',
     since = $6::timestamptz,
     claimed_at = $6::timestamptz,
-    started_at = NULL,
+    started_at = CASE WHEN t.executor = ANY($8::text[]) THEN $6::timestamptz END,
     ended_at = NULL,
     reason = ''
 FROM unnest($1::text[], $2::text[], $3::integer[]) AS picked (run, task, element)

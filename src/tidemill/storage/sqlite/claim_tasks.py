@@ -10,9 +10,8 @@ from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.apply_changes import read_pool_usage
 from tidemill.storage.sqlite.run_rows import decode_keyed_task, decode_run, encode_history, to_micros
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest
-from tidemill.workflows.change import task_event
+from tidemill.workflows.change import claim_events
 from tidemill.workflows.records import RunEvent, RunEventBatch, TaskKey, TaskRow
-from tidemill.workflows.states import TaskState
 
 
 class PreparedClaim:
@@ -29,15 +28,18 @@ class PreparedClaim:
         keys = list(self._select_tasks(connection))
         if not keys:
             return []
-        claimed = [self._mark_queued(connection, key) for key in keys]
-        runs = sorted({key.run for key in keys})
+        claimed = [self._mark_claimed(connection, *key) for key in keys]
+        runs = sorted({key.run for key, _ in keys})
         touched = {run: connection.execute(self._queries.touch_run, (run, 0)).fetchone() for run in runs}
         self._record_events(connection, claimed, {run: revision for run, (revision, _) in touched.items()})
         rows = {row[0]: decode_run(row) for row in connection.execute(self._queries.runs_of, (json.dumps(runs),))}
         return [ClaimedTask(rows[key.run], task) for key, task in claimed]
 
-    def _select_tasks(self, connection: sqlite3.Connection) -> Iterator[TaskKey]:
-        """Yield the task runs that executors and pools have free slots for; read no further than that."""
+    def _select_tasks(self, connection: sqlite3.Connection) -> Iterator[tuple[TaskKey, str]]:
+        """Yield the task runs that executors and pools have free slots for, and the executor of each.
+
+        It reads no further than that.
+        """
         free_slots = {executor: free for executor, free in self._claim.executors.items() if free > 0}
         free_in_pools: dict[tuple[str, str], int] = {}
         for executor, tenant, pool, *key in self._candidates(connection) if free_slots else ():
@@ -51,7 +53,7 @@ class PreparedClaim:
                     continue
                 free_in_pools[tenant, pool] -= 1
             free_slots[executor] -= 1
-            yield TaskKey(*key)
+            yield TaskKey(*key), executor
             if not free_slots[executor]:
                 del free_slots[executor]
                 if not free_slots:
@@ -63,17 +65,23 @@ class PreparedClaim:
         values = (json.dumps(list(claim.executors)), queues, json.dumps(list(claim.pools)))
         return connection.execute(self._queries.claimable, (*values, json.dumps(list(claim.loaded))))
 
-    def _mark_queued(self, connection: sqlite3.Connection, key: TaskKey) -> tuple[TaskKey, TaskRow]:
-        values = (self._claim.owner, self._lease_until, self._at, *key)
+    def _mark_claimed(self, connection: sqlite3.Connection, key: TaskKey, executor: str) -> tuple[TaskKey, TaskRow]:
+        values = {
+            "owner": self._claim.owner,
+            "lease_until": self._lease_until,
+            "at": self._at,
+            "starts_now": executor in self._claim.immediate,
+            **key._asdict(),
+        }
         return decode_keyed_task(connection.execute(self._queries.claim_task, values).fetchone())
 
     def _record_events(
         self, connection: sqlite3.Connection, claimed: list[tuple[TaskKey, TaskRow]], revisions: dict[str, int]
     ) -> None:
-        """Write one event for each claimed task run."""
+        """Write the events of each claimed task run."""
         events: dict[str, list[RunEvent]] = {run: [] for run in revisions}
         for key, row in claimed:
-            events[key.run].append(task_event(row, TaskState.SCHEDULED, TaskState.QUEUED))
+            events[key.run] += claim_events(row)
         histories = {run: RunEventBatch(self._claim.at, self._claim.owner, some) for run, some in events.items()}
         rows = [(run, revisions[run], *encode_history(one)) for run, one in histories.items()]
         connection.executemany(self._queries.add_history, rows)

@@ -101,9 +101,10 @@ ORDER BY task_runs.priority DESC, task_runs.since, task_runs.run, task_runs.task
 
 -- name: claim_task
 UPDATE task_runs SET
-    state = {task_queued}, attempt = attempt + 1, tries = tries + 1, claimed_by = ?1, lease_until = ?2, since = ?3,
-    claimed_at = ?3, started_at = NULL, ended_at = NULL, reason = ''
-WHERE run = ?4 AND task = ?5 AND element = ?6
+    state = CASE WHEN :starts_now THEN {task_running} ELSE {task_queued} END,
+    attempt = attempt + 1, tries = tries + 1, claimed_by = :owner, lease_until = :lease_until, since = :at,
+    claimed_at = :at, started_at = CASE WHEN :starts_now THEN :at END, ended_at = NULL, reason = ''
+WHERE run = :run AND task = :task AND element = :element
 RETURNING {task_columns};
 
 -- name: renew_task_lease

@@ -134,7 +134,7 @@ class Scheduler:
         """Run all phases once."""
         began = self._clock.monotonic()
         self._metrics.set_gauge("scheduler_tick_lag_seconds", began - self._ticks.next_tick)
-        await self.run_phase(Phase.PLAN, self.plan)
+        await self.run_phase(Phase.PLAN, self._plan_with_pools)
         await self.run_phase(Phase.REAP_RUNS, self.run_reaper.reap)
         await self.run_phase(Phase.REAP_TASKS, self.task_reaper.reap)
         await self.run_phase(Phase.RETENTION, self._retention.prune)
@@ -166,11 +166,14 @@ class Scheduler:
             self._metrics.increment("scheduler_phase_errors_total", phase=phase)
             logger.exception(events.SCHEDULER_PHASE_FAILED, extra={"phase": phase})
 
+    async def _plan_with_pools(self) -> None:
+        if not self._runtime.is_single_node:
+            await self._pools.refresh()
+        await self.plan()
+
     async def plan(self) -> None:
         """Refresh the active runs from the store, discard unused versions, and start what is due."""
         self._is_fully_loaded = False
-        if not self._runtime.is_single_node:
-            await self._pools.refresh()
         self._coordinator.apply_pauses(await self._store.schedules.list_paused_workflows())
         superseded = self._versions.superseded()
         if await self._coordinator.refresh():

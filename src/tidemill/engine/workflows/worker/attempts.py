@@ -223,8 +223,9 @@ class LocalAttempts(AttemptListener):
         if key not in self.claimed:
             self.observer.assign_slots()
         elif not self.observer.report(key, ending):  # else the change of the report reuses the free slot
+            if self.claimed[key].row.pool is None:  # else its slot of the pool is free once the report is written
+                self.observer.assign_slots()
             self.report_to_store(key, ending)
-            self.observer.assign_slots()
 
     def report_to_store(self, key: AttemptKey, ending: AttemptResult) -> None:
         """Write the result of an attempt without planning what follows."""
@@ -242,6 +243,8 @@ class LocalAttempts(AttemptListener):
             if not await self._apply_until_written(attempt, lambda draft: draft.apply_result(key, ending, budgets)):
                 self.count_late(key, ending)
             self.release(key)
+            if attempt.row.pool is not None:
+                self.observer.assign_slots()
         finally:
             self.reports_in_flight -= 1
 

@@ -59,8 +59,8 @@ class Claimer(AttemptObserver):
         await self._wakeup.wait(self._settings.tick_interval)
         if self._attempts.observer is not self:
             return
+        await self._claim()  # first: a free slot waits for it
         await self._stop_unwanted()
-        await self._claim()
         await self._collect_versions()
 
     def _on_error(self, error: Exception) -> None:
@@ -86,6 +86,7 @@ class Claimer(AttemptObserver):
         request = ClaimRequest(
             owner=self._attempts.owner.id,
             executors=free,
+            immediate=[name for name in free if self._attempts.executors[name].is_immediate],
             loaded=loaded,
             pools=self._pools.sizes,
             lease=self._settings.heartbeat_timeout,

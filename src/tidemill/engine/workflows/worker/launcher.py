@@ -1,6 +1,7 @@
 """Launches claimed tasks on this node: resolves their inputs, builds the request, dispatches it."""
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from tidemill.engine.workflows.executors.interface import AttemptRequest, Input, ItemOfList, ListInput, SingleInput
 from tidemill.engine.workflows.runtime import WorkflowRuntime
@@ -23,6 +24,8 @@ class TaskLauncher:
     def __init__(self, runtime: WorkflowRuntime, attempts: LocalAttempts) -> None:
         self._runs = runtime.store.runs
         self._attempts = attempts
+        self._element_inputs: dict[tuple[Any, ...], tuple[Rows, Outputs]] = {}
+        """The inputs of the elements that were read last: a wide task is claimed element by element."""
 
     def launch(self, run: RunRow, row: TaskRow, spec: WorkflowSpec, rows: Rows, outputs: Outputs) -> None:
         """Dispatch a claimed task; `outputs` holds the values of the tasks that it takes."""
@@ -40,17 +43,28 @@ class TaskLauncher:
 
     async def read_and_launch(self, run: RunRow, claimed: Collection[TaskRow], spec: WorkflowSpec) -> None:
         """Dispatch claimed tasks of one run, reading its rows and their inputs once for all of them."""
-        sources = {source for row in claimed for source in spec.value_sources[row.task]}
         try:
-            [record] = await self._runs.load([run.id])
-            outputs = await self.read_outputs(run.id, sources)
+            rows, outputs = await self._read_inputs(run, claimed, spec)
         except Exception as error:  # a task that is not reported would stay claimed
             for row in claimed:
                 self.report_unreadable(run.id, row, error)
             return
-        rows = {(row.task, row.index): row for row in record.tasks}
         for row in claimed:
             self.launch(run, row, spec, rows, outputs)
+
+    async def _read_inputs(self, run: RunRow, claimed: Collection[TaskRow], spec: WorkflowSpec) -> tuple[Rows, Outputs]:
+        """Read the source tasks of claimed tasks, and their outputs; elements of one task share what was read last."""
+        tasks = {row.task for row in claimed}
+        key = run.id, run.clears, *sorted(tasks)  # the sources have ended, and only a clear can change them
+        if key in self._element_inputs:
+            return self._element_inputs[key]
+        sources = {edge.source for task in tasks for edge in spec.by_name[task].edges}
+        [record] = await self._runs.load([run.id])
+        rows = {(row.task, row.index): row for row in record.tasks if row.task in sources}
+        outputs = await self.read_outputs(run.id, {source for task in tasks for source in spec.value_sources[task]})
+        if all(row.index != UNMAPPED for row in claimed):
+            self._element_inputs = {key: (rows, outputs)}
+        return rows, outputs
 
     def report_unreadable(self, run: str, row: TaskRow, error: Exception) -> None:
         """Report a claimed task whose inputs could not be read: handed back if the store failed, else failed."""
