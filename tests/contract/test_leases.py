@@ -60,6 +60,38 @@ async def test_renewing_a_lease(store: Store, clock: VirtualClock) -> None:
     assert await store.leases.current("leader") == Lease("b", epoch + 1)
 
 
+async def test_a_silent_lease_is_taken_over(store: Store) -> None:
+    """W-9: long before it has expired, by a candidate that has seen no renewal."""
+    assert await store.leases.last_renewal("leader") is None
+    first = await store.leases.acquire("leader", "a", 3600)
+    assert first is not None
+    silent = await store.leases.last_renewal("leader")
+    assert silent is not None
+    assert silent[:2] == ("a", first)
+    assert await store.leases.take_over("leader", silent, "b", 10) == first + 1
+    assert await store.leases.take_over("leader", silent, "c", 10) is None
+    assert await store.leases.current("leader") == Lease("b", first + 1)
+    assert not await store.leases.renew("leader", first, 10)
+    assert await store.leases.renew("leader", first + 1, 10)
+
+
+async def test_a_lease_that_was_renewed_or_released_is_not_taken_over(store: Store, clock: VirtualClock) -> None:
+    """W-9: the evidence is compared again when the lease is taken."""
+    first = await store.leases.acquire("leader", "a", 10)
+    assert first is not None
+    silent = await store.leases.last_renewal("leader")
+    assert silent is not None
+    clock.advance_to(20)
+    assert await store.leases.renew("leader", first, 10)
+    assert await store.leases.take_over("leader", silent, "b", 10) is None
+    renewed = await store.leases.last_renewal("leader")
+    assert renewed is not None
+    assert renewed.until > silent.until
+    await store.leases.release("leader", first)
+    assert await store.leases.last_renewal("leader") is None
+    assert await store.leases.take_over("leader", renewed, "b", 10) is None
+
+
 async def test_releasing_a_lease(store: Store) -> None:
     """Epochs never repeat, also after a time without a holder."""
     first = await store.leases.acquire("leader", "a", 10)

@@ -17,7 +17,6 @@ import msgspec
 
 import tidemill as tm
 from tests.system import workflow_flows
-from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.telemetry import events
 
 SHORT, LONG = 0.05, 0.5  # seconds before a usurper takes over
@@ -61,12 +60,11 @@ def usurp(node: tm.Node, seed: int) -> None:
     service = node._workflows
     chance = random.Random(seed)
 
-    async def whoever_it_is() -> list[str]:
+    async def is_dead_in_any_case(holder: str) -> bool:
         await asyncio.sleep(chance.uniform(SHORT, LONG))
-        lease = await node._run_store.leases.current(LEASE_NAME)
-        return [] if lease is None else [lease.holder]
+        return bool(holder)
 
-    service.election._dead_holders = whoever_it_is
+    service.election._is_dead = is_dead_in_any_case
 
 
 async def serve(recipe: Recipe) -> None:

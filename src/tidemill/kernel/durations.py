@@ -37,6 +37,15 @@ def _to_seconds(value: Duration) -> float:
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART_PATTERN.findall(text))
 
 
+def parse_signed_duration(value: Duration) -> float:
+    """Return a duration in seconds, negative for "-1h" and the like; raise ValueError for anything else."""
+    if isinstance(value, str):
+        text = value.strip()
+        return -parse_duration(text[1:]) if text.startswith("-") else parse_duration(text)
+    is_negative = value < timedelta() if isinstance(value, timedelta) else value < 0
+    return -parse_duration(-value) if is_negative else parse_duration(value)
+
+
 def parse_positive_duration(value: Duration) -> float:
     """Return a duration in seconds; raise ValueError for zero too."""
     seconds = parse_duration(value)

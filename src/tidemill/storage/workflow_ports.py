@@ -258,11 +258,31 @@ class Lease(NamedTuple):
     epoch: int
 
 
+class LeaseRenewal(NamedTuple):
+    """The last acquisition or renewal of a lease: another one has another `until`."""
+
+    holder: str
+    epoch: int
+    until: datetime
+
+
 class Leases(Protocol):
     """Leases with one holder at a time. Each change of holder has a new epoch."""
 
+    has_own_clock: bool
+    """Whether leases expire by a clock of the database, which no step of this host's wall clock moves."""
+
     async def acquire(self, name: str, holder: str, ttl: float, dead_holders: Collection[str] = ()) -> int | None:
         """Acquire a lease that is free, expired, or held by a dead holder; return the new epoch, or None."""
+
+    async def take_over(self, name: str, silent: LeaseRenewal, holder: str, ttl: float) -> int | None:
+        """Acquire a lease from a holder that has fallen silent; None if it has been renewed, acquired or released.
+
+        `silent` is its last renewal. The caller has seen no other one for as long as the lease lasts.
+        """
+
+    async def last_renewal(self, name: str) -> LeaseRenewal | None:
+        """Return the last renewal of a lease, even of an expired one; None if it has no holder."""
 
     async def renew(self, name: str, epoch: int, ttl: float) -> bool:
         """Extend a lease, even an expired one; return False if another holder has acquired it."""

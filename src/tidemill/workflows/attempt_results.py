@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tidemill.kernel.backoff import Retry
-from tidemill.workflows.records import AttemptOutcome, FailureOutcome, TaskError, TaskRow
+from tidemill.workflows.records import DEFERRED_UNTIL_TIME, AttemptOutcome, FailureOutcome, TaskError, TaskRow
 from tidemill.workflows.states import TaskState
 
 PollFunction = Callable[[], bool | Awaitable[bool]]
@@ -107,6 +107,7 @@ def apply_result(row: TaskRow, result: AttemptResult, now: datetime, budgets: Re
                 wake_at=result.wake_at,
                 tries=tries,
                 deferrals=deferrals + result.ends_on_wake,
+                reason=DEFERRED_UNTIL_TIME if result.delay is None else "",
             )
         case HandedBack(reason) if row.state is TaskState.QUEUED:
             return replace(released, state=TaskState.SCHEDULED, tries=row.tries - 1, reason=reason)

@@ -61,6 +61,10 @@ class VersionKey(NamedTuple):
     version: str
 
 
+DEFERRED_UNTIL_TIME = "until a time"
+"""The reason of a deferral that ends when the wall clock shows a time, however the clock gets there."""
+
+
 class TaskRow(TaskRun, frozen=True, kw_only=True, gc=False):
     """A task run with all stored fields."""
 
@@ -88,6 +92,12 @@ class TaskRow(TaskRun, frozen=True, kw_only=True, gc=False):
     priority: int = 0
     queue: str = "default"
     executor: str = ""
+
+    @property
+    def is_counting_down(self) -> bool:
+        """Whether it waits for so many seconds to pass: a retry, or a deferral that names no time of the wall clock."""
+        is_asleep = self.state in (TaskState.UP_FOR_RETRY, TaskState.DEFERRED) and self.wake_at is not None
+        return is_asleep and self.reason != DEFERRED_UNTIL_TIME
 
     @property
     def guard(self) -> tuple[TaskState, int, str | None]:

@@ -214,6 +214,13 @@ class RunDraft:
             woken = replace(row, deferrals=row.deferrals + 1)
             self.scheduled.append(self._transition(woken, TaskState.SCHEDULED, wake_at=None))
 
+    def set_wake_times(self, times: Mapping[AttemptKey, datetime]) -> None:
+        """Set when attempts that wait for seconds to pass are woken, because the wall clock was stepped."""
+        for key, wake_at in times.items():
+            row = self.rows.get((key.task, key.element))
+            if row is not None and row.attempt == key.attempt and row.is_counting_down:
+                self.sleeping.append(self._set_row(replace(row, wake_at=wake_at)))
+
     def _claimed_row(self, key: AttemptKey) -> TaskRow | None:
         row = self.rows.get((key.task, key.element))
         return row if row is not None and row.attempt == key.attempt and row.state.is_claimed else None

@@ -50,7 +50,7 @@ async def test_a_claimer_survives_anything(make_pair: MakePair) -> None:
 async def test_a_campaign_survives_anything(make_pair: MakePair) -> None:
     """W-5, W-9: one error that is none of the store's, and the follower continues to campaign."""
     _, follower = await make_pair(plain_flow())
-    with breaking(WorkflowProbe.of(follower).store.leases, "current", RuntimeError("a bug"), times=1) as tries:
+    with breaking(WorkflowProbe.of(follower).store.leases, "last_renewal", RuntimeError("a bug"), times=1) as tries:
 
         async def has_gone_on() -> bool:
             return len(tries) > 2

@@ -62,12 +62,10 @@ async def test_nodes_on_one_store_share_work(shared: str) -> None:
         tm.testing.node(shared, load=[flow], **ONE_SLOT) as second,
     ):
         assert [is_leader(node) for node in (first, second)] == [True, False]
-        await second.settle()
         run = await first.start("flow")
-        await advance([first], 2)
-        assert len(begun) == 1
-        await advance([second], 2)
+        await advance([first, second], 2)
         assert sorted(begun) == [1, 2]
+        assert [len(node.probe.workflows.attempts.claimed) for node in (first, second)] == [1, 1]
         gate.set()
         await advance([second, first], 2)
         assert (await run.wait()).ok
@@ -101,7 +99,7 @@ async def test_a_node_leads_while_the_clock_of_the_leader_stands_still(shared: s
         assert [is_leader(node) for node in (first, second)] == [True, False]
         await second.advance("5s")
         assert is_leader(second)
-        await first.advance("5s")
+        await first.advance("2s")
         assert [is_leader(node) for node in (first, second)] == [False, True]
         run = await first.start("flow")
         await advance([second, first], 2)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.kernel.clock import SystemClock, VirtualClock
+from tidemill.kernel.clock import StepDetector, SystemClock, VirtualClock
 
 
 async def run_loop_turns(count: int = 3) -> None:
@@ -134,3 +134,68 @@ def test_every_sleeper_wakes_exactly_when_due(delays: list[float]) -> None:
         assert woken == [(delay, delay) for delay in sorted(delays)]
 
     asyncio.run(run())
+
+
+def test_a_step_moves_the_wall_clock_only() -> None:
+    """As an administrator or NTP does."""
+    clock = VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
+    clock.advance_to(60.0)
+    clock.step("2h")
+    assert (clock.now(), clock.monotonic()) == (datetime(2026, 3, 1, 2, 1, tzinfo=UTC), 60.0)
+    clock.step("-1h")
+    clock.step(timedelta(minutes=-1))
+    clock.advance_to(120.0)
+    assert (clock.now(), clock.monotonic()) == (datetime(2026, 3, 1, 1, 1, tzinfo=UTC), 120.0)
+    for wrong in ("--1h", "soon", float("nan")):
+        with pytest.raises(ValueError, match="is not a duration"):
+            clock.step(wrong)
+
+
+async def test_a_step_wakes_those_who_wait_for_a_wall_time_and_no_others() -> None:
+    """Seconds are counted, times are shown."""
+    clock, woken = VirtualClock(datetime(2026, 3, 1, tzinfo=UTC)), list[str]()
+
+    async def wait(name: str, until: datetime | None = None) -> None:
+        await (clock.sleep(3600.0) if until is None else clock.sleep_until(until))
+        woken.append(name)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(wait("seconds"))
+        group.create_task(wait("time", datetime(2026, 3, 1, 1, tzinfo=UTC)))
+        group.create_task(wait("past", datetime(2026, 2, 1, tzinfo=UTC)))
+        await run_loop_turns()
+        assert woken == ["past"]
+        clock.step("-30m")
+        clock.advance_to(3599.0)
+        await run_loop_turns()
+        assert (woken, clock.next_wakeup()) == (["past"], 3600.0)
+        clock.step("40m")
+        await run_loop_turns()
+        assert woken == ["past", "time"]
+        clock.advance_to(3600.0)
+        await run_loop_turns()
+        assert woken == ["past", "time", "seconds"]
+
+
+async def test_the_system_clock_sleeps_until_a_wall_time() -> None:
+    clock = SystemClock()
+    due = clock.now() + timedelta(milliseconds=20)
+    await clock.sleep_until(due)
+    assert clock.now() >= due
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(-1e6, 1e6)), max_size=20))
+def test_a_step_is_noticed_once_whatever_time_passes(moves: list[tuple[float, float]]) -> None:
+    """Between two checks any time may pass; only the difference of the two clocks counts."""
+    clock = VirtualClock()
+    detector, elapsed = StepDetector(clock), 0.0
+    for seconds, step in moves:
+        elapsed += seconds
+        clock.advance_to(elapsed)
+        clock.step(step)
+        expected = step if abs(step) > 1.0 else 0.0
+        if abs(abs(step) - 1.0) > 0.001:
+            assert detector.check().total_seconds() == pytest.approx(expected, abs=0.001)
+            assert not detector.check()
+        else:
+            detector.check()

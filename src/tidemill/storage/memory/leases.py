@@ -5,11 +5,13 @@ from datetime import datetime, timedelta
 
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.memory.tables import LeaseRow, MemoryTable, MemoryUnit, Tables
-from tidemill.storage.workflow_ports import Lease, Leases
+from tidemill.storage.workflow_ports import Lease, LeaseRenewal, Leases
 
 
 class MemoryLeases(MemoryTable, Leases):
     """Leases by name."""
+
+    has_own_clock = False
 
     def __init__(self, tables: Tables, committer: GroupCommitter[MemoryUnit], now: Callable[[], datetime]) -> None:
         super().__init__(tables, committer)
@@ -26,6 +28,22 @@ class MemoryLeases(MemoryTable, Leases):
 
         acquired: int | None = await self._committer.commit(write)
         return acquired
+
+    async def take_over(self, name: str, silent: LeaseRenewal, holder: str, ttl: float) -> int | None:
+        def write(tables: Tables) -> int | None:
+            row = tables.leases.get(name)
+            if row is None or (row.holder, row.epoch, row.until) != silent:
+                return None
+            until = self._now() + timedelta(seconds=ttl)
+            tables.put(tables.leases, name, LeaseRow(holder, row.epoch + 1, until))
+            return row.epoch + 1
+
+        acquired: int | None = await self._committer.commit(write)
+        return acquired
+
+    async def last_renewal(self, name: str) -> LeaseRenewal | None:
+        row = self._tables.leases.get(name)
+        return None if row is None or row.holder is None else LeaseRenewal(row.holder, row.epoch, row.until)
 
     async def renew(self, name: str, epoch: int, ttl: float) -> bool:
         def write(tables: Tables) -> bool:

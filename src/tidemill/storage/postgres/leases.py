@@ -21,7 +21,7 @@ from tidemill.storage.postgres.errors import translating_errors
 from tidemill.storage.postgres.lock_session import LockSession
 from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.queries import Queries
-from tidemill.storage.workflow_ports import Lease, Leases
+from tidemill.storage.workflow_ports import Lease, LeaseRenewal, Leases
 
 Result = TypeVar("Result")
 
@@ -34,6 +34,7 @@ class PostgresLeases(Leases):
         self._database = database
         self._queries = queries
         self._now = now
+        self.has_own_clock = now() is None
         self._session = LockSession(address, queries)
         self._session_guard = asyncio.Lock()
         self._held_epochs: dict[str, int] = {}
@@ -48,20 +49,20 @@ class PostgresLeases(Leases):
         await self._session.close()
 
     async def acquire(self, name: str, holder: str, ttl: float, dead_holders: Collection[str] = ()) -> int | None:
-        async def try_acquire(connection: Any) -> int | None:
-            try:
-                epoch = await self._try_acquire(connection, name, holder, ttl, dead_holders)
-            except asyncpg.PostgresError:
-                await self._unlock_unless_held(connection, name)
-                raise
-            if epoch is None:
-                await self._unlock_unless_held(connection, name)
-            else:
-                self._held_epochs[name] = epoch
-                await self._session.extend_idle_timeout(connection, ttl)
-            return epoch
+        def acquire(connection: Any) -> Awaitable[int | None]:
+            return self._try_acquire(connection, name, holder, ttl, dead_holders)
 
-        return await self._run_in_session(try_acquire)
+        return await self._run_in_session(lambda connection: self._keep_if_acquired(connection, name, ttl, acquire))
+
+    async def take_over(self, name: str, silent: LeaseRenewal, holder: str, ttl: float) -> int | None:
+        def acquire(connection: Any) -> Awaitable[int | None]:
+            return self._try_take_over(connection, name, silent, holder, ttl)
+
+        return await self._run_in_session(lambda connection: self._keep_if_acquired(connection, name, ttl, acquire))
+
+    async def last_renewal(self, name: str) -> LeaseRenewal | None:
+        rows = await self._database.read(self._queries.last_renewal, name)
+        return LeaseRenewal(*rows[0]) if rows else None
 
     async def renew(self, name: str, epoch: int, ttl: float) -> bool:
         async def renew(connection: Any) -> bool:
@@ -91,6 +92,33 @@ class PostgresLeases(Leases):
         async with self._session_guard:
             with translating_errors(self._title):
                 return await self._session.run(work)
+
+    async def _keep_if_acquired(
+        self, connection: Any, name: str, ttl: float, acquire: Callable[[Any], Awaitable[int | None]]
+    ) -> int | None:
+        """Acquire a lease; keep its lock only if that succeeds."""
+        try:
+            epoch = await acquire(connection)
+        except asyncpg.PostgresError:
+            await self._unlock_unless_held(connection, name)
+            raise
+        if epoch is None:
+            await self._unlock_unless_held(connection, name)
+        else:
+            self._held_epochs[name] = epoch
+            await self._session.extend_idle_timeout(connection, ttl)
+        return epoch
+
+    async def _try_take_over(
+        self, connection: Any, name: str, silent: LeaseRenewal, holder: str, ttl: float
+    ) -> int | None:
+        if self._held_epochs.get(name) != silent.epoch:
+            self._held_epochs.pop(name, None)  # another holder has acquired it since
+        if not await self._acquire_lock(connection, name, silent.epoch, has_expired=True):
+            return None
+        values = (name, holder, ttl, silent.epoch, silent.until, self._now())
+        acquired = await connection.fetchval(self._queries.take_over_lease, *values)
+        return None if acquired is None else int(acquired)
 
     async def _try_acquire(
         self, connection: Any, name: str, holder: str, ttl: float, dead_holders: Collection[str]

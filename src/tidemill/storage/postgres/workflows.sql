@@ -482,6 +482,18 @@ ON CONFLICT (name) DO UPDATE SET
 WHERE known.epoch = $4 AND ($5::boolean OR known.expires_at <= coalesce($6::timestamptz, clock_timestamp()))
 RETURNING epoch;
 
+-- name: take_over_lease
+UPDATE tidemill.leases SET
+    epoch = epoch + 1,
+    holder = $2,
+    expires_at = coalesce($6::timestamptz, clock_timestamp()) + $3::double precision * interval '1 second',
+    backend = pg_backend_pid()
+WHERE name = $1 AND epoch = $4 AND expires_at = $5::timestamptz AND holder IS NOT NULL
+RETURNING epoch;
+
+-- name: last_renewal
+SELECT holder, epoch, expires_at FROM tidemill.leases WHERE name = $1 AND holder IS NOT NULL;
+
 -- name: renew_lease
 UPDATE tidemill.leases SET
     expires_at = coalesce($4::timestamptz, clock_timestamp()) + $3::double precision * interval '1 second',

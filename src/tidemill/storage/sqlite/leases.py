@@ -8,12 +8,14 @@ from datetime import datetime, timedelta
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
-from tidemill.storage.sqlite.run_rows import to_micros
-from tidemill.storage.workflow_ports import Lease, Leases
+from tidemill.storage.sqlite.run_rows import from_micros, to_micros
+from tidemill.storage.workflow_ports import Lease, LeaseRenewal, Leases
 
 
 class SqliteLeases(SqliteTable, Leases):
     """The table `leases`."""
+
+    has_own_clock = False
 
     def __init__(
         self,
@@ -40,6 +42,20 @@ class SqliteLeases(SqliteTable, Leases):
             return None if acquired is None else int(acquired[0])
 
         return await self._write(write)
+
+    async def take_over(self, name: str, silent: LeaseRenewal, holder: str, ttl: float) -> int | None:
+        until = to_micros(self._now() + timedelta(seconds=ttl))
+        values = (holder, until, name, silent.holder, silent.epoch, to_micros(silent.until))
+
+        def write(connection: sqlite3.Connection) -> int | None:
+            acquired = connection.execute(self._queries.take_over_lease, values).fetchone()
+            return None if acquired is None else int(acquired[0])
+
+        return await self._write(write)
+
+    async def last_renewal(self, name: str) -> LeaseRenewal | None:
+        rows = await self._fetch_all(self._queries.last_renewal, (name,))
+        return next((LeaseRenewal(holder, epoch, from_micros(until)) for holder, epoch, until in rows), None)
 
     async def renew(self, name: str, epoch: int, ttl: float) -> bool:
         values = (to_micros(self._now() + timedelta(seconds=ttl)), name, epoch)

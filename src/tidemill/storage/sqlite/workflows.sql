@@ -284,6 +284,14 @@ ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = epoch + 1, un
 WHERE holder IS NULL OR until <= :now OR holder IN (SELECT value FROM json_each(:dead))
 RETURNING epoch;
 
+-- name: take_over_lease
+UPDATE leases SET holder = ?, epoch = epoch + 1, until = ?
+WHERE name = ? AND holder = ? AND epoch = ? AND until = ?
+RETURNING epoch;
+
+-- name: last_renewal
+SELECT holder, epoch, until FROM leases WHERE name = ? AND holder IS NOT NULL;
+
 -- name: renew_lease
 UPDATE leases SET until = ? WHERE name = ? AND epoch = ? AND holder IS NOT NULL;
 

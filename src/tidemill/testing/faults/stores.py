@@ -14,7 +14,7 @@ from tidemill.storage.committer import (
     Transactor,
 )
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import Lease, Leases
+from tidemill.storage.workflow_ports import Lease, LeaseRenewal, Leases
 
 UnitT = TypeVar("UnitT")
 
@@ -89,10 +89,18 @@ class FaultyLeases(Leases):
     def __init__(self, inner: Leases, faults: StoreFaults) -> None:
         self._inner = inner
         self._faults = faults
+        self.has_own_clock = inner.has_own_clock
 
     async def acquire(self, name: str, holder: str, ttl: float, dead_holders: Collection[str] = ()) -> int | None:
         self._faults.check()
         return await self._inner.acquire(name, holder, ttl, dead_holders)
+
+    async def take_over(self, name: str, silent: LeaseRenewal, holder: str, ttl: float) -> int | None:
+        self._faults.check()
+        return await self._inner.take_over(name, silent, holder, ttl)
+
+    async def last_renewal(self, name: str) -> LeaseRenewal | None:
+        return await self._inner.last_renewal(name)
 
     async def renew(self, name: str, epoch: int, ttl: float) -> bool:
         self._faults.check()

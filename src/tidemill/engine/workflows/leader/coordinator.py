@@ -35,6 +35,7 @@ from tidemill.engine.workflows.leader.active_runs import (
     needs_plan,
     resolve_requests,
 )
+from tidemill.engine.workflows.leader.clock_steps import move_timers
 from tidemill.engine.workflows.leader.election import LeaderElector
 from tidemill.engine.workflows.leader.failures import ChangeFailures
 from tidemill.engine.workflows.leader.refresh import RunRefresher
@@ -47,6 +48,7 @@ from tidemill.engine.workflows.runtime import StoreRetry, WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import AttemptObserver, LocalAttempts
 from tidemill.engine.workflows.worker.launcher import TaskLauncher, has_all_inputs
+from tidemill.kernel.clock import StepAwareClock
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, RetryBudgets, Succeeded
@@ -103,7 +105,9 @@ class RunCoordinator(AttemptObserver):
         self._pending: list[ActiveRun] = []
         self._is_assign_scheduled = False
         self._runtime = runtime
-        self._clock, self._tasks, self._metrics = runtime.clock, runtime.tasks, runtime.metrics
+        self._tasks, self._metrics = runtime.tasks, runtime.metrics
+        on_step = partial(move_timers, self.active_runs, self.timers, self.request)
+        self._wall_clock = StepAwareClock(runtime.clock, on_step)
         self._attempts = attempts
         self._elector, self._notifier, self._ticks = elector, notifier, ticks
 
@@ -178,7 +182,7 @@ class RunCoordinator(AttemptObserver):
 
     def wake_due(self) -> None:
         """Plan the runs in which a retry or a deferral is due."""
-        now = self._clock.now()
+        now = self._wall_clock.now()
         for run in self.timers.pop_due(now):
             active = self.active_runs.get(run)
             if active is not None and not active.is_retry_scheduled:  # else the retry of the quarantined run plans it
@@ -280,7 +284,8 @@ class RunCoordinator(AttemptObserver):
     def _new_draft(self, active: ActiveRun) -> RunDraft:
         run, spec, actor = active.run, active.spec, self._attempts.owner.id
         if active.creation is None:
-            return RunDraft(run, active.rows, spec, now=self._clock.now(), actor=actor)
+            now = self._wall_clock.now()  # first: it may move the timers of the run
+            return RunDraft(run, active.rows, spec, now=now, actor=actor)
         return RunDraft.for_new_run(run, spec, executor_of=self._executor_for, actor=actor, fire=active.creation.fire)
 
     def _plan(self, active: ActiveRun, draft: RunDraft, requests: Collection[RunRequest]) -> Collection[str] | None:

@@ -3,6 +3,7 @@
 The lease row in the store decides. The node that wins it holds a term; everything it writes as leader carries the
 term's number and is refused once another has begun. So no node has to be certain of being the only leader: it is enough
 that only one can write. A leader renews its term well before it runs out, and stops by its own clock when it could not.
+A candidate takes over from a leader whose process is gone, or whose term it has not seen renewed for a whole term.
 """
 
 import asyncio
@@ -13,8 +14,9 @@ from typing import Any
 from tidemill.engine.tasks import run_forever
 from tidemill.engine.wakeup import FOREVER, Wakeup
 from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.workflow_ports import Lease
+from tidemill.storage.workflow_ports import LeaseRenewal
 from tidemill.telemetry import events
 from tidemill.workflows.change import LeaderFence
 
@@ -23,6 +25,29 @@ logger = logging.getLogger(__name__)
 LEASE_NAME = "scheduler"
 _RENEWAL_DEADLINE_SHARE = 2 / 3
 """The share of a term after which a leader that could not renew it steps down."""
+
+
+_CAMPAIGN_INTERVAL_SHARE = 1 / 6
+"""The share of a term after which a candidate checks the lease again."""
+
+
+class _SilenceWatch:
+    """Measures for how long a lease has not been renewed, on the monotonic clock of the candidate.
+
+    The end of a lease is a wall time. Once the wall clock was stepped forwards, the lease of a leader that works has
+    ended; once it was stepped back, the lease of a frozen leader does not end for as long.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last: LeaseRenewal | None = None
+        self._seen_at = 0.0
+
+    def lasts(self, renewal: LeaseRenewal, seconds: float) -> bool:
+        """Return whether this has been the last renewal for so many seconds."""
+        if renewal != self._last:
+            self._last, self._seen_at = renewal, self._clock.monotonic()
+        return self._clock.monotonic() - self._seen_at >= seconds
 
 
 class LeaderElector:
@@ -38,7 +63,8 @@ class LeaderElector:
         self._wakeup = Wakeup(self._clock)
         self._renewed_at = 0.0
         self._shared_ttl = runtime.settings.lease_ttl
-        self._retry_interval = runtime.settings.lease_ttl / 3
+        self._silence = _SilenceWatch(runtime.clock)
+        self._retry_interval = runtime.settings.lease_ttl * _CAMPAIGN_INTERVAL_SHARE
         self.is_using_store = False
         """Whether the lease is being acquired or renewed."""
         self.term: LeaderFence | None = None
@@ -107,20 +133,21 @@ class LeaderElector:
         return self.term
 
     async def _try_acquire(self) -> LeaderFence | None:
-        dead = await self._dead_holders()
-        self._renewed_at = self._clock.monotonic()
-        epoch = await self._store.leases.acquire(LEASE_NAME, self._owner.id, self._ttl, dead)
+        leases, ttl = self._store.leases, self._ttl
+        renewal = await leases.last_renewal(LEASE_NAME)
+        dead = [renewal.holder] if renewal is not None and await self._is_dead(renewal.holder) else []
+        self._renewed_at, epoch = self._clock.monotonic(), None
+        if renewal is not None and self._silence.lasts(renewal, self._shared_ttl):
+            epoch = await leases.take_over(LEASE_NAME, renewal, self._owner.id, ttl)
+        elif renewal is None or dead or leases.has_own_clock:
+            epoch = await leases.acquire(LEASE_NAME, self._owner.id, ttl, dead)
         return None if epoch is None else LeaderFence(LEASE_NAME, epoch)
 
-    async def _dead_holders(self) -> list[str]:
-        lease = await self._store.leases.current(LEASE_NAME)
-        if lease is not None and lease.holder == self._owner.id:  # from an earlier term of this node
-            return [lease.holder]
-        return [] if lease is None or not await self._is_dead(lease) else [lease.holder]
-
-    async def _is_dead(self, lease: Lease) -> bool:
+    async def _is_dead(self, holder: str) -> bool:
         """Return whether the holder's process is known to be gone; a holder that is not registered is not."""
-        holders = [owner for owner in await self._store.owners.list_all() if owner.id == lease.holder]
+        if holder == self._owner.id:  # from an earlier term of this node
+            return True
+        holders = [owner for owner in await self._store.owners.list_all() if owner.id == holder]
         return bool(holders) and self._liveness.is_dead(holders[0])
 
     async def _keep_renewing(self, term: LeaderFence) -> None:

@@ -7,17 +7,21 @@ outcome; and if even that decides nothing, it is failed. A run with an active ta
 The task reaper recovers attempts that will never report. There are two signs of that. The process that claimed an
 attempt is known to be gone: then its attempts are recovered immediately. Or its lease has run out, because it was not
 renewed for the length of several heartbeats: then this is believed only if the reaper has been able to receive
-heartbeats for a while, since leases also run out when it was the store, or this node, that was away. An attempt whose
-owner is merely slow, or blocked in the author's code, is renewed by its node and never touched.
+heartbeats for a while, since leases also run out when it was the store, or this node, that was away, or when the wall
+clock was stepped. An attempt whose owner is merely slow, or blocked in the author's code, is renewed by its node and
+never touched.
 """
 
 import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from math import inf
+from typing import NamedTuple
 
 from tidemill.engine.workflows.leader.coordinator import RunCoordinator
 from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
+from tidemill.kernel.clock import StepDetector
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import Lost
@@ -26,6 +30,8 @@ from tidemill.workflows.run_draft import RunDraft
 from tidemill.workflows.states import RunState
 
 logger = logging.getLogger(__name__)
+
+_AT_ANY_TIME = datetime.max.replace(tzinfo=UTC)
 
 _OWNER_CLEANUP_INTERVAL = 60.0
 """Seconds between deletions of dead owners that have no claims left."""
@@ -43,12 +49,15 @@ class RunReaper:
         self._clock = runtime.clock
         self._settings = runtime.settings
         self._metrics = runtime.metrics
+        self._steps = StepDetector(runtime.clock)
+        self._stepped_at = -inf
+        self._idle_since: dict[str, float] = {}
+        """By run without an active task: when the reaper first saw it like that, on the monotonic clock."""
 
     async def reap(self) -> None:
         """End orphaned runs, a limited number per pass; an error concerns its own run only."""
-        before = self._clock.now() - timedelta(seconds=self._settings.run_orphan_after)
         try:
-            orphans = await self._store.runs.list_orphans(before, self._settings.reap_limit)
+            orphans = await self._find_orphans()
         except StoreError:
             self._metrics.increment("orphan_list_error")
             raise
@@ -60,6 +69,24 @@ class RunReaper:
             except Exception:  # the error concerns this candidate only
                 self._metrics.increment("orphan_panic")
                 logger.exception(events.RUN_ORPHANED, extra={"run": run})
+
+    async def _find_orphans(self) -> list[str]:
+        """Return runs that have been without an active task for long: by their times, or seen here for as long.
+
+        After a step of the wall clock, stored times say nothing for a while.
+        """
+        list_orphans, limit = self._store.runs.list_orphans, self._settings.reap_limit
+        threshold, now = self._settings.run_orphan_after, self._clock.monotonic()
+        if self._steps.check():
+            self._stepped_at = now
+        idle = await list_orphans(_AT_ANY_TIME, limit)
+        self._idle_since = {run: self._idle_since.get(run, now) for run in idle}
+        long_idle = {run for run in idle if now - self._idle_since[run] >= threshold}
+        if idle and now - self._stepped_at >= threshold:
+            long_idle |= set(await list_orphans(self._clock.now() - timedelta(seconds=threshold), limit))
+            if self._steps.check():  # perhaps before that time was read
+                self._stepped_at, long_idle = now, set()
+        return [run for run in idle if run in long_idle]
 
     async def _reap(self, run: str) -> None:
         self._coordinator.mark_stale(run)
@@ -79,6 +106,13 @@ def _end_orphan(draft: RunDraft) -> bool:
     return draft.run.state.is_terminal
 
 
+class _UnrenewedLease(NamedTuple):
+    """The end of a lease, as stored and on the monotonic clock."""
+
+    until: datetime
+    ends_at: float
+
+
 class TaskReaper:
     """Recovers attempts whose owner is gone."""
 
@@ -90,6 +124,9 @@ class TaskReaper:
         self._clock = runtime.clock
         self._settings = runtime.settings
         self._metrics = runtime.metrics
+        self._steps = StepDetector(runtime.clock)
+        self._unrenewed: dict[AttemptKey, _UnrenewedLease] = {}
+        """The leases at the last step of the wall clock, until they have ended or are renewed."""
         self._grace_since = self._clock.monotonic()
         self._last_pass = self._clock.monotonic()
         self._next_owner_cleanup = self._clock.monotonic()
@@ -101,6 +138,7 @@ class TaskReaper:
     async def reap(self) -> None:
         """Recover the attempts of dead owners, and those whose lease has expired."""
         now = self._clock.monotonic()
+        await self._apply_clock_step()
         if now - self._last_pass > max(self._settings.heartbeat_interval, 3 * self._settings.tick_interval):
             self.reset_grace()  # this node itself was suspended
         self._last_pass = now
@@ -111,6 +149,24 @@ class TaskReaper:
         except StoreError:
             self.reset_grace()
             raise
+
+    async def _apply_clock_step(self) -> bool:
+        """After a step of the wall clock, believe no lease before its owner could renew it; return if there was one.
+
+        Once the clock was stepped back, a lease of a silent owner ends much too late. So the reaper remembers for every
+        lease when it ends on the monotonic clock, if it is not renewed.
+        """
+        step = self._steps.check()
+        if not step:
+            return False
+        self.reset_grace()
+        self._unrenewed.clear()
+        now, before_step = self._clock.monotonic(), self._clock.now() - step
+        for key, row in await self._store.runs.list_claimed_by(await self._store.runs.list_claim_owners()):
+            if row.lease_until is not None:
+                ends_at = now + (row.lease_until - before_step).total_seconds()
+                self._unrenewed[AttemptKey(*key, row.attempt)] = _UnrenewedLease(row.lease_until, ends_at)
+        return True
 
     async def _reap_dead_owners(self) -> None:
         claimants = await self._store.runs.list_claim_owners() - {self._attempts.owner.id}
@@ -136,12 +192,25 @@ class TaskReaper:
     async def reap_expired_leases(self) -> None:
         """Recover attempts whose lease has expired, apart from those that run on this node."""
         timeout = self._settings.heartbeat_timeout
-        expired = await self._store.runs.list_lease_expired(self._settings.reap_limit)
-        tracked = self._attempts.tracked() if expired else set()
+        expired = await self._store.runs.list_lease_expired(self._settings.reap_limit) + await self._list_unrenewed()
+        if not expired or await self._apply_clock_step():
+            return
+        tracked = self._attempts.tracked()
         for key, row in expired:
             if row.claimed_by == self._attempts.owner.id and AttemptKey(*key, row.attempt) in tracked:
                 continue  # it runs on this node: that its lease was not renewed is a fault of the store
             await self.mark_lost(key, row, Lost(f"no heartbeat for {timeout:g} s", row.lease_until))
+
+    async def _list_unrenewed(self) -> list[tuple[TaskKey, TaskRow]]:
+        """Return the attempts whose lease has ended since the wall clock was stepped, though its time has not come."""
+        now = self._clock.monotonic()
+        ended = {key: lease.until for key, lease in self._unrenewed.items() if now >= lease.ends_at}
+        if not ended:
+            return []
+        for key in ended:
+            del self._unrenewed[key]
+        claimed = await self._store.runs.list_claimed_by(await self._store.runs.list_claim_owners())
+        return [(key, row) for key, row in claimed if ended.get(AttemptKey(*key, row.attempt)) == row.lease_until]
 
     async def mark_lost(self, key: TaskKey, row: TaskRow, lost: Lost) -> None:
         """Recover one lost attempt; an error concerns this attempt only."""

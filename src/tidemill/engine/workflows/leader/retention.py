@@ -1,8 +1,9 @@
 """Retention: deletes runs that ended long ago, in small batches."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.kernel.clock import StepDetector
 
 STARTUP_DELAY = 60.0  # seconds before the first pass: a new leader has more urgent work
 PRUNE_INTERVAL = 3600.0  # seconds between passes, once nothing is left to delete
@@ -18,6 +19,7 @@ class Retention:
         self._clock = runtime.clock
         self._settings = runtime.settings
         self._metrics = runtime.metrics
+        self._steps = StepDetector(runtime.clock)
         self.next_at = self._clock.monotonic() + STARTUP_DELAY
         """When the next pass is due, on the monotonic clock; in the past while there is more to delete."""
 
@@ -29,14 +31,17 @@ class Retention:
 
     async def prune(self) -> None:
         """Delete a batch of expired runs of each tenant, if a pass is due; with every tick while there are more."""
+        now = self._clock.now()
+        if self._steps.check():  # it may have been an accident, and what is deleted is gone
+            self.next_at = max(self.next_at, self._clock.monotonic() + PRUNE_INTERVAL)
         if self._clock.monotonic() < self.next_at:
             return
-        deleted = [await self._prune_tenant(tenant) for tenant in await self._store.runs.list_tenants()]
+        deleted = [await self._prune_tenant(tenant, now) for tenant in await self._store.runs.list_tenants()]
         self._metrics.increment("runs_pruned_total", sum(deleted))
         if PRUNE_BATCH_SIZE not in deleted:
             self.next_at = self._clock.monotonic() + PRUNE_INTERVAL
 
-    async def _prune_tenant(self, tenant: str) -> int:
+    async def _prune_tenant(self, tenant: str, now: datetime) -> int:
         """Delete a batch of one tenant's expired runs, so that no tenant waits for the millions of another."""
         retention = self._settings.tenant_retention.get(tenant, self._settings.retention)
-        return await self._store.runs.prune(tenant, self._clock.now() - timedelta(seconds=retention), PRUNE_BATCH_SIZE)
+        return await self._store.runs.prune(tenant, now - timedelta(seconds=retention), PRUNE_BATCH_SIZE)

@@ -1,7 +1,7 @@
 """The timing of the scheduler: a full pass every tick, fewer on an idle node, and wake-ups in between."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tidemill.engine.wakeup import FOREVER, Wakeup
 from tidemill.engine.workflows.runtime import WorkflowRuntime
@@ -61,9 +61,16 @@ class TickTimer:
         self.is_slow = self.next_tick > began + self._base_interval
 
     async def wait(self, due_times: Iterable[datetime | None], at_least: float) -> None:
-        """Sleep until the next tick, the first of some due times or a wake-up, but `at_least` so many seconds."""
+        """Sleep until the next tick, the first of some due times or a wake-up, but `at_least` so many seconds.
+
+        A due time has come when the seconds until then have passed, or when the wall clock shows it: the clock may be
+        stepped during the sleep, and some times count seconds while others follow the clock.
+        """
         now = self._clock.now()
-        delays = [(time - now).total_seconds() for time in due_times if time is not None]
-        until_tick = self.next_tick - self._clock.monotonic()
-        if await self._wakeup.wait(min(max(at_least, min([until_tick, *delays])), FOREVER)):
+        first = min((time for time in due_times if time is not None), default=None)
+        delay = self.next_tick - self._clock.monotonic()
+        if first is not None:
+            first = max(first, now + timedelta(seconds=at_least))
+            delay = min(delay, (first - now).total_seconds())
+        if await self._wakeup.wait(min(max(at_least, delay), FOREVER), first):
             self.interval = self._base_interval

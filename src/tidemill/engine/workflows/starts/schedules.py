@@ -21,6 +21,7 @@ from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, Star
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.backoff import Backoff
+from tidemill.kernel.clock import StepDetector
 from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.storage.workflow_ports import ScheduleCursor
 from tidemill.telemetry import events
@@ -63,6 +64,13 @@ class _WatchedSchedule:
         self.failures = 0
         """How often starting that run failed."""
         self.next_slot = schedule.next_after(cursor.last)
+        self.is_retrying = False
+        """Whether `next_slot` is the time of a retry."""
+
+    def move_retry(self, step: timedelta) -> None:
+        """Retry after as many seconds as if the wall clock had not been stepped; slots follow the clock."""
+        if self.is_retrying and self.next_slot is not None:
+            self.next_slot += step
 
 
 class ScheduleRunner(DueWork):
@@ -77,6 +85,7 @@ class ScheduleRunner(DueWork):
         self._admission = admission
         self._clock = runtime.clock
         self._metrics = runtime.metrics
+        self._steps = StepDetector(runtime.clock)
         self._watched: dict[ScheduleKey, _WatchedSchedule] = {}
 
     @property
@@ -165,6 +174,9 @@ class ScheduleRunner(DueWork):
 
     async def run_due(self) -> None:
         """Start the runs of all due slots; an error concerns its own schedule only."""
+        if step := self._steps.check():
+            for watch in self._watched.values():
+                watch.move_retry(step)
         for watch in self._active():
             if watch.next_slot is None or watch.next_slot > self._clock.now():
                 continue
@@ -173,7 +185,7 @@ class ScheduleRunner(DueWork):
             except StoreError:
                 raise
             except Exception:  # the error concerns this schedule only
-                watch.next_slot = self._record_failure(watch, None)
+                watch.next_slot, watch.is_retrying = self._record_failure(watch, None), True
 
     async def _fire_due_slots(self, watch: _WatchedSchedule) -> None:
         """Process the due slots in order, up to one that must be retried later."""
@@ -192,6 +204,7 @@ class ScheduleRunner(DueWork):
                 break
             dropped, retry_at = dropped + 1, None
         await self._advance_cursor(watch, processed_until, dropped)
+        watch.is_retrying = retry_at is not None
         watch.next_slot = retry_at or watch.schedule.next_after(watch.cursor.last)
 
     async def _start_slot(self, watch: _WatchedSchedule, slot: datetime) -> datetime | None:
