@@ -12,6 +12,7 @@ from tidemill.engine.tasks import TaskScope
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError, StoreError
 from tidemill.kernel.settings import Settings
+from tidemill.packages.deploy.change import NameClaim
 from tidemill.packages.loading.preparer import PREPARE_LIMIT, ConcurrencyLimit
 from tidemill.packages.loading.reader import PackageOrigin
 from tidemill.packages.reconcile.decision import DesiredPackage
@@ -142,6 +143,10 @@ def _reader(name: str, version: FakeVersion) -> Any:
     return read
 
 
+def _claims(tenant: str, reactors: frozenset[str]) -> frozenset[NameClaim]:
+    return frozenset(NameClaim("reactor", tenant, name) for name in reactors)
+
+
 class FakeHost:
     """Loads versions: protects reactors that others need, rejects taken names, and writes to a store."""
 
@@ -149,6 +154,8 @@ class FakeHost:
         self.loaded: dict[PackageKey, FakePrepared] = {}
         self.prepared: set[FakePrepared] = set()
         """Those that are neither discarded nor replaced."""
+        self.handed_over: dict[PackageKey, frozenset[str]] = {}
+        """The reactors that other packages took over from a loaded one."""
         self.trace: list[tuple[str, str]] = []
         self.preparing = 0
         self.max_preparing = 0
@@ -177,19 +184,42 @@ class FakeHost:
                 raise contents.version.prepare_error
             return FakePrepared(contents.name, contents.version, self.prepared)
 
-    def missing_dependencies(self, tenant: str, metadata: Any) -> list[str]:
-        provided = {name for prepared in self.loaded.values() for name in prepared.version.provides}
-        return [f"reactor '{name}'" for name in sorted(metadata.needs - provided - metadata.provides)]
+    def missing_dependencies(self, key: PackageKey, metadata: Any) -> list[str]:
+        others = [self._provided(one) for one in self.loaded if one != key]
+        return [f"reactor '{name}'" for name in sorted(metadata.needs.difference(metadata.provides, *others))]
 
-    async def install(self, prepared: FakePrepared, tenant: str, origin: PackageOrigin) -> str:
+    def loaded_names(self, key: PackageKey) -> frozenset[NameClaim]:
+        return _claims(key.tenant, self._provided(key)) if key in self.loaded else frozenset()
+
+    def declared_names(self, tenant: str, metadata: Any) -> frozenset[NameClaim]:
+        return _claims(tenant, metadata.provides)
+
+    async def install(
+        self,
+        prepared: FakePrepared,
+        tenant: str,
+        origin: PackageOrigin,
+        leaving: Mapping[PackageKey, frozenset[NameClaim]],
+    ) -> str:
         key = PackageKey(tenant, prepared.name)
         async with self._work("install", key):
             async with self._turn:
                 await asyncio.sleep(0)
-                self._check(key, prepared.version)
+                moved = {
+                    one: {claim.name for claim in claims} & prepared.version.provides & self._provided(one)
+                    for one, claims in leaving.items()
+                    if one in self.loaded
+                }
+                self._check(key, prepared.version, frozenset().union(*moved.values()))
                 self._write()
+            for one, names in moved.items():
+                self.handed_over[one] = self.handed_over.get(one, frozenset()) | names
             self._replace(key, prepared)
         return prepared.name
+
+    def _provided(self, key: PackageKey) -> frozenset[str]:
+        """Return the reactors that a loaded package still has."""
+        return self.loaded[key].version.provides - self.handed_over.get(key, frozenset())
 
     async def unload(self, name: str, tenant: str) -> None:
         key = PackageKey(tenant, name)
@@ -242,18 +272,18 @@ class FakeHost:
                 await asyncio.sleep(0)
             self.in_work.remove(key)
 
-    def _check(self, key: PackageKey, version: FakeVersion) -> None:
+    def _check(self, key: PackageKey, version: FakeVersion, moved: frozenset[str]) -> None:
         if version.install_error is not None:
             raise version.install_error
-        if missing := self.missing_dependencies(key.tenant, version):
+        if missing := self.missing_dependencies(key, version):
             raise RequestError(f"not loaded: {missing}", code="reactor_not_loaded", status=409)
-        for other, prepared in self.loaded.items():
-            if other != key and version.provides & prepared.version.provides:
+        for other in self.loaded:
+            if other != key and version.provides & self._provided(other) - moved:
                 raise RequestError(f"taken by '{other.name}'", code="name_taken", status=409)
         self._check_unused(key, version.provides)
 
     def _check_unused(self, key: PackageKey, kept: frozenset[str]) -> None:
-        leaving = self.loaded[key].version.provides - kept if key in self.loaded else frozenset()
+        leaving = self._provided(key) - kept if key in self.loaded else frozenset()
         users = sorted(one.name for one, other in self.loaded.items() if one != key and other.version.needs & leaving)
         if users:
             raise RequestError(f"bound: {users}; unbind them first", code="reactor_in_use", status=409)
@@ -265,6 +295,7 @@ class FakeHost:
 
     def _replace(self, key: PackageKey, prepared: FakePrepared | None) -> None:
         before = self.loaded.pop(key, None)
+        self.handed_over.pop(key, None)
         if before is not None:
             before.set_loaded(is_loaded=False)
         if prepared is not None:

@@ -154,7 +154,7 @@ class Packages(RuleBasedStateMachine):
     @invariant()
     def everything_loaded_has_what_it_needs(self) -> None:
         for held in self.harness.host.loaded.values():
-            assert not self.harness.host.missing_dependencies("public", held.version)
+            assert not self.harness.host.missing_dependencies(key(held.name), held.version)
 
     # -- what holds now and then
 

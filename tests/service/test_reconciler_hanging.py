@@ -3,8 +3,9 @@
 import asyncio
 from datetime import timedelta
 
-from tests.service.fake_host import harness, states, version
+from tests.service.fake_host import MARKET, harness, states, version
 from tidemill.packages.loading.preparer import PREPARE_LIMIT, SLOT_TIMEOUT
+from tidemill.packages.reconcile.controller import HANDOVER_PATIENCE
 
 
 async def test_the_preparation_of_a_replaced_version_is_cancelled() -> None:
@@ -83,3 +84,31 @@ async def test_a_slot_that_no_longer_counts_is_not_freed_twice() -> None:
         await it.settle()
         assert len(it.host.loaded) == 4 * PREPARE_LIMIT
         assert it.host.max_preparing == PREPARE_LIMIT
+
+
+async def test_a_package_that_hangs_delays_a_removal_by_a_second() -> None:
+    """P-12: it might have taken over what the other one gives up."""
+    async with harness({"a": version(1, provides=MARKET), "b": version(1)}) as it:
+        await it.want("h", version(1, hangs=True))
+        await it.want("b", None)
+        assert it.host.versions() == {"a": "1"}  # it gives up nothing
+        await it.want("a", None)
+        await it.advance(HANDOVER_PATIENCE - 0.1)
+        assert it.status("a").waiting_for == (
+            "package 'h', which is being prepared and may take over reactor 'market'",
+        )
+        assert it.host.versions() == {"a": "1"}
+        await it.advance(0.1)
+        assert it.host.versions() == {}
+
+
+async def test_names_go_round_between_three_packages() -> None:
+    """P-5: each waits for the one that takes over, but not for ever."""
+    names = {"a": "x", "b": "y", "c": "z"}
+    async with harness({name: version(1, provides=frozenset(one)) for name, one in names.items()}) as it:
+        for name, one in {"a": "z", "b": "x", "c": "y"}.items():
+            it.source.want(name, version(2, provides=frozenset(one)))
+        await it.settle()
+        await it.advance(2 * HANDOVER_PATIENCE)
+        assert it.host.versions() == {"a": "2", "b": "2", "c": "2"}
+        assert "package_failures_total" not in it.metrics()

@@ -11,9 +11,9 @@ from tidemill.kernel.settings import Settings
 from tidemill.packages.format.signature import TrustPolicy, load_public_keys
 from tidemill.packages.loading.preparer import PackagePreparer
 from tidemill.packages.loading.reader import PackageOrigin
-from tidemill.packages.reconcile.controller import PackageHost
 from tidemill.packages.reconcile.decision import PackageSource
 from tidemill.packages.reconcile.folder import FolderSource
+from tidemill.packages.reconcile.host import PackageHost
 from tidemill.packages.reconcile.reconciler import Reconciler
 from tidemill.packages.reconcile.registry import RegistrySource
 from tidemill.packages.status import StatusListener

@@ -19,9 +19,10 @@ from tidemill.engine.tasks import cancel_and_wait
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.kernel.errors import RequestError, TidemillError
+from tidemill.packages.deploy.change import NO_DEFINITIONS, NameClaim, definition_names
 from tidemill.packages.deploy.checks import missing_dependencies
 from tidemill.packages.deploy.install_records import InstallRecords
-from tidemill.packages.deploy.installer import Installer
+from tidemill.packages.deploy.installer import NOTHING_LEAVING, Installer
 from tidemill.packages.loading.metadata import PackageMetadata
 from tidemill.packages.loading.reader import PROGRAM, Package, PackageOrigin, read_package
 from tidemill.packages.status import (
@@ -98,10 +99,13 @@ class PackageService:
         async with self._prepare_all(contents, tenant, origin) as prepared:
             waiting = {path: prepared[path] for path in contents}
             while waiting:
-                ready = [path for path, one in waiting.items() if not self.missing_dependencies(tenant, one.metadata)]
+                ready = [path for path, one in waiting.items() if not self._is_incomplete(tenant, one.metadata)]
                 path = next(iter(ready or waiting))  # if none is ready, installing one reports what is missing
                 names[path] = await self.install(waiting.pop(path), tenant, origin)
         return names
+
+    def _is_incomplete(self, tenant: str, metadata: PackageMetadata) -> bool:
+        return bool(self.missing_dependencies(PackageKey(tenant, metadata.name), metadata))
 
     def _program_origin(self, allow_downgrade: bool | None) -> PackageOrigin:
         is_allowed = self._settings.allow_downgrade if allow_downgrade is None else allow_downgrade
@@ -149,9 +153,18 @@ class PackageService:
             await self.records.check_version(tenant, manifest.name, str(manifest.version))
         return await self.files.preparer.prepare(contents, tenant, is_developer_code=origin.is_developer_code)
 
-    async def install(self, prepared: "PreparedPackage", tenant: str, origin: PackageOrigin) -> str:
-        """Load a prepared package and return its name; the caller still discards `prepared`."""
-        return await self.install_package(prepared.package, tenant, origin, prepared.add_reference())
+    async def install(
+        self,
+        prepared: "PreparedPackage",
+        tenant: str,
+        origin: PackageOrigin,
+        leaving: Mapping[PackageKey, frozenset[NameClaim]] = NOTHING_LEAVING,
+    ) -> str:
+        """Load a prepared package and return its name; the caller still discards `prepared`.
+
+        `leaving` are names that other packages give up: the package takes over those that it declares.
+        """
+        return await self.install_package(prepared.package, tenant, origin, prepared.add_reference(), leaving)
 
     async def install_package(
         self,
@@ -159,12 +172,13 @@ class PackageService:
         tenant: str,
         origin: PackageOrigin = PROGRAM,
         reference: "PackageReference | None" = None,
+        leaving: Mapping[PackageKey, frozenset[NameClaim]] = NOTHING_LEAVING,
     ) -> str:
         """Load a package and return its name; it completes even if the caller is cancelled.
 
         `reference` keeps the imported modules; it is released when nothing needs them any more.
         """
-        work = self.installer.load(package, tenant, origin, reference)
+        work = self.installer.load(package, tenant, origin, reference, leaving)
         await self.tasks.run_shielded(f"package {package.name}: load", work)
         return package.name
 
@@ -184,9 +198,18 @@ class PackageService:
                 message = f"package '{key.name}' is wanted by the {source.reconciler.origin}, which would load it again"
                 raise RequestError(f"{message}: remove it there", code="wanted", status=409, package=key.name)
 
-    def missing_dependencies(self, tenant: str, metadata: PackageMetadata) -> list[str]:
+    def missing_dependencies(self, key: PackageKey, metadata: PackageMetadata) -> list[str]:
         """Return what other packages must provide before a package can be installed."""
-        return missing_dependencies(self.registry, tenant, metadata)
+        leaving = self.loaded_names(key) - self.declared_names(key.tenant, metadata)
+        return missing_dependencies(self.registry, key.tenant, metadata, leaving)
+
+    def loaded_names(self, key: PackageKey) -> frozenset[NameClaim]:
+        """Return the names that the loaded version of a package defines; none if it is not loaded."""
+        return self.installer.definitions.get(key, NO_DEFINITIONS).names(key.tenant)
+
+    def declared_names(self, tenant: str, metadata: PackageMetadata) -> frozenset[NameClaim]:
+        """Return the names that a version declares, with those that it only imports."""
+        return definition_names(tenant, metadata.reactors, metadata.graphs, metadata.triggers, metadata.workflows)
 
     def installed(self, key: PackageKey) -> InstalledPackage | None:
         """Return the loaded version of a package; None if it is not loaded."""

@@ -6,9 +6,10 @@ is planned once and then frozen. What the steps did so far is kept beside it, in
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from tidemill.engine.graphs.staging import GraphChange, StagedGraphs, reactor_key
 from tidemill.engine.registry import PackageState, Registry
@@ -19,6 +20,28 @@ from tidemill.storage.workflow_ports import ScheduleKey
 from tidemill.workflows.definition import OnFiring, Trigger
 from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.workflow import Workflow
+
+Definition = Reactor | Graph | Workflow | Trigger
+
+
+class Named(Protocol):
+    """Anything with a name."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+
+class NameClaim(NamedTuple):
+    """A name of one kind in one tenant."""
+
+    kind: str
+    tenant: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return the name as error messages quote it."""
+        return f"{self.kind} '{self.name}'"
 
 
 class PackageDefinitions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -67,20 +90,61 @@ class PackageDefinitions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the keys of the schedules in the store."""
         return [ScheduleKey(tenant, *key) for key in self.state.schedules]
 
+    def names(self, tenant: str) -> frozenset[NameClaim]:
+        """Return the names that the package defines."""
+        return definition_names(tenant, self.reactors, (*self.triggerless, *self.graphs), self.triggers, self.workflows)
+
+    def select(self, tenant: str, names: Collection[NameClaim]) -> "PackageDefinitions":
+        """Return the package with only the definitions of these names."""
+
+        def is_selected(kind: str, one: Definition) -> bool:
+            return NameClaim(kind, tenant, one.name) in names
+
+        return replace(
+            self,
+            triggers=tuple(one for one in self.triggers if is_selected("trigger", one)),
+            reactors=tuple(one for one in self.reactors if is_selected("reactor", one)),
+            triggerless=tuple(one for one in self.triggerless if is_selected("graph", one)),
+            graphs=tuple(one for one in self.graphs if is_selected("graph", one)),
+            workflows=tuple(one for one in self.workflows if is_selected("workflow", one)),
+        )
+
+    def joined_with(self, other: "PackageDefinitions") -> "PackageDefinitions":
+        """Return the package with the definitions of another one too."""
+        return replace(
+            self,
+            triggers=(*self.triggers, *other.triggers),
+            reactors=(*self.reactors, *other.reactors),
+            shared=self.shared.union(one.name for one in other.reactors if one.name in other.shared),
+            triggerless=(*self.triggerless, *other.triggerless),
+            graphs=(*self.graphs, *other.graphs),
+            workflows=(*self.workflows, *other.workflows),
+        )
+
 
 NO_DEFINITIONS = PackageDefinitions()
 
 
-class NameClaim(NamedTuple):
-    """A name of one kind in one tenant."""
+def definition_names(
+    tenant: str,
+    reactors: Iterable[Named],
+    graphs: Iterable[Named],
+    triggers: Iterable[Named],
+    workflows: Iterable[Named],
+) -> frozenset[NameClaim]:
+    """Return the names of definitions, each with its kind."""
+    kinds = {"reactor": reactors, "graph": graphs, "trigger": triggers, "workflow": workflows}
+    return frozenset(NameClaim(kind, tenant, one.name) for kind, ones in kinds.items() for one in ones)
 
-    kind: str
-    tenant: str
-    name: str
 
-    def __str__(self) -> str:
-        """Return the name as error messages quote it."""
-        return f"{self.kind} '{self.name}'"
+class Handover(msgspec.Struct, frozen=True):
+    """Definitions that a package takes over from another one: what it takes, and what the other one is left with."""
+
+    taken: PackageDefinitions
+    left: PackageDefinitions
+
+
+NO_HANDOVERS: Mapping[PackageKey, Handover] = {}
 
 
 class ChangeProgress(msgspec.Struct, kw_only=True):
@@ -127,6 +191,12 @@ class PackageChange(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=Tr
     previous_graphs: Mapping[str, Graph | None]
     references: frozenset[NameClaim]
     """Names that the definitions after the change rely on; those of other tenants only if they are shared."""
+
+    was_loaded: bool
+    """Whether a version of the package is loaded; it may also have definitions before that it takes over."""
+
+    handovers: Mapping[PackageKey, Handover]
+    """By package, the definitions that this one takes over from it. They are part of the definitions before."""
 
     progress: ChangeProgress = msgspec.field(default_factory=ChangeProgress)
 
@@ -210,7 +280,9 @@ def plan_change(
     after: PackageDefinitions,
     others: Iterable[PackageDefinitions],
     *,
+    was_loaded: bool,
     allow_downgrade: bool = False,
+    handovers: Mapping[PackageKey, Handover] = NO_HANDOVERS,
 ) -> PackageChange:
     """Plan the change of a package from what is registered now."""
     tenant, others = key.tenant, tuple(others)
@@ -239,6 +311,8 @@ def plan_change(
         previous_triggers={name: registry.trigger(tenant, name) for name in _names(triggers)},
         previous_graphs={name: registry.graph(tenant, name) for name in _names(graphs)},
         references=frozenset(_iter_referenced(registry, tenant, after)),
+        was_loaded=was_loaded,
+        handovers=handovers,
     )
 
 
@@ -285,7 +359,7 @@ def graph_names(workflow: Workflow) -> list[str]:
     return [one if isinstance(one, str) else one.name for one in graphs]
 
 
-def _names(definitions: Iterable[Reactor | Graph | Workflow | Trigger]) -> tuple[str, ...]:
+def _names(definitions: Iterable[Definition]) -> tuple[str, ...]:
     return tuple(one.name for one in definitions)
 
 

@@ -166,12 +166,21 @@ class LoadChecks:
                     )
 
 
-def missing_dependencies(registry: Registry, tenant: str, metadata: PackageMetadata) -> list[str]:
-    """Return what other packages must provide before a package can be loaded, such as "reactor 'market'"."""
-    reactors = {one.name for one in metadata.reactors} | set(registry.reactors(tenant))
+def missing_dependencies(
+    registry: Registry, tenant: str, metadata: PackageMetadata, leaving: Collection[NameClaim] = ()
+) -> list[str]:
+    """Return what other packages must provide before a package can be loaded, such as "reactor 'market'".
+
+    Names that its older version has and that are `leaving` do not count as provided.
+    """
+
+    def remaining(kind: str, names: Iterable[str]) -> set[str]:
+        return {name for name in names if NameClaim(kind, tenant, name) not in leaving}
+
+    reactors = {one.name for one in metadata.reactors} | remaining("reactor", registry.reactors(tenant))
     reactors |= {f"{tenant}/{name}" for name in reactors}
-    graphs = {one.name for one in metadata.graphs} | set(registry.graphs(tenant))
-    triggers = {one.name for one in metadata.triggers} | set(registry.triggers(tenant))
+    graphs = {one.name for one in metadata.graphs} | remaining("graph", registry.graphs(tenant))
+    triggers = {one.name for one in metadata.triggers} | remaining("trigger", registry.triggers(tenant))
     bound = [one.reactor for one in metadata.graphs if one.reactor is not None]
     called = [name for one in metadata.workflows for name in one.graphs]
     polled = [name for one in metadata.workflows for name in one.triggers]

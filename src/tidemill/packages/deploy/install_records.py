@@ -78,7 +78,7 @@ class InstallRecords:
 
     async def record_rolled_back(self, change: PackageChange) -> None:
         """Record that a package is loaded as it was before the change, or not at all."""
-        if change.before.state == PackageState():
+        if not change.was_loaded:
             await self.record_unloaded(change)
         elif _needs_record(change):
             await self._write_record(change, "loaded", change.before.state)

@@ -14,7 +14,16 @@ from tidemill.graphs.graph import Graph
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.packages.deploy.change import NO_DEFINITIONS, PackageChange, PackageDefinitions, plan_change
+from tidemill.packages.deploy.change import (
+    NO_DEFINITIONS,
+    NO_HANDOVERS,
+    Handover,
+    NameClaim,
+    PackageChange,
+    PackageDefinitions,
+    definition_names,
+    plan_change,
+)
 from tidemill.packages.deploy.checks import LoadChecks
 from tidemill.packages.deploy.install_records import InstallRecords
 from tidemill.packages.deploy.pipeline import Pipeline, PipelineObserver
@@ -27,6 +36,9 @@ from tidemill.workflows.workflow import Workflow
 
 if TYPE_CHECKING:  # a node that loads only definitions does not import what reads package files
     from tidemill.packages.loading.preparer import PackageReference
+
+
+NOTHING_LEAVING: Mapping[PackageKey, frozenset[NameClaim]] = {}
 
 
 class Installer(PipelineObserver):
@@ -67,11 +79,20 @@ class Installer(PipelineObserver):
     # -- loading and unloading
 
     async def load(
-        self, package: Package, tenant: str, origin: PackageOrigin, reference: "PackageReference | None" = None
+        self,
+        package: Package,
+        tenant: str,
+        origin: PackageOrigin,
+        reference: "PackageReference | None" = None,
+        leaving: Mapping[PackageKey, frozenset[NameClaim]] = NOTHING_LEAVING,
     ) -> None:
-        """Load a package, or replace its older version; nothing has changed if that fails."""
+        """Load a package, or replace its older version; nothing has changed if that fails.
+
+        `leaving` are names that other packages give up: the package takes over those that it declares.
+        """
+        key = PackageKey(tenant, package.name)
         try:
-            await self._load(package, PackageKey(tenant, package.name), origin, reference)
+            await self._load(key, lambda: self._plan_load(package, key, origin, leaving), reference)
         except BaseException:
             if reference is not None and not self._retired.has(reference):
                 reference.release()
@@ -81,9 +102,9 @@ class Installer(PipelineObserver):
         self._on_changed()
 
     async def _load(
-        self, package: Package, key: PackageKey, origin: PackageOrigin, reference: "PackageReference | None"
+        self, key: PackageKey, plan: Callable[[], PackageChange], reference: "PackageReference | None"
     ) -> None:
-        async with self._exclusive_change(key, lambda: self._plan_load(package, key, origin)) as change:
+        async with self._exclusive_change(key, plan) as change:
             await self.engine.read_new_pools(change.workflows)
             self._checks.check_load(change, self.pipeline.names_leaving())
             if change.has_graphs:
@@ -95,6 +116,7 @@ class Installer(PipelineObserver):
             self._definitions[key] = change.after
             self.loaded_at[key] = self._clock.now()
             self._registry.add_package(*key, change.after.state)
+            self._finish_handovers(change)
             self._swap_reference(change, reference)
 
     async def _apply(self, change: PackageChange, reference: "PackageReference | None") -> None:
@@ -177,10 +199,45 @@ class Installer(PipelineObserver):
 
     # -- planning changes
 
-    def _plan_load(self, package: Package, key: PackageKey, origin: PackageOrigin) -> PackageChange:
+    def _plan_load(
+        self,
+        package: Package,
+        key: PackageKey,
+        origin: PackageOrigin,
+        leaving: Mapping[PackageKey, frozenset[NameClaim]],
+    ) -> PackageChange:
+        handovers = self._plan_handovers(package, key, leaving)
         before = self._definitions.get(key, NO_DEFINITIONS)
+        for one in handovers.values():
+            before = before.joined_with(one.taken)
         after = self._own_definitions(package, key.tenant, before.state, origin)
-        return self._plan(key, before, after, allow_downgrade=origin.allow_downgrade)
+        return self._plan(key, before, after, allow_downgrade=origin.allow_downgrade, handovers=handovers)
+
+    def _plan_handovers(
+        self, package: Package, key: PackageKey, leaving: Mapping[PackageKey, frozenset[NameClaim]]
+    ) -> dict[PackageKey, Handover]:
+        """Return what a package takes over from packages that give up names which it declares."""
+        declared = definition_names(key.tenant, package.reactors, package.graphs, package.triggers, package.workflows)
+        handovers = {}
+        for other, names in leaving.items():
+            definitions = self._definitions.get(other, NO_DEFINITIONS)
+            if other != key and (taken := names & declared & definitions.names(other.tenant)):
+                left = definitions.names(other.tenant) - taken
+                handovers[other] = Handover(
+                    definitions.select(other.tenant, taken), definitions.select(other.tenant, left)
+                )
+        return handovers
+
+    def _finish_handovers(self, change: PackageChange) -> None:
+        """Leave other packages without what this one has taken over, and keep their code while it is in use."""
+        for other, handover in change.handovers.items():
+            self._definitions[other] = handover.left
+            self._registry.add_package(*other, handover.left.state)
+            if (reference := self._references.get(other)) is not None:
+                workflows = (change.previous_workflows.get(one.name) for one in handover.taken.workflows)
+                self._retire(
+                    change, handover.taken, [one for one in workflows if one is not None], reference.duplicate()
+                )
 
     def _plan_unload(self, key: PackageKey) -> PackageChange:
         if key not in self._definitions:
@@ -190,10 +247,25 @@ class Installer(PipelineObserver):
         return self._plan(key, self._definitions[key], NO_DEFINITIONS)
 
     def _plan(
-        self, key: PackageKey, before: PackageDefinitions, after: PackageDefinitions, *, allow_downgrade: bool = False
+        self,
+        key: PackageKey,
+        before: PackageDefinitions,
+        after: PackageDefinitions,
+        *,
+        allow_downgrade: bool = False,
+        handovers: Mapping[PackageKey, Handover] = NO_HANDOVERS,
     ) -> PackageChange:
-        others = [one for other, one in self._definitions.items() if other.tenant == key.tenant and other != key]
-        return plan_change(self._registry, key, before, after, others, allow_downgrade=allow_downgrade)
+        remaining = {**self._definitions, **{other: one.left for other, one in handovers.items()}}
+        return plan_change(
+            self._registry,
+            key,
+            before,
+            after,
+            [one for other, one in remaining.items() if other.tenant == key.tenant and other != key],
+            was_loaded=key in self._definitions,
+            allow_downgrade=allow_downgrade,
+            handovers=handovers,
+        )
 
     def _own_definitions(
         self, package: Package, tenant: str, before: PackageState, origin: PackageOrigin

@@ -85,6 +85,10 @@ class PackageReference:
     def __init__(self, prepared: "PreparedPackage") -> None:
         self._prepared = prepared
 
+    def duplicate(self) -> "PackageReference":
+        """Return another reference to the same package."""
+        return self._prepared.add_reference()
+
     def release(self) -> None:
         """Release the package; a second call does nothing."""
         self._prepared.release(self)

@@ -8,8 +8,9 @@ task, no package waits for another one, and no two actions on one package overla
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from math import inf
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -19,8 +20,6 @@ from tidemill.engine.wakeup import FOREVER, Wakeup
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import TidemillError
-from tidemill.packages.format.archive import PackageContents
-from tidemill.packages.loading.metadata import PackageMetadata
 from tidemill.packages.loading.preparer import ConcurrencyLimit, PreparedPackage
 from tidemill.packages.loading.reader import PackageOrigin
 from tidemill.packages.reconcile.decision import (
@@ -32,6 +31,8 @@ from tidemill.packages.reconcile.decision import (
     decide,
     retry_advice,
 )
+from tidemill.packages.reconcile.handover import Names, PackagePlan, awaited_owners, awaited_takers, names_leaving
+from tidemill.packages.reconcile.host import PackageHost
 from tidemill.packages.sanitizing import fingerprint, printable, sanitize_error
 from tidemill.packages.status import InstalledPackage, PackageKey, PackageStatus, State
 from tidemill.telemetry import events
@@ -42,26 +43,8 @@ logger = logging.getLogger(__name__)
 _AFFECTED_BY_OTHERS = frozenset([Action.BACK_OFF, Action.WAIT, Action.LEAVE_TO_OWNER])
 
 
-class PackageHost(Protocol):
-    """A node, as its reconcilers see it."""
-
-    async def prepare(self, contents: PackageContents, tenant: str, origin: PackageOrigin) -> PreparedPackage:
-        """Prepare a package beside what runs, or raise and leave nothing behind. The caller holds a slot."""
-
-    def missing_dependencies(self, tenant: str, metadata: PackageMetadata) -> list[str]:
-        """Return what other packages must provide before a package can be installed."""
-
-    async def install(self, prepared: PreparedPackage, tenant: str, origin: PackageOrigin) -> str:
-        """Load a package, or replace its older version; if that fails, nothing has changed.
-
-        The caller discards `prepared`, also if it was loaded. Return the name of the package.
-        """
-
-    async def unload(self, name: str, tenant: str) -> None:
-        """Unload a package; rejected, with nothing changed, while other packages need it."""
-
-    def installed(self, key: PackageKey) -> InstalledPackage | None:
-        """Return the loaded version of a package, from any origin."""
+HANDOVER_PATIENCE = 1.0
+"""Seconds for which a package keeps names that it gives up, while others are prepared that may take them over."""
 
 
 class ControllerObserver(Protocol):
@@ -72,6 +55,15 @@ class ControllerObserver(Protocol):
 
     def on_loaded_changed(self) -> None:
         """A package was installed or removed."""
+
+    def on_plan_changed(self) -> None:
+        """It is known what a package will be: its version is prepared, or it is to be removed."""
+
+    def on_failure(self) -> None:
+        """An attempt failed: packages that wait for this one need not wait any longer."""
+
+    def plans_of_others(self, key: PackageKey) -> Sequence[PackagePlan]:
+        """Return the plans of the tenant's other packages of the source."""
 
     def on_idle(self) -> None:
         """A controller has nothing left to do, for now or at all."""
@@ -126,6 +118,8 @@ class PackageController:
         self._last_action = Action.NONE
         self._wait_count = 0
         self._have_others_changed = False
+        self._patience_ends: float | None = None
+        """Until when it waits for packages that may take over names from it, on the monotonic clock."""
         self._reported_digest: str | None = None
         """The digest that the status is about."""
 
@@ -149,6 +143,8 @@ class PackageController:
                 self._prepare_timeout.reschedule(0.0)  # long past: it expires immediately
                 self._prepare_timeout = None
             self.wake()
+            if desired is None:
+                self._context.observer.on_plan_changed()
         elif _title_of(before) != _title_of(desired):
             self.wake()  # it has moved, and its status says where it is
 
@@ -162,6 +158,36 @@ class PackageController:
         self._have_others_changed = True
         if self.is_busy or self._last_action in _AFFECTED_BY_OTHERS:
             self.wake()
+
+    def on_others_failed(self) -> None:
+        """Check again if this package waits: it may be for the one that failed."""
+        if self._last_action is Action.WAIT:
+            self.wake()
+
+    @property
+    def plan(self) -> PackagePlan:
+        """The names that the package has and will have."""
+        loaded = self._context.host.loaded_names(self.key) if self._loaded_by_us is not None else frozenset()
+        return PackagePlan(key=self.key, loaded=loaded, arriving=self._arriving(loaded), is_ready=self._is_ready)
+
+    def _arriving(self, loaded: Names) -> Names | None:
+        if self._desired is None:
+            return frozenset()
+        if self._is_prepared and self._prepared is not None:
+            return self._context.host.declared_names(self.key.tenant, self._prepared.prepared.metadata)
+        is_loaded = self._loaded_by_us is not None and self._loaded_by_us.digest == self._desired.digest
+        return loaded if is_loaded or self._concerns_desired(self._last_failure) else None
+
+    @property
+    def _is_prepared(self) -> bool:
+        return self._prepared is not None and self._prepared.digest == _digest_of(self._desired)
+
+    @property
+    def _is_ready(self) -> bool:
+        """Whether the next attempt to install is due, and nothing is missing."""
+        failure = self._last_failure if self._concerns_desired(self._last_failure) else None
+        is_due = failure is None or (failure.retries_on_others and self._have_others_changed)
+        return self._is_prepared and is_due and not self._missing_dependencies()
 
     # -- the control loop
 
@@ -201,7 +227,7 @@ class PackageController:
             loaded=self._loaded_by_us and self._loaded_by_us.digest,
             is_loaded_elsewhere=installed is not None and self._loaded_by_us is None,
             prepared=self._prepared and self._prepared.digest,
-            missing=self._missing_dependencies(),
+            missing=(*self._missing_dependencies(), *self._awaited_packages()),
             last_failure=self._last_failure,
         )
 
@@ -215,7 +241,22 @@ class PackageController:
         if self._prepared is None:
             return ()
         metadata = self._prepared.prepared.metadata
-        return tuple(map(printable, self._context.host.missing_dependencies(self.key.tenant, metadata)))
+        return tuple(map(printable, self._context.host.missing_dependencies(self.key, metadata)))
+
+    def _awaited_packages(self) -> Iterator[str]:
+        """Yield the packages that have to give up or to take over names before this one changes."""
+        if self._desired is not None and not self._is_prepared:
+            return
+        own, others = self.plan, self._context.observer.plans_of_others(self.key)
+        yield from awaited_owners(own, others)
+        takers = list(awaited_takers(own, others))
+        now = self._context.clock.monotonic()
+        if not takers:
+            self._patience_ends = None
+        elif self._patience_ends is None:
+            self._patience_ends = now + HANDOVER_PATIENCE
+        if self._patience_ends is not None and now < self._patience_ends:
+            yield from takers
 
     async def _execute(self, action: Action, observed: ObservedState) -> float | None:
         match action:
@@ -249,6 +290,7 @@ class PackageController:
                 async with asyncio.timeout(None) as limit:
                     self._prepare_timeout = limit
                     self._prepared = await self._prepare_version(desired)
+                self._context.observer.on_plan_changed()
             except TimeoutError:
                 if not limit.expired():
                     raise  # the preparation's own error; else another version is desired by now
@@ -266,7 +308,8 @@ class PackageController:
         before = self._loaded_by_us
         self._set_status("preparing")
         try:
-            await self._context.host.install(ready.prepared, self.key.tenant, self._context.origin)
+            leaving = names_leaving(self._context.observer.plans_of_others(self.key))
+            await self._context.host.install(ready.prepared, self.key.tenant, self._context.origin, leaving)
         finally:
             is_ours = self._record_if_loaded(ready)
         self._clear_failure()
@@ -311,7 +354,9 @@ class PackageController:
             )
         self._wait_count += 1
         # The package that provides it wakes this one: the delay covers a lost notification.
-        return self._context.backoffs[RetryPace.STEADY].delay(self._wait_count)
+        delay = self._context.backoffs[RetryPace.STEADY].delay(self._wait_count)
+        patience = inf if self._patience_ends is None else self._patience_ends - self._context.clock.monotonic()
+        return min(delay, patience) if patience > 0 else delay
 
     def _report_backoff(self) -> float:
         self._set_status("failed")
@@ -362,6 +407,7 @@ class PackageController:
         self._retry_at = self._context.clock.now() + timedelta(seconds=delay)
         self._last_action = Action.BACK_OFF
         self._log_failure(error, reason)
+        self._context.observer.on_failure()
         return delay
 
     def _log_failure(self, error: Exception, reason: str) -> None:

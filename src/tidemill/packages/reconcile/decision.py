@@ -38,7 +38,7 @@ class Action(StrEnum):
     """The loaded package is no longer desired."""
 
     WAIT = auto()
-    """The prepared version needs something that other packages provide."""
+    """Other packages have to provide something first, or to take something over."""
 
     BACK_OFF = auto()
     """The last attempt failed, and the next one is not due yet."""
@@ -79,7 +79,7 @@ class ObservedState(msgspec.Struct, frozen=True, kw_only=True):
     """The version that is prepared and not yet installed."""
 
     missing: tuple[str, ...] = ()
-    """What other packages must provide before the prepared version can be installed."""
+    """What other packages must do before the prepared version can be installed, or the loaded one removed."""
 
     last_failure: LastFailure | None = None
 
@@ -99,7 +99,7 @@ def decide(observed: ObservedState, now: float) -> Action:
     ):
         return Action.BACK_OFF
     if observed.desired is None:
-        return Action.REMOVE
+        return Action.WAIT if observed.missing else Action.REMOVE
     if observed.prepared != observed.desired:
         return Action.PREPARE
     return Action.WAIT if observed.missing else Action.INSTALL

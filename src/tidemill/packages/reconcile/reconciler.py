@@ -9,7 +9,7 @@ that another one keeps from being removed, is checked again whenever a package w
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tidemill.engine.tasks import TaskScope, cancel_and_wait
 from tidemill.engine.wakeup import FOREVER, Wakeup
@@ -23,9 +23,10 @@ from tidemill.packages.reconcile.controller import (
     ControllerContext,
     ControllerObserver,
     PackageController,
-    PackageHost,
 )
 from tidemill.packages.reconcile.decision import DesiredPackage, PackageSource, RetryPace
+from tidemill.packages.reconcile.handover import PackagePlan
+from tidemill.packages.reconcile.host import PackageHost
 from tidemill.packages.sanitizing import sanitize_error
 from tidemill.packages.status import PackageKey, PackageStatus, StatusListener
 from tidemill.telemetry import events
@@ -191,6 +192,19 @@ class Reconciler(ControllerObserver):
         """Let the other controllers check whether a loaded or removed package matters to them."""
         for controller in self._controllers.values():
             controller.on_others_changed()
+
+    def on_plan_changed(self) -> None:
+        """Let the other controllers check whether they may take over or give up names now."""
+        self.on_loaded_changed()
+
+    def on_failure(self) -> None:
+        """Let the controllers that wait check whether it is for a package that failed."""
+        for controller in self._controllers.values():
+            controller.on_others_failed()
+
+    def plans_of_others(self, key: PackageKey) -> Sequence[PackagePlan]:
+        """Return the plans of the tenant's other packages."""
+        return [one.plan for other, one in self._controllers.items() if other != key and other.tenant == key.tenant]
 
     def on_status(self, status: PackageStatus) -> None:
         """Pass a changed status on to the listener."""
