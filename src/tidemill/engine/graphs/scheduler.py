@@ -52,6 +52,8 @@ class GraphScheduler:
         self.is_closed = False
         self._managed: dict[Key, ManagedGraph] = {}
         self._accumulators: dict[Key, RunningAccumulator] = {}
+        self._unsaved_resets: set[RunningReactor] = set()
+        """Reactors that started empty over older stored state, which a rollback would need, until they are active."""
 
     # -- lookup
 
@@ -293,13 +295,16 @@ class GraphScheduler:
 
     def _restore(self, staged: StagedGraphs, stored_state: StoredState) -> None:
         """Restore the reactors to start from their stored state, and report what could not be restored."""
+        reset = {staged.added_reactors[name].reactor for name in staged.reset_reactors}
         restorer = StateRestorer(
             stored_state,
             list(staged.added_reactors.values()),
             self._starting_accumulators(staged),
+            reset=reset,
             is_starting_up=self.runtime.is_starting_up,
         )
         restorer.run()
+        self._unsaved_resets |= reset
         durability = self.runtime.durability
         if durability.journal is not None:
             durability.journal.advance_position(restorer.position)
@@ -352,7 +357,7 @@ class GraphScheduler:
         others = [one for one in self._managed.values() if one is not managed]
         leaving = [one for one in managed.accumulators if not any(one in other.accumulators for other in others)]
         await self._drain_and_stop(managed, leaving)
-        await self.runtime.durability.save_and_forget(managed.reactor)
+        await self._save_and_forget(managed.reactor)
         self._registry.drop_endpoints(tenant, self._endpoints_to_drop(managed, leaving))
         for one in leaving:
             self._metrics.retire(accumulator_collector(one))
@@ -366,6 +371,13 @@ class GraphScheduler:
         del self._managed[tenant, name]
         self._registry.drop_reactor(tenant, name)
         logger.info(events.REACTOR_UNLOADED, extra={"reactor": name, "tenant": tenant})
+
+    async def _save_and_forget(self, reactor: RunningReactor) -> None:
+        if reactor in self._unsaved_resets:
+            self._unsaved_resets.discard(reactor)
+            self.runtime.durability.forget(reactor)
+        else:
+            await self.runtime.durability.save_and_forget(reactor)
 
     async def _drain_and_stop(self, managed: ManagedGraph, leaving: list[RunningAccumulator]) -> None:
         """Stop a reactor and its leaving accumulators in order; what takes too long is cancelled."""
@@ -454,6 +466,9 @@ class GraphScheduler:
             reactor.activate()
         for one in self.accumulators:
             one.activate()
+        for reactor in self._unsaved_resets:
+            reactor.firing_loop.mark_changed()
+        self._unsaved_resets.clear()
 
     @property
     def is_on_thread(self) -> bool:

@@ -59,6 +59,11 @@ class StagedGraphs(msgspec.Struct, frozen=True, kw_only=True):
     subscribers: dict[Key, dict[str, CompiledGraph]]
     """Graphs to bind, of this package and of others, by reactor: see `subscriber_name`."""
 
+    @property
+    def reset_reactors(self) -> list[str]:
+        """Reactors with another contract than in the older version: they start with an empty cache."""
+        return [name for name in self.added_reactors if name in self.removed_reactors]
+
 
 class GraphStager:
     """Stages one package change. It reads what is loaded and changes none of it."""

@@ -147,6 +147,9 @@ class Checkpointer(DurabilityBackend):
             await self.write()
             if reactor in self._changed_reactors:
                 logger.error(events.LAST_CHECKPOINT_FAILED, extra={"reactor": reactor.name})
+        self.forget(reactor)
+
+    def forget(self, reactor: RunningReactor) -> None:
         self._changed_reactors.pop(reactor, None)
         reactor.write_health.pending_since = None
         reactor.durability = NOT_DURABLE  # a late change must not overwrite the state of the reactor's successor

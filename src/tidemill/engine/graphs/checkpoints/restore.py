@@ -4,7 +4,7 @@ First the snapshots that `GenerationChooser` picked, then the journal up to the 
 cannot be read is reported: a reactor never starts empty in silence.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, TypeVar
 
 import msgspec
@@ -48,8 +48,10 @@ _UNREADABLE = object()
 class StateRestorer:
     """Restores reactors and accumulators that were not started yet from their stored state.
 
-    Accumulators that feed no durable reactor start empty. With `is_starting_up` the node itself is starting: then even
-    an accumulator that already runs has processed nothing but its journal.
+    Accumulators that feed no durable reactor start empty. The reactors in `reset` have another contract than the
+    version whose state is stored: their cache starts empty, as do the windows that only they read. With
+    `is_starting_up` the node itself is starting: then even an accumulator that already runs has processed nothing but
+    its journal.
     """
 
     def __init__(
@@ -58,9 +60,11 @@ class StateRestorer:
         added: Sequence[ManagedGraph],
         starting: Sequence[RunningAccumulator],
         *,
+        reset: Set[RunningReactor] = frozenset(),
         is_starting_up: bool = False,
     ) -> None:
         self._stored_state = stored_state
+        self._reset = reset
         self._is_starting_up = is_starting_up
         self._reactors = [managed.reactor for managed in added]
         self._starting = dict.fromkeys(starting)
@@ -153,6 +157,8 @@ class StateRestorer:
         if codecs.state is not None and content.state is not None:
             state = self._decode_value(accumulator, codecs.state, content.state, "its running state")
             accumulator.state = accumulator.committed_state = accumulator.state if state is None else state
+        if accumulator.definition.is_window and self._reset >= {one.reactor for one, _ in accumulator.targets}:
+            return
         if content.kind in (None, accumulator.definition.kind):
             self._restore_buffer(accumulator, content.held)
         else:
@@ -192,11 +198,13 @@ class StateRestorer:
         decoder = _NamedDecoder(reactor.accumulators, decode)
         loop = reactor.firing_loop
         inputs = loop.inputs
-        inputs.restore(decoder.decode_values(content.cache), decoder.flag_mask(content.dirty), content.applied)
+        cache, dirty = ({}, []) if reactor in self._reset else (content.cache, content.dirty)
+        inputs.restore(decoder.decode_values(cache), decoder.flag_mask(dirty), content.applied)
         inputs.queue.extend(
             (*entry, at) for name, data, at in content.queue for entry in decoder.decode_entries([(name, data)])
         )
-        inputs.consumed.extend(decoder.decode_entries(content.consumed))
+        if reactor not in self._reset:
+            inputs.consumed.extend(decoder.decode_entries(content.consumed))
         if reactor.durability.is_journaled:
             loop.log.series = FiringSeries(content.series, content.number)
         loop.restore_firings(_pending_firing(firing, decoder) for firing in content.firings)

@@ -92,6 +92,9 @@ class DurabilityBackend(Protocol):
     async def save_and_forget(self, reactor: Any) -> None:
         """Write the last checkpoint of a reactor that has stopped."""
 
+    def forget(self, reactor: Any) -> None:
+        """Write nothing of a reactor any more: what is stored under its name stays as it is."""
+
     async def flush_dead_letters(self) -> None:
         """Write the pending dead letters; those that cannot be written are retried with the next checkpoint."""
 
@@ -141,6 +144,9 @@ class NoDurability(DurabilityBackend):
         pass
 
     async def save_and_forget(self, reactor: Any) -> None:
+        pass
+
+    def forget(self, reactor: Any) -> None:
         pass
 
     async def flush_dead_letters(self) -> None:
