@@ -10,6 +10,7 @@ import msgspec
 from tidemill.engine.workflows.process_identity import HostLiveness, ProcessLiveness
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.errors import OperationError
+from tidemill.kernel.suggestions import did_you_mean
 from tidemill.kernel.urls import mask_password
 from tidemill.storage.store import Store
 
@@ -27,6 +28,9 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether tasks that name an unknown executor run at the node's own."""
 
 
+STORE_SCHEMES = ("sqlite", "postgresql", "postgres")
+
+
 def make_store(address: str, now: Callable[[], datetime] | None = None) -> Store:
     """Return the store at an address, not opened yet; its driver is imported here.
 
@@ -37,9 +41,11 @@ def make_store(address: str, now: Callable[[], datetime] | None = None) -> Store
         return import_store_class("sqlite", "SqliteStore")(rest.removeprefix("/"), now=now)
     if scheme in ("postgresql", "postgres") and rest:
         return import_store_class("postgres", "PostgresStore")(f"postgresql://{rest}", now=now)
+    is_known = scheme in STORE_SCHEMES or not rest
+    unknown = "" if is_known else f"there is no store '{scheme}'{did_you_mean(scheme, STORE_SCHEMES)}; "
     raise OperationError(
-        f"store {mask_password(str(address))!r}: an address looks like 'sqlite:///tidemill.db' or "
-        "'postgresql://user@host:5432/database'; leave it out to keep everything in memory"
+        f"store {mask_password(str(address))!r}: {unknown}an address looks like 'sqlite:///tidemill.db' (SQLite) "
+        "or 'postgresql://user@host:5432/database' (PostgreSQL); leave it out to keep everything in memory"
     )
 
 

@@ -143,9 +143,14 @@ async def test_a_node_finds_the_order_itself(tmp_path: Path) -> None:
     async with tm.Node(load=paths) as node:
         assert node.registry.packages() == ["desk", "market", "report"]
         assert await fired(node, 2) == {"reader": [1, 2]}
-    with pytest.raises(tm.RequestError, match="reactor 'market' not loaded"):
+    asked = r"reactor 'market' not loaded: graph 'reader' of package 'desk' \(.*desk.*\.py:\d+\) is bound to it; "
+    with pytest.raises(tm.RequestError, match=asked) as missing:
         async with tm.Node(load=paths[1:2]):
             pass
+    assert (missing.value.code, missing.value.facts) == (
+        "reactor_not_loaded",
+        {"reactor": "market", "graph": "reader", "package": "desk"},
+    )
     with pytest.raises(tm.RequestError, match="package 'desk' is to be loaded twice") as refused:
         async with tm.Node(load=[*paths, *paths, desk(tmp_path / "other")]):
             pass

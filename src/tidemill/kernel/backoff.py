@@ -44,9 +44,12 @@ class Retry:
     ) -> None:
         if type(times) is not int or not 0 <= times < MAX_INTEGER:
             message = f"the first argument counts further tries, from 0 to {MAX_INTEGER - 1}, not {times!r}"
+            raise DefinitionError.single("Retry", f"{message}: Retry(3) tries four times in all")
+        if not (_is_number(backoff) and 1.0 <= backoff < inf):
+            raise DefinitionError.single("Retry", f"backoff= multiplies the delay, by at least 1.0, not {backoff!r}")
+        if not (_is_number(jitter) and 0.0 <= jitter <= 1.0):
+            message = f"jitter= is a fraction of the delay, between 0.0 and 1.0, not {jitter!r}"
             raise DefinitionError.single("Retry", message)
-        if not (_is_number(backoff) and 1.0 <= backoff < inf and _is_number(jitter) and 0.0 <= jitter <= 1.0):
-            raise DefinitionError.single("Retry", "backoff is at least 1.0, and jitter lies between 0.0 and 1.0")
         self.times = times
         self.delay = _parse_delay("delay", delay)
         self.backoff = backoff

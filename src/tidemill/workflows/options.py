@@ -11,7 +11,7 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.definition import Task, task_name
 
 
-def read_options(options: dict[str, Any], subject: str, location: Location) -> dict[str, Any]:
+def read_options(options: dict[str, Any], task: str, workflow: str, location: Location) -> dict[str, Any]:
     """Return a task's options in their stored form; raise one DefinitionError with every problem."""
     read: dict[str, Any] = {}
     problems: list[str] = []
@@ -28,7 +28,8 @@ def read_options(options: dict[str, Any], subject: str, location: Location) -> d
         except DefinitionError as error:
             problems += [f"{name}: {one.message}" for one in error.problems]
     if problems:
-        raise DefinitionError([Problem(message=one, location=location) for one in problems], subject)
+        found = [Problem(message=f"task '{task}': {one}", location=location, node=task) for one in problems]
+        raise DefinitionError(found, f"workflow '{workflow}'")
     return read
 
 

@@ -182,6 +182,8 @@ class _Wirer:
                 parameter.name,
             )
             return None
+        if task.each is not None and task.each not in self._result_variants:
+            return TaskEdge(parameter.name, parameter.name)  # `each=` may mean this parameter: only it is reported
         opens_list = task.each == parameter.name and task.each not in self._mapped
         takes = self._admitted_lists(task, parameter) if opens_list else self._admitted_variants(task, parameter)
         return TaskEdge(parameter.name, parameter.name, takes)
@@ -266,7 +268,9 @@ class _Wirer:
         rule = RULES.get(task.rule)
         if rule is None:
             self._add_problem(
-                task, f"rule is one of {', '.join(RULES)}, not {task.rule!r}{did_you_mean(task.rule, RULES)}"
+                task,
+                f"task '{task.name}': rule is one of {', '.join(RULES)}, not {task.rule!r}"
+                f"{did_you_mean(task.rule, RULES)}",
             )
             return ALL_SUCCESS
         if not rule.requires_success:
@@ -284,14 +288,20 @@ class _Wirer:
             return
         if task.each not in self._result_variants:
             known = [one for one in self._result_variants if one != task.name]
-            self._add_problem(task, f"each='{task.each}' names no task{did_you_mean(task.each, known)}")
+            self._add_problem(
+                task,
+                f"task '{task.name}': each='{task.each}' names no task of workflow '{self._name}'"
+                f"{did_you_mean(task.each, known)}",
+            )
         elif not any(one.name == task.each for one in data):
             self._add_problem(
                 task, f"task '{task.name}' is mapped over '{task.each}' but has no parameter of that name"
             )
         elif not _may_be_list(returns := self._return_type(task.each)):
             self._add_problem(
-                task, f"each='{task.each}' maps over a list, and task '{task.each}' returns {label(returns)}"
+                task,
+                f"task '{task.name}': each='{task.each}' maps over a list, and task '{task.each}' returns "
+                f"{label(returns)}",
             )
 
     # -- checks of the whole workflow

@@ -138,7 +138,7 @@ class Workflow:
             function = AuthorFunction.capture(call, depth=2)
         except TypeError as error:
             raise DefinitionError.single(f"workflow '{self.name}'", str(error), location) from error
-        self._add_task(Task(function=function, **read_options(options, f"task '{function.name}'", location)))
+        self._add_task(Task(function=function, **read_options(options, function.name, self.name, location)))
         return call
 
     def call(self, graph: CallableGraph | str, /, *, name: str | None = None, **options: Any) -> Task:
@@ -155,7 +155,7 @@ class Workflow:
         if not is_task_name(named):
             message = f"a task's name is an identifier, so that parameters can have it, not {named!r}: pass name="
             raise DefinitionError.single(f"workflow '{self.name}'", message, location)
-        read = read_options(options, f"task '{named}'", location)
+        read = read_options(options, str(named), self.name, location)
         task = Task(function=placeholder_function(str(named), location), graph=graph, **read)
         self._add_task(task)
         return task

@@ -79,8 +79,8 @@ CASES: list[tuple[Callable[[], tm.Workflow], str]] = [
     (with_options(after=["nobody"]), "comes after 'nobody', which is no task"),
     (with_options(pool="warehose"), "there is no pool 'warehose'.*did you mean 'warehouse'"),
     (with_options(executor="subproces"), "there is no executor 'subproces'.*did you mean 'subprocess'"),
-    (with_options(rule="sometimes"), "rule is one of .*not 'sometimes'"),
-    (with_options(each="nobody"), "each='nobody' names no task"),
+    (with_options(rule="sometimes"), "task 'work': rule is one of .*not 'sometimes'"),
+    (with_options(each="nobody"), "task 'work': each='nobody' names no task of workflow"),
     (twice, "task 'work' is declared twice"),
     (unhandled, "can run task 'second' without a value for 'first'"),
 ]
@@ -147,6 +147,11 @@ async def test_a_bad_version_leaves_the_good_one_in_place(store: str | None) -> 
         ({"pools": ["warehouse"]}, "pools= takes slots by pool, such as {'warehouse': 2}, not ['warehouse']"),
         ({"pools": {"warehouse": "2"}}, "pool 'warehouse' is a whole number from 1 to 2147483647, not '2'"),
         ({"store": 3}, "store '3': an address looks like 'sqlite:///tidemill.db'"),
+        (
+            {"store": "mysql://h/db"},
+            "there is no store 'mysql'; an address looks like 'sqlite:///tidemill.db' (SQLite)",
+        ),
+        ({"store": "sqllite:///a.db"}, "there is no store 'sqllite' (did you mean 'sqlite'?)"),
     ],
 )
 def test_a_node_says_what_is_wrong_with_its_arguments(options: dict[str, Any], words: str) -> None:

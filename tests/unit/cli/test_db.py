@@ -77,7 +77,7 @@ def test_the_address_may_be_a_setting(
     [
         (None, "name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE"),
         ("memory://", "a store in memory ends with its process"),
-        ("mysql://me:secret@host/db", "store 'mysql://me:…@host/db': an address looks like"),
+        ("mysql://me:secret@host/db", "store 'mysql://me:…@host/db': there is no store 'mysql'; an address looks like"),
         ("postgresql://me:secret@127.0.0.1:1/db", "PostgreSQL database db at 127.0.0.1:1: nothing listens there"),
         ("postgresql://me:se/cr@et@host/db", "the database URL cannot be read"),
     ],

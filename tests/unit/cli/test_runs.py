@@ -340,7 +340,7 @@ def test_a_declaration_that_is_refused_at_import_has_its_place_once(
     path.write_text(REPORT.replace('@report.task(each="extract")', "@report.task(retries=3)"))
     assert run(monkeypatch, "workflows", "check", str(path)) == 1
     (problem,) = capsys.readouterr().out.splitlines()
-    assert problem.startswith(f"{path}:26: a task has no option 'retries' (did you mean 'retry'?)")
+    assert problem.startswith(f"{path}:26: task 'clean': a task has no option 'retries' (did you mean 'retry'?)")
 
 
 def test_a_check_of_a_file_that_is_not_there_was_not_done(monkeypatch: Monkey, capsys: Captured) -> None:

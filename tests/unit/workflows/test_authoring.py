@@ -126,10 +126,10 @@ def test_everything_wrong_with_the_options_of_a_task_is_said_at_once() -> None:
 
     found = said(caught.value)
     assert len(found) == len(options)
-    assert found[0].startswith("a task has no option 'retries' (did you mean 'retry'?)")
+    assert found[0].startswith("task 'work': a task has no option 'retries' (did you mean 'retry'?)")
     for name, message in zip(list(options)[1:], found[1:], strict=True):
-        assert message.startswith(f"{name}: ")
-    assert "task 'work' has 11 problems" in str(caught.value)
+        assert message.startswith(f"task 'work': {name}: ")
+    assert "workflow 'w' has 11 problems" in str(caught.value)
 
 
 def test_options_that_make_sense_are_kept() -> None:
@@ -205,7 +205,7 @@ def test_what_no_store_could_hold_is_refused_where_it_is_declared(options: dict[
 
     with pytest.raises(tm.DefinitionError) as caught:
         tm.Workflow("w").task(**options)(work)
-    assert said(caught.value)[0].startswith(message)
+    assert said(caught.value)[0].startswith(f"task 'work': {message}")
 
 
 def test_a_task_has_a_name_that_every_store_can_hold() -> None:

@@ -189,7 +189,7 @@ def test_all_problems_come_at_once() -> None:
         "parameter 'first' of task 'start' names no task of workflow 'w'; if each run is to be given it, declare it "
         "in a class of tm.Params, Workflow(..., params=CLASS)",
         said[2],
-        "each='rows' names no task",
+        "task 'start': each='rows' names no task of workflow 'w'",
         said[4],
         "task 'second' comes after 'begin', which is no task",
         "tasks form a cycle: second -> third -> second",
@@ -221,7 +221,7 @@ def test_a_variant_that_no_task_takes_is_a_problem_unless_ignored() -> None:
 @pytest.mark.parametrize(
     ("returns", "each", "said"),
     [
-        (int, "numbers", "each='numbers' maps over a list, and task 'numbers' returns int"),
+        (int, "numbers", "task 'square': each='numbers' maps over a list, and task 'numbers' returns int"),
         (list[str], "numbers", "parameter 'numbers' of task 'square' takes int, which can never arrive"),
         (str | list[str], "numbers", "parameter 'numbers' of task 'square' takes int, which can never arrive"),
         (list[int | str], "numbers", "parameter 'numbers' of task 'square' takes int, but the elements of 'numbers'"),

@@ -37,6 +37,7 @@ class GraphChange(msgspec.Struct, frozen=True, kw_only=True):
     """The reactors and graphs of a package, and those of the version it replaces."""
 
     tenant: str
+    package: str
     reactors: tuple[Reactor, ...]
     graphs: tuple[Graph, ...]
     previous: PackageState = PackageState()
@@ -111,7 +112,7 @@ class GraphStager:
         subscribers = {(self._tenant, name): self._recompile_subscribers(one) for name, one in redefined.items()}
         for graph in self._change.graphs:
             key = reactor_key(graph, self._tenant)
-            compiled = graph.compiled() if key is None else graph.compile_for(self._resolve_reactor(key))
+            compiled = graph.compiled() if key is None else graph.compile_for(self._resolve_reactor(key, graph))
             if key is not None:
                 name = subscriber_name(key, self._tenant, graph.name)
                 subscribers.setdefault(key, {})[name] = compiled.with_name(name)
@@ -160,7 +161,7 @@ class GraphStager:
 
     # -- graphs
 
-    def _resolve_reactor(self, key: Key) -> Reactor:
+    def _resolve_reactor(self, key: Key, graph: Graph) -> Reactor:
         """Return the reactor that a graph is bound to: a new one, a remaining one, or another tenant's."""
         owner, name = key
         if owner != self._tenant:
@@ -170,8 +171,14 @@ class GraphStager:
         if name in self._incoming:
             return self._incoming[name]
         if name not in self._remaining:
-            message = f"reactor '{name}' not loaded{did_you_mean(name, [*self._remaining, *self._incoming])}"
-            raise RequestError(message, code="reactor_not_loaded", status=404, reactor=name)
+            hint = did_you_mean(name, [*self._remaining, *self._incoming])
+            package = self._change.package
+            message = (
+                f"reactor '{name}' not loaded{hint}: graph '{graph.name}' of package '{package}' ({graph.location}) is "
+                f"bound to it; load the package or module that declares tm.Reactor('{name}', ...) too"
+            )
+            facts = {"reactor": name, "graph": graph.name, "package": package}
+            raise RequestError(message, code="reactor_not_loaded", status=404, **facts)
         return self._remaining[name].reactor.definition
 
     def _recompile_subscribers(self, reactor: Reactor) -> dict[str, CompiledGraph]:

@@ -253,6 +253,7 @@ class PackageChange(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=Tr
         after = self.after
         return GraphChange(
             tenant=self.tenant,
+            package=self.key.name,
             reactors=after.reactors,
             graphs=after.graphs,
             previous=self.before.state,
@@ -266,6 +267,7 @@ class PackageChange(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=Tr
         before = self.before
         return GraphChange(
             tenant=self.tenant,
+            package=self.key.name,
             reactors=tuple(one for one in before.reactors if one.name in reactors),
             graphs=graphs,
             previous=replaced,
