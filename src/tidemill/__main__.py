@@ -1,5 +1,11 @@
 """`tidemill`, and `python -m tidemill`: the command line."""
 
+import os
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:
+    del sys.path[0]  # `python -m` searches this folder first: a `queue.py` in it would replace Python's own
+
 import signal
 
 _previous_handler = signal.getsignal(signal.SIGINT)

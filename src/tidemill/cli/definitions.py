@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
+from tidemill.kernel.import_guard import guarding_imports
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.loading.reader import Package, import_module, read_package
 from tidemill.workflows.workflow import Workflow
@@ -94,11 +95,15 @@ def with_real_path(problem: Problem, folder: Path) -> Problem:
 
 @contextmanager
 def importable_from(target: str) -> Iterator[None]:
-    """Put the folder of a file on the import path, or this folder for a module, as `python` does."""
+    """Put the folder of a file on the import path, or this folder for a module, as `python` does.
+
+    Unlike there, its modules do not replace installed ones of the same name.
+    """
     path = Path(target.partition(":")[0])
     folder = str(path.parent.resolve() if path.suffix == ".py" else Path.cwd())
     sys.path.insert(0, folder)
     try:
-        yield
+        with guarding_imports(folder):
+            yield
     finally:
         sys.path.remove(folder)

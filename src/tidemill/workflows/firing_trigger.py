@@ -54,7 +54,7 @@ class Condition:
     def __init__(self, text: str) -> None:
         self.text = text
         try:
-            self._program = importlib.import_module("cel").compile(text)
+            self._program = _cel().compile(text)
         except AUTHOR_ERRORS as error:  # author code: the parser may raise anything
             raise ValueError(_format_parse_error(str(error))) from None
         bound = {name for match in _MACRO_BINDING.finditer(text) for name in match.groups() if name}
@@ -88,6 +88,15 @@ class Condition:
         return answer
 
 
+def _cel() -> Any:
+    """Import the language; raise OperationError if a file of the author has its name."""
+    cel = importlib.import_module("cel")
+    if not hasattr(cel, "compile"):
+        message = f"when= needs the installed module 'cel', but {cel.__file__} is imported in its place: rename it"
+        raise OperationError(message)
+    return cel
+
+
 @cache
 def _is_function(name: str) -> bool:
     """Return whether the language has a function of that name. It can only be found out by calling it."""
@@ -114,7 +123,7 @@ def _sample_calls(name: str) -> Iterator[str]:
 def _is_known_call(text: str, *names: str) -> bool:
     """Return whether a call names an existing function, even if the call fails."""
     try:
-        importlib.import_module("cel").evaluate(text, {})
+        _cel().evaluate(text, {})
     except AUTHOR_ERRORS as error:  # the language may raise anything
         return not any(f"Undefined variable or function: '{name}'" in str(error) for name in names)
     return True

@@ -1,7 +1,6 @@
 """Reads the definitions of a package from a module or a single definition, and imports modules for the CLI."""
 
 import importlib
-import importlib.util
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
+from tidemill.kernel.import_guard import guarding_imports, import_file
 from tidemill.workflows.definition import Trigger
 from tidemill.workflows.workflow import Workflow
 
@@ -164,8 +164,9 @@ def import_module(path_or_name: str) -> ModuleType:
             raise RequestError(f"{path_or_name} is {what}: name a file that ends in .py", code="no_file", status=404)
         if not path.exists():
             raise RequestError(f"there is no file {path_or_name}", code="no_file", status=404)
-        with _extended_sys_path(str(path.parent.resolve())):
-            return _import_file(path)
+        folder = str(path.parent.resolve())
+        with _extended_sys_path(folder), guarding_imports(folder):
+            return import_file(path.stem, str(path))
     except RequestError:
         raise
     except Exception as error:  # author code: importing runs it
@@ -193,20 +194,6 @@ def _author_location(error: BaseException) -> Location | None:
         one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith((own_folder, "<"))
     ]
     return Location(frames[-1].filename, frames[-1].lineno or 0) if frames else None
-
-
-def _import_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None, "its name ends in .py"
-    assert spec.loader is not None, "as above"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        sys.modules.pop(path.stem, None)
-        raise
-    return module
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import msgspec
 
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import OperationError
+from tidemill.kernel.import_guard import guard_imports, import_file
 from tidemill.kernel.namespaces import Namespace, PackageTree, find_namespace
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.task_overrides import TaskOverrides
@@ -129,16 +130,12 @@ def _import_modules(location: CodeLocation) -> list[ModuleType]:
 
 
 def _import_module(location: CodeLocation) -> ModuleType:
+    guard_imports(os.path.dirname(location.file))  # stays until this process ends
     name = IMPORTED_MAIN if location.module == MAIN else location.module
-    if location.module != MAIN and _is_importable_as(name, location.file):
+    is_in_package = Path(location.file).stem != name and location.module != MAIN
+    if is_in_package and _is_importable_as(name, location.file):
         return importlib.import_module(name)
-    spec = importlib.util.spec_from_file_location(name, location.file)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{location.file} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return import_file(name, location.file)
 
 
 def _is_importable_as(name: str, file: str) -> bool:

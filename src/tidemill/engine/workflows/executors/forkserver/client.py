@@ -85,7 +85,8 @@ class ForkServerClient:
             try:
                 # A session of its own: Ctrl-C at the terminal is for the node, which ends its children in order.
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", SERVER_MODULE, str(server_end.fileno())],
+                    # -P: modules of the working folder must not replace those of the standard library.
+                    [sys.executable, "-P", "-m", SERVER_MODULE, str(server_end.fileno())],
                     pass_fds=[server_end.fileno()],
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
