@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tidemill.node import Node
     from tidemill.packages.status import PackageStatus
     from tidemill.workflow import Workflow
-    from tidemill.workflows.authoring import on_firing, trigger
+    from tidemill.workflows.authoring import on_firing, on_output, trigger
     from tidemill.workflows.definition import Fire, Params, Skip, Trigger
     from tidemill.workflows.records import TaskError
     from tidemill.workflows.result import RunResult, TaskResult
@@ -87,6 +87,7 @@ __all__ = [
     "any_of",
     "batch",
     "on_firing",
+    "on_output",
     "passthrough",
     "polling",
     "stream",
@@ -142,6 +143,7 @@ _MODULE_OF_NAME = {
     "any_of": "tidemill.graphs.definition",
     "batch": "tidemill.graphs.authoring",
     "on_firing": "tidemill.workflows.authoring",
+    "on_output": "tidemill.workflows.authoring",
     "passthrough": "tidemill.graphs.authoring",
     "polling": "tidemill.graphs.authoring",
     "stream": "tidemill.graphs.authoring",

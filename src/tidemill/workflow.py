@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 class Workflow(domain.Workflow):
     """A durable DAG of tasks, wired by parameter name, routed by the class of their return values.
 
-    `params` is a subclass of tm.Params that declares the params of a run; without it a run takes any keywords.
-    `schedule` takes one schedule, or several with different keys. `triggers` takes what `@tm.trigger` and
-    `tm.on_firing` return, or the names of triggers.
+    `params` is a subclass of tm.Params or tm.Boundary that declares the params of a run; without it a run takes any
+    keywords. `schedule` takes one schedule, or several with different keys. `triggers` takes what `@tm.trigger`,
+    `tm.on_firing` and `tm.on_output` return, or the names of triggers.
     """
 
     __slots__ = ()

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Collection
+from datetime import timedelta
 from itertools import combinations, product
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -37,7 +39,7 @@ from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import RunState, TaskState
 
 STALE, FENCED, FIRED, FULL = Refused("stale"), Refused("fenced"), Refused("fired"), Refused("full")
-PAUSED, NOT_NEXT = Refused("paused"), Refused("not_next")
+SUPPRESSED, PAUSED, NOT_NEXT = Refused("suppressed"), Refused("paused"), Refused("not_next")
 RUNNING = running(queued(task_row("a", pool="gpu")))
 
 
@@ -268,6 +270,44 @@ async def test_a_run_that_is_active_again_counts_for_its_payload(store: Store) -
         await make(store, creation(run_row(run, **ended), fire=fire_row(run, digest="d")))
     await make(store, Change(run="r1", updated_run=run_row("r1"), is_operator_action=True))
     await assert_refused(store, creation(run_row("r3"), fire=fire_row("r3", digest="d")), FIRED)
+
+
+def about(run: str, dedup: str = "sensor-1", **values: Any) -> Change:
+    """Return the creation of a run by a fire that is about something; every fire has a key of its own."""
+    fire = fire_row(run, **({"key": run, "slot": after(0), "dedup": dedup} | values))
+    return creation(run_row(run, workflow=fire.workflow, tenant=fire.tenant), fire=fire)
+
+
+async def test_something_has_one_run_while_that_is_active(store: Store) -> None:
+    """api.md, `dedup` alone: whatever the key of the fire."""
+    await make(store, about("r1"))
+    await assert_refused(store, about("r2"), SUPPRESSED)
+    await make(store, about("r3", "sensor-2"))
+    await make(store, about("r4", workflow="other"))
+    await make(store, about("r5", tenant="other"))
+    await make(store, Change(run="r1", updated_run=run_row("r1", state=RunState.SUCCESS, ended_at=after(1))))
+    await make(store, about("r2"))
+    await assert_refused(store, about("r6"), SUPPRESSED)
+
+
+async def test_something_has_one_run_per_cooldown(store: Store) -> None:
+    """api.md: counted from the fire that started the last one, even if its run has ended or was deleted."""
+    minute = {"cooldown": timedelta(minutes=1)}
+    await make(store, about("r1", at=after(0), **minute))
+    await make(store, Change(run="r1", updated_run=run_row("r1", state=RunState.SUCCESS, ended_at=after(1))))
+    assert await store.runs.prune("public", after(1e6), 10) == 1
+    await assert_refused(store, about("r2", at=after(59.999), **minute), SUPPRESSED)
+    await make(store, about("r3", "sensor-2", at=after(1), **minute))
+    await make(store, about("r4", at=after(60), **minute))
+    await assert_refused(store, about("r5", at=after(90), **minute), SUPPRESSED)
+    await assert_refused(store, about("r5", at=after(30), **minute), SUPPRESSED)
+    await make(store, about("r5", at=after(120), **minute))
+
+
+async def test_a_fire_that_is_repeated_has_fired_and_is_not_suppressed(store: Store) -> None:
+    """A delivery that is repeated after a crash is no second alarm."""
+    await make(store, about("r1", key="firing", cooldown=timedelta(minutes=1)))
+    await assert_refused(store, about("r2", key="firing", cooldown=timedelta(minutes=1)), FIRED)
 
 
 async def test_fires_without_slot_or_payload_are_all_different(store: Store) -> None:

@@ -22,6 +22,7 @@ from tidemill.kernel.errors import StoreError
 from tidemill.storage.sqlite.run_rows import to_micros
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Lease, ScheduleCursor
+from tidemill.workflows.change import Refused
 
 
 async def test_an_open_store_is_up_to_date_and_undamaged(store: Store) -> None:
@@ -57,9 +58,9 @@ async def test_a_newer_schema_is_refused(database: ContractDatabase) -> None:
     assert (await database.store().read_schema_state()).found == 99
 
 
-async def test_this_is_version_5(database: ContractDatabase) -> None:
+async def test_this_is_version_6(database: ContractDatabase) -> None:
     """One more for each migration: a new one also tests existing rows, as below."""
-    assert (await database.store().read_schema_state()).known == 5
+    assert (await database.store().read_schema_state()).known == 6
 
 
 async def test_schedules_of_version_2_are_armed(database: ContractDatabase) -> None:
@@ -68,11 +69,13 @@ async def test_schedules_of_version_2_are_armed(database: ContractDatabase) -> N
     columns = "(tenant, workflow, key, rule, last, dropped)"
     await database.make_older(2, f"INSERT INTO {table} {columns} VALUES ('public', 'flow', 'daily', 'x', '{last}', 7);")
     store = database.store()
-    assert await store.read_schema_state() == (2, 5)
-    with pytest.raises(StoreError, match="version 2, and this Tidemill needs version 5; run `tidemill db upgrade`"):
+    _, known = await store.read_schema_state()
+    with pytest.raises(
+        StoreError, match=f"version 2, and this Tidemill needs version {known}; run `tidemill db upgrade`"
+    ):
         await store.open_read_only()
     await store.open()
-    assert (await store.read_schema_state()).found == 5
+    assert (await store.read_schema_state()).found == known
     assert await store.schedules.get_cursor("public", "flow", "daily") == ScheduleCursor(
         tenant="public", workflow="flow", key="daily", rule="x", last=NOON, dropped=7, armed=True
     )
@@ -97,6 +100,19 @@ async def test_runs_of_version_4_are_numbered_by_age(database: ContractDatabase)
     await make(store, creation(run_row("r0")))
     assert [(await run_of(store, run)).sequence for run in ("r3", "r1", "r2", "r0")] == [1, 2, 3, 4]
     assert await store.check_integrity() == []
+    await store.close()
+
+
+async def test_fires_of_version_5_still_count(database: ContractDatabase) -> None:
+    """W-13: a slot that had its run before fires could be deduplicated gets no second one."""
+    table, noon = ("fires", to_micros(NOON)) if isinstance(database, SqliteFile) else ("tidemill.fires", NOON)
+    values = f"('public', 'flow', 'daily', 'r1', '{noon}', '{noon}')"
+    await database.make_older(5, f"INSERT INTO {table} (tenant, workflow, key, run, at, slot) VALUES {values};")
+    store = database.store()
+    await store.open()
+    again = creation(run_row("r2"), fire=fire_row("r2", slot=NOON, dedup="sensor"))
+    assert await store.runs.apply(again) == Refused("fired")
+    await make(store, creation(run_row("r2"), fire=fire_row("r2", key="other", slot=NOON, dedup="sensor")))
     await store.close()
 
 

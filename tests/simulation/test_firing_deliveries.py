@@ -12,9 +12,9 @@ from tidemill.storage.workflow_ports import RunFilter
 
 
 class Shop:
-    """Reactor `r` over `a`, a workflow that its firings start, and what was acknowledged."""
+    """Reactor `r` over `a`, a workflow that its firings or their values start, and what was acknowledged."""
 
-    def __init__(self, durability: Any) -> None:
+    def __init__(self, durability: Any, trigger: Any) -> None:
         self.accepted: list[int] = []
 
         @tm.passthrough
@@ -28,7 +28,7 @@ class Shop:
         def look(a: int) -> int:
             return a
 
-        flow = tm.Workflow("w", triggers=[tm.on_firing("r", when="payload.a != 5")])
+        flow = tm.Workflow("w", triggers=[trigger])
 
         @flow.task
         def note() -> None:
@@ -54,12 +54,12 @@ async def runs(node: tm.testing.TestNode) -> list[tuple[int, str]]:
     """Return what every run was started with, oldest first."""
     rows = await node.probe.workflows.store.runs.find(RunFilter(tenant="public"))
     params = [msgspec.msgpack.decode(row.params) for row in rows]
-    return [(one["payload"]["a"], one["firing_id"]) for one in params]
+    return [(one["payload"]["a"] if "payload" in one else one["output"], one["firing_id"]) for one in params]
 
 
-async def live_and_die(durability: Any, survive: int, *, takes_effect: bool) -> bool:
+async def live_and_die(durability: Any, trigger: Any, survive: int, *, takes_effect: bool) -> bool:
     """Tell the story with one death in it; return whether it was reached."""
-    shop = Shop(durability)
+    shop = Shop(durability, trigger)
     async with tm.testing.node(store="memory://", load=shop.load) as node:
         killer = Killer(node, survive, takes_effect=takes_effect)
         async with asyncio.TaskGroup() as group:
@@ -91,9 +91,20 @@ def check(durability: str, shop: Shop, found: list[tuple[int, str]]) -> None:
 
 @pytest.mark.parametrize("takes_effect", [False, True])
 @pytest.mark.parametrize("durability", ["interval", "fire", "boundary"])
-async def test_a_death_at_any_transaction_neither_loses_nor_doubles_a_run(durability: str, takes_effect: bool) -> None:
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        tm.on_firing("r", when="payload.a != 5"),
+        tm.on_output("g", "look", when="output != 5"),
+        tm.on_output("g", "look", when="output != 5", dedup="output", cooldown="1h"),
+    ],
+    ids=["on_firing", "on_output", "cooldown"],
+)
+async def test_a_death_at_any_transaction_neither_loses_nor_doubles_a_run(
+    trigger: Any, durability: str, takes_effect: bool
+) -> None:
     """graphs.md, Reactor -> workflow: at least once, and effectively once."""
     survive = 0
-    while await live_and_die(durability, survive, takes_effect=takes_effect):
+    while await live_and_die(durability, trigger, survive, takes_effect=takes_effect):
         survive += 1
     assert survive > 8

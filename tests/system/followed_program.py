@@ -8,7 +8,7 @@ import tidemill as tm
 
 
 def definitions() -> list[Any]:
-    """Return a reactor that loses nothing, and a workflow that its firings start."""
+    """Return a reactor that loses nothing, a workflow that its firings start, and one that values of its graph do."""
 
     @tm.passthrough
     def a(event: int) -> int:
@@ -20,7 +20,20 @@ def definitions() -> list[Any]:
     async def note() -> None:
         return None
 
-    return [tm.Reactor("r", [a], strategy="sequential", durability="boundary"), flow]
+    reactor = tm.Reactor("r", [a], strategy="sequential", durability="boundary")
+    graph = tm.Graph("g", reactor=reactor)
+
+    @graph.node
+    def decide(a: int) -> int | None:
+        return a if a % 2 else None
+
+    work = tm.Workflow("work", triggers=[tm.on_output(graph.decide)])
+
+    @work.task
+    async def act() -> None:
+        return None
+
+    return [reactor, graph, flow, work]
 
 
 async def main(store: str, first: int) -> None:

@@ -1,7 +1,7 @@
 """Graph: nodes declared by decorator, wired and compiled on first use, and callable directly."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from tidemill.annotations.signatures import MISSING, AuthorFunction, Parameter, caller_location
 from tidemill.graphs.compiler import CompiledGraph, compile_graph
@@ -10,8 +10,16 @@ from tidemill.graphs.direct_call import build_direct_call
 from tidemill.graphs.wiring import wire
 from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.limits import NAME_RULE, is_name
+from tidemill.kernel.suggestions import did_you_mean
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class NodeReference(NamedTuple):
+    """A node of a graph, `maker.place`, to name it elsewhere."""
+
+    graph: "Graph"
+    name: str
 
 
 class Graph:
@@ -81,6 +89,15 @@ class Graph:
         self._compiled = self._direct_function = None
         self.__call__ = self._build_and_call
         return function
+
+    def __getattr__(self, name: str) -> NodeReference:
+        """Return a reference to a node. The graph's own attributes come first: `tm.on_output(graph, "name")`."""
+        if name.startswith("_") or name in Graph.__slots__:  # a copy that is being made has no nodes yet
+            raise AttributeError(name)
+        if any(node.name == name for node in self.nodes):
+            return NodeReference(self, name)
+        known = [node.name for node in self.nodes]
+        raise AttributeError(f"graph '{self.name}' has no node '{name}'{did_you_mean(name, known)}")
 
     def check(self) -> None:
         """Wire and compile the graph now; raise one DefinitionError with all problems."""

@@ -11,6 +11,7 @@ from zlib import crc32
 import msgspec
 
 from tidemill.annotations.codec import encode_msgpack
+from tidemill.graphs.subscription import NodeOutput, Subscription
 
 NamedBoundary = tuple[str, bytes]
 """The name of an accumulator, and one of its boundaries."""
@@ -32,6 +33,13 @@ class StoredFiring(msgspec.Struct, frozen=True, array_like=True):
     """The graphs to retry; on the first attempt, all that are ready."""
 
 
+class StoredOutput(msgspec.Struct, frozen=True, array_like=True):
+    """A value that was not yet delivered to a workflow that subscribes to its node."""
+
+    to: Subscription
+    output: NodeOutput
+
+
 class StoredOutboxEntry(msgspec.Struct, frozen=True, array_like=True):
     """A firing that was not yet delivered to all subscribed workflows when the snapshot was taken."""
 
@@ -41,7 +49,9 @@ class StoredOutboxEntry(msgspec.Struct, frozen=True, array_like=True):
     """Its start, in seconds of the wall clock."""
     inputs: dict[str, bytes]
     to: list[str]
-    """The workflows that have not received it."""
+    """The workflows that subscribe to all firings and have not received it."""
+    outputs: list[StoredOutput] = []
+    """The values that workflows have not received which subscribe to the nodes that returned them."""
 
 
 class ReactorPart(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,7 +87,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     """The sequence number of the run, if the change has created it."""
 
 
-RefusalReason = Literal["fenced", "stale", "full", "fired", "paused", "not_next"]
+RefusalReason = Literal["fenced", "stale", "full", "fired", "suppressed", "paused", "not_next"]
 """The reasons for refusing a change."""
 
 
@@ -98,6 +98,7 @@ class Refused(msgspec.Struct, frozen=True):
     * stale: the run or a task run is not as it was found, or the run is gone;
     * full: a pool has no free slot;
     * fired: the slot, or the payload, already has its run;
+    * suppressed: another fire about the same has a run that is active, or was started too short a time ago;
     * paused: the change would create a run of a paused workflow;
     * not_next: the change would begin a run before an older one of its workflow.
     """

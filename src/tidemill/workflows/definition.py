@@ -60,11 +60,40 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         return self.function.call()
 
 
-class OnFiring(msgspec.Struct, frozen=True):
-    """A subscription to a reactor's firings: each starts a run if `when`, an expression about the firing, holds."""
+Expression = str | Callable[[Any], Any]
+"""What authors write for `when=` and `dedup=`: an expression in CEL, or a function of one value."""
+
+
+def describe_expression(given: Expression | None) -> str | None:
+    """Return an expression as people read it: the text, or the name of the function."""
+    return given if given is None or isinstance(given, str) else getattr(given, "__qualname__", repr(given))
+
+
+class OnFiring(msgspec.Struct, frozen=True, eq=False):
+    """A subscription to a reactor's firings: each starts a run if `when` holds for its payload."""
 
     reactor: str
-    when: str | None = None
+    when: Expression | None = None
+    location: Location | None = None
+
+
+class OnOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """A subscription to a terminal node: each firing in which it returns a value starts a run."""
+
+    graph: str
+    node: str
+    when: Expression | None = None
+    cooldown: float | None = None
+    """Seconds after a firing that started a run in which no other firing about the same starts one."""
+    dedup: Expression | None = None
+    """Returns what a value is about; without a cooldown, one run about the same is active at a time."""
+    location: Location | None = None
+    source: CallableGraph | None = None
+    """The graph itself: as the author passed it, then as it is loaded; None while it is not known."""
+
+
+Subscribing = OnFiring | OnOutput
+"""The triggers by which reactors start a workflow."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,193 +1,246 @@
-"""Conditions on firings: `when=` of tm.on_firing, written in the Common Expression Language (CEL).
+"""Firings that start workflows: the conditions and params of tm.on_firing and tm.on_output."""
 
-The language is imported when the first expression is compiled, so that a node without expressions does not pay for it.
-"""
-
-import importlib
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from itertools import permutations
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
+import msgspec
 from msgspec.structs import fields
 
-from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
-from tidemill.kernel.errors import Location, OperationError, Problem
+from tidemill.annotations.variants import Variant, admits, expand_variants, full_name, label
+from tidemill.kernel.errors import DefinitionError, Location, OperationError, Problem
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.definition import OnFiring, Params
+from tidemill.workflows.definition import Expression, OnFiring, OnOutput, Subscribing
+from tidemill.workflows.expressions import CompiledExpression
 
-CEL_VARIABLES = ("payload", "reactor", "tenant")
+ParamsClass = type[msgspec.Struct]
 
-_CEL_TYPES = frozenset(
-    ["bool", "bytes", "double", "duration", "int", "list", "map", "null_type", "string", "timestamp", "type", "uint"]
-)
-_CEL_NAMESPACES = frozenset(["optional"])
-"""Prefixes of functions, as in `optional.of(1)`."""
-_SAMPLE_VALUES = (
-    "'a'",
-    "1",
-    "[1]",
-    "{'a': 1}",
-    "timestamp('2026-01-01T00:00:00Z')",
-    "duration('1s')",
-    "optional.of(1)",
-    "1.5",
-    "1u",
-    "true",
-    "null",
-    "b'a'",
-)
-"""One value of every type, to probe functions with."""
-_FUNCTION_NAME = re.compile(r"[A-Za-z]\w*")
-"""The names of functions that authors can call; operators are functions too."""
-_MACRO_BINDING = re.compile(r"\.\s*[a-z]\w*\(\s*(?P<first>[A-Za-z_]\w*)\s*,(?:\s*(?P<second>[A-Za-z_]\w*)\s*,)?")
-"""The names that a macro binds for its own body: `x` in `payload.all(x, x > 1)`."""
-_PARSE_ERROR = re.compile(r"ERROR: <input>:(?P<position>\d+:\d+): (?P<message>.*)")
+FIRING_VARIABLES = ("payload", "reactor", "tenant")
+FIRING_PARAM_NAMES = ("payload", "firing_id")
+"""The params of a run that a firing starts."""
+OUTPUT_VARIABLES = ("output", "inputs", "firing_id")
+OUTPUT_PARAM_NAMES = OUTPUT_VARIABLES
+"""The params of a run that the value of a node starts, unless the value itself is the params."""
+
+_TIME_PRECISION = timedelta(milliseconds=1)
+"""Firing times are computed from floats: of two that are exactly a cooldown apart, one may seem too early."""
 
 
-class Condition:
-    """A compiled expression about a firing. The constructor raises ValueError with what is wrong with the text."""
+class FiringFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a subscribed workflow learns about a firing."""
 
-    __slots__ = ("_program", "text")
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        try:
-            self._program = _cel().compile(text)
-        except AUTHOR_ERRORS as error:  # author code: the parser may raise anything
-            raise ValueError(_format_parse_error(str(error))) from None
-        bound = {name for match in _MACRO_BINDING.finditer(text) for name in match.groups() if name}
-        used = set(self._program.variables())
-        unknown = sorted(used - {*CEL_VARIABLES, *_CEL_TYPES, *_CEL_NAMESPACES, *bound})
-        if unknown:
-            raise ValueError(f"there is {_format_unknown(unknown)}; it may use {', '.join(CEL_VARIABLES)}")
-        for name in self._program.functions():
-            if _FUNCTION_NAME.fullmatch(name) and not _is_function(name):
-                raise ValueError(f"there is no function '{name}'")
-        if used.isdisjoint(CEL_VARIABLES):
-            self._check_constant()
-
-    def _check_constant(self) -> None:
-        """Raise ValueError if an expression without variables fails or gives no bool: it would for every firing."""
-        try:
-            answer = self._program.execute({})
-        except AUTHOR_ERRORS as error:  # author code: the expression may raise anything
-            raise ValueError(f"it fails for every firing: {_short_error(error)}") from None
-        if not isinstance(answer, bool):
-            raise ValueError(f"it gives {answer!r} for every firing, neither true nor false")
-
-    def holds(self, payload: Mapping[str, Any], reactor: str, tenant: str) -> bool:
-        """Return whether it holds for a firing; raise OperationError if it fails or is not a bool."""
-        try:
-            answer = self._program.execute({"payload": dict(payload), "reactor": reactor, "tenant": tenant})
-        except AUTHOR_ERRORS as error:  # author code: the payload may lack a field that the expression reads
-            raise OperationError(f"when={self.text!r} failed: {_short_error(error)}") from error
-        if not isinstance(answer, bool):
-            raise OperationError(f"when={self.text!r} gave {answer!r}, neither true nor false")
-        return answer
+    id: str
+    reactor: str
+    tenant: str
+    at: datetime
+    inputs: Mapping[str, Any]
+    """The inputs as plain values, by source."""
+    variant: str = ""
+    """The name of the class of the value that the node returned, for a subscription to a node."""
+    output: bytes = b""
+    """That value, as msgpack."""
 
 
-def _cel() -> Any:
-    """Import the language; raise OperationError if a file of the author has its name."""
-    cel = importlib.import_module("cel")
-    if not hasattr(cel, "compile"):
-        message = f"when= needs the installed module 'cel', but {cel.__file__} is imported in its place: rename it"
-        raise OperationError(message)
-    return cel
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """A run to start."""
+
+    key: str
+    """At most one run of the workflow starts with this key."""
+    params: Mapping[str, Any] | msgspec.Struct
+    context: Mapping[str, Any] = {}
+    """What `ctx["name"]` finds beside the params."""
+    dedup: str | None = None
+    cooldown: timedelta | None = None
 
 
-@cache
-def _is_function(name: str) -> bool:
-    """Return whether the language has a function of that name. It can only be found out by calling it."""
-    return any(_is_known_call(call, name) for call in _sample_calls(name)) or any(
-        _is_known_call(f"{space}.{name}({arguments})", name, space)
-        for space in _CEL_NAMESPACES
-        for arguments in ("", "1")
+Decide = Callable[[FiringFacts], Start | None]
+"""Decides whether a firing starts a run. Raises OperationError, or any error of author code."""
+
+
+def compile_trigger(trigger: Subscribing, params: ParamsClass | None) -> Decide:
+    """Return the decision of a trigger of a workflow that passed its checks."""
+    return (
+        _FiringDecision(trigger, params).decide
+        if isinstance(trigger, OnFiring)
+        else _OutputDecision(trigger, params).decide
     )
 
 
-def _sample_calls(name: str) -> Iterator[str]:
-    """Yield calls with different numbers and types of arguments, the likeliest first."""
-    for one in _SAMPLE_VALUES:
-        yield f"({one}).{name}()"
-        yield f"({one}).{name}({one})"
-        yield f"({one}).{name}({one}, {one})"
-        yield from (f"{name}({', '.join([one] * count)})" for count in (1, 2, 3))
-    yield f"{name}()"
-    for one, other in permutations(_SAMPLE_VALUES, 2):
-        yield f"({one}).{name}({other})"
-        yield f"{name}({one}, {other})"
+class _FiringDecision:
+    """Starts a run for each firing of a reactor whose payload fulfils the condition."""
+
+    def __init__(self, trigger: OnFiring, params: ParamsClass | None) -> None:
+        self._condition = _compile("when", trigger.when, FIRING_VARIABLES)
+        self._params = params
+
+    def decide(self, firing: FiringFacts) -> Start | None:
+        payload = dict(firing.inputs)
+        variables = {"payload": payload, "reactor": firing.reactor, "tenant": firing.tenant}
+        if self._condition is not None and not self._condition.holds(payload, variables):
+            return None
+        params = _declared_params(self._params, {"payload": payload, "firing_id": firing.id})
+        return Start(key=f"firing:{firing.reactor}:{firing.id}", params=params)
 
 
-def _is_known_call(text: str, *names: str) -> bool:
-    """Return whether a call names an existing function, even if the call fails."""
-    try:
-        _cel().evaluate(text, {})
-    except AUTHOR_ERRORS as error:  # the language may raise anything
-        return not any(f"Undefined variable or function: '{name}'" in str(error) for name in names)
-    return True
+class _OutputDecision:
+    """Starts a run for each value of a node that is of an admitted class and fulfils the condition."""
+
+    def __init__(self, trigger: OnOutput, params: ParamsClass | None) -> None:
+        self._name = f"{trigger.graph}.{trigger.node}"
+        self._condition = _compile("when", trigger.when, OUTPUT_VARIABLES)
+        self._dedup = _compile("dedup", trigger.dedup, OUTPUT_VARIABLES)
+        self._cooldown = None if trigger.cooldown is None else timedelta(seconds=trigger.cooldown) - _TIME_PRECISION
+        self._params = params
+        variants = _variants_of(trigger)
+        self._is_typed = params is not None and any(_is_params(params, one) for one in variants or ())
+        admitted = [one for one in variants or () if not self._is_typed or _is_params(params, one)]
+        self._types = {full_name(one.cls): params if self._is_typed else one.annotation for one in admitted}
+
+    def decide(self, firing: FiringFacts) -> Start | None:
+        if self._is_typed and firing.variant not in self._types:
+            return None  # another variant of the union
+        value = self._decode(firing)
+        plain = msgspec.msgpack.decode(firing.output)
+        variables = {"output": plain, "inputs": dict(firing.inputs), "firing_id": firing.id}
+        if self._condition is not None and not self._condition.holds(value, variables):
+            return None
+        is_typed = self._is_typed
+        return Start(
+            key=f"output:{self._name}:{firing.id}",
+            params=value if is_typed else _declared_params(self._params, variables),
+            context={name: variables[name] for name in ("inputs", "firing_id")} if is_typed else {},
+            dedup=self._dedup_key(value, variables),
+            cooldown=self._cooldown,
+        )
+
+    def _decode(self, firing: FiringFacts) -> Any:
+        """Return the value as its declared class, or as plain values if its class is not declared."""
+        try:
+            return msgspec.msgpack.decode(firing.output, type=self._types.get(firing.variant, Any))
+        except (msgspec.ValidationError, TypeError) as error:
+            if not self._is_typed:
+                return msgspec.msgpack.decode(firing.output)
+            message = f"the value that {self._name} returned is no {label(self._params)}: {error}"
+            raise OperationError(message) from error
+
+    def _dedup_key(self, value: Any, variables: Mapping[str, Any]) -> str | None:
+        """Return a digest of the node and of what the value is about; None if repeated values are not suppressed."""
+        if self._dedup is None and self._cooldown is None:
+            return None
+        about = None if self._dedup is None else self._dedup.evaluate(value, variables)
+        encoded = msgspec.json.encode([self._name, about], order="deterministic", enc_hook=repr)
+        return sha256(encoded).hexdigest()
 
 
-def _format_parse_error(text: str) -> str:
-    match = _PARSE_ERROR.search(text)
-    return f"at {match['position']}: {match['message']}" if match else text
+def _compile(option: str, expression: Expression | None, variables: Sequence[str]) -> CompiledExpression | None:
+    return None if expression is None else CompiledExpression(option, expression, variables)
 
 
-def _format_unknown(unknown: list[str]) -> str:
-    return " and ".join(f"no variable '{name}'{did_you_mean(name, CEL_VARIABLES)}" for name in unknown)
+def _declared_params(params: ParamsClass | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the values that a workflow declares as its params; all if it declares none."""
+    if params is None:
+        return dict(values)
+    declared = {field.name for field in fields(params)}
+    return {name: value for name, value in values.items() if name in declared}
 
 
-def _short_error(error: BaseException) -> str:
-    if isinstance(error, KeyError):
-        return f"there is no {error}"
-    return describe(error).partition("\n")[0].partition(". ")[0]
+def _variants_of(trigger: OnOutput) -> tuple[Variant, ...] | None:
+    """Return the variants that the node of a trigger may return, without None; None if they are not known."""
+    if trigger.source is None:
+        return None
+    variants = expand_variants(trigger.source.returns().get(trigger.node, Any))
+    return None if variants is None else tuple(one for one in variants if one.cls is not type(None))
 
 
-FIRING_PARAM_NAMES = ("payload", "firing_id")
-"""The params of a run that a firing starts."""
+def _is_params(params: ParamsClass | None, variant: Variant) -> bool:
+    """Return whether values of a variant are the params of a run: instances of their class, or of a copy of it."""
+    return params is not None and issubclass(variant.cls, msgspec.Struct) and admits(params, variant)
 
 
-def build_firing_params(
-    params_class: type[Params] | None, payload: Mapping[str, Any], firing_id: str
-) -> dict[str, Any]:
-    """Return the params of a run that a firing starts: those that its workflow declares, or all."""
-    values = {"payload": dict(payload), "firing_id": firing_id}
-    if params_class is None:
-        return values
-    return {name: values[name] for name in FIRING_PARAM_NAMES if name in _field_names(params_class)}
+# -- checks
 
 
-def firing_problems(
-    triggers: Iterable[object], params: type[Params] | None, location: Location | None
+def subscription_problems(
+    triggers: Iterable[object], params: ParamsClass | None, location: Location | None
 ) -> Iterator[Problem]:
     """Yield everything that keeps firings from starting a workflow."""
-    subscriptions = [one for one in triggers if isinstance(one, OnFiring)]
-    for message in (*_expression_problems(subscriptions), *_param_problems(params if subscriptions else None)):
-        yield Problem(message=message, location=location)
-
-
-def _expression_problems(subscriptions: list[OnFiring]) -> Iterator[str]:
     seen: set[str] = set()
-    for one in subscriptions:
-        if one.reactor in seen:
-            yield f"on_firing({one.reactor!r}) is there twice: join the expressions with ||"
-        seen.add(one.reactor)
+    for one in triggers:
+        if isinstance(one, OnFiring | OnOutput):
+            name = describe_trigger(one)
+            for message in _problems_of(one, params, is_repeated=name in seen):
+                yield Problem(message=message, location=one.location or location)
+            seen.add(name)
+
+
+def describe_trigger(trigger: Subscribing) -> str:
+    """Return a trigger as its author wrote it, without its rules."""
+    if isinstance(trigger, OnFiring):
+        return f"on_firing({trigger.reactor!r})"
+    return f"on_output({trigger.graph!r}, {trigger.node!r})"
+
+
+def _problems_of(trigger: Subscribing, params: ParamsClass | None, *, is_repeated: bool) -> Iterator[str]:
+    name = describe_trigger(trigger)
+    if is_repeated:
+        yield f"{name} is there twice: join the expressions with ||"
+    variables, options = FIRING_VARIABLES, {"when": trigger.when}
+    if isinstance(trigger, OnOutput):
+        variables, options = OUTPUT_VARIABLES, {"when": trigger.when, "dedup": trigger.dedup}
+    for option, expression in options.items():
         try:
-            if one.when is not None:
-                Condition(one.when)
+            _compile(option, expression, variables)
         except ValueError as error:
-            yield f"on_firing({one.reactor!r}, when={one.when!r}): {error}"
+            yield f"{name[:-1]}, {option}={expression!r}): {error}"
+    if isinstance(trigger, OnFiring):
+        yield from _unfilled_params("a firing", params, FIRING_PARAM_NAMES)
+    else:
+        yield from (f"{name}: {message}" for message in _output_problems(trigger, params))
 
 
-def _param_problems(params_class: type[Params] | None) -> Iterator[str]:
-    for field in fields(params_class) if params_class is not None else ():
-        if field.required and field.name not in FIRING_PARAM_NAMES:
-            yield (
-                f"a firing gives {' and '.join(FIRING_PARAM_NAMES)}, and not the param '{field.name}': give "
-                "that one a default"
-            )
+def _unfilled_params(giver: str, params: ParamsClass | None, given: Sequence[str]) -> Iterator[str]:
+    for field in fields(params) if params is not None else ():
+        if field.required and field.name not in given:
+            names = f"{', '.join(given[:-1])} and {given[-1]}"
+            yield f"{giver} gives {names}, and not the param '{field.name}': give that one a default"
 
 
-def _field_names(params_class: type[Params]) -> set[str]:
-    return {field.name for field in fields(params_class)}
+def _output_problems(trigger: OnOutput, params: ParamsClass | None) -> Iterator[str]:
+    """Yield what is wrong with the node of a trigger, as far as its graph is known."""
+    graph, node = trigger.source, trigger.node
+    if graph is None:
+        return
+    try:
+        terminals, nodes = graph.returns(), [one.name for one in graph.functions()]
+    except DefinitionError as error:
+        yield f"graph '{graph.name}' cannot be built: {error}"
+        return
+    if graph.reactor_name is None:
+        yield f"graph '{graph.name}' has no reactor, so it never fires: give it one, reactor=..."
+    if node not in nodes:
+        yield f"graph '{graph.name}' has no node '{node}'{did_you_mean(node, nodes) or _listed(terminals)}"
+    elif node not in terminals:
+        yield f"node '{node}' is not terminal, because other nodes take its value{_listed(terminals)}"
+    else:
+        yield from _type_problems(trigger, params, terminals[node])
+
+
+def _listed(terminals: Iterable[str]) -> str:
+    return f"; the terminal nodes are {', '.join(map(repr, terminals))}"
+
+
+def _type_problems(trigger: OnOutput, params: ParamsClass | None, returns: Any) -> Iterator[str]:
+    variants = _variants_of(trigger)
+    if variants == ():
+        yield f"node '{trigger.node}' returns None, and never a value that could start a run"
+    if params is None or any(_is_params(params, one) for one in variants or ()):
+        return
+    declared = {field.name for field in fields(params)}
+    if declared.isdisjoint(OUTPUT_PARAM_NAMES):
+        yield (
+            f"node '{trigger.node}' returns {label(returns)}, and the workflow takes params={label(params)}: "
+            f"pass params= the class that the node returns, or declare one of {', '.join(OUTPUT_PARAM_NAMES)} in it"
+        )
+    else:
+        yield from _unfilled_params("a value", params, OUTPUT_PARAM_NAMES)

@@ -70,6 +70,14 @@ class WorkflowPausedError(RequestError):
         super().__init__(message, code="workflow_paused", status=409, workflow=workflow)
 
 
+class StartSuppressedError(RequestError):
+    """Raised on an attempt to create a run about something that has one already, or had one too recently."""
+
+    def __init__(self, workflow: str) -> None:
+        message = f"workflow '{workflow}' starts no further run about the same, as its cooldown= or dedup= asks for"
+        super().__init__(message, code="start_suppressed", status=409, workflow=workflow)
+
+
 def unknown_run(run: str) -> RequestError:
     """Return the error for the id of a run that does not exist."""
     return RequestError(f"there is no run {quote_name(run)}", code="unknown_run", status=404, run=run)

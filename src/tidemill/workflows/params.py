@@ -19,7 +19,6 @@ from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.limits import make_storable
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.definition import Params
 
 _EXAMPLES: dict[Any, str] = {
     datetime: "2026-01-31T06:00:00+01:00",
@@ -29,21 +28,34 @@ _EXAMPLES: dict[Any, str] = {
 }
 
 
-def encode_params(params_class: type[Params] | None, given: Mapping[str, Any], *, from_text: bool = False) -> bytes:
+def encode_params(
+    params_class: type[msgspec.Struct] | None,
+    given: Mapping[str, Any] | msgspec.Struct,
+    *,
+    context: Mapping[str, Any] | None = None,
+    from_text: bool = False,
+) -> bytes:
     """Return params in their stored form; raise one RequestError that names every problem.
 
+    An instance of the class is stored as it is. `context` has values that are stored beside the params, for `ctx[...]`.
     Values are converted by msgspec's rules, such as "2026-01-01" for a date. With `from_text`, as on a command line,
     every value is a string: "5" is a number where one is expected, and JSON is parsed where a container is.
     """
     reader = _ParamReader(from_text)
-    values = reader.read_undeclared(given) if params_class is None else reader.read_declared(params_class, given)
+    if isinstance(given, msgspec.Struct) and params_class is not None and isinstance(given, params_class):
+        values = reader.read_instance(given)
+    else:  # an instance of another class is one of an older version's
+        given = msgspec.structs.asdict(given) if isinstance(given, msgspec.Struct) else given
+        values = reader.read_undeclared(given) if params_class is None else reader.read_declared(params_class, given)
+    if context and not (params_class and params_class.__struct_config__.forbid_unknown_fields):
+        values = reader.read_undeclared(context) | values
     if not reader.problems:
         return encode_msgpack({name: msgspec.Raw(value) for name, value in values.items()})
     message = "; ".join(reader.problems.values())
     raise RequestError(f"invalid params: {message}", code="invalid_params", status=422, params=reader.problems)
 
 
-def decode_params(params_class: type[Params] | None, stored: bytes) -> Any:
+def decode_params(params_class: type[msgspec.Struct] | None, stored: bytes) -> Any:
     """Return stored params as an instance of their class, or as a dict if the workflow declares none."""
     if params_class is None:
         return msgspec.msgpack.decode(stored, type=dict[str, Any])
@@ -72,7 +84,11 @@ class _ParamReader:
                 self.problems[ascii(name)] = f"{name!r} cannot be the name of a param: it is not a valid Unicode string"
         return self._encode(read)
 
-    def read_declared(self, params_class: type[Params], given: Mapping[str, Any]) -> dict[str, bytes]:
+    def read_instance(self, params: msgspec.Struct) -> dict[str, bytes]:
+        """Return the fields of params that were built already, encoded."""
+        return self._encode({one.name: getattr(params, one.name) for one in fields(params)})
+
+    def read_declared(self, params_class: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, bytes]:
         """Return every declared param, encoded; missing ones get their defaults."""
         known = {one.name: one for one in fields(params_class)}
         for name in given:

@@ -6,7 +6,7 @@ collector does not track them (`gc=False`): there are many.
 
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -275,3 +275,10 @@ class FireRow(msgspec.Struct, frozen=True, kw_only=True):
     """The slot: the store refuses every further fire of the same workflow, key and slot."""
     digest: str | None = None
     """The payload's digest: the store refuses the same workflow, key and digest while a run of it is active."""
+    dedup: str | None = None
+    """What the fire is about: the store suppresses further fires of the same workflow about it, whatever their key.
+
+    They are suppressed while a run of one is active, or, with a cooldown, if one was less than it ago, judged by `at`.
+    """
+    cooldown: timedelta | None = None
+    """How long fires are suppressed after this one's predecessor. It is not stored."""

@@ -20,6 +20,7 @@ from tidemill.annotations.variants import (
     admits,
     expand_variants,
     find_clashes,
+    is_class,
     is_required,
     label,
     union_members,
@@ -78,7 +79,7 @@ class WiredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
     tasks: dict[str, WiredTask]
 
 
-def wire(name: str, tasks: Sequence[Task], params: type[Params] | None) -> WiredWorkflow:
+def wire(name: str, tasks: Sequence[Task], params: type[msgspec.Struct] | None) -> WiredWorkflow:
     """Wire a workflow, or raise one DefinitionError with every problem found."""
     return _Wirer(name, tasks, params).wire()
 
@@ -86,7 +87,7 @@ def wire(name: str, tasks: Sequence[Task], params: type[Params] | None) -> Wired
 class _Wirer:
     """Wires one workflow: reads signatures, then builds edges, then checks the workflow as a whole."""
 
-    def __init__(self, name: str, tasks: Sequence[Task], params: type[Params] | None) -> None:
+    def __init__(self, name: str, tasks: Sequence[Task], params: type[msgspec.Struct] | None) -> None:
         self._name = name
         self._tasks = tasks
         self._mapped = {task.name for task in tasks if task.each is not None}
@@ -160,8 +161,11 @@ class _Wirer:
 
     def _takes_params(self, task: Task, parameter: Parameter) -> bool:
         expected = parameter.annotation
-        if not (isinstance(expected, type) and issubclass(expected, Params)):
+        if not is_class(expected):
             return False
+        if not issubclass(expected, Params):  # another struct may be params, too, or what a task returns
+            is_params = self._params is not None and issubclass(self._params, expected) and expected is not object
+            return is_params and parameter.name not in self._result_variants
         if self._params is None or not issubclass(self._params, expected):
             declared = "no params" if self._params is None else label(self._params)
             self._add_problem(

@@ -5,6 +5,7 @@ from copy import copy
 from datetime import UTC, datetime
 from typing import Any, Never, Self, TypeVar, overload
 
+import msgspec
 from msgspec.structs import replace
 
 from tidemill.annotations.codec import UnstorableError, build_codec
@@ -16,8 +17,8 @@ from tidemill.kernel.durations import Duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
 from tidemill.kernel.limits import MAX_INTEGER, MAX_WORD_LENGTH, NAME_RULE, WORD_RULE, is_name, is_word
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.definition import OnFiring, Params, Task, Trigger
-from tidemill.workflows.firing_trigger import firing_problems
+from tidemill.workflows.definition import OnFiring, OnOutput, Task, Trigger
+from tidemill.workflows.firing_trigger import subscription_problems
 from tidemill.workflows.graph_calls import (
     CallableGraph,
     build_call_function,
@@ -61,10 +62,10 @@ class Workflow:
         name: str,
         *,
         schedule: Schedule | Sequence[Schedule] | None = None,
-        params: type[Params] | None = None,
+        params: type[msgspec.Struct] | None = None,
         tags: Sequence[str] = (),
         max_active_runs: int = DEFAULT_MAX_ACTIVE_RUNS,
-        triggers: Sequence[Trigger | OnFiring | str] = (),
+        triggers: Sequence[Trigger | OnFiring | OnOutput | str] = (),
         **unknown: Never,
     ) -> None:
         self.name = name
@@ -77,7 +78,7 @@ class Workflow:
             *_list_option_problems("triggers", triggers),
         ]
         self.max_active_runs = max_active_runs
-        self.triggers: tuple[Trigger | OnFiring | str, ...] = as_tuple(triggers)
+        self.triggers: tuple[Trigger | OnFiring | OnOutput | str, ...] = as_tuple(triggers)
         self.tasks: list[Task] = []
         self.task_overrides: Mapping[str, TaskOverrides] = {}
         self.location = caller_location()
@@ -89,16 +90,19 @@ class Workflow:
     def _problems(self) -> Iterator[str]:
         if not is_name(self.name):
             yield f"a workflow needs a name, {NAME_RULE}"
-        if self.params is not None and not (isinstance(self.params, type) and issubclass(self.params, Params)):
-            yield f"params= takes a subclass of tm.Params, not {self.params!r}"
+        if self.params is not None and not (isinstance(self.params, type) and issubclass(self.params, msgspec.Struct)):
+            yield f"params= takes a subclass of tm.Params or tm.Boundary, not {self.params!r}"
         if type(self.max_active_runs) is not int or not 1 <= self.max_active_runs <= MAX_INTEGER:
             yield f"max_active_runs is a number of runs from 1 to {MAX_INTEGER}, not {self.max_active_runs!r}"
         for tag in self.tags:
             if not is_word(tag):
                 yield f"tags= takes words, each {WORD_RULE}, not {tag!r}"
         for one in self.triggers:
-            if not isinstance(one, Trigger | OnFiring | str):
-                yield f"triggers= takes what @tm.trigger and tm.on_firing return, or a trigger's name, not {one!r}"
+            if not isinstance(one, Trigger | OnFiring | OnOutput | str):
+                yield (
+                    "triggers= takes what @tm.trigger, tm.on_firing and tm.on_output return, or a trigger's name, "
+                    f"not {one!r}"
+                )
         for name in _find_duplicates([getattr(one, "name", one) for one in self.triggers]):
             yield f"trigger {name!r} is there twice"
         for schedule in self.schedules:
@@ -179,6 +183,18 @@ class Workflow:
             for task in self.tasks
         )
 
+    def with_observed_graphs(self, find_graph: Callable[[OnOutput], CallableGraph | None]) -> Self:
+        """Return a copy whose `on_output` triggers have the graphs that they name; the workflow itself if they have."""
+        triggers = tuple(
+            replace(one, source=find_graph(one)) if isinstance(one, OnOutput) else one for one in self.triggers
+        )
+        pairs = zip(self.triggers, triggers, strict=True)
+        if all(getattr(one, "source", None) is getattr(other, "source", None) for one, other in pairs):
+            return self
+        changed = copy(self)
+        changed.tasks, changed.triggers = list(self.tasks), triggers
+        return changed
+
     def with_overrides(self, overrides: Mapping[str, TaskOverrides]) -> Self:
         """Return a copy with task options overridden from outside the code; the workflow itself if there are none.
 
@@ -215,7 +231,7 @@ class Workflow:
 
     def check(self) -> None:
         """Wire the workflow, try schedules, compile expressions; raise one DefinitionError with every problem."""
-        problems = [*self._schedule_problems(), *firing_problems(self.triggers, self.params, self.location)]
+        problems = [*self._schedule_problems(), *subscription_problems(self.triggers, self.params, self.location)]
         try:
             problems += _value_problems(self.wired())
         except DefinitionError as error:

@@ -8,7 +8,6 @@ import pytest
 
 import tidemill as tm
 from tidemill.annotations.codec import build_codec
-from tidemill.workflows.definition import OnFiring
 from tidemill.workflows.spec import TaskEdge
 
 
@@ -92,8 +91,8 @@ def test_on_firing_takes_a_reactor_or_its_name() -> None:
         return event
 
     by_name = tm.on_firing("market", when="payload.orderbook.bid > 100.0")
-    assert by_name == OnFiring("market", "payload.orderbook.bid > 100.0")
-    assert tm.on_firing(tm.Reactor("market", [orderbook])) == OnFiring("market")
+    assert (by_name.reactor, by_name.when) == ("market", "payload.orderbook.bid > 100.0")
+    assert tm.on_firing(tm.Reactor("market", [orderbook])).reactor == "market"
     assert tm.Workflow("w", triggers=[by_name]).triggers == (by_name,)
     with pytest.raises(tm.DefinitionError, match="takes a reactor, or its name, not 3"):
         tm.on_firing(3)

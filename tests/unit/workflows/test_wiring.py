@@ -357,7 +357,10 @@ def test_what_consumes_a_mapped_task_gets_a_list() -> None:
     [
         ({"params": int}, "params= takes a subclass of tm.Params"),
         ({"max_active_runs": 0}, "max_active_runs is a number of runs from 1 to 2147483647"),
-        ({"triggers": [3]}, "triggers= takes what @tm.trigger and tm.on_firing return, or a trigger's name"),
+        (
+            {"triggers": [3]},
+            "triggers= takes what @tm.trigger, tm.on_firing and tm.on_output return, or a trigger's name",
+        ),
     ],
 )
 def test_a_workflow_that_cannot_work_is_refused_where_it_is_declared(options: Any, said: str) -> None:

@@ -13,6 +13,7 @@ from tidemill.engine.tasks import TaskScope
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.result import Firing
+from tidemill.graphs.subscription import NodeOutput, Subscription
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 
@@ -27,20 +28,32 @@ HealthFilter = Callable[[str, str, AccumulatorHealth], AccumulatorHealth]
 class FiringSubscribers(Protocol):
     """The workflows that reactors' firings start."""
 
-    def workflows_for(self, tenant: str, reactor: str) -> frozenset[str]:
-        """Return the workflows that a reactor's firings start."""
+    def subscriptions_to(self, tenant: str, reactor: str) -> frozenset[Subscription]:
+        """Return the subscriptions of workflows to a reactor."""
 
-    def deliver(self, tenant: str, workflow: str, firing: Firing, done: DeliveryCallback) -> None:
-        """Deliver a firing to a workflow; deliveries to one workflow keep their order."""
+    def deliver(
+        self, tenant: str, subscription: Subscription, firing: Firing, output: NodeOutput | None, done: DeliveryCallback
+    ) -> None:
+        """Deliver a firing of a tenant's reactor, or a value that a node returned in it.
+
+        Deliveries to one subscription keep their order.
+        """
 
 
 class NoSubscribers(FiringSubscribers):
     """Firings start no workflows."""
 
-    def workflows_for(self, tenant: str, reactor: str) -> frozenset[str]:  # noqa: ARG002
+    def subscriptions_to(self, tenant: str, reactor: str) -> frozenset[Subscription]:  # noqa: ARG002
         return frozenset()
 
-    def deliver(self, tenant: str, workflow: str, firing: Firing, done: DeliveryCallback) -> None:  # noqa: ARG002
+    def deliver(
+        self,
+        tenant: str,  # noqa: ARG002
+        subscription: Subscription,  # noqa: ARG002
+        firing: Firing,  # noqa: ARG002
+        output: NodeOutput | None,  # noqa: ARG002
+        done: DeliveryCallback,  # noqa: ARG002
+    ) -> None:
         raise AssertionError("there are no subscribers to deliver to")
 
 

@@ -37,7 +37,7 @@ from tidemill.storage.workflow_ports import WorkflowStore
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import HandedBack
 from tidemill.workflows.change import LeaderFence
-from tidemill.workflows.definition import OnFiring, Task
+from tidemill.workflows.definition import OnFiring, OnOutput, Task
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.workflow import Workflow
 
@@ -242,7 +242,7 @@ class WorkflowEngine:
         if coordinator is not None and has_active_runs:
             coordinator.on_version_loaded(version)
         triggers = (*workflow.triggers, *(previous.triggers if previous is not None else ()))
-        if any(isinstance(one, OnFiring) for one in triggers):
+        if any(isinstance(one, OnFiring | OnOutput) for one in triggers):
             self.subscriptions.subscribe(tenant, workflow)
         if has_active_runs or triggers or workflow.schedules or (previous is not None and previous.schedules):
             self.ticks.notify()

@@ -37,6 +37,7 @@ WORKFLOW_METRICS = {
     "trigger_polls_total": "polls of triggers",
     "trigger_errors_total": "polls of triggers that failed",
     "subscription_runs_total": "runs that firings of reactors started, by workflow and reactor",
+    "subscription_suppressed_total": "values that started no run because of cooldown or dedup, by workflow and reactor",
     "subscription_errors_total": "failed attempts to start the run of a firing, by workflow and reactor",
     "subscription_dead_letters_total": "firings dropped because no attempt could start their run",
     "heartbeat_errors_total": "heartbeats that the store did not accept",

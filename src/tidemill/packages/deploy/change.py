@@ -4,7 +4,7 @@ A `PackageChange` says what a package had, what it is to have, and what was regi
 is planned once and then frozen. What the steps did so far is kept beside it, in its `ChangeProgress`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -17,7 +17,7 @@ from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.packages.status import PackageKey
 from tidemill.storage.workflow_ports import ScheduleKey
-from tidemill.workflows.definition import OnFiring, Trigger
+from tidemill.workflows.definition import OnFiring, OnOutput, Trigger
 from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.workflow import Workflow
 
@@ -243,6 +243,11 @@ class PackageChange(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=Tr
         return _names_not_in(self.before.triggerless, self.after.triggerless)
 
     @cached_property
+    def removed_bound_graphs(self) -> list[str]:
+        """Graphs of reactors that the package no longer has, or no longer binds: their values start nothing."""
+        return _names_not_in(self.before.graphs, self.after.graphs)
+
+    @cached_property
     def removed_schedules(self) -> list[ScheduleKey]:
         """Schedules that the package no longer has."""
         kept = set(self.after.schedule_keys(self.tenant))
@@ -288,16 +293,9 @@ def plan_change(
 ) -> PackageChange:
     """Plan the change of a package from what is registered now."""
     tenant, others = key.tenant, tuple(others)
-    arriving = {one.name: one for one in (*after.triggerless, *after.graphs)}
-    leaving = {one.name for one in (*before.triggerless, *before.graphs)}
-
-    def find_graph(name: str) -> Graph | None:
-        """Return the graph of a name after the change; None also for one that is removed."""
-        is_own = name in arriving or name in leaving
-        return arriving.get(name) if is_own else registry.graph(tenant, name)
-
-    workflows = tuple(one.with_graphs(find_graph) for one in after.workflows)
-    rebound = tuple(one.with_graphs(find_graph) for one in _callers_to_rebind(before, after, others))
+    resolve = _graph_resolver(registry, tenant, before, after)
+    workflows = tuple(map(resolve, after.workflows))
+    rebound = tuple(map(resolve, _callers_to_rebind(before, after, others)))
     triggers, graphs = (*before.triggers, *after.triggers), (*before.triggerless, *after.triggerless)
     return PackageChange(
         key=key,
@@ -318,15 +316,32 @@ def plan_change(
     )
 
 
+def _graph_resolver(
+    registry: Registry, tenant: str, before: PackageDefinitions, after: PackageDefinitions
+) -> Callable[[Workflow], Workflow]:
+    """Return the function that gives a workflow the graphs that it names, as they are after the change."""
+    arriving = {one.name: one for one in (*after.triggerless, *after.graphs)}
+    leaving = {one.name for one in (*before.triggerless, *before.graphs)}
+
+    def find_graph(name: str) -> Graph | None:
+        """Return the graph of a name after the change; None also for one that is removed."""
+        is_own = name in arriving or name in leaving
+        return arriving.get(name) if is_own else registry.graph(tenant, name)
+
+    return lambda workflow: workflow.with_graphs(find_graph).with_observed_graphs(lambda one: find_graph(one.graph))
+
+
 def _callers_to_rebind(
     before: PackageDefinitions, after: PackageDefinitions, others: Iterable[PackageDefinitions]
 ) -> Iterator[Workflow]:
     """Yield the workflows of other packages that call, by name, a graph that has a newer version."""
-    older = {one.name: one for one in before.triggerless}
-    newer = {one.name for one in after.triggerless if older.get(one.name) not in (None, one)}
+    older = {one.name: one for one in (*before.triggerless, *before.graphs)}
+    arriving = (*after.triggerless, *after.graphs)
+    newer = {one.name for one in arriving if older.get(one.name) not in (None, one)}
     for definitions in others:
         for workflow in definitions.workflows:
-            if any(task.graph in newer for task in workflow.tasks if isinstance(task.graph, str)):
+            called = [task.graph for task in workflow.tasks if isinstance(task.graph, str)]
+            if not newer.isdisjoint([*called, *observed_graph_names(workflow)]):
                 yield workflow
 
 
@@ -347,12 +362,19 @@ def _iter_referenced(registry: Registry, tenant: str, after: PackageDefinitions)
             yield NameClaim("reactor", *key)
     for workflow in after.workflows:
         yield from (NameClaim("trigger", tenant, name) for name in trigger_names(workflow))
-        yield from (NameClaim("graph", tenant, name) for name in graph_names(workflow))
+        used = (*graph_names(workflow), *observed_graph_names(workflow))
+        yield from (NameClaim("graph", tenant, name) for name in used)
 
 
 def trigger_names(workflow: Workflow) -> set[str]:
-    """Return the names of the triggers that start a workflow, without the reactors whose firings start it."""
-    return {one if isinstance(one, str) else one.name for one in workflow.triggers if not isinstance(one, OnFiring)}
+    """Return the names of the triggers that start a workflow, without the reactors and graphs that start it."""
+    polled = [one for one in workflow.triggers if not isinstance(one, OnFiring | OnOutput)]
+    return {one if isinstance(one, str) else one.name for one in polled}
+
+
+def observed_graph_names(workflow: Workflow) -> list[str]:
+    """Return the names of the graphs whose values start a workflow."""
+    return [one.graph for one in workflow.triggers if isinstance(one, OnOutput)]
 
 
 def graph_names(workflow: Workflow) -> list[str]:

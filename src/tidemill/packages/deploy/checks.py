@@ -15,11 +15,18 @@ from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.packages.deploy.change import NameClaim, PackageChange, graph_names, trigger_names
+from tidemill.packages.deploy.change import (
+    NameClaim,
+    PackageChange,
+    graph_names,
+    observed_graph_names,
+    trigger_names,
+)
 from tidemill.packages.loading.metadata import PackageMetadata
 from tidemill.packages.loading.reader import find_line, initial_state_problems
 from tidemill.telemetry import events
-from tidemill.workflows.definition import OnFiring, Trigger
+from tidemill.workflows.definition import OnFiring, OnOutput, Trigger
+from tidemill.workflows.firing_trigger import describe_trigger
 from tidemill.workflows.workflow import Workflow
 
 logger = logging.getLogger(__name__)
@@ -107,6 +114,7 @@ class LoadChecks:
         except DefinitionError as error:
             yield from (_relocate_to_manifest(workflow, one) for one in error.problems)
         yield from self._unknown_triggers(change, workflow)
+        yield from self._unknown_observed_graphs(change, workflow)
 
     def _unknown_triggers(self, change: PackageChange, workflow: Workflow) -> Iterator[Problem]:
         known = {*self._registry.triggers(change.tenant), *_names(change.after.triggers)}
@@ -115,6 +123,14 @@ class LoadChecks:
             if isinstance(name, str) and name not in known:
                 message = f"there is no trigger '{name}'{did_you_mean(name, known)}: load it first, or pass it"
                 yield Problem(message=message, location=workflow.location)
+
+    def _unknown_observed_graphs(self, change: PackageChange, workflow: Workflow) -> Iterator[Problem]:
+        known = {*self._registry.graphs(change.tenant), *_names(change.after.graphs)}
+        for one in workflow.triggers:
+            if isinstance(one, OnOutput) and one.source is None:
+                remedy = "load it first, or together with the workflow"
+                message = f"{describe_trigger(one)}: there is no graph '{one.graph}'{did_you_mean(one.graph, known)}"
+                yield Problem(message=f"{message}: {remedy}", location=one.location or workflow.location)
 
     def _warn_missing_reactors(self, change: PackageChange, workflow: Workflow) -> None:
         """Log reactors that a workflow subscribes to but that are not loaded: they may come later, or be misspelt."""
@@ -136,6 +152,10 @@ class LoadChecks:
             if others := self._workflows_naming(change, name, graph_names):
                 message = describe_subscribers(f"graph '{name}'", others)
                 raise RequestError(message, code="graph_in_use", status=409, subscribers=others)
+        for name in sorted(change.removed_bound_graphs):
+            if others := self._workflows_naming(change, name, observed_graph_names):
+                message = describe_subscribers(f"graph '{name}'", others)
+                raise RequestError(message, code="graph_in_use", status=409, subscribers=others)
         for workflow in change.rebound_callers:
             self._check_rebound_workflow(change, workflow)
 
@@ -150,8 +170,9 @@ class LoadChecks:
         try:
             workflow.check()
         except DefinitionError as error:
-            newer = {one.name for one in change.after.triggerless}
-            name = next(one for one in graph_names(workflow) if one in newer)
+            newer = {one.name for one in (*change.after.triggerless, *change.after.graphs)}
+            used = (*graph_names(workflow), *observed_graph_names(workflow))
+            name = next(one for one in used if one in newer)
             message = describe_subscribers(f"graph '{name}'", [workflow.name], [error])
             raise RequestError(message, code="graph_in_use", status=409, subscribers=[workflow.name]) from error
 
@@ -182,7 +203,7 @@ def missing_dependencies(
     graphs = {one.name for one in metadata.graphs} | remaining("graph", registry.graphs(tenant))
     triggers = {one.name for one in metadata.triggers} | remaining("trigger", registry.triggers(tenant))
     bound = [one.reactor for one in metadata.graphs if one.reactor is not None]
-    called = [name for one in metadata.workflows for name in one.graphs]
+    called = [name for one in metadata.workflows for name in (*one.graphs, *(output.graph for output in one.outputs))]
     polled = [name for one in metadata.workflows for name in one.triggers]
     return sorted(
         {f"reactor '{name}'" for name in bound if name not in reactors and not _is_shared(registry, name)}

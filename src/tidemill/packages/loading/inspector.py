@@ -73,8 +73,9 @@ class UnresolvedGraph:
 
 
 def bind_known_graphs(workflow: Workflow, graphs: Mapping[str, Graph]) -> Workflow:
-    """Return a workflow with the graphs that it calls by name; an UnresolvedGraph stands for an unknown one."""
-    return workflow.with_graphs(lambda name: graphs.get(name) or UnresolvedGraph(name))
+    """Return a workflow with the graphs that it names; an UnresolvedGraph stands for an unknown one that it calls."""
+    called = workflow.with_graphs(lambda name: graphs.get(name) or UnresolvedGraph(name))
+    return called.with_observed_graphs(lambda one: graphs.get(one.graph) or one.source)
 
 
 PROBE_MARK_VARIABLE = "TIDEMILL_PROBE"

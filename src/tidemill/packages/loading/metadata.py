@@ -14,7 +14,7 @@ from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.packages.sanitizing import sanitize_problem
-from tidemill.workflows.definition import OnFiring, Trigger
+from tidemill.workflows.definition import OnFiring, OnOutput, Trigger, describe_expression
 from tidemill.workflows.schedule import Cron, Schedule
 from tidemill.workflows.spec import TaskSpec
 from tidemill.workflows.workflow import Workflow
@@ -74,6 +74,16 @@ class DeclaredFiring(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     when: str | None = None
 
 
+class DeclaredOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A terminal node whose values start a workflow; `cooldown` in seconds."""
+
+    graph: str
+    node: str
+    when: str | None = None
+    cooldown: float | None = None
+    dedup: str | None = None
+
+
 class DeclaredWorkflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A workflow: its tasks, and what starts it."""
 
@@ -87,6 +97,7 @@ class DeclaredWorkflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The names of its triggers, also of other packages."""
 
     firings: tuple[DeclaredFiring, ...] = ()
+    outputs: tuple[DeclaredOutput, ...] = ()
 
     @property
     def graphs(self) -> tuple[str, ...]:
@@ -214,7 +225,7 @@ def describe_trigger(trigger: Trigger, relocate: Relocate) -> DeclaredTrigger:
 def describe_workflow(workflow: Workflow, relocate: Relocate) -> DeclaredWorkflow:
     """Return what is known of a workflow, whose graphs are all at hand."""
     calls = {one.name: getattr(one.graph, "name", None) for one in workflow.tasks}
-    named = [one for one in workflow.triggers if not isinstance(one, OnFiring)]
+    named = [one for one in workflow.triggers if not isinstance(one, OnFiring | OnOutput)]
     return DeclaredWorkflow(
         name=workflow.name,
         location=relocate(workflow.location),
@@ -224,8 +235,21 @@ def describe_workflow(workflow: Workflow, relocate: Relocate) -> DeclaredWorkflo
         schedules=tuple(map(_describe_schedule, workflow.schedules)),
         triggers=tuple(one if isinstance(one, str) else one.name for one in named),
         firings=tuple(
-            DeclaredFiring(reactor=one.reactor, when=one.when) for one in workflow.triggers if isinstance(one, OnFiring)
+            DeclaredFiring(reactor=one.reactor, when=describe_expression(one.when))
+            for one in workflow.triggers
+            if isinstance(one, OnFiring)
         ),
+        outputs=tuple(_describe_output(one) for one in workflow.triggers if isinstance(one, OnOutput)),
+    )
+
+
+def _describe_output(trigger: OnOutput) -> DeclaredOutput:
+    return DeclaredOutput(
+        graph=trigger.graph,
+        node=trigger.node,
+        when=describe_expression(trigger.when),
+        cooldown=trigger.cooldown,
+        dedup=describe_expression(trigger.dedup),
     )
 
 

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from tidemill.storage.memory.tables import Tables, times_to_utc
-from tidemill.workflows.change import Applied, Change, Refused
+from tidemill.storage.memory.tables import DedupKey, Tables, times_to_utc
+from tidemill.workflows.change import Applied, Change, RefusalReason, Refused
 from tidemill.workflows.records import FireRow, OutputRow, RunEventBatch, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import RunState, TaskState
 
@@ -38,8 +38,8 @@ def _write_change(tables: Tables, change: Change, now: datetime) -> Refused | No
         return Refused("not_next")
     if not (_write_run(tables, change) and _write_tasks(tables, change, now)):
         return Refused("stale")
-    if change.fire is not None and not _record_fire(tables, times_to_utc(change.fire)):
-        return Refused("fired")
+    if change.fire is not None and (reason := _record_fire(tables, times_to_utc(change.fire))) is not None:
+        return Refused(reason)
     if any(count_free_slots(tables, *limit) < 0 for limit in change.pools):
         return Refused("full")
     _write_rest(tables, change)
@@ -101,18 +101,33 @@ def _with_lease(row: TaskRow, lease_until: datetime) -> TaskRow:
     return replace(row, lease_until=lease_until if row.state.is_claimed else None)
 
 
-def _record_fire(tables: Tables, fire: FireRow) -> bool:
+def _record_fire(tables: Tables, fire: FireRow) -> RefusalReason | None:
+    """Record a fire; return the reason if it is refused."""
     source = (fire.tenant, fire.workflow, fire.key)
     if fire.slot is not None:
         if (*source, fire.slot) in tables.fired_slots:
-            return False
+            return "fired"
         tables.put(tables.fired_slots, (*source, fire.slot), fire.run)
     if fire.digest is not None:
         payload = (*source, fire.digest)
         if any(payload in tables.fire_digests.get(run, ()) for run in tables.active_runs):
-            return False
+            return "fired"
         tables.put(tables.fire_digests, fire.run, (*tables.fire_digests.get(fire.run, ()), payload))
-    return True
+    if fire.dedup is not None:
+        about = (fire.tenant, fire.workflow, fire.dedup)
+        if _is_suppressed(tables, about, fire):
+            return "suppressed"
+        tables.put(tables.fire_dedups, fire.run, about)
+        tables.put(tables.newest_fires, about, max(tables.newest_fires.get(about, fire.at), fire.at))
+    return None
+
+
+def _is_suppressed(tables: Tables, about: DedupKey, fire: FireRow) -> bool:
+    """Return whether an earlier fire about the same suppresses a fire."""
+    if fire.cooldown is None:
+        return any(tables.fire_dedups.get(run) == about for run in tables.active_runs)
+    newest = tables.newest_fires.get(about)
+    return newest is not None and newest > fire.at - fire.cooldown
 
 
 def _write_rest(tables: Tables, change: Change) -> None:

@@ -173,3 +173,4 @@ def _delete_run(tables: Tables, run: str) -> None:
     tables.delete(tables.notes, run)
     tables.delete(tables.logs, run)
     tables.delete(tables.fire_digests, run)
+    tables.delete(tables.fire_dedups, run)

@@ -34,6 +34,8 @@ Row = TypeVar("Row")
 
 FireDigestKey = tuple[str, str, str, str]
 """Tenant, workflow, key and digest of a fire."""
+DedupKey = tuple[str, str, str]
+"""Tenant, workflow and `dedup` of a fire."""
 
 _ABSENT: Any = object()
 
@@ -75,6 +77,8 @@ class Tables(Transactor["MemoryUnit"]):
         self.logs: dict[str, dict[tuple[AttemptKey, int], LogChunk]] = {}
         self.fired_slots: dict[tuple[str, str, str, datetime], str] = {}  # the run of each fired slot
         self.fire_digests: dict[str, tuple[FireDigestKey, ...]] = {}  # by run
+        self.fire_dedups: dict[str, DedupKey] = {}  # by run
+        self.newest_fires: dict[DedupKey, datetime] = {}
         self.versions: dict[VersionKey, WorkflowVersion] = {}
         self.cursors: dict[ScheduleKey, ScheduleCursor] = {}
         self.paused_workflows: dict[tuple[str, str], None] = {}

@@ -2,9 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from tidemill.storage.postgres.locked_rows import (
+    DedupKey,
     DigestKey,
     LeaseClock,
     LockedRows,
@@ -60,6 +62,8 @@ class ChangeApplier:
             oldest_queued=oldest_queued,
             slots=await self._read_fired_slots(connection, changes),
             digests=await self._read_fired_digests(connection, changes, runs),
+            runs_about=await self._read_runs_about(connection, changes, runs),
+            newest_about=await self._read_newest_about(connection, changes),
             pools=await self._read_pools(connection, changes),
         )
 
@@ -110,6 +114,23 @@ class ChangeApplier:
                 found[tenant, workflow, name, digest].add(run)
         return found
 
+    async def _read_runs_about(
+        self, connection: Any, changes: Sequence[Change], runs: Iterable[str]
+    ) -> defaultdict[DedupKey, set[str]]:
+        """Return the runs of earlier fires about the same: those that are active, or locked here."""
+        found: defaultdict[DedupKey, set[str]] = defaultdict(set)
+        if about := _dedup_keys(changes, has_cooldown=False):
+            arguments = (*to_columns(list(about)), list(runs))
+            for tenant, workflow, dedup, run in await connection.fetch(self._queries.runs_about, *arguments):
+                found[tenant, workflow, dedup].add(run)
+        return found
+
+    async def _read_newest_about(self, connection: Any, changes: Sequence[Change]) -> dict[DedupKey, datetime]:
+        """Return the times of the newest fires about the same, for fires with a cooldown."""
+        about = _dedup_keys(changes, has_cooldown=True)
+        rows = await connection.fetch(self._queries.newest_fires_about, *to_columns(list(about))) if about else []
+        return {(tenant, workflow, dedup): newest for tenant, workflow, dedup, newest in rows}
+
     async def _read_pools(self, connection: Any, changes: Sequence[Change]) -> defaultdict[PoolKey, PoolUsage]:
         pools: defaultdict[PoolKey, PoolUsage] = defaultdict(PoolUsage)
         if keys := {limit[:2] for change in changes for limit in change.pools}:
@@ -148,10 +169,21 @@ def _with_sequence(result: Applied | Refused, sequence: int | None) -> Applied |
 def _advisory_lock_ids(change: Change) -> Iterable[int]:
     if change.fire is not None:
         yield advisory_lock_id("fire", change.fire.tenant, change.fire.workflow, change.fire.key)
+        if change.fire.dedup is not None:
+            yield advisory_lock_id("dedup", change.fire.tenant, change.fire.workflow, change.fire.dedup)
     if change.new_run is not None:  # so that of two runs with the same id the second is stale, not an error
         yield advisory_lock_id("run", change.run)
     for limit in change.pools:
         yield pool_lock_id(limit.tenant, limit.pool)
+
+
+def _dedup_keys(changes: Sequence[Change], *, has_cooldown: bool) -> set[DedupKey]:
+    fires = [change.fire for change in changes if change.fire is not None]
+    return {
+        (fire.tenant, fire.workflow, fire.dedup)
+        for fire in fires
+        if fire.dedup is not None and (fire.cooldown is not None) is has_cooldown
+    }
 
 
 def _existing_task_keys(change: Change) -> Iterable[TaskKey]:

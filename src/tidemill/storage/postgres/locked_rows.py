@@ -29,6 +29,8 @@ LeaseClock = Callable[[], datetime | None]
 RowBatch = list[tuple[Any, ...]]
 SlotKey = tuple[str, str, str, datetime]
 DigestKey = tuple[str, str, str, str]
+DedupKey = tuple[str, str, str]
+"""Tenant, workflow and `dedup` of a fire."""
 PoolKey = tuple[str, str]
 """Tenant and name of a pool."""
 WorkflowKey = tuple[str, str]
@@ -97,6 +99,10 @@ class LockedRows(msgspec.Struct):
     slots: set[SlotKey] = msgspec.field(default_factory=set)
     digests: defaultdict[DigestKey, set[str]] = msgspec.field(default_factory=lambda: defaultdict(set))
     """The runs of fired payloads; those that are not in `runs` are active."""
+    runs_about: defaultdict[DedupKey, set[str]] = msgspec.field(default_factory=lambda: defaultdict(set))
+    """The runs of fires about something; those that are not in `runs` are active."""
+    newest_about: dict[DedupKey, datetime] = msgspec.field(default_factory=dict)
+    """The time of the newest fire about something, for fires with a cooldown."""
     pools: defaultdict[PoolKey, PoolUsage] = msgspec.field(default_factory=lambda: defaultdict(PoolUsage))
     """The pools that changes limit."""
 
@@ -180,6 +186,8 @@ class LockedRows(msgspec.Struct):
             return "stale"
         if change.fire is not None and self._has_fired(change.fire):
             return "fired"
+        if change.fire is not None and self._is_suppressed(change.fire):
+            return "suppressed"
         return "full" if change.pools and self._is_full(change) else None
 
     def _is_overtaking(self, change: Change) -> bool:
@@ -227,7 +235,18 @@ class LockedRows(msgspec.Struct):
             return True
         if fire.digest is None:
             return False
-        runs = self.digests[(*source, fire.digest)]
+        return self._is_any_active(self.digests[(*source, fire.digest)])
+
+    def _is_suppressed(self, fire: FireRow) -> bool:
+        if fire.dedup is None:
+            return False
+        about = (fire.tenant, fire.workflow, fire.dedup)
+        if fire.cooldown is None:
+            return self._is_any_active(self.runs_about[about])
+        newest = self.newest_about.get(about)
+        return newest is not None and newest > fire.at - fire.cooldown
+
+    def _is_any_active(self, runs: set[str]) -> bool:
         return any(run not in self.runs or not RunState(self.runs[run].state).is_terminal for run in runs)
 
     def _is_full(self, change: Change) -> bool:
@@ -265,6 +284,10 @@ class LockedRows(msgspec.Struct):
             self.slots.add((*source, fire.slot))
         if fire.digest is not None:
             self.digests[(*source, fire.digest)].add(fire.run)
+        if fire.dedup is not None:
+            about = (fire.tenant, fire.workflow, fire.dedup)
+            self.runs_about[about].add(fire.run)
+            self.newest_about[about] = max(self.newest_about.get(about, fire.at), fire.at)
 
     def _apply_task(self, key: TaskKey, before: TaskRow | None, row: TaskRow | None, tenant: str, lease: float) -> None:
         if before is not None and (pool := self.tasks.pop(key).claimed_pool) is not None:

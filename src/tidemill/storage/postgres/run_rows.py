@@ -248,7 +248,7 @@ def encode_history(run: str, history: RunEventBatch) -> Iterator[tuple[Any, ...]
 
 def encode_fire(row: FireRow) -> tuple[Any, ...]:
     """Return the columns of a fire."""
-    return row.tenant, row.workflow, row.key, row.slot, row.digest, row.run, row.at
+    return row.tenant, row.workflow, row.key, row.slot, row.digest, row.run, row.at, row.dedup
 
 
 def written_rows(change: Change) -> Iterator[Any]:

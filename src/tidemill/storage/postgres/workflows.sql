@@ -62,6 +62,25 @@ CROSS JOIN LATERAL (
 JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS asked (tenant, workflow, key, digest)
     USING (tenant, workflow, key, digest);
 
+-- name: newest_fires_about
+SELECT tenant, workflow, dedup, max(at)
+FROM tidemill.fires
+JOIN unnest($1::text[], $2::text[], $3::text[]) AS asked (tenant, workflow, dedup) USING (tenant, workflow, dedup)
+GROUP BY tenant, workflow, dedup;
+
+-- name: runs_about
+-- Searches from the runs that are active, or may be restarted in this transaction ($4), as above.
+SELECT DISTINCT f.tenant, f.workflow, f.dedup, f.run
+FROM (
+    SELECT id FROM tidemill.runs WHERE state IN {active_runs}
+    UNION ALL
+    SELECT unnest($4::text[])
+) AS r
+CROSS JOIN LATERAL (
+    SELECT tenant, workflow, dedup, run FROM tidemill.fires WHERE run = r.id AND dedup IS NOT NULL OFFSET 0
+) AS f
+JOIN unnest($1::text[], $2::text[], $3::text[]) AS asked (tenant, workflow, dedup) USING (tenant, workflow, dedup);
+
 -- name: pool_usage
 -- The used slots of some pools, and their sizes; NULL for those that the store has none of.
 SELECT
@@ -126,9 +145,9 @@ SELECT * FROM unnest(
 );
 
 -- name: add_fires
-INSERT INTO tidemill.fires (tenant, workflow, key, slot, digest, run, at)
+INSERT INTO tidemill.fires (tenant, workflow, key, slot, digest, run, at, dedup)
 SELECT * FROM unnest(
-    $1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::timestamptz[]
+    $1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::timestamptz[], $8::text[]
 );
 
 -- name: has_claimable

@@ -15,8 +15,9 @@ import msgspec
 
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.connections import RetryTransactionError
-from tidemill.storage.sqlite.run_rows import Columns, EncodedChange
+from tidemill.storage.sqlite.run_rows import Columns, EncodedChange, to_micros
 from tidemill.workflows.change import Applied, Change, RefusalReason, Refused
+from tidemill.workflows.records import FireRow
 
 _NEWEST = 2**63 - 1  # the sequence number of a run that is about to be created: after all others
 
@@ -82,6 +83,8 @@ class PreparedChange:
             return Refused("stale")
         if rows.fire is not None and not self._write_fire(connection, rows.fire):
             return Refused("fired")
+        if self._change.fire is not None and self._is_suppressed(connection, self._change.fire):
+            return Refused("suppressed")
         if not all(self._has_free_slots(connection, *limit) for limit in self._change.pools):
             return Refused("full")
         self._write_rest(connection, touched[0])
@@ -129,11 +132,20 @@ class PreparedChange:
         )
 
     def _write_fire(self, connection: sqlite3.Connection, fire: Columns) -> bool:
-        tenant, workflow, key, *_, digest = fire
+        tenant, workflow, key, *_, digest, _ = fire
         payload = (tenant, workflow, key, digest)
         if digest is not None and _query_bool(connection, self._queries.is_digest_active, payload):
             return False
         return connection.execute(self._queries.add_fire, fire).rowcount == 1
+
+    def _is_suppressed(self, connection: sqlite3.Connection, fire: FireRow) -> bool:
+        """Return whether an earlier fire about the same suppresses this one, which is written already."""
+        if fire.dedup is None:
+            return False
+        about = (fire.tenant, fire.workflow, fire.dedup, fire.run)
+        if fire.cooldown is None:
+            return _query_bool(connection, self._queries.is_dedup_active, about)
+        return _query_bool(connection, self._queries.is_cooling_down, (*about, to_micros(fire.at - fire.cooldown)))
 
     def _has_free_slots(self, connection: sqlite3.Connection, tenant: str, pool: str, slots: int) -> bool:
         used, size = read_pool_usage(connection, self._queries, tenant, pool)

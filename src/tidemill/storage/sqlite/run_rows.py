@@ -347,4 +347,4 @@ def _has_same_placement(expected: TaskRow, row: TaskRow) -> bool:
 
 def _encode_fire(fire: FireRow) -> Columns:
     slot = to_micros_or_none(fire.slot)
-    return (fire.tenant, fire.workflow, fire.key, fire.run, to_micros(fire.at), slot, fire.digest)
+    return (fire.tenant, fire.workflow, fire.key, fire.run, to_micros(fire.at), slot, fire.digest, fire.dedup)

@@ -77,8 +77,22 @@ SELECT EXISTS (
 );
 
 -- name: add_fire
-INSERT INTO fires (tenant, workflow, key, run, at, slot, digest) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO fires (tenant, workflow, key, run, at, slot, digest, dedup) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
+
+-- name: is_dedup_active
+-- Searches from the active runs, as above.
+SELECT EXISTS (
+    SELECT 1
+    FROM runs INDEXED BY runs_active CROSS JOIN fires INDEXED BY fires_deduplicated_by_run ON fires.run = runs.id
+    WHERE runs.state IN {active_runs}
+    AND fires.tenant = ? AND fires.workflow = ? AND fires.dedup = ? AND fires.run <> ?
+);
+
+-- name: is_cooling_down
+SELECT EXISTS (
+    SELECT 1 FROM fires WHERE tenant = ? AND workflow = ? AND dedup = ? AND run <> ? AND at > ?
+);
 
 -- name: pool_usage
 -- The used slots of a pool, and its size; NULL if the store has none.

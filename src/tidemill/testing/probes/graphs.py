@@ -64,11 +64,11 @@ class GraphProbe:
 
     def undelivered(self, reactor: str) -> list[set[str]]:
         """Return, per firing in the outbox, the workflows that have not received it."""
-        return [set(entry.undelivered_to) for entry in self.reactor(reactor).outbox.entries]
+        return [{one.workflow for one in entry.undelivered} for entry in self.reactor(reactor).outbox.entries]
 
     def in_delivery(self, reactor: str) -> list[set[str]]:
         """Return, per firing in the outbox, the workflows whose delivery is in progress."""
-        return [set(entry.in_delivery) for entry in self.reactor(reactor).outbox.entries]
+        return [{one.workflow for one in entry.in_delivery} for entry in self.reactor(reactor).outbox.entries]
 
     def queued_values(self, reactor: str) -> list[object]:
         """Return the values in a reactor's queue, oldest first."""

@@ -21,6 +21,7 @@ from tidemill.graphs.snapshot import (
     ReactorPart,
     StoredFiring,
     StoredOutboxEntry,
+    StoredOutput,
     encode_stored,
 )
 from tidemill.storage.graph_ports import JournalTrim, PartKey, SnapshotPart
@@ -155,7 +156,12 @@ def _stored_entry(entry: OutboxEntry, encoder: "_NamedEncoder") -> StoredOutboxE
     record = entry.record
     at = record.wall_offset + record.started
     return StoredOutboxEntry(
-        record.series, record.number, at, encoder.encode_values(record.snapshot), sorted(entry.undelivered_to)
+        record.series,
+        record.number,
+        at,
+        encoder.encode_values(record.snapshot),
+        sorted(one.workflow for one, output in entry.undelivered.items() if output is None),
+        [StoredOutput(one, output) for one, output in entry.undelivered.items() if output is not None],
     )
 
 

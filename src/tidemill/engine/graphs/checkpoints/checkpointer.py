@@ -99,6 +99,7 @@ class Checkpointer(DurabilityBackend):
     async def flush_dead_letters(self) -> None:
         with suppress(StoreError):  # they stay pending, and are retried with the next checkpoint
             await self._pending_writes.write(self._store)
+            await self._pending_writes.write_removals(self._store)
 
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         try:
@@ -204,6 +205,7 @@ class Checkpointer(DurabilityBackend):
                 await self._pending_writes.write(self._store)
                 if snapshots:
                     await self._save_snapshots(snapshots)
+                await self._pending_writes.write_removals(self._store)
             except StoreError as error:
                 self._store_refused = True
                 self._on_write_failed([one.group for one in snapshots], str(error))

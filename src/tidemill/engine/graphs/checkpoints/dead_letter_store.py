@@ -66,7 +66,8 @@ class PersistentDeadLetterStore(DeadLetterStore):
         self._flush_soon()
 
     def remove(self, dead_letter_id: str) -> None:
-        self._pending.dead_letters[dead_letter_id] = None
+        self._pending.dead_letters.pop(dead_letter_id, None)
+        self._pending.removed_dead_letters[dead_letter_id] = None
         self._flush_soon()
 
 

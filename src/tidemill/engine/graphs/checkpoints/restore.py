@@ -36,6 +36,7 @@ from tidemill.graphs.snapshot import (
     StoredFiring,
     StoredOutboxEntry,
 )
+from tidemill.graphs.subscription import NodeOutput, Subscription
 from tidemill.storage.graph_ports import JournalEntry, PartKey, SnapshotPart
 
 Content = TypeVar("Content", ReactorPart, AccumulatorPart)
@@ -208,7 +209,7 @@ class StateRestorer:
         if reactor.durability.is_journaled:
             loop.log.series = FiringSeries(content.series, content.number)
         loop.restore_firings(_pending_firing(firing, decoder) for firing in content.firings)
-        reactor.outbox.restore([_outbox_entry(entry, decoder) for entry in content.posts])
+        reactor.outbox.restore(_outbox_entry(entry, decoder, reactor.tenant) for entry in content.posts)
 
     def _set_delivered_positions(self, reactor: RunningReactor, content: ReactorPart | None) -> None:
         """Set, for each accumulator, the journal position up to which a reactor needs no entries."""
@@ -324,9 +325,11 @@ def _pending_firing(firing: StoredFiring, decoder: "_NamedDecoder") -> PendingFi
     return PendingFiring(firing.series, firing.number, inputs, [], firing.manual, firing.attempt, tuple(firing.graphs))
 
 
-def _outbox_entry(stored: StoredOutboxEntry, decoder: "_NamedDecoder") -> OutboxEntry:
+def _outbox_entry(stored: StoredOutboxEntry, decoder: "_NamedDecoder", tenant: str) -> OutboxEntry:
     record = FiringRecord(stored.series, stored.number, stored.at, stored.at, decoder.decode_values(stored.inputs), {})
-    return OutboxEntry(record, set(stored.to), is_stored=True)
+    undelivered: dict[Subscription, NodeOutput | None] = {Subscription(tenant, name): None for name in stored.to}
+    undelivered |= {one.to: one.output for one in stored.outputs}
+    return OutboxEntry(record, undelivered, is_stored=True)
 
 
 class _NamedDecoder:

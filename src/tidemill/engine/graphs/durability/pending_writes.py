@@ -1,4 +1,8 @@
-"""Dead letters and recoveries that are waiting to be written to the store."""
+"""Dead letters and recoveries that are waiting to be written to the store.
+
+New dead letters are written before the snapshots that no longer hold their events and firings, and those that were
+replayed are deleted after the snapshots that hold what came of them: a crash in between loses neither.
+"""
 
 import asyncio
 
@@ -10,7 +14,8 @@ class PendingWrites:
     """Dead letters and recoveries that are not in the store yet."""
 
     def __init__(self) -> None:
-        self.dead_letters: dict[str, StoredDeadLetter | None] = {}  # None: to be deleted
+        self.dead_letters: dict[str, StoredDeadLetter] = {}
+        self.removed_dead_letters: dict[str, None] = {}
         self.recoveries: list[StoredRecovery] = []
         self._write_lock = asyncio.Lock()  # a caller never overtakes rows that another caller is still writing
 
@@ -23,11 +28,23 @@ class PendingWrites:
         async with self._write_lock:
             await self._write(store)
 
+    async def write_removals(self, store: Store) -> None:
+        """Delete the removed dead letters; those that cannot be deleted stay pending."""
+        async with self._write_lock:
+            removed, self.removed_dead_letters = self.removed_dead_letters, {}
+            try:
+                if removed:
+                    await store.dead_letters.delete(list(removed))
+            except BaseException:
+                self.removed_dead_letters = removed | self.removed_dead_letters
+                raise
+
     async def _write(self, store: Store) -> None:
         dead_letters, self.dead_letters = self.dead_letters, {}
         recoveries, self.recoveries = self.recoveries, []
         try:
-            await _write_dead_letters(store, dead_letters)
+            if dead_letters:
+                await store.dead_letters.upsert(list(dead_letters.values()))
             dead_letters = {}
             if recoveries:
                 await store.recoveries.add(recoveries)
@@ -35,10 +52,3 @@ class PendingWrites:
             self.dead_letters = {**dead_letters, **self.dead_letters}
             self.recoveries = [*recoveries, *self.recoveries]
             raise
-
-
-async def _write_dead_letters(store: Store, dead_letters: dict[str, StoredDeadLetter | None]) -> None:
-    if kept := [dead_letter for dead_letter in dead_letters.values() if dead_letter is not None]:
-        await store.dead_letters.upsert(kept)
-    if removed := [dead_letter_id for dead_letter_id, row in dead_letters.items() if row is None]:
-        await store.dead_letters.delete(removed)

@@ -48,7 +48,7 @@ class FiringResults:
         self.dead_letters = DeadLetterQueue(definition.name, self._clock, limit, dropped, store)
         self.failures = 0
         self.firing_observer: Callable[[FiringRecord], None] | None = None
-        """Called once for each firing, also for a failed one."""
+        """Called for each attempt of a firing, also for a failed one, and for each replay."""
         self._waiters: list[asyncio.Future[None]] = []
 
     # -- after a firing
@@ -67,7 +67,7 @@ class FiringResults:
         failed = [name for name, result in results.items() if result.error is not None]
         self._feed_windows(firing.graphs, results)
         retry_graphs = self._handle_failure(firing, results, failed, can_retry=can_retry) if failed else ()
-        if self.firing_observer is not None and firing.attempt == 1:
+        if self.firing_observer is not None:
             self.firing_observer(record)
         return FiringOutcome(record, failed, retry_graphs)
 
@@ -148,12 +148,15 @@ class FiringResults:
         degraded: bool,
     ) -> Firing:
         """Log a replay; remove the dead letter if it succeeded."""
+        record = self._log_firing(firing, started, results, degraded=degraded)
+        if self.firing_observer is not None:
+            self.firing_observer(record)
         errors = [str(result.error) for result in results.values() if result.error]
         if errors:
             self.dead_letters.record_failed_replay(dead_letter_id, "; ".join(errors))
         else:
             self.dead_letters.remove(dead_letter_id)
-        return self.log.to_firing(self._log_firing(firing, started, results, degraded=degraded))
+        return self.log.to_firing(record)
 
     # -- waiters
 

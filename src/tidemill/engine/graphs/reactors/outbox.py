@@ -4,6 +4,9 @@ A firing of a durable reactor becomes part of its next checkpoint, which is writ
 delivered to workflows: a firing that a crash undoes has started nothing. It leaves the checkpoint when all workflows
 have received it. After a crash in between it is delivered again, and workflows recognise it by its id.
 
+A subscription to all firings receives a firing once, after its first attempt. A subscription to a node receives each
+value that the node returns in a call of its graph that succeeded, also in a retry or a replay of the firing.
+
 If workflows cannot keep up, or the store does not answer, the reactor stops firing on criteria until there is space:
 its inputs wait or replace each other, as its strategy says, and no firing is lost.
 """
@@ -18,6 +21,7 @@ from tidemill.engine.graphs.firing.firing_log import FiringRecord
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.supervisor import Supervised
+from tidemill.graphs.subscription import NodeOutput, Subscription
 
 OUTBOX_LIMIT = 256  # undelivered firings that pause the reactor
 
@@ -26,11 +30,11 @@ class OutboxEntry(msgspec.Struct, eq=False):
     """A firing that is being delivered."""
 
     record: FiringRecord
-    undelivered_to: set[str]
-    """The workflows that have not received it."""
+    undelivered: dict[Subscription, NodeOutput | None]
+    """The subscriptions that have not received it; one to a node with the value that it is to receive."""
     is_stored: bool = False
-    in_delivery: set[str] = msgspec.field(default_factory=set)
-    """The workflows whose delivery is in progress."""
+    in_delivery: set[Subscription] = msgspec.field(default_factory=set)
+    """The subscriptions whose delivery is in progress."""
 
 
 class Outbox:
@@ -43,19 +47,19 @@ class Outbox:
         self._runtime = runtime
         self._entries: list[OutboxEntry] = []
         self._is_full = False
-        self.subscribers: frozenset[str] = frozenset()
+        self.subscriptions: frozenset[Subscription] = frozenset()
 
     @property
     def entries(self) -> tuple[OutboxEntry, ...]:
         """The entries that a checkpoint holds, oldest first."""
         return tuple(self._entries)
 
-    def set_subscribers(self, names: frozenset[str]) -> None:
-        """Deliver to these workflows, and no others; a new one receives the restored entries that are left for it."""
-        removed, self.subscribers = self.subscribers - names, names
+    def set_subscriptions(self, subscriptions: frozenset[Subscription]) -> None:
+        """Deliver to these, and no others; a new one receives the restored entries that are left for it."""
+        removed, self.subscriptions = self.subscriptions - subscriptions, subscriptions
         for entry in self.entries:
-            for name in entry.undelivered_to & removed:
-                self._on_delivered(entry, name, None)
+            for one in entry.undelivered.keys() & removed:
+                self._on_delivered(entry, one, None)
         self._deliver()
 
     def restore(self, entries: Iterable[OutboxEntry]) -> None:
@@ -64,14 +68,29 @@ class Outbox:
         self._deliver()
 
     def put(self, record: FiringRecord) -> None:
-        """Deliver a firing to every subscriber as soon as it is stored."""
-        entry = OutboxEntry(record, set(self.subscribers))
+        """Deliver an attempt of a firing, as soon as it is stored, to every subscription that takes something of it."""
+        outputs = {one: self._output_for(one, record) for one in self.subscriptions}
+        entry = OutboxEntry(record, {one: output for one, output in outputs.items() if _is_taken(one, output, record)})
+        if not entry.undelivered:
+            return
         self._entries.append(entry)
         if len(self._entries) >= OUTBOX_LIMIT and not self._is_full:
             self._is_full = True
             self._firing_loop.pause_queue(+1, always=True)
         self._firing_loop.request_checkpoint()
         self._deliver_when_stored(entry)
+
+    def _output_for(self, subscription: Subscription, record: FiringRecord) -> NodeOutput | None:
+        """Return the value that the node of a subscription returned, if its graph was called and succeeded."""
+        if subscription.graph is None or subscription.node is None:
+            return None
+        result, graph = record.results.get(subscription.graph), self._firing_loop.graphs.get(subscription.graph)
+        value = result.outputs.get(subscription.node) if result is not None and result.ok else None
+        if value is None:
+            return None
+        nodes = () if graph is None else graph.wiring.nodes
+        declared = next((one.classes for one in nodes if one.name == subscription.node), None)
+        return NodeOutput.encode(value, declared)
 
     def _deliver_when_stored(self, entry: OutboxEntry) -> None:
         if self._reactor.durability.is_durable:
@@ -94,23 +113,28 @@ class Outbox:
         for entry in self.entries:
             if not entry.is_stored:
                 break  # deliveries keep their order
-            for name in (entry.undelivered_to & self.subscribers) - entry.in_delivery:
-                entry.in_delivery.add(name)
-                done = partial(self._on_delivered, entry, name)
+            for one in (entry.undelivered.keys() & self.subscriptions) - entry.in_delivery:
+                entry.in_delivery.add(one)
+                done = partial(self._on_delivered, entry, one)
                 firing = self._firing_loop.log.to_firing(entry.record)
-                self._runtime.subscribers.deliver(self._owner.tenant, name, firing, done)
+                self._runtime.subscribers.deliver(self._owner.tenant, one, firing, entry.undelivered[one], done)
 
-    def _on_delivered(self, entry: OutboxEntry, name: str, reason: str | None) -> None:
-        if name not in entry.undelivered_to:
+    def _on_delivered(self, entry: OutboxEntry, subscription: Subscription, reason: str | None) -> None:
+        if subscription not in entry.undelivered:
             return  # it unsubscribed meanwhile
-        entry.undelivered_to.discard(name)
+        del entry.undelivered[subscription]
         self._firing_loop.request_checkpoint()
         if reason is not None:
             firing = self._firing_loop.log.to_firing(entry.record).id
-            reason = f"firing {firing} started no run of workflow '{name}': {reason}"
+            reason = f"firing {firing} started no run of workflow '{subscription.workflow}': {reason}"
             self._runtime.supervisor.on_undelivered(self._owner, reason)
-        if not entry.undelivered_to:
+        if not entry.undelivered:
             self._entries.remove(entry)
         if self._is_full and len(self._entries) < OUTBOX_LIMIT:
             self._is_full = False
             self._firing_loop.pause_queue(-1, always=True)
+
+
+def _is_taken(subscription: Subscription, output: NodeOutput | None, record: FiringRecord) -> bool:
+    """Return whether an attempt of a firing has something for a subscription."""
+    return record.attempt == 1 if subscription.node is None else output is not None

@@ -132,7 +132,7 @@ class RunningReactor(FiringHost):
 
     def set_graphs(self, graphs: dict[str, CompiledGraph]) -> None:
         """Call these graphs from the next firing on."""
-        self.firing_loop.set_graphs(graphs, is_observed=bool(self._batches or self.outbox.subscribers))
+        self.firing_loop.set_graphs(graphs, is_observed=bool(self._batches or self.outbox.subscriptions))
         for one in self.accumulators:
             one.close_fast_path()
         if self.health is not ReactorHealth.STARTING:
@@ -141,9 +141,9 @@ class RunningReactor(FiringHost):
 
     def refresh_subscribers(self) -> None:
         """Deliver firings to the workflows that subscribe to them now."""
-        was_observed = bool(self.outbox.subscribers)
-        self.outbox.set_subscribers(self.runtime.subscribers.workflows_for(self.tenant, self.name))
-        if bool(self.outbox.subscribers) is not was_observed:
+        was_observed = bool(self.outbox.subscriptions)
+        self.outbox.set_subscriptions(self.runtime.subscribers.subscriptions_to(self.tenant, self.name))
+        if bool(self.outbox.subscriptions) is not was_observed:
             self.firing_loop.results.firing_observer = None if was_observed else self.outbox.put
             self.set_graphs(self.firing_loop.graphs)
 

@@ -34,6 +34,7 @@ from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
 from tidemill.workflows.context import Deferral, PushFunction, TaskContext
 from tidemill.workflows.definition import Skip
+from tidemill.workflows.params import decode_params
 from tidemill.workflows.records import TaskError
 from tidemill.workflows.wiring import WiredTask
 from tidemill.workflows.workflow import Workflow
@@ -100,7 +101,7 @@ class TaskCall:
         self._output_codec = codec_for(self.name)
         sources = [edge.parameter for edge in wired.spec.edges if edge.parameter is not None]
         self._input_codecs = {name: codec_for(name) for name in sources}
-        self._params_decoder: Any = msgspec.msgpack.Decoder(workflow.params or dict[str, Any])
+        self._decode_params = _params_decoder(workflow.params)
 
     # -- running
 
@@ -164,7 +165,7 @@ class TaskCall:
         for name, codec in self._input_codecs.items():
             if name in request.inputs:
                 inputs[name] = codec.decode_input(request.inputs[name])
-        params = self._params_decoder.decode(request.params) if request.params else {}
+        params = self._decode_params(request.params) if request.params else {}
         positional, named = [], {}
         for parameter in self._wired.signature.parameters:
             if parameter.name in self._wired.takes_params:
@@ -193,7 +194,7 @@ class TaskCall:
             slot=request.slot,
             deferrals=deferrals,
             log=TaskLog(request.key, environment.clock, environment.on_log, echoes=environment.echoes),
-            merge=lambda: _merge_context(params, inputs),
+            merge=lambda: _merge_context(request.params, params, inputs),
             push=environment.push,
             wait_for=None if self.is_async else _run_awaitable,
         )
@@ -254,9 +255,21 @@ def _default_value(parameter: Parameter) -> Any:
     return parameter.default if parameter.has_default else None
 
 
-def _merge_context(params: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping behind `ctx["key"]`."""
-    merged = dict(params) if isinstance(params, dict) else msgspec.structs.asdict(params)
+def _params_decoder(params_class: type[msgspec.Struct] | None) -> Callable[[bytes], Any]:
+    """Return the function that decodes stored params: a map by the names of the fields."""
+    if params_class is None or not any(one.name != one.encode_name for one in msgspec.structs.fields(params_class)):
+        decoder: Any = msgspec.msgpack.Decoder(params_class or dict[str, Any])
+        if params_class is None or not params_class.__struct_config__.array_like:
+            return decoder.decode  # type: ignore[no-any-return]
+    return lambda stored: decode_params(params_class, stored)
+
+
+def _merge_context(stored: bytes, params: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mapping behind `ctx["key"]`; what started the run may have stored more than its params."""
+    if isinstance(params, dict):
+        merged = dict(params)
+    else:
+        merged = msgspec.msgpack.decode(stored, type=dict[str, Any]) | msgspec.structs.asdict(params)
     for value in inputs.values():
         if isinstance(value, dict):
             merged |= value

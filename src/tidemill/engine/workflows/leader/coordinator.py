@@ -37,7 +37,7 @@ from tidemill.engine.workflows.leader.active_runs import (
 )
 from tidemill.engine.workflows.leader.clock_steps import move_timers
 from tidemill.engine.workflows.leader.election import LeaderElector
-from tidemill.engine.workflows.leader.failures import ChangeFailures
+from tidemill.engine.workflows.leader.failures import ChangeFailures, LeadershipLostError
 from tidemill.engine.workflows.leader.refresh import RunRefresher
 from tidemill.engine.workflows.leader.slots import SlotAllocator
 from tidemill.engine.workflows.leader.ticks import TickTimer
@@ -53,7 +53,7 @@ from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, RetryBudgets, Succeeded
 from tidemill.workflows.change import Applied, LeaderFence, Refused
-from tidemill.workflows.lookup import WorkflowPausedError
+from tidemill.workflows.lookup import StartSuppressedError, WorkflowPausedError
 from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow, TaskRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft
 from tidemill.workflows.spec import WorkflowSpec
@@ -62,11 +62,6 @@ from tidemill.workflows.states import RunState
 logger = logging.getLogger(__name__)
 
 EXECUTOR_CACHE_SIZE = 1024  # tasks whose executor is cached
-NOT_COORDINATED_HERE = "its run is no longer coordinated here"
-
-
-class LeadershipLostError(StoreError):
-    """This node no longer leads."""
 
 
 class RunCoordinator(AttemptObserver):
@@ -116,13 +111,14 @@ class RunCoordinator(AttemptObserver):
     async def create(self, run: RunRow, version: VersionKey, spec: WorkflowSpec, fire: FireRow | None = None) -> bool:
         """Create a run, and begin it if it may; False if its slot or payload already has one.
 
-        WorkflowPausedError if its workflow is paused. A caller that stops waiting does not stop the creation: once it
-        is written, this node must run the tasks that were claimed with it.
+        WorkflowPausedError if its workflow is paused, StartSuppressedError if its fire is suppressed. A caller that
+        stops waiting does not stop the creation: once it is written, this node must run the tasks that were claimed
+        with it.
         """
         if run.backfill is not None:
             await self.slots.load_backfill_limit(run)
         if self.is_closed:
-            raise LeadershipLostError(NOT_COORDINATED_HERE)
+            raise LeadershipLostError()
         active = self.active_runs[run.id] = ActiveRun(RunRecord(run, []), version, spec, NewRun(fire))
         self.slots.admission.put(run)
         return bool(await self._request(active, RunRequest(lambda _: True, fail_fast=True)))
@@ -482,6 +478,9 @@ class RunCoordinator(AttemptObserver):
             case "fired":
                 resolve_requests(active.requests, [False] * len(active.requests))
                 self._remove_run(active)
+            case "suppressed":
+                self._failures.drop(active.requests, StartSuppressedError(active.run.workflow))
+                self._remove_run(active)
             case "paused":
                 self._failures.drop(active.requests, WorkflowPausedError(active.run.workflow))
                 self._remove_run(active)
@@ -496,4 +495,4 @@ class RunCoordinator(AttemptObserver):
     def _drop_requests(self, active: ActiveRun) -> None:
         """Reject the requests for a run that was removed, or of a coordinator that is closed."""
         requests, active.requests = active.requests, []
-        self._failures.drop(requests, LeadershipLostError(NOT_COORDINATED_HERE))
+        self._failures.drop(requests, LeadershipLostError())

@@ -16,6 +16,13 @@ logger = logging.getLogger(__name__)
 _QUARANTINE_BACKOFF = Backoff(1.0, 60.0)
 
 
+class LeadershipLostError(StoreError):
+    """This node no longer leads."""
+
+    def __init__(self) -> None:
+        super().__init__("its run is no longer coordinated here")
+
+
 class ChangeFailures:
     """Decides what follows from a change that raised; `replan` retries a quarantined run."""
 

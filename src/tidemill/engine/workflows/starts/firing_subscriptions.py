@@ -1,14 +1,16 @@
 """Firing subscriptions: runs that firings of reactors start, on the node that runs the reactor.
 
-Each subscription, a workflow and a reactor, has a queue of its own, in the order of the firings, so that a blocked
-queue blocks no other. A firing whose condition cannot be evaluated, or whose values the workflow refuses, is retried a
-few times, then dropped, and the queue continues. While the store fails, the queue waits. The store guarantees that a
-firing starts at most one run of a workflow: the fire's key is the firing's id.
+Each subscription, of a workflow to a reactor or to a node of a graph, has a queue of its own, in the order of the
+firings, so that a blocked queue blocks no other. A firing whose condition cannot be evaluated, or whose values the
+workflow refuses, is retried a few times, then dropped, and the queue continues. While the store fails, the queue waits.
+
+The store guarantees that a firing starts at most one run per subscription: the fire's key has the firing's id. It also
+decides which values `cooldown=` and `dedup=` suppress.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tidemill.engine.tasks import TaskScope, wait_until
@@ -17,14 +19,15 @@ from tidemill.engine.workflows.runtime import STORE_RETRY, WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, StartRequest
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.graphs.result import Firing, to_jsonable
+from tidemill.graphs.subscription import NodeOutput, Subscription
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe, is_cancelled_here
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError, TidemillError
 from tidemill.telemetry import events
-from tidemill.workflows.definition import OnFiring
-from tidemill.workflows.firing_trigger import Condition, build_firing_params
-from tidemill.workflows.lookup import WorkflowPausedError
+from tidemill.workflows.definition import OnFiring, OnOutput, Subscribing
+from tidemill.workflows.firing_trigger import Decide, FiringFacts, compile_trigger
+from tidemill.workflows.lookup import StartSuppressedError, WorkflowPausedError
 from tidemill.workflows.workflow import Workflow
 
 logger = logging.getLogger(__name__)
@@ -35,19 +38,25 @@ BACKLOG_LIMIT = 64  # firings behind one that fails; with more, it is dropped wi
 Done = Callable[[str | None], None]
 
 
-class _Key(NamedTuple):
-    tenant: str
-    reactor: str
-    workflow: str
+ReactorKey = tuple[str, str]
+"""The tenant and the name of a reactor."""
+QueueKey = tuple[Subscription, ReactorKey]
+
+
+class _Delivery(NamedTuple):
+    firing: Firing
+    output: NodeOutput | None
+    done: Done
 
 
 class _DeliveryQueue:
-    """One subscription, and its pending firings, oldest first."""
+    """One subscription to a reactor, and its pending firings, oldest first."""
 
-    def __init__(self, key: _Key, condition: Condition | None, clock: Clock) -> None:
-        self.key = key
-        self.condition = condition
-        self.waiting: deque[tuple[Firing, Done]] = deque()
+    def __init__(self, subscription: Subscription, reactor: ReactorKey, decide: Decide, clock: Clock) -> None:
+        self.subscription = subscription
+        self.reactor = reactor
+        self.decide = decide
+        self.waiting: deque[_Delivery] = deque()
         self.retry_wakeup = Wakeup(clock)
         self.failures = 0  # of the first pending firing
         self.consecutive_dropped = 0
@@ -59,7 +68,7 @@ class _DeliveryQueue:
 
     @property
     def labels(self) -> dict[str, str]:
-        return {"workflow": self.key.workflow, "reactor": self.key.reactor}
+        return {"workflow": self.subscription.workflow, "reactor": self.reactor[1]}
 
 
 class FiringSubscriptions:
@@ -75,7 +84,7 @@ class FiringSubscriptions:
         self._starter = starter
         self._tasks = runtime.tasks
         self._on_subscribers_changed: Callable[[str, str], None] = lambda tenant, reactor: None  # noqa: ARG005
-        self._queues: dict[_Key, _DeliveryQueue] = {}
+        self._queues: dict[QueueKey, _DeliveryQueue] = {}
         self._active: set[_DeliveryQueue] = set()
 
     def connect(self, tasks: TaskScope, on_subscribers_changed: Callable[[str, str], None]) -> None:
@@ -86,64 +95,66 @@ class FiringSubscriptions:
     # -- subscriptions
 
     def subscribe(self, tenant: str, workflow: Workflow) -> None:
-        """Subscribe a workflow to the reactors that it names, and no others; pending firings are kept."""
-        wanted = {_Key(tenant, trigger.reactor, workflow.name): trigger.when for trigger in _firing_triggers(workflow)}
-        self._close_queues(key for key in self._keys_of(tenant, workflow.name) if key not in wanted)
-        for key, when in wanted.items():
-            condition = None if when is None else Condition(when)
+        """Subscribe a workflow as its triggers say, and not otherwise; pending firings are kept."""
+        wanted = {_subscription_of(one, tenant, workflow): one for one in _subscribing_triggers(workflow)}
+        self._close_queues([key for key in self._keys_of(tenant, workflow.name) if key not in wanted])
+        for key, trigger in wanted.items():
+            decide = compile_trigger(trigger, workflow.params)
             if key in self._queues:
-                self._queues[key].condition = condition
+                self._queues[key].decide = decide
             else:
-                self._queues[key] = _DeliveryQueue(key, condition, self._clock)
-                self._on_subscribers_changed(tenant, key.reactor)
+                self._queues[key] = _DeliveryQueue(*key, decide, self._clock)
+                self._on_subscribers_changed(*key[1])
 
     def unsubscribe(self, tenant: str, workflow: str) -> None:
         """Remove all subscriptions of a workflow."""
-        self._close_queues(iter(self._keys_of(tenant, workflow)))
+        self._close_queues(self._keys_of(tenant, workflow))
 
-    def _keys_of(self, tenant: str, workflow: str) -> list[_Key]:
-        return [key for key in self._queues if (key.tenant, key.workflow) == (tenant, workflow)]
+    def _keys_of(self, tenant: str, workflow: str) -> list[QueueKey]:
+        return [key for key in self._queues if key[0][:2] == (tenant, workflow)]
 
-    def _close_queues(self, keys: Iterator[_Key]) -> None:
+    def _close_queues(self, keys: Iterable[QueueKey]) -> None:
         for key in keys:
             queue = self._queues.pop(key)
             queue.is_closed = True
             queue.retry_wakeup.notify()
-            self._on_subscribers_changed(key.tenant, key.reactor)
+            self._on_subscribers_changed(*queue.reactor)
 
-    def workflows_for(self, tenant: str, reactor: str) -> frozenset[str]:
-        """Return the workflows that subscribe to a reactor's firings."""
-        return frozenset(key.workflow for key in self._queues if (key.tenant, key.reactor) == (tenant, reactor))
+    def subscriptions_to(self, tenant: str, reactor: str) -> frozenset[Subscription]:
+        """Return the subscriptions of workflows to a reactor, or to nodes of graphs that are bound to it."""
+        return frozenset(subscription for subscription, of in self._queues if of == (tenant, reactor))
 
     # -- deliveries
 
-    def deliver(self, tenant: str, workflow: str, firing: Firing, done: Done) -> None:
-        """Queue a firing for a workflow, which starts a run if its condition holds; then call `done`."""
-        queue = self._queues[_Key(tenant, firing.reactor, workflow)]
-        queue.waiting.append((firing, done))
+    def deliver(
+        self, tenant: str, subscription: Subscription, firing: Firing, output: NodeOutput | None, done: Done
+    ) -> None:
+        """Queue a firing, or a value that a node returned in it; it starts a run if it should; then call `done`."""
+        queue = self._queues[subscription, (tenant, firing.reactor)]
+        queue.waiting.append(_Delivery(firing, output, done))
         if queue not in self._active:
             self._active.add(queue)
-            self._tasks.start(f"firings of {firing.reactor} to {workflow}", self._drain_queue(queue))
+            self._tasks.start(f"firings of {firing.reactor} to {subscription.workflow}", self._drain_queue(queue))
         elif queue.failures and queue.is_backlogged:
             queue.retry_wakeup.notify()
 
     async def _drain_queue(self, queue: _DeliveryQueue) -> None:
         try:
             while queue.waiting and not queue.is_closed:
-                firing, done = queue.waiting[0]
-                reason = await self._deliver_one(queue, firing)
+                delivery = queue.waiting[0]
+                reason = await self._deliver_one(queue, delivery)
                 queue.waiting.popleft()
                 queue.failures = 0
-                done(reason)
+                delivery.done(reason)
         finally:
             self._active.discard(queue)
 
-    async def _deliver_one(self, queue: _DeliveryQueue, firing: Firing) -> str | None:
+    async def _deliver_one(self, queue: _DeliveryQueue, delivery: _Delivery) -> str | None:
         """Start the run of a firing, with retries; return why it was dropped, if that must be recorded."""
-        attempts = 0
+        attempts, firing = 0, delivery.firing
         while not queue.is_closed:
             try:
-                await self._start_run(queue, firing)
+                await self._start_run(queue, delivery)
                 queue.consecutive_dropped = 0
                 return None
             except StoreError as error:  # no fault of the firing: it is retried without a limit
@@ -159,24 +170,30 @@ class FiringSubscriptions:
             await queue.retry_wakeup.wait(self._backoff.delay(attempts))
         return None
 
-    async def _start_run(self, queue: _DeliveryQueue, firing: Firing) -> None:
-        tenant, reactor, name = queue.key
+    async def _start_run(self, queue: _DeliveryQueue, delivery: _Delivery) -> None:
+        tenant, name, *_ = queue.subscription
         version = self._versions.current.get((tenant, name))
         workflow = None if version is None else self._versions.find_workflow(version)
-        payload = {source: to_jsonable(value) for source, value in firing.inputs.items()}
-        if workflow is None or not (queue.condition is None or queue.condition.holds(payload, reactor, tenant)):
+        start = queue.decide(_build_facts(delivery, tenant))
+        if workflow is None or start is None:
             return
         request = StartRequest(
             tenant=tenant,
             workflow=workflow,
-            params=build_firing_params(workflow.params, payload, firing.id),
+            params=start.params,
+            context=start.context,
             origin=RunOrigin.FIRING,
-            key=f"firing:{reactor}:{firing.id}",
+            key=start.key,
             once_per_key=True,
+            at=delivery.firing.at,
+            dedup=start.dedup,
+            cooldown=start.cooldown,
         )
         try:
             if await self._starter.start(request) is not None:
                 self._metrics.increment("subscription_runs_total", 1, **queue.labels)
+        except StartSuppressedError:
+            self._metrics.increment("subscription_suppressed_total", 1, **queue.labels)
         except WorkflowPausedError:  # a firing during a pause starts no run, also not later
             return
 
@@ -207,8 +224,31 @@ class FiringSubscriptions:
         await wait_until(lambda: not self.is_busy, timeout)
 
 
-def _firing_triggers(workflow: Workflow) -> list[OnFiring]:
-    return [trigger for trigger in workflow.triggers if isinstance(trigger, OnFiring)]
+def _subscribing_triggers(workflow: Workflow) -> list[Subscribing]:
+    return [trigger for trigger in workflow.triggers if isinstance(trigger, OnFiring | OnOutput)]
+
+
+def _subscription_of(trigger: Subscribing, tenant: str, workflow: Workflow) -> QueueKey:
+    """Return a trigger's subscription, and the reactor: a graph may be bound to one of another tenant."""
+    if isinstance(trigger, OnFiring):
+        return Subscription(tenant, workflow.name), (tenant, trigger.reactor)
+    assert trigger.source is not None, "a workflow is loaded after the graphs that it names"
+    owner, _, reactor = (trigger.source.reactor_name or "").rpartition("/")
+    graph = trigger.graph if owner in ("", tenant) else f"{tenant}/{trigger.graph}"
+    return Subscription(tenant, workflow.name, graph, trigger.node), (owner or tenant, reactor)
+
+
+def _build_facts(delivery: _Delivery, tenant: str) -> FiringFacts:
+    firing, output = delivery.firing, delivery.output
+    return FiringFacts(
+        id=firing.id,
+        reactor=firing.reactor,
+        tenant=tenant,
+        at=firing.at,
+        inputs={source: to_jsonable(value) for source, value in firing.inputs.items()},
+        variant="" if output is None else output.variant,
+        output=b"" if output is None else output.value,
+    )
 
 
 def _error_text(error: BaseException) -> str:

@@ -4,21 +4,21 @@ On the leader a run is created and begun in one change. On any other node it is 
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from tidemill.engine.workflows.leader.coordinator import LeadershipLostError
+from tidemill.engine.workflows.leader.failures import LeadershipLostError
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.ids import new_sortable_id
 from tidemill.workflows.change import Applied, Refused
-from tidemill.workflows.lookup import WorkflowPausedError
+from tidemill.workflows.lookup import StartSuppressedError, WorkflowPausedError
 from tidemill.workflows.params import encode_params
 from tidemill.workflows.records import FireRow, RunRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft
@@ -48,7 +48,10 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     tenant: str
     workflow: Workflow
-    params: Mapping[str, Any]
+    params: Mapping[str, Any] | msgspec.Struct
+    """The params by name, or an instance of the workflow's class of params."""
+    context: Mapping[str, Any] = {}
+    """Values that `ctx["name"]` finds beside the params."""
     origin: RunOrigin = RunOrigin.MANUAL
     key: str | None = None
     """The schedule, trigger or backfill that starts the run; None for a manual start."""
@@ -56,6 +59,11 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     once_per_key: bool = False
     """Whether the key alone, such as the id of a firing, has at most one run."""
     digest: str | None = None
+    at: datetime | None = None
+    """When what starts the run happened; None: now."""
+    dedup: str | None = None
+    """What the run is about: see FireRow."""
+    cooldown: timedelta | None = None
     backfill: str | None = None
 
 
@@ -70,7 +78,8 @@ class RunStarter:
     async def start(self, request: StartRequest) -> str | None:
         """Create a run and return its id; None if its slot or its payload already has one.
 
-        WorkflowPausedError if its workflow is paused. The store decides, so a pause holds on every node immediately.
+        WorkflowPausedError if its workflow is paused, StartSuppressedError if it is about something that has a run.
+        The store decides, so both hold on every node immediately.
         """
         workflow = self._newest_workflow(request)
         version = VersionKey(request.tenant, workflow.name, workflow.wired().spec.version)
@@ -104,7 +113,7 @@ class RunStarter:
             workflow=workflow.name,
             version=version.version,
             state=RunState.QUEUED,
-            params=encode_params(workflow.params, request.params),
+            params=encode_params(workflow.params, request.params, context=request.context),
             origin=str(request.origin),
             created_at=now,
             slot=request.slot,
@@ -126,6 +135,8 @@ class RunStarter:
         outcome = await runtime.store.runs.apply(draft.build_change())
         if isinstance(outcome, Refused) and outcome.reason == "paused":
             raise WorkflowPausedError(run.workflow)
+        if isinstance(outcome, Refused) and outcome.reason == "suppressed":
+            raise StartSuppressedError(run.workflow)
         return isinstance(outcome, Applied)
 
 
@@ -137,9 +148,11 @@ def _build_fire(request: StartRequest, run: RunRow) -> FireRow | None:
         workflow=request.workflow.name,
         key=request.key,
         run=run.id,
-        at=run.created_at,
+        at=request.at or run.created_at,
         slot=ONCE_SLOT if request.once_per_key else request.slot,
         digest=request.digest,
+        dedup=request.dedup,
+        cooldown=request.cooldown,
     )
 
 
