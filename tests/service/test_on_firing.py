@@ -244,8 +244,8 @@ async def test_an_expression_that_fails_is_tried_again_and_the_fifth_failure_is_
 
 
 async def test_an_answer_that_is_neither_true_nor_false_is_an_error() -> None:
-    """An expression such as `payload.a` says nothing."""
-    async with tm.testing.node(load=[*single().load, follower([], when="payload.a")]) as node:
+    """An expression such as `payload.a` says nothing; where its type is known, it is refused when it is loaded."""
+    async with tm.testing.node(load=[*single().load, follower([], when="dyn(payload.a)")]) as node:
         await node.push("a", 1)
         await node.advance("20s")
         assert "gave 1, neither true nor false" in node.reactor("r").events()[0].reason
@@ -274,14 +274,14 @@ async def test_params_that_do_not_fit_are_given_up_in_the_same_way() -> None:
 
 async def test_a_crowd_behind_a_firing_that_fails_does_not_wait() -> None:
     """A broken expression must not stop a reactor."""
-    sample = single()
+    sample = pair()
     async with tm.testing.node(load=[*sample.load, follower([], when="payload.b > 1")]) as node:
         for value in range(1000):
             await node.push("a", value)
             if not value % 100:
                 await node.advance("0s")
         await node.advance("0s")
-        assert sample.seen == list(range(1000))
+        assert sample.seen == [(value, None) for value in range(1000)]
         assert node.metrics()[TOTAL] > 800
         assert len(node.reactor("r").events()) == 1  # the first in a row says it all
 

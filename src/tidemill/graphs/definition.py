@@ -237,6 +237,11 @@ class Reactor:
             return [f"when is 'any', 'all', tm.any_of(...) or tm.all_of(...), not {self.when!r}"]
         return [self._criteria_problem(one) for one in self.when.accumulators if one not in self.accumulators]
 
+    @property
+    def boundary_types(self) -> dict[str, Any]:
+        """The types of the inputs of a firing, by accumulator."""
+        return {one.name: one.boundary_type for one in self.accumulators}
+
     def _criteria_problem(self, named: Any) -> str:
         if not isinstance(named, Accumulator):
             return f"when names {named!r}: pass the accumulators themselves to tm.any_of and tm.all_of"

@@ -118,6 +118,11 @@ class Graph:
         """The name of the reactor it binds to, if any."""
         return self.reactor.name if isinstance(self.reactor, Reactor) else self.reactor
 
+    @property
+    def boundary_types(self) -> dict[str, Any] | None:
+        """The types of the inputs of its reactor's firings, by accumulator; None if it has only the reactor's name."""
+        return self.reactor.boundary_types if isinstance(self.reactor, Reactor) else None
+
     def inputs(self) -> tuple[Parameter, ...]:
         """Return the parameters of a direct call; an optional one has a default."""
         return tuple(

@@ -78,7 +78,8 @@ def on_firing(reactor: Any, *, when: Expression | None = None) -> OnFiring:
         raise DefinitionError.single("on_firing", f"it takes a reactor, or its name, not {reactor!r}", location)
     if when is not None and (problem := expression_problem("when", when, "payload.orderbook.bid > 100.0")):
         raise DefinitionError.single("on_firing", problem, location)
-    return OnFiring(name, when, location)
+    source = reactor if hasattr(type(reactor), "boundary_types") else None
+    return OnFiring(name, when, location, source)
 
 
 def on_output(

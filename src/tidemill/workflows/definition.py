@@ -8,7 +8,7 @@ import msgspec
 from tidemill.annotations.signatures import AuthorFunction
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import Location
-from tidemill.workflows.graph_calls import CallableGraph
+from tidemill.workflows.graph_calls import CallableGraph, ObservedReactor
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +75,8 @@ class OnFiring(msgspec.Struct, frozen=True, eq=False):
     reactor: str
     when: Expression | None = None
     location: Location | None = None
+    source: ObservedReactor | None = None
+    """The reactor itself, as far as it is known."""
 
 
 class OnOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):

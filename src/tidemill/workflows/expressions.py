@@ -5,6 +5,7 @@ The language is imported when the first expression is compiled, so that a node w
 
 import importlib
 import inspect
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -14,6 +15,10 @@ from typing import Any
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.cel_checker import KNOWN_FUNCTIONS, check_types
+from tidemill.workflows.cel_operators import OPERATOR_FUNCTIONS, build_operators
+from tidemill.workflows.cel_syntax import parse, to_text
+from tidemill.workflows.cel_types import CelType
 from tidemill.workflows.definition import Expression, describe_expression
 
 _CEL_TYPES = frozenset(
@@ -44,21 +49,21 @@ _PARSE_ERROR = re.compile(r"ERROR: <input>:(?P<position>\d+:\d+): (?P<message>.*
 
 
 class CompiledExpression:
-    """A compiled expression, or a function. The constructor raises ValueError with what is wrong with it."""
+    """A compiled expression, or a function. The constructor raises ValueError with everything that is wrong with it."""
 
-    def __init__(self, option: str, expression: Expression, variables: Sequence[str]) -> None:
-        """Compile `option=expression`; a text may use these variables."""
+    def __init__(self, option: str, expression: Expression, variables: Mapping[str, CelType]) -> None:
+        """Compile `option=expression`; a text may use these variables, and has to agree with their types."""
         is_text = isinstance(expression, str)
         self.text = f"{option}={expression!r}" if is_text else f"{option}={describe_expression(expression)}"
         self._function = None if isinstance(expression, str) else expression
-        self._program: Any = _compile_text(expression, variables) if isinstance(expression, str) else None
-        if self._program is not None and set(self._program.variables()).isdisjoint(variables):
-            self._check_constant()
+        self._program: Any = None
+        if isinstance(expression, str):
+            self._program = _compile_text(expression, variables, is_condition=option == "when")
 
     def evaluate(self, value: Any, variables: Mapping[str, Any]) -> Any:
         """Return what a function returns for a value, or a text gives for variables; OperationError if it fails."""
         try:
-            return self._program.execute(dict(variables)) if self._function is None else self._function(value)
+            return _execute(self._program, variables) if self._function is None else self._function(value)
         except AUTHOR_ERRORS as error:  # author code: what the expression reads may be missing
             raise OperationError(f"{self.text} failed: {_short_error(error)}") from error
 
@@ -68,15 +73,6 @@ class CompiledExpression:
         if not isinstance(answer, bool):
             raise OperationError(f"{self.text} gave {answer!r}, neither true nor false")
         return answer
-
-    def _check_constant(self) -> None:
-        """Raise ValueError if an expression without variables fails: it would for every firing."""
-        try:
-            answer = self._program.execute({})
-        except AUTHOR_ERRORS as error:  # author code: the expression may raise anything
-            raise ValueError(f"it fails for every firing: {_short_error(error)}") from None
-        if self.text.startswith("when=") and not isinstance(answer, bool):
-            raise ValueError(f"it gives {answer!r} for every firing, neither true nor false")
 
 
 def expression_problem(option: str, given: object, example: str) -> str | None:
@@ -99,20 +95,55 @@ def expression_problem(option: str, given: object, example: str) -> str | None:
     return None
 
 
-def _compile_text(text: str, variables: Sequence[str]) -> Any:
-    """Return a compiled expression; ValueError if it can never be right."""
-    try:
-        program = _cel().compile(text)
-    except AUTHOR_ERRORS as error:  # author code: the parser may raise anything
-        raise ValueError(_format_parse_error(str(error))) from None
+def _compile_text(text: str, variables: Mapping[str, CelType], *, is_condition: bool) -> Any:
+    """Return a program; ValueError if it can never be right."""
+    program = _compile_program(text)
     bound = {name for match in _MACRO_BINDING.finditer(text) for name in match.groups() if name}
-    unknown = sorted(set(program.variables()) - {*variables, *_CEL_TYPES, *_CEL_NAMESPACES, *bound})
+    used = set(program.variables())
+    unknown = sorted(used - {*variables, *_CEL_TYPES, *_CEL_NAMESPACES, *bound})
     if unknown:
-        raise ValueError(f"there is {_format_unknown(unknown, variables)}; it may use {', '.join(variables)}")
+        names = list(variables)
+        raise ValueError(f"there is {_format_unknown(unknown, names)}; it may use {', '.join(names)}")
     for name in program.functions():
         if _FUNCTION_NAME.fullmatch(name) and not _is_function(name):
-            raise ValueError(f"there is no function '{name}'")
-    return program
+            raise ValueError(f"there is no function '{name}'{did_you_mean(name, KNOWN_FUNCTIONS)}")
+    try:
+        tree = parse(text)
+    except ValueError:  # syntax that only the library knows: it is evaluated as it is
+        return program
+    if used.isdisjoint(variables):
+        _check_constant(program, is_condition=is_condition)
+    elif problems := check_types(tree, variables, is_condition=is_condition):
+        raise ValueError("; ".join(problems))
+    return _compile_program(to_text(tree, OPERATOR_FUNCTIONS))
+
+
+def _compile_program(text: str) -> Any:
+    try:
+        return _cel().compile(text)
+    except AUTHOR_ERRORS as error:  # author code: the parser may raise anything
+        raise ValueError(_format_parse_error(str(error))) from None
+
+
+def _execute(program: Any, variables: Mapping[str, Any]) -> Any:
+    """Evaluate a program; an error of an operator is raised as it was, and not as the library describes it."""
+    errors: list[Exception] = []
+    try:
+        return program.execute({**build_operators(errors.append), **variables})
+    except RuntimeError as error:
+        if errors and str(errors[-1]) in str(error):
+            raise errors[-1] from error
+        raise
+
+
+def _check_constant(program: Any, *, is_condition: bool) -> None:
+    """Raise ValueError if an expression without variables fails: it would for every firing."""
+    try:
+        answer = _execute(program, {})
+    except AUTHOR_ERRORS as error:  # author code: the expression may raise anything
+        raise ValueError(f"it fails for every firing: {_short_error(error)}") from None
+    if is_condition and not isinstance(answer, bool):
+        raise ValueError(f"it gives {answer!r} for every firing, neither true nor false")
 
 
 def _cel() -> Any:
@@ -121,6 +152,7 @@ def _cel() -> Any:
     if not hasattr(cel, "compile"):
         message = f"when= needs the installed module 'cel', but {cel.__file__} is imported in its place: rename it"
         raise OperationError(message)
+    logging.getLogger("cel").setLevel(logging.ERROR)  # it logs what it raises, and Tidemill logs that
     return cel
 
 

@@ -6,21 +6,21 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from tidemill.annotations.variants import Variant, admits, expand_variants, full_name, label
 from tidemill.kernel.errors import DefinitionError, Location, OperationError, Problem
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.cel_types import ANY, STRING, CelType, map_of, record_of, type_of, union_of
 from tidemill.workflows.definition import Expression, OnFiring, OnOutput, Subscribing
 from tidemill.workflows.expressions import CompiledExpression
+from tidemill.workflows.graph_calls import CallableGraph, ObservedReactor
 
 ParamsClass = type[msgspec.Struct]
 
-FIRING_VARIABLES = ("payload", "reactor", "tenant")
 FIRING_PARAM_NAMES = ("payload", "firing_id")
 """The params of a run that a firing starts."""
-OUTPUT_VARIABLES = ("output", "inputs", "firing_id")
-OUTPUT_PARAM_NAMES = OUTPUT_VARIABLES
+OUTPUT_PARAM_NAMES = ("output", "inputs", "firing_id")
 """The params of a run that the value of a node starts, unless the value itself is the params."""
 
 _TIME_PRECISION = timedelta(milliseconds=1)
@@ -71,7 +71,7 @@ class _FiringDecision:
     """Starts a run for each firing of a reactor whose payload fulfils the condition."""
 
     def __init__(self, trigger: OnFiring, params: ParamsClass | None) -> None:
-        self._condition = _compile("when", trigger.when, FIRING_VARIABLES)
+        self._condition = _compile("when", trigger.when, firing_variables(trigger))
         self._params = params
 
     def decide(self, firing: FiringFacts) -> Start | None:
@@ -88,8 +88,9 @@ class _OutputDecision:
 
     def __init__(self, trigger: OnOutput, params: ParamsClass | None) -> None:
         self._name = f"{trigger.graph}.{trigger.node}"
-        self._condition = _compile("when", trigger.when, OUTPUT_VARIABLES)
-        self._dedup = _compile("dedup", trigger.dedup, OUTPUT_VARIABLES)
+        variables = output_variables(trigger, params)
+        self._condition = _compile("when", trigger.when, variables)
+        self._dedup = _compile("dedup", trigger.dedup, variables)
         self._cooldown = None if trigger.cooldown is None else timedelta(seconds=trigger.cooldown) - _TIME_PRECISION
         self._params = params
         variants = _variants_of(trigger)
@@ -101,7 +102,7 @@ class _OutputDecision:
         if self._is_typed and firing.variant not in self._types:
             return None  # another variant of the union
         value = self._decode(firing)
-        plain = msgspec.msgpack.decode(firing.output)
+        plain = msgspec.to_builtins(msgspec.msgpack.decode(firing.output), str_keys=True)
         variables = {"output": plain, "inputs": dict(firing.inputs), "firing_id": firing.id}
         if self._condition is not None and not self._condition.holds(value, variables):
             return None
@@ -133,7 +134,25 @@ class _OutputDecision:
         return sha256(encoded).hexdigest()
 
 
-def _compile(option: str, expression: Expression | None, variables: Sequence[str]) -> CompiledExpression | None:
+def firing_variables(trigger: OnFiring) -> dict[str, CelType]:
+    """Return the types of the variables of `on_firing(when=...)`, as far as they are known."""
+    return {"payload": _inputs_type("payload", trigger.source), "reactor": STRING, "tenant": STRING}
+
+
+def output_variables(trigger: OnOutput, params: ParamsClass | None) -> dict[str, CelType]:
+    """Return the types of the variables of `on_output(when=..., dedup=...)`, as far as they are known."""
+    variants = _variants_of(trigger)
+    admitted = [one for one in variants or () if _is_params(params, one)] or variants or ()
+    output = union_of(type_of(one.annotation) for one in admitted)
+    return {"output": output, "inputs": _inputs_type("inputs", trigger.source), "firing_id": STRING}
+
+
+def _inputs_type(name: str, source: ObservedReactor | CallableGraph | None) -> CelType:
+    types = None if source is None else source.boundary_types
+    return map_of(ANY) if types is None else record_of(name, {key: type_of(one) for key, one in types.items()})
+
+
+def _compile(option: str, expression: Expression | None, variables: Mapping[str, CelType]) -> CompiledExpression | None:
     return None if expression is None else CompiledExpression(option, expression, variables)
 
 
@@ -185,9 +204,10 @@ def _problems_of(trigger: Subscribing, params: ParamsClass | None, *, is_repeate
     name = describe_trigger(trigger)
     if is_repeated:
         yield f"{name} is there twice: join the expressions with ||"
-    variables, options = FIRING_VARIABLES, {"when": trigger.when}
-    if isinstance(trigger, OnOutput):
-        variables, options = OUTPUT_VARIABLES, {"when": trigger.when, "dedup": trigger.dedup}
+    if isinstance(trigger, OnFiring):
+        variables, options = firing_variables(trigger), {"when": trigger.when}
+    else:
+        variables, options = _known_variables(trigger, params), {"when": trigger.when, "dedup": trigger.dedup}
     for option, expression in options.items():
         try:
             _compile(option, expression, variables)
@@ -197,6 +217,13 @@ def _problems_of(trigger: Subscribing, params: ParamsClass | None, *, is_repeate
         yield from _unfilled_params("a firing", params, FIRING_PARAM_NAMES)
     else:
         yield from (f"{name}: {message}" for message in _output_problems(trigger, params))
+
+
+def _known_variables(trigger: OnOutput, params: ParamsClass | None) -> dict[str, CelType]:
+    try:
+        return output_variables(trigger, params)
+    except DefinitionError:  # the graph cannot be built, which is reported by itself
+        return output_variables(replace(trigger, source=None), params)
 
 
 def _unfilled_params(giver: str, params: ParamsClass | None, given: Sequence[str]) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Calls of graphs from workflows: the protocol of a callable graph, and the function of a task that calls one.
+"""Where workflows meet graphs and reactors: their protocols, and the function of a task that calls a graph.
 
-Workflows and graphs do not import each other. This module is the one place where they meet: a graph is any object that
-fits the protocol.
+Workflows and graphs do not import each other. This module is the one place where they meet: a graph or a reactor is
+any object that fits the protocol.
 """
 
 import inspect
@@ -31,11 +31,25 @@ class CallableGraph(Protocol):
     def inputs(self) -> Sequence[Parameter]:
         """Return its parameters."""
 
+    @property
+    def boundary_types(self) -> Mapping[str, Any] | None:
+        """The types of the inputs of its reactor's firings, by accumulator; None if they are not known here."""
+
     def returns(self) -> Mapping[str, Any]:
         """Return the annotated return types of its terminal nodes, by node."""
 
     def functions(self) -> Sequence[AuthorFunction]:
         """Return the authors' functions that it consists of."""
+
+
+class ObservedReactor(Protocol):
+    """A reactor whose firings start workflows."""
+
+    name: str
+
+    @property
+    def boundary_types(self) -> Mapping[str, Any]:
+        """The types of the inputs of its firings, by accumulator."""
 
 
 def is_callable_graph(value: object) -> bool:

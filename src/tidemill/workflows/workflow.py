@@ -21,6 +21,7 @@ from tidemill.workflows.definition import OnFiring, OnOutput, Task, Trigger
 from tidemill.workflows.firing_trigger import subscription_problems
 from tidemill.workflows.graph_calls import (
     CallableGraph,
+    ObservedReactor,
     build_call_function,
     is_callable_graph,
     is_task_name,
@@ -183,11 +184,19 @@ class Workflow:
             for task in self.tasks
         )
 
-    def with_observed_graphs(self, find_graph: Callable[[OnOutput], CallableGraph | None]) -> Self:
-        """Return a copy whose `on_output` triggers have the graphs that they name; the workflow itself if they have."""
-        triggers = tuple(
-            replace(one, source=find_graph(one)) if isinstance(one, OnOutput) else one for one in self.triggers
-        )
+    def with_sources(
+        self,
+        find_graph: Callable[[OnOutput], CallableGraph | None],
+        find_reactor: Callable[[OnFiring], ObservedReactor | None],
+    ) -> Self:
+        """Return a copy whose triggers have the graphs and reactors that they name; itself if they have them."""
+
+        def resolve(one: Trigger | OnFiring | OnOutput | str) -> Trigger | OnFiring | OnOutput | str:
+            if isinstance(one, OnOutput):
+                return replace(one, source=find_graph(one))
+            return replace(one, source=find_reactor(one)) if isinstance(one, OnFiring) else one
+
+        triggers = tuple(map(resolve, self.triggers))
         pairs = zip(self.triggers, triggers, strict=True)
         if all(getattr(one, "source", None) is getattr(other, "source", None) for one, other in pairs):
             return self

@@ -18,6 +18,7 @@ from tidemill.graphs.graph import Graph
 from tidemill.packages.status import PackageKey
 from tidemill.storage.workflow_ports import ScheduleKey
 from tidemill.workflows.definition import OnFiring, OnOutput, Trigger
+from tidemill.workflows.graph_calls import ObservedReactor
 from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.workflow import Workflow
 
@@ -293,7 +294,7 @@ def plan_change(
 ) -> PackageChange:
     """Plan the change of a package from what is registered now."""
     tenant, others = key.tenant, tuple(others)
-    resolve = _graph_resolver(registry, tenant, before, after)
+    resolve = _make_resolver(registry, tenant, before, after)
     workflows = tuple(map(resolve, after.workflows))
     rebound = tuple(map(resolve, _callers_to_rebind(before, after, others)))
     triggers, graphs = (*before.triggers, *after.triggers), (*before.triggerless, *after.triggerless)
@@ -316,19 +317,28 @@ def plan_change(
     )
 
 
-def _graph_resolver(
+def _make_resolver(
     registry: Registry, tenant: str, before: PackageDefinitions, after: PackageDefinitions
 ) -> Callable[[Workflow], Workflow]:
-    """Return the function that gives a workflow the graphs that it names, as they are after the change."""
+    """Return a function that gives a workflow the graphs and reactors that it names, as they are after the change."""
     arriving = {one.name: one for one in (*after.triggerless, *after.graphs)}
     leaving = {one.name for one in (*before.triggerless, *before.graphs)}
+    reactors = {one.name: one for one in after.reactors}
 
     def find_graph(name: str) -> Graph | None:
         """Return the graph of a name after the change; None also for one that is removed."""
         is_own = name in arriving or name in leaving
         return arriving.get(name) if is_own else registry.graph(tenant, name)
 
-    return lambda workflow: workflow.with_graphs(find_graph).with_observed_graphs(lambda one: find_graph(one.graph))
+    def find_reactor(trigger: OnFiring) -> ObservedReactor | None:
+        """Return the reactor of a trigger; if it is not loaded, as the author passed it."""
+        return reactors.get(trigger.reactor) or registry.reactor(tenant, trigger.reactor) or trigger.source
+
+    def resolve(workflow: Workflow) -> Workflow:
+        called = workflow.with_graphs(find_graph)
+        return called.with_sources(lambda one: find_graph(one.graph), find_reactor)
+
+    return resolve
 
 
 def _callers_to_rebind(

@@ -54,6 +54,7 @@ class UnresolvedGraph:
     """Stands for a graph of another package; the workflows that call it are checked when they are loaded."""
 
     reactor_name = None
+    boundary_types = None
     is_async = False
 
     def __init__(self, name: str) -> None:
@@ -72,10 +73,15 @@ class UnresolvedGraph:
         return ()
 
 
-def bind_known_graphs(workflow: Workflow, graphs: Mapping[str, Graph]) -> Workflow:
+def bind_known_graphs(
+    workflow: Workflow, graphs: Mapping[str, Graph], reactors: Mapping[str, Reactor] | None = None
+) -> Workflow:
     """Return a workflow with the graphs that it names; an UnresolvedGraph stands for an unknown one that it calls."""
     called = workflow.with_graphs(lambda name: graphs.get(name) or UnresolvedGraph(name))
-    return called.with_observed_graphs(lambda one: graphs.get(one.graph) or one.source)
+    known = reactors or {}
+    return called.with_sources(
+        lambda one: graphs.get(one.graph) or one.source, lambda one: known.get(one.reactor) or one.source
+    )
 
 
 PROBE_MARK_VARIABLE = "TIDEMILL_PROBE"
@@ -213,7 +219,7 @@ class PackageInspector:
         self._problems += duplicate_name_problems(package)
         reactors = {one.name: one for one in package.reactors}
         graphs = {one.name: one for one in package.graphs}
-        workflows = [bind_known_graphs(one, graphs) for one in package.workflows]
+        workflows = [bind_known_graphs(one, graphs, reactors) for one in package.workflows]
         for workflow in workflows:
             self._collect_problems(workflow.check, workflow.location)
         for reactor in package.reactors:
