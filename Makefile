@@ -2,16 +2,20 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test check map soak bench demo lock clean
+.PHONY: help setup format lint test versions check map soak bench demo lock clean
 
-VENV     := .venv
-PYTHON   := $(VENV)/bin/python
+# `make test PYTHON=python3.13` runs in an environment of its own, .venv-python3.13, and leaves .venv alone.
+PYTHON   :=
+VENV     := .venv$(addprefix -,$(notdir $(PYTHON)))
+BIN      := $(VENV)/bin
 READY    := $(VENV)/.ready
 PINS     := requirements/dev.txt
-PYTHONS  := python3 python3.14 python3.13 python3.12 python3.11
+PYTHONS  := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
+VERSIONS := 3.11 3.12 3.13 3.14
+QUICK    := tests/unit tests/architecture
 
 # `make setup UV=false` installs with pip alone.
-UV := $(PYTHON) -m uv
+UV := $(BIN)/python -m uv
 # Trust what the system trusts, as pip does: networks with a certificate authority of their own work too.
 export UV_SYSTEM_CERTS ?= 1
 
@@ -21,34 +25,47 @@ help: ## Show this list
 setup: $(READY) ## Make .venv with all pinned requirements (the other targets do it by themselves)
 
 format: $(READY) ## Put the code into its standard form
-	$(PYTHON) -m ruff check --fix-only --quiet .
-	$(PYTHON) -m ruff format .
+	$(BIN)/python -m ruff check --fix-only --quiet .
+	$(BIN)/python -m ruff format .
 
 lint: $(READY) ## Check style, types and layers
-	$(PYTHON) -m ruff check .
-	$(PYTHON) -m ruff format --check .
-	$(PYTHON) -m mypy
-	$(VENV)/bin/lint-imports --no-logo --no-cache
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
-test: $(READY) ## Run the whole suite; narrow it with ARGS="-k reactor"
-	$(PYTHON) -m pytest -n auto --dist worksteal $(ARGS)
+test: $(READY) ## Run the whole suite; narrow it with ARGS="-k reactor", choose a version with PYTHON=python3.13
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
-check: lint test ## Do what CI does
+versions: $(READY) ## Run the quick tests on every other supported version of Python that is installed
+	@own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	for version in $(VERSIONS); do \
+	  [ $$version != $$own ] || continue; \
+	  for found in python$$version ~/.pyenv/versions/$$version.*/bin/python$$version \
+	      ~/.local/share/uv/python/cpython-$$version.*/bin/python$$version; do \
+	    $$found -c 'import venv' 2> /dev/null || continue; \
+	    $(MAKE) --no-print-directory test PYTHON=$$found ARGS="$(QUICK)" || exit 1; \
+	    continue 2; \
+	  done; \
+	  echo "Python $$version is not installed: the tests do not run on it"; \
+	done
+
+check: lint test versions ## Do what CI does
 
 map: $(READY) ## Write docs/development/code-map.md from the docstrings of the modules
-	$(PYTHON) -m scripts.code_map
+	$(BIN)/python -m scripts.code_map
 
 soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
-	$(PYTHON) -m pytest -n auto --hypothesis-profile=soak --timeout=0 tests/simulation tests/unit/workflows $(ARGS)
-	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(PYTHON) -m pytest -s tests/system/test_kill.py tests/system/test_workflow_overlap.py \
+	$(BIN)/python -m pytest -n auto --hypothesis-profile=soak --timeout=0 tests/simulation tests/unit/workflows $(ARGS)
+	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest -s tests/system/test_kill.py tests/system/test_workflow_overlap.py \
 	  $(ARGS)
 
 bench: $(READY) ## Run every benchmark
-	@set -e; for file in benchmarks/bench_*.py; do $(PYTHON) -m benchmarks.$$(basename $$file .py) $(ARGS); done
+	@set -e; for file in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) $(ARGS); done
 
 demo: $(READY) ## Run the examples, reloaded as you save them; they go on where they last stopped
 	@mkdir -p build
-	@$(VENV)/bin/tidemill dev examples --store sqlite:///build/demo.db $(ARGS)
+	@$(BIN)/tidemill dev examples --store sqlite:///build/demo.db $(ARGS)
 
 lock: $(READY) ## Pin the requirements of pyproject.toml; newest versions with ARGS=--upgrade
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
@@ -56,7 +73,7 @@ lock: $(READY) ## Pin the requirements of pyproject.toml; newest versions with A
 	  --output-file $(PINS) $(ARGS)
 
 clean: ## Remove everything that can be made again
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment is always made afresh, so what it holds is what the pins say and nothing else.
@@ -65,23 +82,24 @@ $(READY): pyproject.toml $(PINS)
 	  if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then found=$$name; break; fi; \
 	done; \
 	if [ -z "$$found" ]; then \
-	  echo "Tidemill needs Python 3.11 or newer, and python3 here is: $$(python3 --version 2>&1)" >&2; exit 1; \
+	  name=$(firstword $(PYTHONS)); \
+	  echo "Tidemill needs Python 3.11 or newer, and $$name here is: $$($$name --version 2>&1)" >&2; exit 1; \
 	fi; \
 	echo "Setting up $(VENV) with $$($$found --version)"; \
 	$$found -m venv --clear $(VENV)
 	@{ $(INSTALL_WITH_UV); } || { echo "Without uv: installing with pip"; $(INSTALL_WITH_PIP); }
-	@$(PYTHON) -m compileall -q src
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 # uv comes by the pins too: its lines of the list are a list of their own.
 INSTALL_WITH_UV = \
 	sed -n '/^uv==/,/ via /p' $(PINS) > $(VENV)/uv.txt && \
 	$(PIP_INSTALL) --require-hashes --requirement $(VENV)/uv.txt && \
-	$(UV) pip sync --quiet --compile-bytecode --python $(PYTHON) --require-hashes $(PINS) && \
-	$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation --editable .
+	$(UV) pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes $(PINS) && \
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 
 INSTALL_WITH_PIP = \
 	$(PIP_INSTALL) --require-hashes --requirement $(PINS) && \
 	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
-PIP_INSTALL = $(PYTHON) -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check

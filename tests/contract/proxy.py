@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
 Fault = Literal["cut before", "cut after", "swallow", "delay"]
@@ -28,21 +28,33 @@ class Proxy:
         self.release = asyncio.Event()
         self._server_port = server_port
         self._streams: list[asyncio.StreamWriter] = []
+        self._serving: set[asyncio.Task[None]] = set()
         self._deaf: set[asyncio.StreamWriter] = set()  # clients that lose the next answer
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection until it ends."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        self._streams.append(writer)
         client, server = (reader, writer), await asyncio.open_connection("127.0.0.1", self._server_port)
-        self._streams += [client[1], server[1]]
+        self._streams.append(server[1])
+        if writer.is_closing():  # the proxy ended while it connected
+            server[1].transport.abort()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._requests(client, server), name="proxy: requests")
             tasks.create_task(self._answers(client, server), name="proxy: answers")
 
-    def end(self) -> None:
-        """End all connections."""
+    async def end(self) -> None:
+        """End all connections, and wait until their sockets are closed."""
         self.release.set()
         for stream in self._streams:
             stream.transport.abort()
+        if self._serving:
+            await asyncio.wait(self._serving)
+        for stream in self._streams:
+            with suppress(OSError):  # it was cut: that is how it ends here
+                await stream.wait_closed()
 
     async def _requests(self, client: Stream, server: Stream) -> None:
         while data := await _read(client):
@@ -84,8 +96,7 @@ async def proxy_to(server_port: int) -> AsyncIterator[tuple[Proxy, int]]:
         yield proxy, server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        proxy.end()
-        await asyncio.sleep(0)  # lets the connections notice
+        await proxy.end()
 
 
 async def _read(stream: Stream) -> bytes:

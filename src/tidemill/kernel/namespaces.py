@@ -227,8 +227,8 @@ class Namespace:
             content = file.read()
         shown = os.path.join(self.tree.shown, os.path.relpath(path, self.tree.folder))
         try:
-            code: CodeType = compile(content, shown, "exec", dont_inherit=True)
             lines = io.StringIO(decode_source(content)).readlines()
+            code: CodeType = compile(content, shown, "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
             if getattr(error, "filename", None) and getattr(error, "lineno", None):
                 raise

@@ -140,7 +140,7 @@ def _convert_setting(name: str, value: Any, kind: Any) -> Any:
             parse = parse_duration if name in _ZERO_ALLOWED else parse_positive_duration
             return parse(float(value) if isinstance(value, str) and _is_numeric_text(value) else value)
         if name in _PATH_SETTINGS:
-            return None if value is None else str(Path(value).absolute())
+            return None if value is None else str(Path(os.fspath(value)).absolute())
         if name == "tenant_retention":
             return _parse_tenant_durations(value)
         if kind is bool:

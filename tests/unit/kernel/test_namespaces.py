@@ -136,7 +136,7 @@ def test_stored_values_keep_their_schema_after_a_reload(open_namespace: Open) ->
     """P-6: a schema does not depend on the load, even if two classes have one name."""
     files = {
         "market/__init__.py": (
-            "import msgspec\nfrom market import a, b\nclass Pair(msgspec.Struct):\n    a: a.Order\n    b: b.Order\n"
+            "import msgspec\nfrom market import a, b\nclass Pair(msgspec.Struct):\n    x: a.Order\n    y: b.Order\n"
         ),
         "market/a.py": "import msgspec\nclass Order(msgspec.Struct):\n    pence: int\n",
         "market/b.py": "import msgspec\nclass Order(msgspec.Struct):\n    pence: str\n",

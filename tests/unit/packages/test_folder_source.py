@@ -3,10 +3,11 @@
 import asyncio
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -216,14 +217,17 @@ async def test_what_cannot_be_read_is_the_trouble_of_one_package(
     folder_of(tmp_path / "shop", FILES | {"package.toml": manifest("shop")})
     (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "loop.py").symlink_to("loop.py")
-    listing = os.listdir
 
-    def refuse(folder: str | Path) -> list[str]:
-        if tmp_path / "market" in Path(folder).parents:
-            raise PermissionError(13, "no")
-        return listing(folder)
+    def refusing(listing: Callable[[Any], Any]) -> Callable[[str | Path], Any]:
+        def refuse(folder: str | Path) -> Any:
+            if tmp_path / "market" in Path(folder).parents:
+                raise PermissionError(13, "no")
+            return listing(folder)
 
-    monkeypatch.setattr(os, "listdir", refuse)
+        return refuse
+
+    for name in ("listdir", "scandir"):  # versions of Python list a folder with the one or the other
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
     source = FolderSource(tmp_path, "acme")
     before = await digests(source)
     assert sorted(before) == ["market", "shop"]

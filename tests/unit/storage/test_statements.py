@@ -235,3 +235,10 @@ def test_every_statement_is_used_and_every_used_statement_exists(dialect: Dialec
     used = {name for text in sources for name in re.findall(r"\b_?(?:queries|QUERIES)\.([a-z]\w*)", text)}
     used -= {"from_package"}
     assert used == set(vars(dialect.queries))
+
+
+def test_no_statement_of_sqlite_numbers_its_parameters() -> None:
+    """Newer versions of Python reject `?2` with a sequence: a parameter is a plain `?`, or has a name."""
+    statements: dict[str, str] = vars(SQLITE_QUERIES)
+    assert statements
+    assert [name for name, text in statements.items() if re.search(r"\?\d", text)] == []

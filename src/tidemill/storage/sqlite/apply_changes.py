@@ -92,10 +92,11 @@ class PreparedChange:
 
     def _add_run(self, connection: sqlite3.Connection, columns: Columns) -> RefusalReason | None:
         """Insert the run; return the reason if it was not inserted."""
-        if (inserted := connection.execute(self._queries.add_run, columns).fetchone()) is not None:
+        _, tenant, workflow, *_ = columns
+        inserted = connection.execute(self._queries.add_run, (*columns, tenant, workflow)).fetchone()
+        if inserted is not None:
             self._sequence = inserted[0]
             return None
-        _, tenant, workflow, *_ = columns
         return "paused" if _query_bool(connection, self._queries.is_workflow_paused, (tenant, workflow)) else "stale"
 
     def _is_overtaking(self, connection: sqlite3.Connection) -> bool:
@@ -109,7 +110,7 @@ class PreparedChange:
     def _write_run(self, connection: sqlite3.Connection) -> tuple[int, str] | None:
         """Write the run itself; return its revision and tenant, or None if it is not as expected."""
         change = self._change
-        guard: tuple[Any, ...] = (change.run, int(change.is_operator_action))
+        guard: tuple[Any, ...] = (int(change.is_operator_action), change.run)
         if change.expected_run is None:
             statement = self._queries.touch_run
         else:

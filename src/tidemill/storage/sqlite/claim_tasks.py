@@ -30,7 +30,7 @@ class PreparedClaim:
             return []
         claimed = [self._mark_claimed(connection, *key) for key in keys]
         runs = sorted({key.run for key, _ in keys})
-        touched = {run: connection.execute(self._queries.touch_run, (run, 0)).fetchone() for run in runs}
+        touched = {run: connection.execute(self._queries.touch_run, (0, run)).fetchone() for run in runs}
         self._record_events(connection, claimed, {run: revision for run, (revision, _) in touched.items()})
         rows = {row[0]: decode_run(row) for row in connection.execute(self._queries.runs_of, (json.dumps(runs),))}
         return [ClaimedTask(rows[key.run], task) for key, task in claimed]
@@ -62,7 +62,7 @@ class PreparedClaim:
     def _candidates(self, connection: sqlite3.Connection) -> Iterator[Any]:
         claim = self._claim
         queues = None if claim.queues is None else json.dumps(list(claim.queues))
-        values = (json.dumps(list(claim.executors)), queues, json.dumps(list(claim.pools)))
+        values = (json.dumps(list(claim.executors)), queues, queues, json.dumps(list(claim.pools)))
         return connection.execute(self._queries.claimable, (*values, json.dumps(list(claim.loaded))))
 
     def _mark_claimed(self, connection: sqlite3.Connection, key: TaskKey, executor: str) -> tuple[TaskKey, TaskRow]:

@@ -56,7 +56,7 @@ def _updates(columns: Sequence[str]) -> str:
 COLUMN_FRAGMENTS = {
     "run_columns": ", ".join(RUN_COLUMNS),
     "new_run_columns": ", ".join(NEW_RUN_COLUMNS),
-    "new_run_parameters": ", ".join(f"?{number}" for number, _ in enumerate(NEW_RUN_COLUMNS, start=1)),
+    "new_run_parameters": _parameters(NEW_RUN_COLUMNS),
     "run_updates": _updates(MUTABLE_RUN_FIELDS),
     "task_columns": ", ".join(TASK_COLUMNS),
     "task_parameters": _parameters(TASK_COLUMNS),

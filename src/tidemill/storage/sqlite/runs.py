@@ -102,14 +102,15 @@ class SqliteRuns(SqliteTable, Runs):
         return {owner for (owner,) in await self._fetch_all(self._queries.claim_owners)}
 
     async def list_orphans(self, before: datetime, limit: int) -> list[str]:
-        return [run for (run,) in await self._fetch_all(self._queries.orphans, (to_micros(before), limit))]
+        at = to_micros(before)
+        return [run for (run,) in await self._fetch_all(self._queries.orphans, (at, at, limit))]
 
     async def read_outputs(self, run: str, tasks: Collection[str]) -> list[OutputRow]:
         rows = await self._fetch_all(self._queries.outputs_of, (run, json.dumps(list(tasks))))
         return [decode_output(row) for row in rows]
 
     async def read_attempts(self, run: str) -> list[AttemptRow]:
-        return [decode_attempt(row) for row in await self._fetch_all(self._queries.attempts_of, (run,))]
+        return [decode_attempt(row) for row in await self._fetch_all(self._queries.attempts_of, (run, run))]
 
     async def read_events(self, run: str) -> list[EventRow]:
         rows = await self._fetch_all(self._queries.events_of, (run,))

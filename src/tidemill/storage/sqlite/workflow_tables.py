@@ -148,7 +148,7 @@ class SqliteSchedules(SqliteTable, Schedules):
         resumed_at = to_micros(at)
 
         def write(connection: sqlite3.Connection) -> None:
-            connection.execute(self._queries.skip_pause, (tenant, workflow, resumed_at))
+            connection.execute(self._queries.skip_pause, (resumed_at, tenant, workflow))
             connection.execute(self._queries.resume_workflow, (tenant, workflow))
 
         await self._write(write)

@@ -7,7 +7,7 @@ SELECT EXISTS (SELECT 1 FROM leases WHERE name = ? AND epoch = ?);
 -- name: add_run
 INSERT INTO runs ({new_run_columns}, revision, clears, sequence)
 SELECT {new_run_parameters}, 0, 0, (SELECT coalesce(max(sequence), 0) + 1 FROM runs)
-WHERE NOT EXISTS (SELECT 1 FROM workflow_pauses WHERE tenant = ?2 AND workflow = ?3)
+WHERE NOT EXISTS (SELECT 1 FROM workflow_pauses WHERE tenant = ? AND workflow = ?)
 ON CONFLICT (id) DO NOTHING
 RETURNING sequence;
 
@@ -28,13 +28,13 @@ WHERE id = ? AND revision = ? AND state = ? AND clears = ?
 AND EXISTS (SELECT 1 FROM leases WHERE name = ? AND epoch = ?);
 
 -- name: touch_run
-UPDATE runs SET revision = revision + 1, clears = clears + ?2
-WHERE id = ?1
+UPDATE runs SET revision = revision + 1, clears = clears + ?
+WHERE id = ?
 RETURNING revision, tenant;
 
 -- name: touch_expected_run
-UPDATE runs SET revision = revision + 1, clears = clears + ?2
-WHERE id = ?1 AND state = ?3 AND clears = ?4
+UPDATE runs SET revision = revision + 1, clears = clears + ?
+WHERE id = ? AND state = ? AND clears = ?
 RETURNING revision, tenant;
 
 -- name: update_run
@@ -104,11 +104,11 @@ WHERE tenant = :tenant AND pool = :pool AND pool IS NOT NULL AND state IN {claim
 SELECT task_runs.executor, task_runs.tenant, task_runs.pool, runs.id, task_runs.task, task_runs.element
 FROM task_runs INDEXED BY task_runs_scheduled CROSS JOIN runs ON runs.id = task_runs.run
 WHERE task_runs.state = {task_scheduled}
-AND task_runs.executor IN (SELECT value FROM json_each(?1))
-AND (?2 IS NULL OR task_runs.queue IN (SELECT value FROM json_each(?2)))
-AND (task_runs.pool IS NULL OR task_runs.pool IN (SELECT value FROM json_each(?3)))
+AND task_runs.executor IN (SELECT value FROM json_each(?))
+AND (? IS NULL OR task_runs.queue IN (SELECT value FROM json_each(?)))
+AND (task_runs.pool IS NULL OR task_runs.pool IN (SELECT value FROM json_each(?)))
 AND (runs.tenant, runs.workflow, runs.version) IN (
-    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?4)
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?)
 )
 AND (runs.tenant, runs.workflow) NOT IN (SELECT tenant, workflow FROM workflow_pauses)
 ORDER BY task_runs.priority DESC, task_runs.since, task_runs.run, task_runs.task, task_runs.element;
@@ -173,13 +173,13 @@ WHERE state IN {claimed_tasks} AND claimed_by IS NOT NULL;
 
 -- name: orphans
 SELECT id FROM runs
-WHERE state IN {active_runs} AND state = {run_running} AND created_at <= ?1
+WHERE state IN {active_runs} AND state = {run_running} AND created_at <= ?
 AND NOT EXISTS (
     SELECT 1 FROM task_runs WHERE run = runs.id
     AND state IN {active_tasks}
 )
-AND NOT EXISTS (SELECT 1 FROM run_events WHERE run = runs.id AND at > ?1)
-ORDER BY created_at, id LIMIT ?2;
+AND NOT EXISTS (SELECT 1 FROM run_events WHERE run = runs.id AND at > ?)
+ORDER BY created_at, id LIMIT ?;
 
 -- name: outputs_of
 -- The last of several attempts that returned something.
@@ -188,12 +188,12 @@ WHERE run = ? AND task IN (SELECT value FROM json_each(?)) AND attempts.value IS
 GROUP BY task, element ORDER BY task, element;
 
 -- name: attempts_of
-SELECT {attempt_columns} FROM attempts WHERE run = ?1
+SELECT {attempt_columns} FROM attempts WHERE run = ?
 UNION ALL
 SELECT
     run, task, element, attempt, tries, executor, coalesce(claimed_by, ''), coalesce(claimed_at, since, 0), started_at,
     NULL, '', NULL, NULL
-FROM task_runs WHERE run = ?1 AND state IN {claimed_tasks}
+FROM task_runs WHERE run = ? AND state IN {claimed_tasks}
 ORDER BY 2, 3, 4;
 
 -- name: events_of
@@ -282,9 +282,9 @@ INSERT INTO workflow_pauses (tenant, workflow) VALUES (?, ?) ON CONFLICT (tenant
 
 -- name: skip_pause
 -- Slots of the pause get no run: the schedules of a resumed workflow continue from its resumption.
-UPDATE schedules SET last = max(last, ?3)
-WHERE tenant = ?1 AND workflow = ?2
-AND EXISTS (SELECT 1 FROM workflow_pauses WHERE tenant = ?1 AND workflow = ?2);
+UPDATE schedules SET last = max(last, ?)
+WHERE tenant = ? AND workflow = ?
+AND EXISTS (SELECT 1 FROM workflow_pauses WHERE (tenant, workflow) = (schedules.tenant, schedules.workflow));
 
 -- name: resume_workflow
 DELETE FROM workflow_pauses WHERE tenant = ? AND workflow = ?;
