@@ -106,6 +106,37 @@ async def test_a_package_waits_for_its_dependencies(tmp_path: Path) -> None:
         assert (await run.wait(10)).outputs == {"scored": {"score": 2}}
 
 
+SENSOR = """\
+import tidemill as tm
+
+@tm.passthrough
+def sensor(event: int) -> int:
+    return event
+
+plant = tm.Reactor("plant", [sensor])
+watch = tm.Graph("watch", reactor=plant)
+
+@watch.node(feeds="book")
+def double(sensor: int) -> int:
+    return 2 * sensor
+"""
+
+
+async def test_a_package_waits_for_the_accumulator_that_it_feeds(tmp_path: Path) -> None:
+    """P-5: and says so; both packages stay as long as the feed does."""
+    folder = tmp_path / "packages"
+    package(folder / "sensor", SENSOR)
+    async with tm.Node(settings={"packages": str(folder)}) as node:
+        await until(lambda: (one := status(node, "sensor")) is not None and one.state == "waiting")
+        assert status(node, "sensor").waiting_for == ("accumulator 'book'",)
+        market(folder)
+        desk(folder)
+        await until(lambda: is_loaded(node, "market", "desk", "sensor"))
+        await node.push("sensor", 4)
+        firing = await node.reactor("market").next_firing(10)
+        assert firing.results["reader"].outputs == {"out": [1, 8]}
+
+
 async def test_a_package_stays_until_its_dependents_are_gone(tmp_path: Path) -> None:
     """P-4, P-5: a folder that is taken away cannot take away what another package is bound to; never a cascade."""
     folder = tmp_path / "packages"

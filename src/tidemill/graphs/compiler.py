@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tidemill.graphs.codegen import GeneratedSource, write_graph_function
+from tidemill.graphs.feeds import Feed
 from tidemill.graphs.inputs import SourceBoundary
 from tidemill.graphs.result import SKIPPED, GraphResult, NodeError
 from tidemill.graphs.result_layout import ResultLayout
@@ -71,6 +72,9 @@ class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     layout: ResultLayout
     required_indexes: tuple[int, ...]
     window_feeds: tuple[tuple[int, str], ...]
+    """The positions of results that are appended to windows of the reactor itself, with their names."""
+    feeds: tuple[Feed, ...]
+    """The results that are pushed into other accumulators."""
     is_async: bool
     needs_context: bool
     converts_inputs: bool
@@ -118,13 +122,19 @@ def compile_graph(wiring: Wiring) -> CompiledGraph:
     """Write and compile the function of a wired graph."""
     source = write_graph_function(wiring)
     layout = source.layout
-    feeds = [(one.name, one.node.feeds.name) for one in wiring.nodes if one.node.feeds is not None]
+    own_windows = {one.name for one in wiring.inputs if one.is_window}
+    feeds = [
+        Feed(one.node, name, layout.returned.index(one.name))
+        for one in wiring.nodes
+        if (name := one.node.fed_accumulator) is not None
+    ]
     return CompiledGraph(
         wiring=wiring,
         generated=GeneratedFunction.build(source, wiring.name),
         layout=layout,
         required_indexes=tuple(index for index, one in enumerate(wiring.inputs) if one.required),
-        window_feeds=tuple((layout.returned.index(name), window) for name, window in feeds),
+        window_feeds=tuple((one.position, one.accumulator) for one in feeds if one.accumulator in own_windows),
+        feeds=tuple(one for one in feeds if one.accumulator not in own_windows),
         is_async=wiring.is_async,
         needs_context=wiring.needs_context,
         converts_inputs=any(one.convert is not None for one in wiring.inputs),

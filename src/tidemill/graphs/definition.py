@@ -257,13 +257,18 @@ class NodeDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     function: AuthorFunction
     thread: bool = False
-    feeds: Accumulator | None = None
+    feeds: Accumulator | str | None = None
     ignores: tuple[Any, ...] = ()
 
     @property
     def name(self) -> str:
         """The node's name: the function's own."""
         return self.function.name
+
+    @property
+    def fed_accumulator(self) -> str | None:
+        """The name of the accumulator that its results are pushed into."""
+        return self.feeds.name if isinstance(self.feeds, Accumulator) else self.feeds
 
     @property
     def needs_await(self) -> bool:

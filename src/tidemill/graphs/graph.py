@@ -56,7 +56,7 @@ class Graph:
         /,
         *,
         thread: bool = False,
-        feeds: Accumulator | None = None,
+        feeds: Accumulator | str | None = None,
         ignores: Sequence[Any] = (),
     ) -> Callable[[Function], Function]: ...
     def node(
@@ -65,13 +65,13 @@ class Graph:
         /,
         *,
         thread: bool = False,
-        feeds: Accumulator | None = None,
+        feeds: Accumulator | str | None = None,
         ignores: Sequence[Any] = (),
     ) -> Any:
         """Add a function as a node. It stays an ordinary function: call it, test it.
 
-        `thread` sends a blocking function to a thread, `feeds` appends its result to a window when the firing
-        succeeds, `ignores` names variants that deliberately go nowhere.
+        `thread` sends a blocking function to a thread, `feeds` pushes its result into an accumulator, of any reactor,
+        when the firing succeeds, `ignores` names variants that deliberately go nowhere.
         """
         if function is not None:
             return self._add_node(function, thread=False, feeds=None, ignores=())

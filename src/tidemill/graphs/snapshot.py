@@ -54,6 +54,14 @@ class StoredOutboxEntry(msgspec.Struct, frozen=True, array_like=True):
     """The values that workflows have not received which subscribe to the nodes that returned them."""
 
 
+class StoredFeed(msgspec.Struct, frozen=True, array_like=True):
+    """A result that was not yet pushed into the accumulator that its node feeds."""
+
+    tenant: str
+    accumulator: str
+    value: bytes
+
+
 class ReactorPart(msgspec.Struct, frozen=True, kw_only=True):
     """A reactor's part of a checkpoint."""
 
@@ -75,6 +83,8 @@ class ReactorPart(msgspec.Struct, frozen=True, kw_only=True):
     """
     posts: list[StoredOutboxEntry] = []
     """Firings to deliver to workflows, oldest first."""
+    feeds: list[StoredFeed] = []
+    """Results to push into other accumulators, oldest first for each."""
 
     def journal_position_of(self, accumulator: str) -> int | None:
         """Return the journal position of an accumulator, or None if the reactor was not subscribed to it."""

@@ -35,6 +35,7 @@ from tidemill.annotations.variants import (
     union_members,
 )
 from tidemill.graphs.definition import Accumulator, NodeDefinition, Reactor
+from tidemill.graphs.feeds import LOOP_REMEDY, ends_loop, find_misfits
 from tidemill.graphs.routes import find_unreachable
 from tidemill.graphs.wiring_model import Edge, GraphInput, InputOrigin, WiredNode, Wiring
 from tidemill.kernel.errors import DefinitionError, Problem
@@ -267,26 +268,25 @@ class _Wirer(msgspec.Struct):
                 self._add_problem(node, f"node '{node.name}' ignores {label(ignored)}, which it never returns")
 
     def _check_feeds(self, wired: Sequence[WiredNode]) -> None:
+        """Check the fed accumulators that are known here; those of other packages are checked at load."""
         for one in wired:
-            window = one.node.feeds
-            if window is None:
+            fed, name = one.node.feeds, one.node.fed_accumulator
+            if fed is None:
                 continue
-            if not isinstance(window, Accumulator) or not window.is_window:
-                self._add_problem(one.node, f"node '{one.name}' feeds {window!r}, which is no tm.window(...)")
+            if not isinstance(fed, Accumulator | str):
+                message = f"node '{one.name}' feeds {fed!r}, which is neither an accumulator nor the name of one"
+                self._add_problem(one.node, message)
                 continue
-            if self.reactor is not None and window not in self.reactor.accumulators:
+            own = self.accumulators.get(name or "")
+            if own is not None and not ends_loop(own) and self.reactor is not None:
                 self._add_problem(
                     one.node,
-                    f"node '{one.name}' feeds window '{window.name}', which reactor '{self.reactor.name}' "
-                    "does not have",
+                    f"node '{one.name}' feeds '{name}' of its own reactor '{self.reactor.name}', so that each firing "
+                    f"would cause the next: {LOOP_REMEDY}",
                 )
-            for variant in self.return_variants[one.name] or ():
-                if variant.cls is not NoneType and not admits(window.element, variant):
-                    self._add_problem(
-                        one.node,
-                        f"node '{one.name}' returns {variant.label}, but window '{window.name}' holds "
-                        f"{label(window.element)}",
-                    )
+            target = own or (fed if isinstance(fed, Accumulator) else None)
+            for reason in find_misfits(one.node, target) if target is not None else ():
+                self._add_problem(one.node, reason)
 
     def _check_cycles(self, wired: Sequence[WiredNode]) -> None:
         upstream = {one.name: [edge.source for edge in one.upstream_edges()] for one in wired}

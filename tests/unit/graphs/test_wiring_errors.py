@@ -458,22 +458,6 @@ def test_an_unresolved_annotation_of_an_accumulator_is_a_problem_too() -> None:
     assert "feed" in problem.message
 
 
-def test_a_node_feeds_only_a_window_of_its_reactor() -> None:
-    """`feeds=` names a window, and one that the reactor has."""
-    ticks = tm.window("ticks", int, capacity=3)
-    graph = bound()
-
-    @graph.node(feeds=ticks)
-    def one(orderbook: A) -> int:
-        return 1
-
-    @graph.node(feeds=orderbook)
-    def two(orderbook: A) -> int:
-        return 1
-
-    assert [problem.node for problem in problems(graph)] == ["one", "two"]
-
-
 def test_a_node_feeds_a_window_only_what_it_holds() -> None:
     """The element type of a window is checked against what the node returns."""
     ticks = tm.window("ticks", A, capacity=3)

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from tidemill.engine.graphs.durability.backend import DurabilityBackend, NoDurability
 from tidemill.engine.graphs.sources.reader import SourceReader, open_reader
@@ -21,6 +21,8 @@ DeliveryCallback = Callable[[str | None], None]
 """Called with None when a subscriber has received a firing, or with the reason why it never will."""
 
 OpenReader = Callable[[Accumulator, Settings, Clock], SourceReader]
+FindAccumulator = Callable[[str, str], Any]
+"""Returns the running accumulator of a tenant and a name, a `RunningAccumulator`, or None."""
 HealthFilter = Callable[[str, str, AccumulatorHealth], AccumulatorHealth]
 """Takes an accumulator's tenant, name and new health, and returns the health that it gets."""
 
@@ -97,5 +99,6 @@ class GraphRuntime:
         self.open_reader: OpenReader | None = open_reader  # None: streams are live without reading their sources
         self.health_filter: HealthFilter = _keep_health
         self.is_starting_up = False  # nothing fires while the node loads: a graph may still be missing
+        self.find_accumulator: FindAccumulator = lambda tenant, name: None  # noqa: ARG005 - until the scheduler is built
         self.in_flight = InFlight()
         self.rng = random.Random()

@@ -54,6 +54,7 @@ class GraphScheduler:
         self._accumulators: dict[Key, RunningAccumulator] = {}
         self._unsaved_resets: set[RunningReactor] = set()
         """Reactors that started empty over older stored state, which a rollback would need, until they are active."""
+        runtime.find_accumulator = lambda tenant, name: self._accumulators.get((tenant, name))
 
     # -- lookup
 
@@ -346,9 +347,23 @@ class GraphScheduler:
         self, tenant: str, name: str, leaving: frozenset[str] = frozenset(), changes: Sequence[str] = ()
     ) -> None:
         """Refuse to unload a reactor, or to apply `changes`, while graphs other than `leaving` are bound to it."""
-        others = set(self._find_managed(tenant, name).subscribers) - leaving
+        others = (set(self._find_managed(tenant, name).subscribers) | self._feeding_graphs(tenant, name)) - leaving
         if others:
             raise reactor_in_use_error(name, others, changes=changes)
+
+    def _feeding_graphs(self, tenant: str, name: str) -> set[str]:
+        """Return the graphs that feed accumulators which only this reactor has."""
+        fed = set(self._managed[tenant, name].reactor.definition.accumulator_names)
+        for key, managed in self._managed.items():
+            if key != (tenant, name) and key[0] == tenant:
+                fed -= set(managed.reactor.definition.accumulator_names)
+        return {
+            graph
+            for key, managed in self._managed.items()
+            for graph, compiled in managed.subscribers.items()
+            if (graph.rpartition("/")[0] or key[0]) == tenant
+            and any(feed.accumulator in fed for feed in compiled.feeds)
+        }
 
     async def unload_reactor(self, tenant: str, name: str, graphs: frozenset[str] = frozenset()) -> None:
         """Unload a reactor with its `graphs`: stop it, then accumulators that no other reactor uses, then the names."""
@@ -391,6 +406,7 @@ class GraphScheduler:
         for one in leaving:
             await self._run_with_timeout(one.drain(), one)
         await self._run_with_timeout(reactor.firing_loop.drain(), reactor)
+        await self._run_with_timeout(reactor.feed_outbox.drain(), reactor)
         await self._run_with_timeout(reactor.stop(), reactor)
         for one in leaving:
             one.remove_target(reactor.firing_loop)
@@ -444,6 +460,7 @@ class GraphScheduler:
 
     async def close(self) -> None:
         """Unload everything; reactors that share accumulators are checkpointed at one moment."""
+        await self._run_all_with_timeout([(reactor.feed_outbox.drain(), reactor) for reactor in self.reactors])
         for reactor in self.reactors:
             reactor.firing_loop.queue_gate.close()
         for one in self.accumulators:
@@ -451,8 +468,9 @@ class GraphScheduler:
         await self._run_all_with_timeout([(one.drain(), one) for one in self.accumulators])
         await self._run_all_with_timeout([(reactor.firing_loop.drain(), reactor) for reactor in self.reactors])
         await self.runtime.durability.close()
-        for (tenant, name), managed in tuple(self._managed.items()):
-            await self.unload_reactor(tenant, name, frozenset(managed.subscribers))
+        graphs = frozenset(name for managed in self._managed.values() for name in managed.subscribers)
+        for tenant, name in tuple(self._managed):
+            await self.unload_reactor(tenant, name, graphs)
         self.is_closed = True
 
     def activate(self) -> None:
@@ -478,4 +496,5 @@ class GraphScheduler:
     @property
     def is_idle(self) -> bool:
         """Whether no firing runs and none is due."""
-        return self.runtime.in_flight.count == 0 and all(reactor.firing_loop.is_idle for reactor in self.reactors)
+        is_firing = any(not (one.firing_loop.is_idle and one.feed_outbox.is_idle) for one in self.reactors)
+        return self.runtime.in_flight.count == 0 and not is_firing

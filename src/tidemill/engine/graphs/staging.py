@@ -14,6 +14,7 @@ from tidemill.annotations.codec import UnstorableError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.emit import AccumulatorCodecs
 from tidemill.engine.graphs.accumulators.kinds import create_accumulator
+from tidemill.engine.graphs.feed_checks import FeedLayout
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.registry import Key, PackageState, Registry
@@ -116,6 +117,7 @@ class GraphStager:
             if key is not None:
                 name = subscriber_name(key, self._tenant, graph.name)
                 subscribers.setdefault(key, {})[name] = compiled.with_name(name)
+        self._check_feeds(subscribers)
         return StagedGraphs(
             change=self._change,
             removed_reactors=self._removed,
@@ -140,6 +142,22 @@ class GraphStager:
                 problems.append(Problem(message=f"accumulator '{one.name}': {error}; {remedy}", location=one.location))
         if problems:
             raise DefinitionError(problems, f"reactor '{reactor.name}'")
+
+    def _check_feeds(self, subscribers: Mapping[Key, Mapping[str, CompiledGraph]]) -> None:
+        """Check the feeds of all graphs as they will be after the change."""
+        removed = {(self._tenant, name) for name in self._removed}
+        managed = {key: one for key, one in self._all_managed.items() if key not in removed}
+        leaving = self._change.previous.graphs
+        graphs: dict[Key, Mapping[str, CompiledGraph]] = {}
+        for key in (*managed, *(key for key in subscribers if key not in managed)):
+            own = {subscriber_name(key, self._tenant, name) for name in leaving}
+            bound = managed[key].subscribers if key in managed else {}
+            remaining = {name: one for name, one in bound.items() if name not in own}
+            graphs[key] = {**remaining, **subscribers.get(key, {})}
+        reactors = {key: one.reactor.definition for key, one in managed.items()}
+        reactors |= {(self._tenant, name): one for name, one in self._incoming.items()}
+        names = {graph.name for graph in self._change.graphs}
+        FeedLayout(reactors, graphs).check(self._tenant, lambda owner, name: owner == self._tenant and name in names)
 
     # -- accumulators
 

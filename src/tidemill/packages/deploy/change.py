@@ -370,6 +370,7 @@ def _iter_referenced(registry: Registry, tenant: str, after: PackageDefinitions)
         key = reactor_key(graph, tenant)
         if key is not None and (key[0] == tenant or registry.is_shared(*key)):
             yield NameClaim("reactor", *key)
+        yield from (NameClaim("accumulator", tenant, one.fed_accumulator) for one in graph.nodes if one.fed_accumulator)
     for workflow in after.workflows:
         yield from (NameClaim("trigger", tenant, name) for name in trigger_names(workflow))
         used = (*graph_names(workflow), *observed_graph_names(workflow))

@@ -202,6 +202,9 @@ def missing_dependencies(
     reactors |= {f"{tenant}/{name}" for name in reactors}
     graphs = {one.name for one in metadata.graphs} | remaining("graph", registry.graphs(tenant))
     triggers = {one.name for one in metadata.triggers} | remaining("trigger", registry.triggers(tenant))
+    accumulators = {own.name for one in metadata.reactors for own in one.accumulators}
+    accumulators |= remaining("accumulator", registry.accumulators(tenant))
+    fed = [name for one in metadata.graphs for name in one.feeds]
     bound = [one.reactor for one in metadata.graphs if one.reactor is not None]
     called = [name for one in metadata.workflows for name in (*one.graphs, *(output.graph for output in one.outputs))]
     polled = [name for one in metadata.workflows for name in one.triggers]
@@ -209,6 +212,7 @@ def missing_dependencies(
         {f"reactor '{name}'" for name in bound if name not in reactors and not _is_shared(registry, name)}
         | {f"graph '{name}'" for name in called if name not in graphs}
         | {f"trigger '{name}'" for name in polled if name not in triggers}
+        | {f"accumulator '{name}'" for name in fed if name not in accumulators}
     )
 
 

@@ -160,6 +160,8 @@ class DeclaredGraph(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     inputs: tuple[DeclaredInput, ...] = ()
     terminals: tuple[str, ...]
+    feeds: tuple[str, ...] = ()
+    """The accumulators that its results are pushed into, without the windows of its own reactor."""
 
 
 class PackageMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -198,7 +200,8 @@ def _describe_accumulator(one: Accumulator) -> DeclaredAccumulator:
 
 def describe_graph(graph: Graph, reactor: Reactor | None, relocate: Relocate) -> DeclaredGraph:
     """Return what is known of a graph, wired with its reactor if that is at hand."""
-    wiring = graph.compile_for(reactor).wiring
+    compiled = graph.compile_for(reactor)
+    wiring = compiled.wiring
     return DeclaredGraph(
         name=graph.name,
         location=relocate(graph.location),
@@ -208,6 +211,7 @@ def describe_graph(graph: Graph, reactor: Reactor | None, relocate: Relocate) ->
             for one in wiring.inputs
         ),
         terminals=tuple(one.name for one in wiring.nodes if one.name in wiring.terminals),
+        feeds=tuple(sorted({feed.accumulator for feed in compiled.feeds})),
     )
 
 

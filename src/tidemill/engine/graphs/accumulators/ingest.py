@@ -134,6 +134,18 @@ class EventIngest(BoundaryEmitter):
             return self._receipt("rejected", f"accumulator '{self.name}' {self.down_reason}")
         return self._queue_rejection()
 
+    @property
+    def may_accept_later(self) -> bool:
+        """Whether an event that was rejected now may be accepted later: it is down, or its store fails."""
+        return self.down_reason is not None or (
+            self.is_journaled and not any(gate.is_rejecting for gate in self.queue_gates)
+        )
+
+    @property
+    def is_waiting_for_space(self) -> bool:
+        """Whether pushers wait for space in the queue of a reactor."""
+        return any(gate.is_blocked for gate in self.queue_gates)
+
     def _queue_rejection(self) -> Receipt | None:
         for gate in self.queue_gates:
             if gate.is_rejecting:

@@ -19,6 +19,7 @@ from tidemill.graphs.snapshot import (
     AccumulatorPart,
     NamedBoundary,
     ReactorPart,
+    StoredFeed,
     StoredFiring,
     StoredOutboxEntry,
     StoredOutput,
@@ -135,6 +136,7 @@ def _reactor_part(reactor: RunningReactor) -> ReactorPart:
         number=series.number,
         positions={one.name: one.departed_reactors.get(loop, one.position) for one in reactor.accumulators},
         posts=[_stored_entry(entry, encoder) for entry in reactor.outbox.entries],
+        feeds=[StoredFeed(*feed.target, feed.encoded or b"") for feed in reactor.feed_outbox.entries],
     )
 
 

@@ -24,6 +24,7 @@ from tidemill.engine.graphs.checkpoints.state_reader import Component, StoredSta
 from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.firing.firing_log import FiringRecord, FiringSeries
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
+from tidemill.engine.graphs.reactors.feed_outbox import PendingFeed
 from tidemill.engine.graphs.reactors.outbox import OutboxEntry
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
@@ -210,6 +211,9 @@ class StateRestorer:
             loop.log.series = FiringSeries(content.series, content.number)
         loop.restore_firings(_pending_firing(firing, decoder) for firing in content.firings)
         reactor.outbox.restore(_outbox_entry(entry, decoder, reactor.tenant) for entry in content.posts)
+        reactor.feed_outbox.restore(
+            PendingFeed((feed.tenant, feed.accumulator), None, feed.value, is_restored=True) for feed in content.feeds
+        )
 
     def _set_delivered_positions(self, reactor: RunningReactor, content: ReactorPart | None) -> None:
         """Set, for each accumulator, the journal position up to which a reactor needs no entries."""

@@ -437,11 +437,12 @@ class FiringLoop:
         self.fast_path_state.close()
 
     def _find_fast_graph(self) -> CompiledGraph | None:
-        """Return the graph that fast paths may run: the only one, synchronous, and it feeds no windows."""
+        """Return the graph that fast paths may run: the only one, synchronous, and it feeds no accumulators."""
         if len(self.graphs) != 1 or self.inputs.needs_all:
             return None
         (graph,) = self.graphs.values()
-        return None if graph.is_async or graph.needs_context or graph.window_feeds else graph
+        is_plain = not (graph.is_async or graph.needs_context or graph.window_feeds or graph.feeds)
+        return graph if is_plain else None
 
     # -- checkpoints
 

@@ -1,4 +1,4 @@
-"""The results of firings: log, window feeds, dead letters, and callers that wait for the next firing.
+"""The results of firings: log, feeds, dead letters, and callers that wait for the next firing.
 
 A failed firing is retried as its reactor's policy says: only with the graphs that failed, under the same id, with one
 log entry per attempt. When no attempt is left, the exact snapshot becomes a dead letter.
@@ -62,10 +62,11 @@ class FiringResults:
         degraded: bool,
         can_retry: bool = True,
     ) -> FiringOutcome:
-        """Log a firing and feed windows; dead-letter the graphs that failed and are not to be retried."""
+        """Log a firing and feed accumulators; dead-letter the graphs that failed and are not to be retried."""
         record = self._log_firing(firing, started, results, degraded=degraded)
         failed = [name for name, result in results.items() if result.error is not None]
         self._feed_windows(firing.graphs, results)
+        self._push_feeds(firing.graphs, results)
         retry_graphs = self._handle_failure(firing, results, failed, can_retry=can_retry) if failed else ()
         if self.firing_observer is not None:
             self.firing_observer(record)
@@ -89,6 +90,14 @@ class FiringResults:
                     value = results[graph.name].values[position]
                     if value is not SKIPPED:
                         self._reactor.feed(window, value)
+
+    def _push_feeds(self, graphs: list[CompiledGraph], results: dict[str, GraphResult]) -> None:
+        for graph in graphs:
+            if graph.feeds and results[graph.name].ok:
+                for feed in graph.feeds:
+                    value = results[graph.name].values[feed.position]
+                    if value is not SKIPPED and value is not None:
+                        self._reactor.push_feed(graph.name, feed.accumulator, value)
 
     def _handle_failure(
         self, firing: PendingFiring, results: dict[str, GraphResult], failed: list[str], *, can_retry: bool
@@ -149,6 +158,7 @@ class FiringResults:
     ) -> Firing:
         """Log a replay; remove the dead letter if it succeeded."""
         record = self._log_firing(firing, started, results, degraded=degraded)
+        self._push_feeds(firing.graphs, results)
         if self.firing_observer is not None:
             self.firing_observer(record)
         errors = [str(result.error) for result in results.values() if result.error]

@@ -33,6 +33,9 @@ class FiringHost(Protocol):
     def feed(self, window: str, value: Any) -> None:
         """Append a node's result to a window."""
 
+    def push_feed(self, graph: str, accumulator: str, value: Any) -> None:
+        """Push the result of a graph's node into an accumulator of the graph's tenant."""
+
     def replace_windows(self, values: Sequence[Any]) -> None:
         """Replace the content of the windows by the inputs of a manual firing."""
 

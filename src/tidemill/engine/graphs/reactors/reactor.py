@@ -12,6 +12,7 @@ from tidemill.engine.graphs.durability.write_health import WriteHealth
 from tidemill.engine.graphs.firing.commands import FiringCommands
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.firing.host import FiringHost
+from tidemill.engine.graphs.reactors.feed_outbox import FeedOutbox
 from tidemill.engine.graphs.reactors.outbox import Outbox
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.supervisor import RestartState
@@ -52,6 +53,7 @@ class RunningReactor(FiringHost):
         self.firing_loop = FiringLoop(self, runtime)
         self.commands = FiringCommands(self.firing_loop, runtime)
         self.outbox = Outbox(self, self.firing_loop, runtime)
+        self.feed_outbox = FeedOutbox(self, self.firing_loop, runtime)
         self.firing_loop.new_series()
 
     # -- accumulators
@@ -72,6 +74,10 @@ class RunningReactor(FiringHost):
         for one in self.accumulators:
             if one.name == window:
                 one.feed(value, source_reactor=self.firing_loop)
+
+    def push_feed(self, graph: str, accumulator: str, value: Any) -> None:
+        tenant = graph.rpartition("/")[0] or self.tenant  # of the graph: it may be bound to another tenant's reactor
+        self.feed_outbox.put((tenant, accumulator), value)
 
     def replace_windows(self, values: Sequence[Any]) -> None:
         for one, value in zip(self.accumulators, values, strict=True):
@@ -202,6 +208,7 @@ class RunningReactor(FiringHost):
         """Allow firings, now that everything that loads together with the reactor is there."""
         if self._is_inactive:
             self._is_inactive = False
+            self.feed_outbox.activate()
             self.update_health()
 
     def start(self) -> None:
@@ -231,7 +238,8 @@ class RunningReactor(FiringHost):
         self._set_health(health)
 
     def stop_firing(self) -> None:
-        """Fire nothing from now on."""
+        """Fire nothing from now on, and push no results."""
+        self.feed_outbox.stop()
         self.firing_loop.health_allows_firing = False
         self.firing_loop.fast_path_state.close()
 
