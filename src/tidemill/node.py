@@ -19,7 +19,7 @@ from tidemill.engine.workflows.client.values import BackfillPlan, Caller
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.code import LoadedWorkflows, ensure_not_importing
 from tidemill.engine.workflows.executors.in_process import InProcess
-from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
+from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS, WorkflowMetrics
 from tidemill.graphs.definition import Accumulator, Reactor
@@ -36,6 +36,7 @@ from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageStatus, StatusListener
 from tidemill.storage.store import Store
 from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS, Collector, Metrics
+from tidemill.workflows.node_calls import NodeCall, PushCall
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
 
@@ -147,8 +148,8 @@ class Node:
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
         clock, concurrency = self._graph_runtime.clock, self._concurrency
         executors: list[Executor] = [
-            InProcess(workflows, listener, clock, concurrency=concurrency, push=self.push),
-            Subprocess(workflows, listener, clock, concurrency=concurrency),
+            InProcess(workflows, listener, clock, concurrency=concurrency, handle_call=self._handle_call),
+            Subprocess(workflows, listener, clock, concurrency=concurrency, handle_call=self._handle_call),
         ]
         return {executor.name: executor for executor in executors}
 
@@ -321,6 +322,14 @@ class Node:
             raise RequestError(message, code="invalid_params", status=422)
         caller = self._caller(tenant)
         run = await self._workflows.client.start(caller, _definition_name(workflow), {**(given or {}), **params})
+        return RunHandle(self._workflows.client, caller, run)
+
+    async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Receipt | RunHandle:
+        """Make a call of a running task, for its tenant."""
+        if isinstance(call, PushCall):
+            return await self.push(call.accumulator, call.event, tenant=request.tenant, format=call.format)
+        caller, key = self._caller(request.tenant), call.key_for(request.key)
+        run = await self._workflows.client.start(caller, call.workflow, call.params, task_key=key)
         return RunHandle(self._workflows.client, caller, run)
 
     def _caller(self, tenant: str | None) -> Caller:

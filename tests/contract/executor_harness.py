@@ -23,9 +23,11 @@ from tidemill.engine.workflows.executors.interface import (
 )
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.engine.workflows.executors.subprocess import Subprocess
+from tidemill.graphs.result import Receipt
 from tidemill.kernel.clock import VirtualClock
-from tidemill.kernel.errors import OperationError
+from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.workflows.attempt_results import AttemptResult, Failed, Succeeded
+from tidemill.workflows.node_calls import NodeCall, StartCall, StartedRun
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, VersionKey
 from tidemill.workflows.workflow import Workflow
@@ -119,22 +121,44 @@ class ExecutorHarness:
         self._grace = grace
         self._import_timeout = import_timeout
         self._numbers = 0
+        self.calls: list[NodeCall] = []
+        """The calls of tasks, in the order of their arrival."""
         self.executor = self.build(self.listener)
 
     def build(self, listener: AttemptListener) -> Executor:
         """Return a new executor for these workflows."""
         if self._name == "in_process":
             return InProcess(
-                self.loaded, listener, self.clock, concurrency=self._concurrency, push=_push, grace=self._grace
+                self.loaded,
+                listener,
+                self.clock,
+                concurrency=self._concurrency,
+                handle_call=self._handle_call,
+                grace=self._grace,
             )
         return Subprocess(
             self.loaded,
             listener,
             self.clock,
             concurrency=self._concurrency,
+            handle_call=self._handle_call,
             grace=self._grace,
             import_timeout=self._import_timeout,
         )
+
+    async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:
+        """Answer a call of a task: record it, and refuse those to accumulators that are not there or broken."""
+        self.calls.append(call)
+        if isinstance(call, StartCall):
+            return StartedRun(call.key_for(request.key))
+        match call.accumulator:
+            case "nobody":
+                raise RequestError("unknown accumulator", code="unknown_accumulator", status=404, accumulator="nobody")
+            case "defect":
+                raise ZeroDivisionError("a defect")
+            case "full":
+                await asyncio.Event().wait()
+        return Receipt(True, len(self.calls), "emitted")
 
     @property
     def loaded(self) -> LoadedWorkflows:
@@ -212,10 +236,6 @@ class ExecutorHarness:
         await until(lambda: self.clock.next_wakeup() is not None)
         self.clock.advance_to(self.clock.monotonic() + seconds)
         await asyncio.sleep(0)
-
-
-async def _push(accumulator: str, event: Any) -> str:
-    return f"{accumulator}={event}"
 
 
 async def until(condition: Callable[[], Any], seconds: float = TIMEOUT) -> None:

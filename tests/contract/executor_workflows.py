@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -338,8 +338,51 @@ def defers_badly(ctx: tm.Context) -> None:
 
 
 @flow.task
-async def pushes(ctx: tm.Context) -> str:
-    return str(await ctx.push("prices", 1))
+async def pushes(ctx: tm.Context) -> list[object]:
+    first = await ctx.push("prices", Row(number=1))
+    others = await asyncio.gather(*(ctx.push("prices", number) for number in range(5)))
+    return [first.outcome, *(one.sequence for one in others)]
+
+
+@flow.task
+def pushes_without_await(ctx: tm.Context) -> list[object]:
+    ctx.log.info("before")
+    receipts = [ctx.push("prices", event) for event in (1, b"2", {"at": datetime(2026, 1, 1, tzinfo=UTC)}, "x" * 10**6)]
+    return [one.sequence for one in receipts]
+
+
+@flow.task
+async def starts(ctx: tm.Context) -> list[str]:
+    return [(await ctx.start("report", day=date(2026, 1, 1))).id, (await ctx.start("report")).id]
+
+
+@flow.task
+def starts_without_await(ctx: tm.Context) -> list[str]:
+    return [ctx.start("report", day=1).id, ctx.start("report").id]
+
+
+@flow.task
+def waits_for_a_started_run(ctx: tm.Context) -> None:
+    ctx.start("report").wait()
+
+
+@flow.task
+def pushes_to_nobody(ctx: tm.Context) -> list[object]:
+    try:
+        ctx.push("nobody", 1)
+    except tm.RequestError as error:
+        return [str(error), error.code, error.status, error.facts]
+    return []
+
+
+@flow.task
+def pushes_into_a_defect(ctx: tm.Context) -> None:
+    ctx.push("defect", 1)
+
+
+@flow.task
+def pushes_in_vain(ctx: tm.Context) -> None:
+    ctx.push("full", os.getpid())
 
 
 # -- logging

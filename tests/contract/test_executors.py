@@ -82,6 +82,46 @@ async def test_code_that_is_not_loaded_is_rejected(harness: ExecutorHarness) -> 
     assert harness.listener.started == []
 
 
+# -- calls to the node
+
+
+@pytest.mark.parametrize(
+    ("task", "value"), [("pushes", ["emitted", 2, 3, 4, 5, 6]), ("pushes_without_await", [1, 2, 3, 4])]
+)
+async def test_a_task_pushes_events_through_its_node(harness: ExecutorHarness, task: str, value: list[object]) -> None:
+    """API: `await ctx.push(...)` in an `async def`, without await in any other; logs go on beside it."""
+    assert sorted(await harness.value(task), key=str) == sorted(value, key=str)
+    assert {call.accumulator for call in harness.calls} == {"prices"}
+    assert len(harness.calls) == value[-1]
+
+
+@pytest.mark.parametrize("task", ["starts", "starts_without_await"])
+async def test_a_task_starts_runs_under_keys_that_every_attempt_has(harness: ExecutorHarness, task: str) -> None:
+    """API: the key is (run, task, element, call)."""
+    request = harness.request(task)
+    await harness.executor.submit(request)
+    ending = await harness.listener.wait_for_ending(request.key)
+    assert isinstance(ending, Succeeded)
+    assert msgspec.msgpack.decode(ending.value) == [f"task:{request.key.run}/{task}:{number}" for number in (1, 2)]
+
+
+async def test_an_error_of_a_call_is_the_one_that_a_caller_outside_gets(harness: ExecutorHarness) -> None:
+    """API: errors of requests keep their code and their facts."""
+    answer = ["unknown accumulator", "unknown_accumulator", 404, {"accumulator": "nobody"}]
+    assert await harness.value("pushes_to_nobody") == answer
+    failure = await harness.failure("pushes_into_a_defect")
+    assert "a defect" in failure.error.message
+
+
+async def test_a_call_that_waits_can_be_cancelled(harness: ExecutorHarness) -> None:
+    """W-11: a task that waits for a full accumulator does not keep the node from stopping it."""
+    request = harness.request("pushes_in_vain")
+    await harness.executor.submit(request)
+    await until(lambda: harness.calls)
+    await harness.executor.cancel(request.key, "no longer wanted")
+    assert isinstance(await harness.listener.wait_for_ending(request.key), Cancelled)
+
+
 # -- arguments
 
 

@@ -211,3 +211,15 @@ async def test_slots_are_found_between_two_moments(store: Store) -> None:
     assert await slots("public", "flow", "other", after(0), after(9)) == {after(2.5)}
     assert await slots("other", "flow", "daily", after(0), after(9)) == set()
     assert await slots("public", "other", "daily", after(0), after(9)) == set()
+
+
+async def test_the_run_of_a_fired_slot_is_found(store: Store) -> None:
+    """By tenant, workflow, key and slot."""
+    await make(store, creation(run_row("r1"), fire=fire_row("r1", slot=after(1))))
+    await make(store, creation(run_row("r2"), fire=fire_row("r2", digest="d")))
+    find = store.runs.find_fired
+    assert await find("public", "flow", "daily", after(1)) == "r1"
+    assert await find("public", "flow", "daily", after(2)) is None
+    assert await find("public", "flow", "other", after(1)) is None
+    assert await find("public", "other", "daily", after(1)) is None
+    assert await find("other", "flow", "daily", after(1)) is None

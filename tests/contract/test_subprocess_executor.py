@@ -413,8 +413,20 @@ async def test_a_large_request_reaches_its_process(harness: ExecutorHarness) -> 
     assert len(msgspec.msgpack.decode(ending.value)) == 20_000_006
 
 
-async def test_a_push_needs_the_node(harness: ExecutorHarness) -> None:
-    """API: `ctx.push` goes over the server from elsewhere."""
+async def test_a_started_run_has_only_its_id_in_another_process(harness: ExecutorHarness) -> None:
+    """API: its handle needs the node."""
+    failure = await harness.failure("waits_for_a_started_run")
+    assert failure.error.type == "AttributeError"
+    assert "a started run has only an id, no 'wait'" in failure.error.message
+
+
+async def test_a_process_that_waits_for_a_reply_dies_with_its_node(harness: ExecutorHarness) -> None:
+    """W-12: no signal of the socket comes while it waits, and it ends all the same."""
+    await harness.executor.submit(harness.request("pushes_in_vain"))
+    await until(lambda: harness.calls)
+    pid = msgspec.msgpack.decode(harness.calls[0].event)
+    assert not is_gone(pid)
     assert isinstance(harness.executor, Subprocess)
-    failure = await harness.failure("pushes")
-    assert (failure.error.type, "needs a server" in failure.error.message) == ("OperationError", True)
+    for attempt in harness.executor._attempts:
+        attempt.close_control()
+    await until(lambda: is_gone(pid))

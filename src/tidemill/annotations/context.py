@@ -4,7 +4,7 @@ Authors write `ctx: tm.Context` and get a firing or an attempt; members of the o
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -88,9 +88,17 @@ class Context:
         """
         _raise_unavailable("defer", ONLY_IN_TASK)
 
-    async def push(self, accumulator: str, event: Any) -> Any:  # noqa: ARG002
-        """Push an event to an accumulator and return the Receipt; only in a task."""
+    def push(self, accumulator: Any, event: Any) -> Any:  # noqa: ARG002
+        """Push an event to an accumulator and return the Receipt: `await` it in an `async def`. Only in a task."""
         _raise_unavailable("push", ONLY_IN_TASK)
+
+    def start(self, workflow: Any, given: Mapping[str, Any] | None = None, /, **params: Any) -> Any:  # noqa: ARG002
+        """Start a run of a workflow and return its handle: `await` it in an `async def`. Only in a task.
+
+        A task that is repeated, by a retry or after a crash, starts nothing twice: its first call returns the run that
+        its first call has started, and so on.
+        """
+        _raise_unavailable("start", ONLY_IN_TASK)
 
 
 def _raise_unavailable(member: str, where: str) -> NoReturn:

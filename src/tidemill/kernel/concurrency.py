@@ -72,6 +72,15 @@ class FirstErrorGroup:
             raise _DeferredAuthorError from None  # SystemExit would end the loop, a cancellation would pass as success
 
 
+def has_running_loop() -> bool:
+    """Return whether the caller runs on an event loop, and so must not block."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 async def call_in_thread(function: Callable[..., Any], /, *values: Any, **named: Any) -> Any:
     """Call a blocking function on a thread and wait for it without blocking the loop."""
     return await asyncio.to_thread(_translate_stop_iteration, partial(function, *values, **named))

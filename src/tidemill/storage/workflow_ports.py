@@ -135,6 +135,9 @@ class Runs(Protocol):
     ) -> set[datetime]:
         """Return the slots in [start, end] that have been fired."""
 
+    async def find_fired(self, tenant: str, workflow: str, key: str, slot: datetime) -> str | None:
+        """Return the run that the fire of a slot has started; None if the slot has not been fired."""
+
     async def list_tenants(self) -> list[str]:
         """Return the tenants that have runs, in order."""
 

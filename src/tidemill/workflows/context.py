@@ -1,4 +1,4 @@
-"""The context of a task: its attempt, its values, and deferral."""
+"""The context of a task: its attempt, its values, deferral, and calls to its node."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,12 +11,11 @@ from tidemill.kernel.durations import Duration, parse_duration, parse_positive_d
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.attempt_results import PollFunction
+from tidemill.workflows.node_calls import CallNode, NodeCall, PushCall, StartCall
 from tidemill.workflows.records import AttemptKey
 
 DEFAULT_POLL_INTERVAL = 30.0
 """Seconds between two polls, unless the author sets `every`."""
-
-PushFunction = Callable[[str, Any], Awaitable[Any]]
 
 
 class Deferral(BaseException):
@@ -42,7 +41,18 @@ class Deferral(BaseException):
 class TaskContext(Context):
     """The context that a running task sees."""
 
-    __slots__ = ("_deferrals_to_skip", "_key", "_merge", "_merged", "_push", "_wait_for", "attempt", "log", "slot")
+    __slots__ = (
+        "_call_node",
+        "_deferrals_to_skip",
+        "_key",
+        "_merge",
+        "_merged",
+        "_starts",
+        "_wait_for",
+        "attempt",
+        "log",
+        "slot",
+    )
 
     def __init__(
         self,
@@ -53,14 +63,15 @@ class TaskContext(Context):
         deferrals: int,
         log: "logging.LoggerAdapter[logging.Logger]",
         merge: Callable[[], Mapping[str, Any]],
-        push: PushFunction | None = None,
+        call_node: CallNode | None = None,
         wait_for: Callable[[Awaitable[bool]], bool] | None = None,
     ) -> None:
         self._key = key
         self._deferrals_to_skip = deferrals
         self._merge = merge
         self._merged: Mapping[str, Any] | None = None
-        self._push = push
+        self._call_node = call_node
+        self._starts = 0  # calls of `start` so far
         self._wait_for = wait_for
         self.attempt = number  # type: ignore[misc]  # our slots hide the properties of the base class
         self.slot = slot  # type: ignore[misc]
@@ -127,13 +138,27 @@ class TaskContext(Context):
         deferral.pending_answer = answer  # an async poll cannot be awaited here: the runner of the task awaits it
         return False
 
-    async def push(self, accumulator: str, event: Any) -> Any:
-        """Push an event to an accumulator and return the Receipt."""
-        if self._push is None:
-            raise OperationError(
-                "ctx.push needs a server to go through when a task runs outside the node: run it in_process"
-            )
-        return await self._push(accumulator, event)
+    def push(self, accumulator: Any, event: Any) -> Any:
+        """Push an event to an accumulator, given as declared or by its name; return the Receipt, or an awaitable."""
+        return self._call(PushCall(_name_of(accumulator), event))
+
+    def start(self, workflow: Any, given: Mapping[str, Any] | None = None, /, **params: Any) -> Any:
+        """Start a run of a workflow, given as declared or by its name; return its handle, or an awaitable of it."""
+        self._starts += 1
+        return self._call(StartCall(_name_of(workflow), {**(given or {}), **params}, self._starts))
+
+    def _call(self, call: NodeCall) -> Any:
+        if self._call_node is None:
+            raise OperationError("ctx.push and ctx.start need a node, and this task runs without one")
+        return self._call_node(call)
+
+
+def _name_of(definition: Any) -> str:
+    """Return the name of an accumulator or a workflow."""
+    name = definition if isinstance(definition, str) else getattr(definition, "name", None)
+    if not isinstance(name, str):
+        raise TypeError(f"it takes a definition or its name, not {definition!r}")
+    return name
 
 
 def _read_deferral(

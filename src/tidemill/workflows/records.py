@@ -120,7 +120,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     params: bytes
     """The params as msgpack: a map by name."""
     origin: str
-    """What started it: "manual", "schedule", "trigger", "firing" or "backfill"."""
+    """What started it: "manual", "schedule", "trigger", "firing", "backfill" or "task"."""
     created_at: datetime
     slot: datetime | None = None
     started_at: datetime | None = None

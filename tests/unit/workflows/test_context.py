@@ -10,6 +10,7 @@ import pytest
 import tidemill as tm
 from tidemill.graphs.context import FiringContext
 from tidemill.workflows.context import Deferral, TaskContext
+from tidemill.workflows.node_calls import PushCall, StartCall
 from tidemill.workflows.records import AttemptKey
 
 LOG = logging.LoggerAdapter(logging.getLogger("test"), {})
@@ -53,7 +54,7 @@ async def test_a_node_can_do_nothing_of_a_task() -> None:
     with pytest.raises(AttributeError, match="only in a task"):
         ctx.defer(for_="1s")
     with pytest.raises(AttributeError, match="only in a task"):
-        await ctx.push("a", 1)
+        ctx.push("a", 1)
 
 
 def test_keys_are_looked_up_and_suggested() -> None:
@@ -154,12 +155,27 @@ def test_a_poll_that_must_be_awaited_is_settled_where_that_is_possible() -> None
     caught.value.pending_answer.close()  # type: ignore[attr-defined]
 
 
-async def test_a_push_goes_where_the_engine_says() -> None:
-    """API: ctx.push."""
+def test_a_push_goes_where_the_engine_says() -> None:
+    """API: ctx.push takes an accumulator, or its name."""
 
-    async def push(accumulator: str, event: Any) -> tuple[str, Any]:
-        return accumulator, event
+    @tm.passthrough
+    def prices(event: int) -> int:
+        return event
 
-    assert await context(push=push).push("a", 1) == ("a", 1)
-    with pytest.raises(tm.OperationError, match="needs a server"):
-        await context().push("a", 1)
+    ctx = context(call_node=lambda call: call)
+    assert ctx.push("a", 1) == PushCall("a", 1)
+    assert ctx.push(prices, b"1") == PushCall("prices", b"1")
+    with pytest.raises(TypeError, match="a definition or its name, not 3"):
+        ctx.push(3, 1)
+    with pytest.raises(tm.OperationError, match="runs without one"):
+        context().push("a", 1)
+
+
+def test_starts_are_numbered_by_call() -> None:
+    """API: ctx.start; the key is the same in every attempt of the task."""
+    key = AttemptKey("r1", "load", 3, 5)
+    ctx = context(call_node=lambda call: call)
+    calls = [ctx.start("report", day=1), ctx.start(tm.Workflow("report"), {"tenant": "a"}, day=2)]
+    assert calls == [StartCall("report", {"day": 1}, 1), StartCall("report", {"tenant": "a", "day": 2}, 2)]
+    assert [call.key_for(key) for call in calls] == ["task:r1/load[3]:1", "task:r1/load[3]:2"]
+    assert calls[0].key_for(key._replace(attempt=6)) == calls[0].key_for(key)

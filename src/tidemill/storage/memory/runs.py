@@ -123,6 +123,9 @@ class MemoryRuns(MemoryTable, Runs):
         source, first, last = (tenant, workflow, key), to_utc(start), to_utc(end)
         return {slot for *of, slot in self._tables.fired_slots if tuple(of) == source and first <= slot <= last}
 
+    async def find_fired(self, tenant: str, workflow: str, key: str, slot: datetime) -> str | None:
+        return self._tables.fired_slots.get((tenant, workflow, key, to_utc(slot)))
+
     async def list_tenants(self) -> list[str]:
         return sorted({row.tenant for row in self._tables.runs.values()})
 

@@ -124,6 +124,11 @@ class PostgresRuns(PostgresTable, Runs):
         rows = await self._read(self._queries.fired_slots, tenant, workflow, key, start, end)
         return {slot for (slot,) in rows}
 
+    async def find_fired(self, tenant: str, workflow: str, key: str, slot: datetime) -> str | None:
+        check_timezone(slot)
+        rows = await self._read(self._queries.fired_run, tenant, workflow, key, slot)
+        return rows[0][0] if rows else None
+
     async def list_tenants(self) -> list[str]:
         return [tenant for (tenant,) in await self._read(self._queries.tenants)]
 

@@ -329,6 +329,9 @@ SELECT run, task, element, attempt, before, after, at, actor, reason FROM tidemi
 SELECT slot FROM tidemill.fires
 WHERE tenant = $1 AND workflow = $2 AND key = $3 AND slot BETWEEN $4 AND $5;
 
+-- name: fired_run
+SELECT run FROM tidemill.fires WHERE tenant = $1 AND workflow = $2 AND key = $3 AND slot = $4;
+
 -- name: tenants
 -- Skips from one tenant to the next, however many runs each has.
 WITH RECURSIVE found (tenant) AS (

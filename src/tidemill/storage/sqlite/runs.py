@@ -122,6 +122,10 @@ class SqliteRuns(SqliteTable, Runs):
         values = (tenant, workflow, key, to_micros(start), to_micros(end))
         return {from_micros(slot) for (slot,) in await self._fetch_all(self._queries.fired_slots, values)}
 
+    async def find_fired(self, tenant: str, workflow: str, key: str, slot: datetime) -> str | None:
+        rows = await self._fetch_all(self._queries.fired_run, (tenant, workflow, key, to_micros(slot)))
+        return rows[0][0] if rows else None
+
     async def list_tenants(self) -> list[str]:
         return [tenant for (tenant,) in await self._fetch_all(self._queries.tenants)]
 

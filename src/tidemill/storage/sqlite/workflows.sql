@@ -203,6 +203,9 @@ SELECT run, at, actor, events FROM run_events WHERE run = ? ORDER BY revision;
 SELECT slot FROM fires
 WHERE tenant = ? AND workflow = ? AND key = ? AND slot BETWEEN ? AND ? AND slot IS NOT NULL;
 
+-- name: fired_run
+SELECT run FROM fires WHERE tenant = ? AND workflow = ? AND key = ? AND slot = ?;
+
 -- name: tenants
 -- Skips from one tenant to the next, however many runs each has.
 WITH RECURSIVE found (tenant) AS (

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from tidemill.engine.workflows.client.backfills import BackfillRunner
 from tidemill.engine.workflows.client.operations import RunOperations
 from tidemill.engine.workflows.client.values import BackfillPlan, Caller, LogLine, RunSnapshot, WorkflowSummary
@@ -17,7 +19,7 @@ from tidemill.engine.workflows.client.watch import RunWatch
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.notifications import FinishedRun
 from tidemill.engine.workflows.runtime import WorkflowRuntime
-from tidemill.engine.workflows.starts.starter import RunStarter, StartRequest
+from tidemill.engine.workflows.starts.starter import ONCE_SLOT, RunOrigin, RunStarter, StartRequest
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.task_logs import TaskLogReader
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
@@ -73,13 +75,21 @@ class WorkflowClient(RunOperations):
 
     # -- runs
 
-    async def start(self, caller: Caller, workflow: str, params: Mapping[str, Any]) -> str:
-        """Start a run of a loaded workflow; return its id."""
+    async def start(self, caller: Caller, workflow: str, params: Mapping[str, Any], task_key: str | None = None) -> str:
+        """Start a run of a loaded workflow; return its id.
+
+        A task that starts it passes the key of its call: then a repeated call returns the run that it has started.
+        """
         version = self._versions.current.get((caller.tenant, workflow))
         loaded = None if version is None else self._versions.loaded.get(version)
         if loaded is None:
             raise self._versions.not_loaded_error(caller.tenant, workflow)
-        run = await self._starter.start(StartRequest(tenant=caller.tenant, workflow=loaded, params=params))
+        request = StartRequest(tenant=caller.tenant, workflow=loaded, params=params)
+        if task_key is not None:
+            request = replace(request, origin=RunOrigin.TASK, key=task_key, once_per_key=True)
+        run = await self._starter.start(request)
+        if run is None and task_key is not None:
+            run = await self._store.runs.find_fired(caller.tenant, workflow, task_key, ONCE_SLOT)
         if run is None:
             raise OperationError(f"workflow '{workflow}' could not be started")
         return run

@@ -9,7 +9,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import Context
 from functools import partial
 from queue import SimpleQueue
@@ -25,13 +25,14 @@ from tidemill.engine.workflows.executors.interface import (
     AttemptListener,
     AttemptRequest,
     Executor,
+    HandleCall,
     LogRecord,
 )
 from tidemill.engine.workflows.executors.runner import CallEnvironment, TaskCall, TaskRunner, build_fallback_failure
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.concurrency import call_in_new_thread
+from tidemill.kernel.concurrency import call_in_new_thread, has_running_loop
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled
-from tidemill.workflows.context import PushFunction
+from tidemill.workflows.node_calls import NodeCall
 from tidemill.workflows.records import AttemptKey
 
 
@@ -103,13 +104,13 @@ class InProcess(Executor):
         clock: Clock,
         *,
         concurrency: int = 8,
-        push: PushFunction | None = None,
+        handle_call: HandleCall | None = None,
         grace: float = STOP_GRACE_PERIOD,
     ) -> None:
         self._runners: VersionCache[TaskRunner] = VersionCache(workflows, TaskRunner)
         self._listener = listener
         self._clock = clock
-        self._push = push
+        self._handle_call = handle_call
         self._grace = grace
         self._attempts: AttemptTable[_LocalAttempt] = AttemptTable()
         self._waiting: deque[_LocalAttempt] = deque()
@@ -230,16 +231,17 @@ class InProcess(Executor):
         self._post_to_loop(attempt, ending)
 
     def _build_environment(self, attempt: _LocalAttempt) -> CallEnvironment:
-        push = self._push_on_loop if self._push is not None else None
-        return CallEnvironment(self._clock, partial(self._on_log, attempt), self._pid, push=push)
+        call_node = None if self._handle_call is None else partial(self._call_node, attempt.request)
+        return CallEnvironment(self._clock, partial(self._on_log, attempt), self._pid, call_node=call_node)
 
-    async def _push_on_loop(self, accumulator: str, event: Any) -> Any:
-        """Push on the node's own loop, from any thread."""
-        assert self._push is not None
+    def _call_node(self, request: AttemptRequest, call: NodeCall) -> Any:
+        """Make a call on the node's own loop, from any thread."""
+        assert self._handle_call is not None
+        answer = self._handle_call(request, call)
         if threading.get_ident() == self._loop_thread_id:
-            return await self._push(accumulator, event)
-        pushed = asyncio.run_coroutine_threadsafe(_await(self._push(accumulator, event)), self._loop)
-        return await asyncio.wrap_future(pushed)
+            return answer
+        future = asyncio.run_coroutine_threadsafe(answer, self._loop)
+        return asyncio.wrap_future(future) if has_running_loop() else future.result()
 
     # -- messages from threads: one wake-up of the loop for all of them
 
@@ -328,7 +330,3 @@ class InProcess(Executor):
             attempt.task.cancel()
             await self._clock.sleep(self._grace)
             self._report(attempt, attempt.stop_ending)
-
-
-async def _await(work: Awaitable[Any]) -> Any:
-    return await work

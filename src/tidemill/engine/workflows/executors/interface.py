@@ -4,14 +4,15 @@ An executor knows nothing of runs, trigger rules and retries. It accepts a reque
 what it logs and how it ended. Every call is idempotent by the attempt's key, so a caller in doubt repeats it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import AttemptResult
+from tidemill.workflows.node_calls import NodeCall
 from tidemill.workflows.records import AttemptKey
 
 LOG_LINE_LIMIT = 64 * 1024
@@ -79,6 +80,10 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
     stream: str = "log"
     """Where it comes from: "log", "stdout" or "stderr"."""
     fields: dict[str, object] = {}
+
+
+HandleCall = Callable[[AttemptRequest, NodeCall], Coroutine[Any, Any, Any]]
+"""Makes a call of a running attempt on its node, and returns the answer."""
 
 
 class AttemptListener(Protocol):

@@ -32,8 +32,9 @@ from tidemill.kernel.author_errors import Fail, describe, is_cancelled_here
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
-from tidemill.workflows.context import Deferral, PushFunction, TaskContext
+from tidemill.workflows.context import Deferral, TaskContext
 from tidemill.workflows.definition import Skip
+from tidemill.workflows.node_calls import CallNode
 from tidemill.workflows.params import decode_params
 from tidemill.workflows.records import TaskError
 from tidemill.workflows.wiring import WiredTask
@@ -54,7 +55,8 @@ class CallEnvironment(msgspec.Struct, frozen=True):
     """The process in which the function is called. A copy that author code forked must not report a result."""
     echoes: bool = True
     """Whether log records are repeated in Python's logging."""
-    push: PushFunction | None = None
+    call_node: CallNode | None = None
+    """Makes the calls of `ctx.push` and `ctx.start`."""
 
 
 class TaskRunner:
@@ -195,7 +197,7 @@ class TaskCall:
             deferrals=deferrals,
             log=TaskLog(request.key, environment.clock, environment.on_log, echoes=environment.echoes),
             merge=lambda: _merge_context(request.params, params, inputs),
-            push=environment.push,
+            call_node=environment.call_node,
             wait_for=None if self.is_async else _run_awaitable,
         )
 

@@ -29,12 +29,14 @@ from tidemill.engine.workflows.executors.interface import (
     AttemptListener,
     AttemptRequest,
     Executor,
+    HandleCall,
     LogRecord,
 )
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled, Failed, Lost
+from tidemill.workflows.node_calls import NodeCall, PushCall
 from tidemill.workflows.records import AttemptKey, TaskError
 
 READ_CHUNK_SIZE = 64 * 1024
@@ -84,6 +86,7 @@ class _ProcessAttempt(RunningAttempt):
         selector: FdSelector,
         listener: AttemptListener,
         clock: Clock,
+        on_call: "Callable[[_ProcessAttempt, NodeCall], None]",
     ) -> None:
         super().__init__(request)
         self.server: ForkServerClient | None = None
@@ -95,6 +98,7 @@ class _ProcessAttempt(RunningAttempt):
         self._selector = selector
         self._listener = listener
         self._clock = clock
+        self._on_call = on_call
         self._output = OutputBuffer(clock, self._on_log)
         self._frame_decoder = protocol.FrameDecoder()
         self._control: socket.socket | None = None
@@ -115,17 +119,27 @@ class _ProcessAttempt(RunningAttempt):
     def start_io(self) -> list[int]:
         """Write the request into the control socket, start reading, and return the child's descriptors."""
         assert self._control is not None
-        self._unsent = memoryview(protocol.encode_frame(self.request, limit=protocol.REQUEST_FRAME_LIMIT))
+        self._unsent = memoryview(b"")
         self._selector.add(self._control.fileno(), self._read_control)
         for stream, pipe in self._pipes.items():
             self._selector.add(pipe, partial(self._read_stream, stream))
-        if not self._send():
-            self._loop.add_writer(self._control, self._continue_send)
+        self._send_frame(protocol.encode_frame(self.request, limit=protocol.REQUEST_FRAME_LIMIT))
         child_fds, self._child_fds = self._child_fds, []
         return child_fds
 
+    def reply(self, reply: protocol.CallReply) -> None:
+        """Send the reply to a call, unless the process has ended meanwhile."""
+        if self._control is not None:
+            self._send_frame(protocol.encode_frame(reply))
+
+    def _send_frame(self, frame: bytes) -> None:
+        assert self._control is not None
+        self._unsent = memoryview(frame)
+        if not self._send():
+            self._loop.add_writer(self._control, self._continue_send)
+
     def _send(self) -> bool:
-        """Send as much of the request as the socket accepts now; return whether that was all of it."""
+        """Send as much as the socket accepts now; return whether that was all of it."""
         assert self._control is not None
         try:
             self._unsent = self._unsent[self._control.send(self._unsent) :]
@@ -198,6 +212,8 @@ class _ProcessAttempt(RunningAttempt):
             case protocol.LogMessage(record):
                 echo_to_logging(self.request.key, record)
                 self._output.add(record)
+            case protocol.CallMessage(call):
+                self._on_call(self, call)
             case protocol.ResultMessage():
                 self.returned_ending = self.returned_ending or message.to_ending(self._clock.now())
                 if self.returned_ending is not None:
@@ -246,12 +262,14 @@ class Subprocess(Executor):
         clock: Clock,
         *,
         concurrency: int = 8,
+        handle_call: HandleCall | None = None,
         grace: float = STOP_GRACE_PERIOD,
         import_timeout: float = IMPORT_TIMEOUT,
     ) -> None:
         self._listener = listener
         self._clock = clock
         self._concurrency = concurrency
+        self._handle_call = handle_call
         self._grace = grace
         self._pool = ForkServerPool(workflows, import_timeout)
         self._runners: VersionCache[TaskRunner] = VersionCache(workflows, TaskRunner)
@@ -298,7 +316,7 @@ class Subprocess(Executor):
         if self._attempts.is_known(request.key):
             return
         request = self._runners.get(request.tenant, request.workflow, request.version).trim_inputs(request)
-        attempt = _ProcessAttempt(request, self._loop, self._selector, self._listener, self._clock)
+        attempt = _ProcessAttempt(request, self._loop, self._selector, self._listener, self._clock, self._start_call)
         self._attempts.add(attempt)
         try:
             attempt.server = await self._pool.get_server(request.tenant, request.workflow, request.version)
@@ -328,6 +346,22 @@ class Subprocess(Executor):
         except BaseException:
             self._finish(attempt, NOT_STARTED)
             raise
+
+    def _start_call(self, attempt: _ProcessAttempt, call: NodeCall) -> None:
+        self._tasks.start(f"call of {attempt.request.key}", self._answer_call(attempt, call))
+
+    async def _answer_call(self, attempt: _ProcessAttempt, call: NodeCall) -> None:
+        """Make a call of a process on the node, and send the answer or the error."""
+        try:
+            if self._handle_call is None:
+                raise OperationError("ctx.push and ctx.start need a node, and this task runs without one")
+            answer = await self._handle_call(attempt.request, call)
+            reply = (
+                protocol.CallReply(receipt=answer) if isinstance(call, PushCall) else protocol.CallReply(run=answer.id)
+            )
+        except Exception as error:  # of any kind: it belongs to the task, which waits for a reply
+            reply = protocol.CallReply(error=protocol.CallError.from_error(error))
+        attempt.reply(reply)
 
     def _finish(self, attempt: _ProcessAttempt, child_exit: ChildExit) -> None:
         """Remove an attempt whose process has ended, or was never started, and report it."""

@@ -37,6 +37,7 @@ class RunOrigin(StrEnum):
     TRIGGER = "trigger"
     FIRING = "firing"
     BACKFILL = "backfill"
+    TASK = "task"
 
 
 _LEADER_ONLY_ORIGINS = (RunOrigin.SCHEDULE, RunOrigin.TRIGGER)

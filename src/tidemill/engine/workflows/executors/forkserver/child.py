@@ -12,19 +12,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from os import getpid
+from queue import SimpleQueue
 from signal import ITIMER_REAL, SIG_DFL, SIGALRM, SIGKILL, set_wakeup_fd, setitimer, signal
 from socket import socketpair
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+from tidemill.annotations.codec import encode_msgpack
 from tidemill.engine.workflows.executors.forkserver import protocol
 from tidemill.engine.workflows.executors.forkserver.protocol import ForkHooks
 from tidemill.engine.workflows.executors.interface import AttemptRequest, LogRecord, SingleInput
 from tidemill.engine.workflows.executors.runner import CallEnvironment, TaskCall, TaskRunner
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.clock import SystemClock
+from tidemill.kernel.concurrency import call_in_thread, has_running_loop
 from tidemill.workflows.attempt_results import AttemptResult, Failed
+from tidemill.workflows.node_calls import NodeCall, PushCall
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, TaskError
 from tidemill.workflows.workflow import Workflow
@@ -45,6 +49,10 @@ _CLOCK = SystemClock()
 _REQUEST_DECODER = msgspec.msgpack.Decoder(AttemptRequest)
 _SEND_LOCK = threading.Lock()
 """Held while a message is sent to the node: several threads may log."""
+_CALL_LOCK = threading.Lock()
+"""Held from a call to its reply: several threads may call."""
+_REPLIES: SimpleQueue[bytes] = SimpleQueue()
+"""The replies that the watchdog thread has read, on systems that have one."""
 
 
 class ChildSetup(NamedTuple):
@@ -142,7 +150,8 @@ def _build_warm_up_call() -> TaskCall:
 
 def _run_request(data: bytes, control: int, call: TaskCall) -> None:
     request = _REQUEST_DECODER.decode(data)
-    environment = CallEnvironment(_CLOCK, partial(_send_log, control), getpid(), echoes=False)
+    call_node = partial(_call_node, control)
+    environment = CallEnvironment(_CLOCK, partial(_send_log, control), getpid(), echoes=False, call_node=call_node)
     if call.is_async:
         _run_on_loop(request, control, call, environment)
     else:
@@ -178,6 +187,31 @@ def _send_frame(control: int, data: bytes) -> None:
         protocol.write_all(control, data)
 
 
+def _call_node(control: int, call: NodeCall) -> Any:
+    """Make a call of the task to its node."""
+    data = protocol.encode_frame(protocol.CallMessage(_encode_values(call)))
+    return call_in_thread(_exchange, control, data) if has_running_loop() else _exchange(control, data)
+
+
+def _encode_values(call: NodeCall) -> NodeCall:
+    """Return a call whose event the node decodes as the accumulator's type, however the task has built it."""
+    if isinstance(call, PushCall) and not isinstance(call.event, bytes | bytearray | memoryview):
+        return PushCall(call.accumulator, encode_msgpack(call.event), "msgpack")
+    return call
+
+
+def _exchange(control: int, data: bytes) -> Any:
+    """Send a call and wait for its reply; end with the node if it disconnects meanwhile."""
+    with _CALL_LOCK:
+        _set_disconnect_signal(control, is_on=False)  # the reply would be taken for the end
+        _send_frame(control, data)
+        body = protocol.read_frame(control) if sys.platform == "linux" else _REPLIES.get()
+        if body is None:
+            os.killpg(0, SIGKILL)
+        _set_disconnect_signal(control, is_on=True)
+    return protocol.CALL_REPLY_DECODER.decode(body or b"").unwrap()
+
+
 def _encode_result(ending: AttemptResult) -> bytes:
     try:
         return protocol.encode_frame(protocol.ResultMessage.from_ending(ending))
@@ -199,20 +233,27 @@ def _kill_group_on_disconnect(control: int, group: int) -> None:
     """SIGKILL process group `group` when the node closes the socket or dies; 0 disables this.
 
     Linux does it without a thread: a socket can send a chosen signal to a process group when it becomes ready, and
-    after the request the only event on this one is its end. On other systems a thread waits for that, which doubles
-    the cost of a fork.
+    after the request the only event on this one, apart from replies to calls, is its end. On other systems a thread
+    waits for that, which doubles the cost of a fork.
     """
     if sys.platform == "linux":
         fcntl(control, F_SETOWN, -group)
         fcntl(control, F_SETSIG, SIGKILL)
-        fcntl(control, F_SETFL, O_ASYNC)
-        os.write(control, b"")  # raises a broken pipe if the node disconnected before the signal was set up
+        _set_disconnect_signal(control, is_on=True)
     elif group:
         threading.Thread(target=_wait_for_disconnect, args=(control,), daemon=True, name="tidemill watchdog").start()
 
 
+def _set_disconnect_signal(control: int, *, is_on: bool) -> None:
+    """Turn on or off that the socket sends a signal when it is ready; only on Linux."""
+    if sys.platform == "linux":
+        fcntl(control, F_SETFL, O_ASYNC if is_on else 0)
+        if is_on:
+            os.write(control, b"")  # raises a broken pipe if the node disconnected before the signal was turned on
+
+
 def _wait_for_disconnect(control: int) -> None:
     with suppress(OSError):
-        while os.read(control, 4096):
-            pass
+        while (body := protocol.read_frame(control)) is not None:
+            _REPLIES.put(body)
     os.killpg(0, SIGKILL)

@@ -7,6 +7,8 @@
      | ----- Spawn -----> | -- fork --> |       with three descriptors: the control socket, stdout and stderr
      | <---- Spawned ---- |             |
      | <--------- LogMessage ... ------ |       over the control socket
+     | <--------- CallMessage --------- |       over the control socket, one at a time
+     | ---------- CallReply ----------> |       over the control socket
      | <--------- ResultMessage ------- |       over the control socket
      | <---- Exited ----- |
      | ----- Signal ----> |                     at any time
@@ -24,8 +26,12 @@ import msgspec
 
 from tidemill.engine.workflows.executors.code import CodeLocation
 from tidemill.engine.workflows.executors.interface import LogRecord
+from tidemill.graphs.result import Receipt
 from tidemill.kernel import durations
+from tidemill.kernel.author_errors import describe
+from tidemill.kernel.errors import OperationError, RequestError, TidemillError
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
+from tidemill.workflows.node_calls import NodeCall, StartedRun
 
 FRAME_LIMIT = 64 * 1024 * 1024
 """The longest message in bytes, and so about the biggest value that a task in a subprocess may return.
@@ -103,6 +109,52 @@ class LogMessage(msgspec.Struct, frozen=True, tag=True):
     record: LogRecord
 
 
+class CallMessage(msgspec.Struct, frozen=True, tag=True):
+    """From a child: a call of its task to the node. The next one follows after the reply."""
+
+    call: NodeCall
+
+
+class CallError(msgspec.Struct, frozen=True):
+    """An error of a call: a RequestError if it has a code, else an OperationError."""
+
+    message: str
+    code: str = ""
+    status: int = 400
+    facts: dict[str, Any] = {}
+
+    @classmethod
+    def from_error(cls, error: BaseException) -> "CallError":
+        """Return the stored form of an error."""
+        if not isinstance(error, RequestError):
+            return cls(str(error) if isinstance(error, TidemillError) else describe(error))
+        facts = {
+            name: value if isinstance(value, str | int | float | list) else repr(value)
+            for name, value in error.facts.items()
+        }
+        return cls(str(error), error.code, error.status, facts)
+
+    def to_error(self) -> TidemillError:
+        """Return the error that the task sees."""
+        if self.code:
+            return RequestError(self.message, code=self.code, status=self.status, **self.facts)
+        return OperationError(self.message)
+
+
+class CallReply(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """To a child: the answer to its call. One of the fields is set."""
+
+    receipt: Receipt | None = None
+    run: str | None = None
+    error: CallError | None = None
+
+    def unwrap(self) -> Any:
+        """Return the answer, or raise the error."""
+        if self.error is not None:
+            raise self.error.to_error()
+        return self.receipt if self.run is None else StartedRun(self.run)
+
+
 _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=durations.MAX_DURATION_SECONDS)]
 
 
@@ -148,11 +200,12 @@ class ResultMessage(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 ToServer = Prepare | Spawn | Signal
 FromServer = PrepareReply | Spawned | Exited | SpawnFailed
-FromChild = LogMessage | ResultMessage
+FromChild = LogMessage | CallMessage | ResultMessage
 
 _ENCODER = msgspec.msgpack.Encoder()
 TO_SERVER_DECODER = msgspec.msgpack.Decoder(ToServer)
 FROM_SERVER_DECODER = msgspec.msgpack.Decoder(FromServer)
+CALL_REPLY_DECODER = msgspec.msgpack.Decoder(CallReply)
 FROM_CHILD_DECODER = msgspec.msgpack.Decoder(FromChild)
 
 
