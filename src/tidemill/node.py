@@ -93,7 +93,7 @@ class Node:
         self._workflows = self._make_workflow_engine(clock, executor, _check_pools(pools), store, parts)
         self._metrics.register(Collector(self._workflows.metrics, WorkflowMetrics.samples))
         runtime.subscribers = self._workflows.subscriptions
-        self._workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers)
+        self._workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers, self.run_handle)
         self._packages = self._make_packages()
         self._restored_tenants: set[str] = set()
         self._is_open = self._was_opened = False

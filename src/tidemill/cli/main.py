@@ -15,6 +15,7 @@ from tidemill.cli.commands import (
     backfill,
     completion,
     db,
+    dead_letters,
     dev,
     doctor,
     graph,
@@ -43,6 +44,7 @@ app.add_typer(workflows.app, name="workflows")
 app.add_typer(runs.app, name="runs")
 app.add_typer(package.app, name="package")
 package.app.add_typer(package_registry.app)
+app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(db.app, name="db")
 app.command()(doctor.doctor)
 app.command(cls=run.RunCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(run.run)

@@ -107,17 +107,24 @@ class Firing(msgspec.Struct, frozen=True, eq=False):
         return all(result.ok for result in self.results.values())
 
 
+DeadLetterKind = Literal["event", "firing", "start"]
+
+
 class DeadLetter(msgspec.Struct, frozen=True):
-    """An event or a firing that could not be processed, kept for inspection and replay."""
+    """An event or a firing that could not be processed, or a run that could not be started, kept for replay."""
 
     id: str
-    kind: Literal["event", "firing"]
+    kind: DeadLetterKind
     source: str
     at: datetime
     error: str
     event: Any = None
     inputs: dict[str, Any] | None = None
     attempts: int = 1
+    workflow: str | None = None
+    """The workflow of which a firing could not start a run."""
+    firing_id: str | None = None
+    """The firing that could not start it."""
 
 
 def to_jsonable(value: Any, describe_unknown: Callable[[Any], Any] = repr) -> Any:

@@ -25,6 +25,13 @@ class Subscription(NamedTuple):
     node: str | None = None
 
 
+class FailedDelivery(NamedTuple):
+    """Why a firing never starts the run of a subscription."""
+
+    reason: str
+    attempts: int
+
+
 class NodeOutput(msgspec.Struct, frozen=True, array_like=True):
     """A value that a node returned, as msgpack."""
 

@@ -1,13 +1,13 @@
-"""Dead letters: events and firings that could not be processed, kept in a bounded queue for inspection and replay."""
+"""Dead letters: events, firings and starts of runs that failed for good, in a bounded queue, to inspect and replay."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from tidemill.engine.graphs.durability.backend import DeadLetterStore
-from tidemill.graphs.result import DeadLetter
+from tidemill.graphs.result import DeadLetter, DeadLetterKind
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.ids import new_sortable_id
 
@@ -38,7 +38,7 @@ class DeadLetterQueue:
         self._entries: OrderedDict[str, tuple[DeadLetter, Any]] = OrderedDict()
         self.total = 0
 
-    def put(self, kind: Literal["event", "firing"], error: str, detail: Any = None, **content: Any) -> DeadLetter:
+    def put(self, kind: DeadLetterKind, error: str, detail: Any = None, **content: Any) -> DeadLetter:
         """Add a dead letter; `detail` is what a replay needs beyond the public fields."""
         at = self._clock.now()
         dead_letter = DeadLetter(id=new_sortable_id(at), kind=kind, source=self._source, at=at, error=error, **content)

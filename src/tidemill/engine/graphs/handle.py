@@ -9,7 +9,7 @@ from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.health import ReactorHealth
-from tidemill.graphs.result import DeadLetter, Firing, Receipt, to_jsonable
+from tidemill.graphs.result import DeadLetter, Firing, to_jsonable
 from tidemill.graphs.state import AccumulatorState, Latency, ReactorState, Recovery
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError
@@ -152,11 +152,18 @@ class ReactorHandle:
         ]
         return sorted((entry for queue in queues for entry in queue.entries()), key=lambda entry: entry.id)
 
-    async def replay(self, dead_letter_id: str) -> Firing | Receipt:
-        """Process a dead letter again: an event through its accumulator, a firing on its own snapshot."""
+    async def replay(self, dead_letter_id: str) -> Any:
+        """Process a dead letter again.
+
+        An event goes through its accumulator, and returns a Receipt. A firing runs on its own snapshot, and returns a
+        Firing. A start returns the handle of the run, or None if the firing starts none now.
+        """
         for one in self._reactor.accumulators:
             if (entry := one.dead_letters.find(dead_letter_id)) is not None:
                 return await one.replay(*entry)
+        entry = self._reactor.firing_loop.results.dead_letters.find(dead_letter_id)
+        if entry is not None and entry[0].kind == "start":
+            return await self._reactor.outbox.replay(dead_letter_id, entry[1])
         return await self._reactor.commands.replay(dead_letter_id)
 
 

@@ -13,12 +13,12 @@ from tidemill.engine.tasks import TaskScope
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.result import Firing
-from tidemill.graphs.subscription import NodeOutput, Subscription
+from tidemill.graphs.subscription import FailedDelivery, NodeOutput, Subscription
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 
-DeliveryCallback = Callable[[str | None], None]
-"""Called with None when a subscriber has received a firing, or with the reason why it never will."""
+DeliveryCallback = Callable[[FailedDelivery | None], None]
+"""Called with None when a subscription has received a firing, or with the reason why it never will."""
 
 OpenReader = Callable[[Accumulator, Settings, Clock], SourceReader]
 FindAccumulator = Callable[[str, str], Any]
@@ -41,6 +41,9 @@ class FiringSubscribers(Protocol):
         Deliveries to one subscription keep their order.
         """
 
+    async def start(self, tenant: str, subscription: Subscription, firing: Firing, output: NodeOutput | None) -> Any:
+        """Start the run of a firing that could not be delivered; return its handle, or None if it starts none now."""
+
 
 class NoSubscribers(FiringSubscribers):
     """Firings start no workflows."""
@@ -57,6 +60,9 @@ class NoSubscribers(FiringSubscribers):
         done: DeliveryCallback,  # noqa: ARG002
     ) -> None:
         raise AssertionError("there are no subscribers to deliver to")
+
+    async def start(self, tenant: str, subscription: Subscription, firing: Firing, output: NodeOutput | None) -> Any:  # noqa: ARG002
+        raise AssertionError("there are no subscribers to start runs of")
 
 
 class InFlight:

@@ -39,7 +39,7 @@ WORKFLOW_METRICS = {
     "subscription_runs_total": "runs that firings of reactors started, by workflow and reactor",
     "subscription_suppressed_total": "values that started no run because of cooldown or dedup, by workflow and reactor",
     "subscription_errors_total": "failed attempts to start the run of a firing, by workflow and reactor",
-    "subscription_dead_letters_total": "firings dropped because no attempt could start their run",
+    "subscription_dead_letters_total": "starts of runs that became dead letters, by workflow and reactor",
     "heartbeat_errors_total": "heartbeats that the store did not accept",
     "runs_pruned_total": "runs deleted because they were older than the retention",
 }

@@ -1,7 +1,7 @@
 """Stores dead letters, and restores them with what a replay needs."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,17 +11,20 @@ from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.dead_letters import BatchedEvents
 from tidemill.engine.graphs.durability.backend import CodecLookup, DeadLetterStore
 from tidemill.engine.graphs.durability.pending_writes import PendingWrites
+from tidemill.engine.graphs.firing.firing_log import FiringRecord, format_firing_id
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
+from tidemill.engine.graphs.reactors.outbox import FailedStart
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.inputs import FiringInputs
-from tidemill.graphs.result import DeadLetter, to_jsonable
+from tidemill.graphs.result import DeadLetter, DeadLetterKind, to_jsonable
+from tidemill.graphs.subscription import NodeOutput, Subscription
 from tidemill.storage.graph_ports import PartKind, StoredDeadLetter
 
 
 class DeadLetterPayload(msgspec.Struct, frozen=True):
     """The stored content of a dead letter. Events are plain values: a replay validates them like any event."""
 
-    kind: Literal["event", "firing"]
+    kind: DeadLetterKind
     error: str
     attempts: int
     form: str = "json"
@@ -30,6 +33,15 @@ class DeadLetterPayload(msgspec.Struct, frozen=True):
     inputs: dict[str, bytes] | None = None
     firing: tuple[str, int, list[str]] | None = None
     """Series, number, and the graphs that failed."""
+    start: "StoredStart | None" = None
+
+
+class StoredStart(msgspec.Struct, frozen=True, array_like=True):
+    """A run that could not be started: the time of its firing, what was to receive it, and the node's value."""
+
+    at: float
+    subscription: Subscription
+    output: NodeOutput | None
 
 
 DecodedDeadLetter = tuple[StoredDeadLetter, DeadLetterPayload]
@@ -74,11 +86,17 @@ class PersistentDeadLetterStore(DeadLetterStore):
 def _build_payload(dead_letter: DeadLetter, detail: Any, codec_for: CodecLookup | None) -> DeadLetterPayload:
     content = DeadLetterPayload(dead_letter.kind, _replace_surrogates(dead_letter.error), dead_letter.attempts)
     replace = msgspec.structs.replace
-    if dead_letter.kind == "firing":
-        firing, failed = detail
+    if dead_letter.kind != "event":
         values = (dead_letter.inputs or {}).items()
         inputs = {name: _encode_value(value, codec_for(name) if codec_for else None) for name, value in values}
-        return replace(content, inputs=inputs, firing=(firing.series, firing.number, failed))
+        content = replace(content, inputs=inputs)
+    if isinstance(detail, FailedStart):
+        record = detail.record
+        start = StoredStart(record.wall_offset + record.started, detail.subscription, detail.output)
+        return replace(content, firing=(record.series, record.number, []), start=start)
+    if dead_letter.kind == "firing":
+        firing, failed = detail
+        return replace(content, firing=(firing.series, firing.number, failed))
     if isinstance(detail, BatchedEvents):
         return replace(content, gathered=[_encode_value(event) for event in detail.events])
     return replace(content, event=_encode_value(dead_letter.event), form=detail)
@@ -127,12 +145,17 @@ def restore_firing_dead_letters(
     reactor: RunningReactor, stored: Sequence[DecodedDeadLetter]
 ) -> list[tuple[DeadLetter, Any]]:
     """Return a reactor's dead letters with what a replay needs."""
-    dead_letters = []
+    dead_letters: list[tuple[DeadLetter, Any]] = []
     for row, content in stored:
         stored_inputs = (content.inputs or {}).items()
         inputs = {name: _decode_value(data, reactor.codec_for(name)) for name, data in stored_inputs}
         snapshot = [inputs.get(one.name) for one in reactor.accumulators]
         series, number, failed = content.firing or ("", 0, [])
+        if content.start is not None:
+            at, subscription, output = content.start.at, content.start.subscription, content.start.output
+            start = FailedStart(FiringRecord(series, number, at, at, snapshot, {}), subscription, output)
+            dead_letters.append((_build_dead_letter(row, content, inputs=inputs), start))
+            continue
         firing = PendingFiring(series, number, FiringInputs(snapshot, [], 0), [], attempt=content.attempts)
         dead_letters.append((_build_dead_letter(row, content, inputs=inputs), (firing, failed)))
     return dead_letters
@@ -158,5 +181,22 @@ def _build_dead_letter(row: StoredDeadLetter, payload: DeadLetterPayload, **valu
         at=row.at,
         error=payload.error,
         attempts=payload.attempts,
+        workflow=None if payload.start is None else payload.start.subscription.workflow,
+        firing_id=None if payload.firing is None else format_firing_id(row.source, *payload.firing[:2]),
         **value,
     )
+
+
+def to_plain_dead_letter(row: StoredDeadLetter) -> DeadLetter:
+    """Return a stored dead letter with plain values, for those who do not have the declarations of its types."""
+    try:
+        content = decode_payload(row)
+    except msgspec.DecodeError as error:
+        reason = f"it cannot be read: {error}; `tidemill doctor` says what to do"
+        return DeadLetter(id=row.id, kind="event", source=row.source, at=row.at, error=reason)
+    if content.kind != "event":
+        inputs = {name: _decode_value(data) for name, data in (content.inputs or {}).items()}
+        return _build_dead_letter(row, content, inputs=inputs)
+    gathered = content.gathered
+    event = _decode_value(content.event) if gathered is None else [_decode_value(one) for one in gathered]
+    return _build_dead_letter(row, content, event=event)

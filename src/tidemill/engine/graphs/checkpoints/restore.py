@@ -25,7 +25,7 @@ from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.firing.firing_log import FiringRecord, FiringSeries
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.reactors.feed_outbox import PendingFeed
-from tidemill.engine.graphs.reactors.outbox import OutboxEntry
+from tidemill.engine.graphs.reactors.outbox import FailedStart, OutboxEntry
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
 from tidemill.graphs.inputs import FiringInputs, SourceBoundary
@@ -302,9 +302,9 @@ class StateRestorer:
         for one in self._starting:
             one.dead_letters.restore(restore_event_dead_letters(one, self._decode_dead_letters(one)))
         for reactor in self._reactors:
-            reactor.firing_loop.results.dead_letters.restore(
-                restore_firing_dead_letters(reactor, self._decode_dead_letters(reactor))
-            )
+            dead_letters = restore_firing_dead_letters(reactor, self._decode_dead_letters(reactor))
+            reactor.firing_loop.results.dead_letters.restore(dead_letters)
+            reactor.outbox.discard_failed(detail for _, detail in dead_letters if isinstance(detail, FailedStart))
             if part_key(reactor) in self._stored_state.paused:
                 reactor.pause_firing()
             if reactor.durability.is_durable:

@@ -26,6 +26,11 @@ _CLOCK_STEP_SECONDS = 0.05
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def format_firing_id(reactor: str, series: str, number: int) -> str:
+    """Return the id of a firing: unique, and the same for its retries."""
+    return f"{reactor}-{series}-{number}"
+
+
 class FiringSeries:
     """Numbers firings. A number together with the name of its series is unique."""
 
@@ -267,7 +272,7 @@ class FiringLog:
 
     def firing_id(self, series: str, number: int) -> str:
         """Return the id of a firing: unique, and the same for its retries."""
-        return f"{self._reactor}-{series}-{number}"
+        return format_firing_id(self._reactor, series, number)
 
     def _newest_first(self) -> Iterator["FiringRecord | Burst"]:
         """Yield the logged records and bursts, without rebuilding any firing."""

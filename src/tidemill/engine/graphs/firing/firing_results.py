@@ -123,7 +123,9 @@ class FiringResults:
     def _dead_letter(self, firing: PendingFiring, error: str, failed: list[str]) -> None:
         names = zip(self._reactor.definition.accumulator_names, firing.inputs.snapshot, strict=True)
         inputs = {name: value for name, value in names if value is not None}
-        self.dead_letters.put("firing", error, (firing, failed), inputs=inputs, attempts=firing.attempt)
+        firing_id = self.log.firing_id(firing.series, firing.number)
+        content = {"inputs": inputs, "attempts": firing.attempt, "firing_id": firing_id}
+        self.dead_letters.put("firing", error, (firing, failed), **content)
         logger.warning(events.FIRING_DEAD_LETTERED, extra={"reactor": self._name, "error": error})
 
     def prepare_retry(self, firing: PendingFiring, graphs: Mapping[str, CompiledGraph]) -> PendingFiring | None:

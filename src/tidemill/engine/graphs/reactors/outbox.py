@@ -4,6 +4,8 @@ A firing of a durable reactor becomes part of its next checkpoint, which is writ
 delivered to workflows: a firing that a crash undoes has started nothing. It leaves the checkpoint when all workflows
 have received it. After a crash in between it is delivered again, and workflows recognise it by its id.
 
+A firing that fails for good to start a run becomes a dead letter of the reactor, with all that a replay needs.
+
 A subscription to all firings receives a firing once, after its first attempt. A subscription to a node receives each
 value that the node returns in a call of its graph that succeeded, also in a retry or a replay of the firing.
 
@@ -13,6 +15,7 @@ its inputs wait or replace each other, as its strategy says, and no firing is lo
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -21,7 +24,8 @@ from tidemill.engine.graphs.firing.firing_log import FiringRecord
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.supervisor import Supervised
-from tidemill.graphs.subscription import NodeOutput, Subscription
+from tidemill.graphs.subscription import FailedDelivery, NodeOutput, Subscription
+from tidemill.kernel.errors import OperationError
 
 OUTBOX_LIMIT = 256  # undelivered firings that pause the reactor
 
@@ -37,6 +41,14 @@ class OutboxEntry(msgspec.Struct, eq=False):
     """The subscriptions whose delivery is in progress."""
 
 
+class FailedStart(msgspec.Struct, frozen=True):
+    """What a replay needs of a delivery that failed."""
+
+    record: FiringRecord
+    subscription: Subscription
+    output: NodeOutput | None
+
+
 class Outbox:
     """The firings of one reactor that are being delivered to workflows."""
 
@@ -47,6 +59,7 @@ class Outbox:
         self._runtime = runtime
         self._entries: list[OutboxEntry] = []
         self._is_full = False
+        self._failing: set[Subscription] = set()  # whose last delivery failed
         self.subscriptions: frozenset[Subscription] = frozenset()
 
     @property
@@ -119,20 +132,60 @@ class Outbox:
                 firing = self._firing_loop.log.to_firing(entry.record)
                 self._runtime.subscribers.deliver(self._owner.tenant, one, firing, entry.undelivered[one], done)
 
-    def _on_delivered(self, entry: OutboxEntry, subscription: Subscription, reason: str | None) -> None:
+    def _on_delivered(self, entry: OutboxEntry, subscription: Subscription, failed: FailedDelivery | None) -> None:
         if subscription not in entry.undelivered:
             return  # it unsubscribed meanwhile
-        del entry.undelivered[subscription]
+        output = entry.undelivered.pop(subscription)
         self._firing_loop.request_checkpoint()
-        if reason is not None:
-            firing = self._firing_loop.log.to_firing(entry.record).id
-            reason = f"firing {firing} started no run of workflow '{subscription.workflow}': {reason}"
-            self._runtime.supervisor.on_undelivered(self._owner, reason)
+        if failed is None:
+            self._failing.discard(subscription)
+        else:
+            self._dead_letter(FailedStart(entry.record, subscription, output), failed)
         if not entry.undelivered:
             self._entries.remove(entry)
         if self._is_full and len(self._entries) < OUTBOX_LIMIT:
             self._is_full = False
             self._firing_loop.pause_queue(-1, always=True)
+
+    # -- dead letters
+
+    def _dead_letter(self, start: FailedStart, failed: FailedDelivery) -> None:
+        """Keep a failed delivery; the first in a row is an event of the reactor as well: later ones have its reason."""
+        firing, subscription = self._firing_loop.log.to_firing(start.record), start.subscription
+        self._firing_loop.results.dead_letters.put(
+            "start",
+            failed.reason,
+            start,
+            inputs=firing.inputs,
+            attempts=failed.attempts,
+            workflow=subscription.workflow,
+            firing_id=firing.id,
+        )
+        if subscription not in self._failing:
+            self._failing.add(subscription)
+            reason = f"firing {firing.id} started no run of workflow '{subscription.workflow}': {failed.reason}"
+            self._runtime.supervisor.on_undelivered(self._owner, reason)
+
+    def discard_failed(self, starts: Iterable[FailedStart]) -> None:
+        """Deliver nothing that is a dead letter: a crash may have come before the checkpoint without it."""
+        failed = {(one.record.series, one.record.number, one.subscription) for one in starts}
+        for entry in self._entries:
+            for one in [*entry.undelivered]:
+                if (entry.record.series, entry.record.number, one) in failed:
+                    del entry.undelivered[one]
+        self._entries = [entry for entry in self._entries if entry.undelivered]
+
+    async def replay(self, dead_letter_id: str, start: FailedStart) -> Any:
+        """Try to start the run of a dead letter, and return its handle; None if the firing starts no run now."""
+        dead_letters = self._firing_loop.results.dead_letters
+        firing = self._firing_loop.log.to_firing(start.record)
+        try:
+            run = await self._runtime.subscribers.start(self._owner.tenant, start.subscription, firing, start.output)
+        except OperationError as error:
+            dead_letters.record_failed_replay(dead_letter_id, str(error))
+            raise
+        dead_letters.remove(dead_letter_id)
+        return run
 
 
 def _is_taken(subscription: Subscription, output: NodeOutput | None, record: FiringRecord) -> bool:

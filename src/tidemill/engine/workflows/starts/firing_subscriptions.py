@@ -11,7 +11,7 @@ decides which values `cooldown=` and `dedup=` suppress.
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidemill.engine.tasks import TaskScope, wait_until
 from tidemill.engine.wakeup import Wakeup
@@ -19,11 +19,11 @@ from tidemill.engine.workflows.runtime import STORE_RETRY, WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, StartRequest
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.graphs.result import Firing, to_jsonable
-from tidemill.graphs.subscription import NodeOutput, Subscription
+from tidemill.graphs.subscription import FailedDelivery, NodeOutput, Subscription
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe, is_cancelled_here
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import StoreError, TidemillError
+from tidemill.kernel.errors import OperationError, RequestError, StoreError, TidemillError
 from tidemill.telemetry import events
 from tidemill.workflows.definition import OnFiring, OnOutput, Subscribing
 from tidemill.workflows.firing_trigger import Decide, FiringFacts, compile_trigger
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 START_ATTEMPT_LIMIT = 5
 BACKLOG_LIMIT = 64  # firings behind one that fails; with more, it is dropped without a retry
 
-Done = Callable[[str | None], None]
+Done = Callable[[FailedDelivery | None], None]
 
 
 ReactorKey = tuple[str, str]
@@ -59,7 +59,6 @@ class _DeliveryQueue:
         self.waiting: deque[_Delivery] = deque()
         self.retry_wakeup = Wakeup(clock)
         self.failures = 0  # of the first pending firing
-        self.consecutive_dropped = 0
         self.is_closed = False
 
     @property
@@ -87,9 +86,18 @@ class FiringSubscriptions:
         self._queues: dict[QueueKey, _DeliveryQueue] = {}
         self._active: set[_DeliveryQueue] = set()
 
-    def connect(self, tasks: TaskScope, on_subscribers_changed: Callable[[str, str], None]) -> None:
-        """Run in these tasks, which must outlive the reactors; call back when the subscribers of a reactor change."""
+    def connect(
+        self,
+        tasks: TaskScope,
+        on_subscribers_changed: Callable[[str, str], None],
+        make_handle: Callable[..., Any],
+    ) -> None:
+        """Run in these tasks, which must outlive the reactors; call back when the subscribers of a reactor change.
+
+        `make_handle(run, tenant=...)` returns the handle of a run.
+        """
         self._tasks = tasks
+        self._make_handle = make_handle
         self._on_subscribers_changed = on_subscribers_changed
 
     # -- subscriptions
@@ -142,20 +150,19 @@ class FiringSubscriptions:
         try:
             while queue.waiting and not queue.is_closed:
                 delivery = queue.waiting[0]
-                reason = await self._deliver_one(queue, delivery)
+                failed = await self._deliver_one(queue, delivery)
                 queue.waiting.popleft()
                 queue.failures = 0
-                delivery.done(reason)
+                delivery.done(failed)
         finally:
             self._active.discard(queue)
 
-    async def _deliver_one(self, queue: _DeliveryQueue, delivery: _Delivery) -> str | None:
-        """Start the run of a firing, with retries; return why it was dropped, if that must be recorded."""
+    async def _deliver_one(self, queue: _DeliveryQueue, delivery: _Delivery) -> FailedDelivery | None:
+        """Start the run of a firing, with retries; return why it failed for good, if it did."""
         attempts, firing = 0, delivery.firing
         while not queue.is_closed:
             try:
-                await self._start_run(queue, delivery)
-                queue.consecutive_dropped = 0
+                await self._try_start(queue, delivery)
                 return None
             except StoreError as error:  # no fault of the firing: it is retried without a limit
                 self._log_failure(queue, firing, error)
@@ -165,18 +172,44 @@ class FiringSubscriptions:
                 queue.failures += 1
                 self._log_failure(queue, firing, error)
                 if queue.failures >= START_ATTEMPT_LIMIT or queue.is_backlogged:
-                    return self._drop_firing(queue, firing, error)
+                    return self._give_up(queue, firing, error)
             attempts += 1
             await queue.retry_wakeup.wait(self._backoff.delay(attempts))
         return None
 
-    async def _start_run(self, queue: _DeliveryQueue, delivery: _Delivery) -> None:
+    async def _try_start(self, queue: _DeliveryQueue, delivery: _Delivery) -> None:
+        try:
+            await self._start_run(queue, delivery)
+        except StartSuppressedError:
+            self._metrics.increment("subscription_suppressed_total", 1, **queue.labels)
+        except WorkflowPausedError:  # a firing during a pause starts no run, also not later
+            return
+
+    async def start(self, tenant: str, subscription: Subscription, firing: Firing, output: NodeOutput | None) -> Any:
+        """Start the run of a firing that failed for good, now; return its handle, or None if it starts none.
+
+        OperationError if it fails again; RequestError while its workflow is paused, suppressed or not subscribed.
+        """
+        queue = self._queues.get((subscription, (tenant, firing.reactor)))
+        if queue is None:
+            message = f"workflow '{subscription.workflow}' no longer subscribes to reactor '{firing.reactor}': load it"
+            raise RequestError(message, code="not_subscribed", status=409, workflow=subscription.workflow)
+        try:
+            run = await self._start_run(queue, _Delivery(firing, output, lambda _: None))
+        except AUTHOR_ERRORS as error:  # author code: the condition, or the class of the params
+            if is_cancelled_here(error) or isinstance(error, StartSuppressedError | WorkflowPausedError):
+                raise
+            raise OperationError(_error_text(error)) from error
+        return None if run is None else self._make_handle(run, tenant=subscription.tenant)
+
+    async def _start_run(self, queue: _DeliveryQueue, delivery: _Delivery) -> str | None:
+        """Start the run of a firing and return its id; None if it starts none, or has started it before."""
         tenant, name, *_ = queue.subscription
         version = self._versions.current.get((tenant, name))
         workflow = None if version is None else self._versions.find_workflow(version)
         start = queue.decide(_build_facts(delivery, tenant))
         if workflow is None or start is None:
-            return
+            return None
         request = StartRequest(
             tenant=tenant,
             workflow=workflow,
@@ -189,13 +222,9 @@ class FiringSubscriptions:
             dedup=start.dedup,
             cooldown=start.cooldown,
         )
-        try:
-            if await self._starter.start(request) is not None:
-                self._metrics.increment("subscription_runs_total", 1, **queue.labels)
-        except StartSuppressedError:
-            self._metrics.increment("subscription_suppressed_total", 1, **queue.labels)
-        except WorkflowPausedError:  # a firing during a pause starts no run, also not later
-            return
+        run = await self._starter.start(request)
+        self._metrics.increment("subscription_runs_total", run is not None, **queue.labels)
+        return run
 
     # -- failures
 
@@ -204,13 +233,12 @@ class FiringSubscriptions:
         details = {**queue.labels, "firing": firing.id, "error": _error_text(error)}
         logger.warning(events.SUBSCRIPTION_FAILED, extra=details)
 
-    def _drop_firing(self, queue: _DeliveryQueue, firing: Firing, error: BaseException) -> str | None:
-        """Count and log a dropped firing; return the reason for the first in a row: later ones have the same."""
-        queue.consecutive_dropped += 1
+    def _give_up(self, queue: _DeliveryQueue, firing: Firing, error: BaseException) -> FailedDelivery:
+        """Count and log a firing that failed for good."""
         self._metrics.increment("subscription_dead_letters_total", 1, **queue.labels)
         details = {**queue.labels, "firing": firing.id, "error": _error_text(error)}
         logger.error(events.SUBSCRIPTION_DEAD_LETTERED, extra=details)
-        return _error_text(error) if queue.consecutive_dropped == 1 else None
+        return FailedDelivery(_error_text(error), queue.failures)
 
     # -- state
 
