@@ -1,0 +1,130 @@
+"""The tutorials work from an installed wheel alone: no clone, no make."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+TUTORIALS = ROOT / "docs" / "tutorials"
+BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Return the blocks of a page in one language."""
+    return [one["text"] for one in BLOCK.finditer(page.read_text(encoding="utf-8")) if one["language"] == language]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The environment of a program that imports Tidemill from a wheel, built here and unpacked as pip does it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = folder.glob("*.whl")
+    with ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMILL_")}
+    return kept | {"PYTHONPATH": str(folder / "site"), "COLUMNS": "120", "NO_COLOR": "1"}
+
+
+def run(environment: Mapping[str, str], folder: Path, *words: str, given: str = "") -> str:
+    """Run Python in a folder; return what it printed."""
+    program = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env=environment,
+        input=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert program.returncode == 0, program.stdout
+    return program.stdout
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(TUTORIALS.glob("*.md"))], ids=lambda page: page.stem)
+def test_installing_comes_first(page: Path) -> None:
+    """With one command, before any other block."""
+    first = next(BLOCK.finditer(page.read_text(encoding="utf-8")))
+    assert first["text"].startswith("pip install tidemill")
+
+
+def test_the_wheel_is_what_runs(environment: Mapping[str, str], tmp_path: Path) -> None:
+    """Not the clone, which these tests are part of."""
+    printed = run(environment, tmp_path, "-c", "import tidemill; print(tidemill.__file__)")
+    assert printed.startswith(environment["PYTHONPATH"])
+
+
+def test_the_commands_of_the_readme_work(environment: Mapping[str, str], tmp_path: Path) -> None:
+    """From the new package to its first run."""
+    lines = blocks(ROOT / "README.md", "shell")[0].splitlines()
+    commands = [line.partition("#")[0].split() for line in lines if line.startswith("tidemill")]
+    assert [words[1] for words in commands] == ["package", "run", "dev"]
+    for words in commands[:-1]:
+        printed = run(environment, tmp_path, "-m", *words)
+    assert "hello_report succeeded" in printed
+
+
+@pytest.mark.parametrize("name", ["first-graph", "first-workflow"])
+def test_a_tutorial_can_be_pasted_at_the_prompt(environment: Mapping[str, str], name: str, tmp_path: Path) -> None:
+    """Block by block into `python -m asyncio`, with the blank lines that a prompt takes for the end of a function."""
+    page = TUTORIALS / f"{name}.md"
+    assert "`python -m asyncio`" in page.read_text(encoding="utf-8")
+    given = "\n\n".join([*blocks(page, "python"), "print('the', 'end')\n"])
+    printed = run(environment, tmp_path, "-m", "asyncio", given=given)
+    assert "the end" in printed
+    assert "Traceback" not in printed, printed
+
+
+def test_the_first_steps_can_be_taken(environment: Mapping[str, str], tmp_path: Path) -> None:
+    """A folder, an editor and `tidemill dev`."""
+    graph, *more = blocks(TUTORIALS / "first-steps.md", "python")
+    whole = "\n\n".join([graph, *more])
+    file = tmp_path / "desk" / "prices.py"
+    file.parent.mkdir()
+    arguments = [sys.executable, "-u", "-m", "tidemill", "dev", "desk"]
+    with subprocess.Popen(
+        arguments, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as dev:
+        try:
+            wait_for_line(dev, "there is no package yet")
+            file.write_text(graph)
+            wait_for_line(dev, "loaded in")
+            file.write_text(whole)
+            assert "workflow" in wait_for_line(dev, "reloaded in")
+            file.write_text(whole.replace("(price: Price)", "(price: Price"))
+            wait_for_line(dev, "the last good version is still running")
+            assert "desk/prices.py:" in wait_for_line(dev, "SyntaxError")
+            dev.send_signal(signal.SIGINT)
+            wait_for_line(dev, "stopping")
+        finally:
+            dev.kill()
+    printed = run(
+        environment, tmp_path, "-m", "tidemill", "workflows", "list", "--store", "sqlite:///desk/.tidemill/dev.db"
+    )
+    assert "no workflows" not in printed
+
+
+def wait_for_line(program: subprocess.Popen[str], words: str) -> str:
+    """Read what a program prints until a line has some words; return that line."""
+    assert program.stdout is not None
+    seen = []
+    for line in program.stdout:
+        seen.append(line)
+        if words in line:
+            return line
+    raise AssertionError(f"it ended, and never said {words!r}: {''.join(seen)}")
