@@ -23,7 +23,9 @@ class Workflow(domain.Workflow):
 
     `params` is a subclass of tm.Params or tm.Boundary that declares the params of a run; without it a run takes any
     keywords. `schedule` takes one schedule, or several with different keys. `triggers` takes what `@tm.trigger`,
-    `tm.on_firing` and `tm.on_output` return, or the names of triggers.
+    `tm.on_firing` and `tm.on_output` return, or the names of triggers. `unfinished` decides about runs whose
+    code has changed: "pin" (the default) keeps the version they began with, "upgrade" continues them with the newest,
+    "cancel" cancels them.
     """
 
     __slots__ = ()

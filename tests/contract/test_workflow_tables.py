@@ -9,7 +9,15 @@ from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import Backfill, LogChunk, Owner, RunNote, ScheduleCursor, WorkflowVersion
+from tidemill.storage.workflow_ports import (
+    Backfill,
+    LoadedVersion,
+    LogChunk,
+    Owner,
+    RunNote,
+    ScheduleCursor,
+    WorkflowVersion,
+)
 from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 
@@ -87,6 +95,37 @@ async def test_versions_are_found_by_tenant(store: Store) -> None:
     await store.versions.upsert(seen)
     assert await store.versions.for_tenant("public") == [rows[3], rows[1], seen, rows[2]]
     assert await store.versions.for_tenant("unknown") == []
+
+
+async def test_a_node_has_one_current_version_of_a_workflow(store: Store) -> None:
+    """W-19: versions that it loaded before are kept for their runs, until it discards them."""
+    first, second = VERSION.key, VERSION.key._replace(version="v2")
+    other = VERSION.key._replace(workflow="other")
+    await store.versions.upsert(VERSION)
+    assert await store.versions.list_loaded() == []
+    for key, owner in [(first, "n1"), (second, "n1"), (other, "n1"), (first, "n2")]:
+        await store.versions.upsert(replace(VERSION, key=key), owner)
+    assert await store.versions.list_loaded() == [
+        LoadedVersion("n1", first, False),
+        LoadedVersion("n1", second, True),
+        LoadedVersion("n1", other, True),
+        LoadedVersion("n2", first, True),
+    ]
+    await store.versions.upsert(replace(VERSION, key=first), "n1")
+    await store.versions.retire("n2", *first[:2])
+    await store.versions.unload("n1", [second, VERSION.key._replace(version="unknown")])
+    assert await store.versions.list_loaded() == [
+        LoadedVersion("n1", first, True),
+        LoadedVersion("n1", other, True),
+        LoadedVersion("n2", first, False),
+    ]
+
+
+async def test_what_a_node_has_loaded_ends_with_it(store: Store) -> None:
+    for owner in ("n1", "n2"):
+        await store.versions.upsert(VERSION, owner)
+    await store.owners.delete(["n1", "unknown"])
+    assert await store.versions.list_loaded() == [LoadedVersion("n2", VERSION.key, True)]
 
 
 # -- owners

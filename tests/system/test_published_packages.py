@@ -158,3 +158,48 @@ async def test_a_folder_is_watched(tmp_path: Path) -> None:
         shutil.rmtree(folder / "shop")
         await until(lambda: not node.registry.packages(), "it is gone")
         assert await PackageProbe.of(node).store.schedules.get_cursor(*KEY) is None
+
+
+UNFINISHED_FLOWS = """\
+import tidemill as tm
+
+daily = tm.Workflow("daily", triggers=["new_files"], max_active_runs=1{options})
+
+@daily.task(retry=tm.Retry(3, delay="1h"))
+def count() -> int:
+    {body}
+
+daily.call("scoring", name="scored")
+"""
+
+
+@pytest.mark.parametrize("policy", ["pin", "upgrade"])
+async def test_a_begun_run_of_a_replaced_version_is_not_stuck_in_silence(
+    place: tuple[str, dict[str, Any]], policy: str
+) -> None:
+    """W-19: published while no node was running; it continues with the new version, or says what it waits for."""
+    address, settings = place
+    settings |= {"unfinished": policy}
+    async with opened(address) as store:
+        await publish(store, "1.0.0", flows=UNFINISHED_FLOWS.format(options="", body="raise ValueError('a mistake')"))
+        async with nodes_on(address, settings) as nodes:
+            await all_have(nodes, "loaded", "1.0.0")
+            begun, queued = await nodes[0].start("daily"), await nodes[1].start("daily")
+
+            async def has_failed_once() -> bool:
+                return (await begun.state()).tasks["count"].state == "up_for_retry"
+
+            await until(has_failed_once, "the task waits for its retry")
+        await publish(store, "2.0.0", flows=UNFINISHED_FLOWS.format(options="", body="return 2"))
+        async with nodes_on(address, settings) as nodes:
+            await all_have(nodes, "loaded", "2.0.0")
+            first, second = nodes[1].run_handle(begun.id), nodes[1].run_handle(queued.id)
+            if policy == "pin":
+
+                async def is_named() -> bool:
+                    return f"`tidemill runs retry {begun.id} --latest`" in (await second.why("count"))[-1]
+
+                await until(is_named, "the queued run names what it waits for")
+                await first.retry(latest=True)
+            assert (await first.wait(PATIENCE)).outputs["count"] == 2
+            assert (await second.wait(PATIENCE)).outputs["count"] == 2

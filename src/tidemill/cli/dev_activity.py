@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from tidemill.cli.dev_problems import ProblemReports, split_attempt
+from tidemill.cli.dev_unfinished import UnfinishedReports
 from tidemill.cli.dev_view import DevView
 from tidemill.cli.formatting import format_count, format_elapsed, format_with_fields, one_line, relative_path
 from tidemill.cli.run_summary import outcome_verb, result_text
+from tidemill.cli.run_view import RUN_ID_LENGTH
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import TidemillError
 from tidemill.node import Node
@@ -25,7 +27,6 @@ from tidemill.workflows.states import RunState, TaskState
 RUN_REPORT_INTERVAL = 0.2  # seconds between two reports of runs
 SINGLE_REPORTS_LIMIT = 3  # runs of one workflow that are reported one by one per interval
 SUMMARY_INTERVAL = 10.0  # seconds between two summaries of firings and repeated problems
-RUN_ID_LENGTH = 8  # last characters of a run's id that are shown: enough to name it
 
 _STYLES = {RunState.SUCCESS: "green", RunState.FAILED: "bold red", RunState.CANCELLED: "yellow"}
 
@@ -33,7 +34,7 @@ _STYLES = {RunState.SUCCESS: "green", RunState.FAILED: "bold red", RunState.CANC
 class DevActivity:
     """Turns log records and reactor states into lines of the view."""
 
-    def __init__(self, node: Node, view: DevView, clock: Clock) -> None:
+    def __init__(self, node: Node, view: DevView, clock: Clock, store: str = "") -> None:
         self._node = node
         self._view = view
         self._clock = clock
@@ -44,6 +45,7 @@ class DevActivity:
         self._lost: dict[tuple[str, str, str], list[str]] = {}
         """The labels of the lost tasks since the last report, by run, task and reason."""
         self._problems = ProblemReports(node, view, self._run_name)
+        self._unfinished = UnfinishedReports(view, store)
         self._fire_counts: dict[str, tuple[int, int]] = {}
         self._min_level = logging.WARNING
 
@@ -79,7 +81,7 @@ class DevActivity:
         elif record.msg == events.TASK_LOST and "attempt" in fields:
             run, name = split_attempt(str(fields["attempt"]))
             self._lost.setdefault((run, name.partition("[")[0], str(fields.get("reason", ""))), []).append(name)
-        elif record.levelno >= self._min_level:
+        elif not self._unfinished.handles(record) and record.levelno >= self._min_level:
             self._problems.report(record)
 
     def _report_task_log(self, record: logging.LogRecord) -> None:
@@ -119,8 +121,9 @@ class DevActivity:
         return self._workflows.get(run, "")
 
     async def report_runs(self) -> None:
-        """Print the runs that started, lost tasks or ended since the last report."""
+        """Print the runs that started, lost tasks, lost their code or ended since the last report."""
         await self._report_lost()
+        self._unfinished.report()
         ended, self._ended = self._ended, []
         ended_runs = set(ended)
         started, self._started = [run for run in self._started if run not in ended_runs], []
@@ -192,6 +195,7 @@ class DevActivity:
 LOGGER_LEVELS = {
     "tidemill": logging.WARNING,
     "tidemill.engine.workflows.leader.coordinator": logging.INFO,
+    "tidemill.engine.workflows.leader.unfinished_runs": logging.INFO,
     "tidemill.task": logging.INFO,
 }
 """The minimum level of each logger: most loggers matter only from warnings on."""

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from math import isclose
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -73,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allow_downgrade: bool = False
     require_signatures: bool = False
     trusted_keys: str | None = None
+    unfinished: Literal["pin", "upgrade", "cancel"] = "pin"
 
     def __repr__(self) -> str:
         """Show everything but the password in the store's address."""
@@ -145,6 +146,8 @@ def _convert_setting(name: str, value: Any, kind: Any) -> Any:
             return _parse_tenant_durations(value)
         if kind is bool:
             return _parse_boolean(value)
+        if words := get_args(kind) if get_origin(kind) is Literal else ():
+            return _parse_word(value, words)
         return _parse_integer(value, minimum=int(name in _AT_LEAST_ONE)) if kind is int else value
     except (TypeError, ValueError, OverflowError, OSError) as error:
         raise DefinitionError.single("settings", f"{name}: {error}") from error
@@ -175,6 +178,12 @@ def _parse_boolean(value: Any) -> bool:
     if not isinstance(boolean, bool):
         raise ValueError(f"{value!r} is neither true nor false: write 'true' or 'false' (also yes, no, 1, 0)")
     return boolean
+
+
+def _parse_word(value: Any, words: tuple[str, ...]) -> str:
+    if value not in words:
+        raise ValueError(f"{value!r} is not one of {', '.join(map(repr, words))}{did_you_mean(value, words)}")
+    return str(value)
 
 
 def _is_numeric_text(text: str) -> bool:

@@ -176,11 +176,34 @@ class WorkflowVersion(msgspec.Struct, frozen=True, kw_only=True):
     """When a node last loaded it."""
 
 
-class Versions(Protocol):
-    """Every version of a workflow that a run may be pinned to."""
+class LoadedVersion(NamedTuple):
+    """A version whose code a node has loaded."""
 
-    async def upsert(self, version: WorkflowVersion) -> None:
-        """Write a version; of an existing one only `seen_at` changes, and never goes back."""
+    owner: str
+    """The process of the node."""
+    key: VersionKey
+    is_current: bool
+    """Whether new runs get it there; if not, it is kept for the runs that need it."""
+
+
+class Versions(Protocol):
+    """Every version of a workflow that a run may be pinned to, and the nodes that have them loaded."""
+
+    async def upsert(self, version: WorkflowVersion, owner: str | None = None) -> None:
+        """Write a version; of an existing one only `seen_at` changes, and never goes back.
+
+        With an owner, record that it has loaded this version, which is from now on the current one of its workflow
+        there.
+        """
+
+    async def retire(self, owner: str, tenant: str, workflow: str) -> None:
+        """Record that no version of a workflow is current for an owner; it may keep the code of some."""
+
+    async def unload(self, owner: str, keys: Collection[VersionKey]) -> None:
+        """Record that an owner has discarded the code of some versions; unknown ones are ignored."""
+
+    async def list_loaded(self) -> list[LoadedVersion]:
+        """Return what every owner has loaded, by owner and version. The rows of an owner are deleted with it."""
 
     async def get(self, key: VersionKey) -> WorkflowVersion | None:
         """Return a version."""

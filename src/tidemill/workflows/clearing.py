@@ -4,8 +4,9 @@ Clearing a task discards its outcome, so that the planner decides on it again. I
 outcome and are cleared too; nothing else is touched. Active tasks are cancelled first, as the transition table demands,
 and attempt numbers keep counting: a late report of an interrupted attempt names a number that is no longer current.
 
-A run that has ended may continue with another version of its workflow (`VersionSwitch`). Then tasks that are new in
-that version begin too, and tasks that it does not have are removed.
+A run of which nothing is running may continue with another version of its workflow (`VersionSwitch`). Then tasks that
+are new in that version begin too, tasks that it does not have are removed, and tasks that wait for a slot or a retry
+are decided on again.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -99,7 +100,7 @@ class ClearPlan(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str]
     """The tasks that rerun, in topological order."""
     scope: Mapping[str, bool]
-    """Every task that is cleared, begun or not; True if only its failed elements are."""
+    """Every task that is cleared, begun or not; True if only its failed and waiting elements are."""
 
     @property
     def elements(self) -> dict[str, tuple[int, int]]:
@@ -113,7 +114,7 @@ class ClearPlan(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             rows = rows_by_task[name]
             if rows[0].index != UNMAPPED and self.spec.by_name[name].each not in self.scope:
-                cleared = [row for row in rows if not self.scope[name] or row.state.has_failed]
+                cleared = [row for row in rows if not self.scope[name] or self._reruns_alone(row)]
                 counts[name] = len(cleared), len(rows)
         return counts
 
@@ -131,11 +132,15 @@ class ClearPlan(msgspec.Struct, frozen=True, kw_only=True):
             if is_mapped and task.each in self.scope:
                 builder.collapse_elements(rows)
             elif is_mapped and self.scope[task.name]:
-                builder.reset_rows([row for row in rows if row.state.has_failed])
+                builder.reset_rows([row for row in rows if self._reruns_alone(row)])
             else:
                 builder.reset_rows(rows)
                 builder.cleared_outputs.append(task.name)
         return builder.build_change()
+
+    def _reruns_alone(self, row: TaskRow) -> bool:
+        """Return whether an element of a mapped task reruns, though not all of them do."""
+        return row.state.has_failed or (self.switch is not None and row.state in _WAITING_STATES)
 
     @property
     def _restarted(self) -> Collection[str]:
@@ -148,15 +153,16 @@ def plan_clear(
     """Return the plan that clears the named tasks and everything downstream; raise RequestError if nothing can be.
 
     Without names, clears every task that failed, was cancelled or could not run. With a version switch, also every task
-    that begins in the new version; `spec` is then the structure of that version.
+    that waits, or begins in the new version; `spec` is then the structure of that version.
     """
-    if switch is not None and not record.run.state.is_terminal:
+    if switch is not None and any(row.state.is_claimed for row in record.tasks):
         raise _run_active_error(record)
     scope = _clear_scope(record, spec, tasks, switch)
     begun = {row.task for row in record.tasks if row.state is not TaskState.NONE}
     begun |= switch.restarted_tasks if switch is not None else set()
     names = [task.name for task in spec.topological_order if task.name in scope and task.name in begun]
-    if not names and not (switch is not None and switch.removed_tasks):
+    is_upgraded = switch is not None and (switch.removed_tasks or not record.run.state.is_terminal)
+    if not names and not is_upgraded:
         cause = "none of its tasks has failed" if tasks is None else "none of these tasks has begun"
         message = f"run {record.run.id} of workflow '{spec.name}' is {record.run.state}, and {cause}"
         raise RequestError(message, code="nothing_to_retry", status=409, run=record.run.id)
@@ -166,24 +172,28 @@ def plan_clear(
 def _clear_scope(
     record: RunRecord, spec: WorkflowSpec, tasks: Collection[str] | None, switch: VersionSwitch | None
 ) -> dict[str, bool]:
-    """Return the tasks to clear, each with whether only its failed elements are cleared."""
+    """Return the tasks to clear, each with whether only its failed and waiting elements are cleared."""
     if tasks is None:
         seeds = {row.task for row in record.tasks if row.state.has_failed and row.task in spec.by_name}
     elif unknown := [name for name in tasks if name not in spec.by_name]:
         raise unknown_task(spec.name, unknown, spec.by_name)
     else:
         seeds = set(tasks)
+    waiting: set[str] = set()
     if switch is not None:
-        seeds |= switch.restarted_tasks
+        waiting = {
+            row.task for row in record.tasks if row.state in _WAITING_STATES and row.task in spec.by_name
+        } - seeds
+        seeds |= switch.restarted_tasks | waiting
     downstream = {name for seed in seeds for name in spec.all_downstream(seed)}
-    return {name: tasks is None and name not in downstream for name in seeds | downstream}
+    return {name: (tasks is None or name in waiting) and name not in downstream for name in seeds | downstream}
 
 
 def _run_active_error(record: RunRecord) -> RequestError:
     run = record.run
     message = (
-        f"run {run.id} of workflow '{run.workflow}' is {run.state}, and only a run that has ended can continue with "
-        f"another version: wait for its end, or cancel it first, `tidemill runs cancel {run.id}`"
+        f"run {run.id} of workflow '{run.workflow}' has running tasks, and only a run without any can continue with "
+        f"another version: wait for their end, or cancel it first, `tidemill runs cancel {run.id}`"
     )
     return RequestError(message, code="run_active", status=409, run=run.id)
 
@@ -264,16 +274,15 @@ class _ClearBuilder:
 
     def build_change(self) -> Change:
         run, action = self._record.run, self._action
-        requeued = None
+        updated = run if self._switch is None else replace(run, version=self._switch.version)
         if run.state.is_terminal:
-            version = run.version if self._switch is None else self._switch.version
-            requeued = replace(run, version=version, state=RunState.QUEUED, started_at=None, ended_at=None, reason="")
+            updated = replace(updated, state=RunState.QUEUED, started_at=None, ended_at=None, reason="")
             self._events.append(run_event(run, RunState.QUEUED, action.reason))
         cleared_rows = [*(one.expected for one in self._tasks), *self._removed]
         return Change(
             run=run.id,
             expected_run=run,
-            updated_run=requeued,
+            updated_run=None if updated is run else updated,
             tasks=self._tasks,
             removed=self._removed,
             added=self._added,
@@ -282,6 +291,10 @@ class _ClearBuilder:
             history=RunEventBatch(action.at, action.actor, self._events) if self._events else None,
             is_operator_action=True,
         )
+
+
+_WAITING_STATES = (TaskState.SCHEDULED, TaskState.UP_FOR_RETRY)
+"""Tasks in these states run with the code of the version that their run has by then."""
 
 
 def _clear_events(row: TaskRow, reason: str) -> Iterator[RunEvent]:

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from tidemill.kernel.durations import format_duration
-from tidemill.workflows.lookup import pinned_note, resolve_task
+from tidemill.workflows.lookup import resolve_task
 from tidemill.workflows.plan import UNMAPPED, Expand, Run, Transition, mapped_state, plan, took_branch, upstream_view
 from tidemill.workflows.records import RunRecord, TaskRow
 from tidemill.workflows.rules import ALL_SUCCESS, Verdict
@@ -33,10 +33,12 @@ class ExplainContext(msgspec.Struct, frozen=True, kw_only=True):
     """Why the run is quarantined, if it is, as when its version cannot be read."""
     loaded_versions: Collection[str] | None = None
     """The versions of the workflow whose code is loaded here; None outside a node."""
+    code_note: str | None = None
+    """What to do about the run if it waits for code that no node has."""
+    blocking_notes: Sequence[str] = ()
+    """The same for the running runs of the workflow that a queued run waits for."""
     live_nodes: int | None = None
     """The number of nodes that may be alive on the store; None if unknown."""
-    newest_version: str | None = None
-    """The version of the workflow that any node loaded last; None if unknown."""
     error_locations: Mapping[tuple[str, int], str] = {}
     """Of the failed task runs: the location in the author's code, as file:line."""
     poll_intervals: Mapping[tuple[str, int], float] | None = None
@@ -83,24 +85,17 @@ class _Explainer:
         return sentences
 
     def _explain_run(self) -> Iterator[str]:
-        if self._lacks_pinned_version:
-            yield pinned_note(self._run, self._context.newest_version or "")
+        if self._waits_for_code and self._context.code_note is not None:
+            yield self._context.code_note
         if self._context.quarantine_reason is not None:
             yield f"the run is quarantined: {self._context.quarantine_reason}"
         if self._context.live_nodes == 0:
             yield "no node is running on this store: start one"
 
     @property
-    def _lacks_pinned_version(self) -> bool:
-        """Whether it waits for a version that no node is known to have, while there is a newer one."""
-        newest, version, loaded = self._context.newest_version, self._run.version, self._context.loaded_versions
-        if newest in (None, version) or self._run.state.is_terminal:
-            return False
-        if not any(row.state in _WAITING_STATES for row in self._rows):
-            return False
-        if loaded is not None:
-            return version not in loaded
-        return not any(row.state.is_claimed for row in self._record.tasks)  # a node with a claimed task has the version
+    def _waits_for_code(self) -> bool:
+        """Whether it waits for code that no node has, while there is newer code."""
+        return self._context.code_note is not None and any(row.state in _WAITING_STATES for row in self._rows)
 
     # -- undecided tasks
 
@@ -119,6 +114,7 @@ class _Explainer:
             others = f"{_format_count(self._context.active_runs, 'other run')} of '{self._spec.name}'"
             verb = "is" if self._context.active_runs == 1 else "are"
             yield f"the run is queued: {others} {verb} running, at most {self._run.max_active} may"
+            yield from self._context.blocking_notes
         elif not self._context.paused and self._context.quarantine_reason is None:
             yield "the run is queued, and starts when it is next planned"
 
@@ -203,7 +199,7 @@ class _Explainer:
 
     def _obstacles(self, row: TaskRow) -> Iterator[str]:
         version, loaded = self._run.version, self._context.loaded_versions
-        if loaded is not None and version not in loaded and not self._lacks_pinned_version:
+        if loaded is not None and version not in loaded and not self._waits_for_code:
             yield (
                 f"it is scheduled, but no node here has version {version} of '{self._spec.name}' (loaded: "
                 f"{', '.join(sorted(loaded)) or 'none'}): load that version, or cancel the run and start it again"

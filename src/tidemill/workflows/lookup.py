@@ -51,8 +51,6 @@ def _format_names(names: Collection[str]) -> str:
 def pinned_note(run: RunRow, newest: str) -> str:
     """Return the note on a run that is pinned to an older version of its workflow."""
     retry = f"`tidemill runs retry {run.id} --latest`"
-    if not run.state.is_terminal:
-        retry = f"`tidemill runs cancel {run.id}`, and then {retry},"
     return (
         f"run {run.id} is pinned to version {run.version} of '{run.workflow}'; {newest} is newer: "
         f"unless a node has {run.version} loaded it waits; {retry} continues it with {newest}"

@@ -97,6 +97,13 @@ class RunDraft:
         """Start a queued run."""
         self._transition_run(RunState.RUNNING, started_at=self.run.started_at or self._now)
 
+    def take_version(self, version: str, spec: WorkflowSpec, executor_of: Callable[[TaskSpec], str]) -> None:
+        """Pin a run that has not begun to another version of its workflow."""
+        self.run, self._spec = replace(self.run, version=version), spec
+        self._removed, self._original_rows = list(self._original_rows.values()), {}
+        self.rows = {(task.name, UNMAPPED): new_task_row(task, executor_of(task)) for task in spec.tasks}
+        self._changed = dict.fromkeys(self.rows)
+
     def fail(self, reason: str) -> None:
         """Fail a run that cannot end by itself."""
         self._transition_run(RunState.FAILED, reason=reason, ended_at=self._now)

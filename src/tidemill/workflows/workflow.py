@@ -31,6 +31,7 @@ from tidemill.workflows.options import as_tuple, read_options
 from tidemill.workflows.params import encode_params
 from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.task_overrides import TaskOverrides, overrides_for
+from tidemill.workflows.unfinished import DEFAULT_UNFINISHED_POLICY, UNFINISHED_POLICIES, UnfinishedPolicy
 from tidemill.workflows.wiring import WiredWorkflow, wire
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -56,6 +57,7 @@ class Workflow:
         "task_overrides",
         "tasks",
         "triggers",
+        "unfinished_policy",
     )
 
     def __init__(
@@ -67,6 +69,7 @@ class Workflow:
         tags: Sequence[str] = (),
         max_active_runs: int = DEFAULT_MAX_ACTIVE_RUNS,
         triggers: Sequence[Trigger | OnFiring | OnOutput | str] = (),
+        unfinished: UnfinishedPolicy | None = None,
         **unknown: Never,
     ) -> None:
         self.name = name
@@ -79,6 +82,8 @@ class Workflow:
             *_list_option_problems("triggers", triggers),
         ]
         self.max_active_runs = max_active_runs
+        self.unfinished_policy = unfinished
+        """As declared; None if the node decides."""
         self.triggers: tuple[Trigger | OnFiring | OnOutput | str, ...] = as_tuple(triggers)
         self.tasks: list[Task] = []
         self.task_overrides: Mapping[str, TaskOverrides] = {}
@@ -88,6 +93,11 @@ class Workflow:
         if problems := [Problem(message=one, location=self.location) for one in (*option_problems, *self._problems())]:
             raise DefinitionError(problems, f"workflow {name!r}")
 
+    @property
+    def unfinished(self) -> UnfinishedPolicy:
+        """What becomes of its unfinished runs when their code has changed: "pin", "upgrade" or "cancel"."""
+        return self.unfinished_policy or DEFAULT_UNFINISHED_POLICY
+
     def _problems(self) -> Iterator[str]:
         if not is_name(self.name):
             yield f"a workflow needs a name, {NAME_RULE}"
@@ -95,6 +105,9 @@ class Workflow:
             yield f"params= takes a subclass of tm.Params or tm.Boundary, not {self.params!r}"
         if type(self.max_active_runs) is not int or not 1 <= self.max_active_runs <= MAX_INTEGER:
             yield f"max_active_runs is a number of runs from 1 to {MAX_INTEGER}, not {self.max_active_runs!r}"
+        if self.unfinished_policy not in (None, *UNFINISHED_POLICIES):
+            policies = ", ".join(f'"{policy}"' for policy in UNFINISHED_POLICIES)
+            yield f"unfinished= is one of {policies}, not {self.unfinished_policy!r}"
         for tag in self.tags:
             if not is_word(tag):
                 yield f"tags= takes words, each {WORD_RULE}, not {tag!r}"
@@ -289,7 +302,7 @@ class Workflow:
 
 
 def _unknown_option_problems(given: Iterable[str]) -> Iterator[str]:
-    known = ("schedule", "params", "tags", "max_active_runs", "triggers")
+    known = ("schedule", "params", "tags", "max_active_runs", "triggers", "unfinished")
     for name in given:
         yield f"a workflow has no option '{name}'{did_you_mean(name, known)}; it has {', '.join(known)}"
 

@@ -171,8 +171,8 @@ async def test_nobody_has_the_version_that_a_run_is_pinned_to(sqlite: str) -> No
         first, second = await node.run_handle(run.id).why("work")
     old, new = before.wired().spec.version, after.wired().spec.version
     assert first == (
-        f"run {run.id} is pinned to version {old} of 'w'; {new} is newer: unless a node has {old} loaded it waits; "
-        f"`tidemill runs cancel {run.id}`, and then `tidemill runs retry {run.id} --latest`, continues it with {new}"
+        f"run {run.id} waits for version {old} of 'w', whose code no node has any more: `tidemill runs retry {run.id} "
+        f"--latest` continues it with version {new}, `tidemill runs cancel {run.id}` ends it"
     )
     assert second.startswith("it is scheduled since ")
     assert second.endswith("and waits to be claimed")

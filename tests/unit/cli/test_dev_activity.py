@@ -52,7 +52,7 @@ def test_every_event_is_at_most_one_line(event: str, fields: dict[str, Any]) -> 
     """P-10: no event has to have a certain field."""
     with collecting_lines() as lines:
         activity().handle_record(record(event, fields))
-    is_collected = event in (events.RUN_STARTED, events.RUN_ENDED, events.TASK_LOST)
+    is_collected = event in (events.RUN_STARTED, events.RUN_ENDED, events.RUN_CODE_MISSING, events.TASK_LOST)
     assert len(lines) == 1 or (len(lines) == 0 and (is_collected or event in IGNORED_EVENTS))
 
 
@@ -92,3 +92,32 @@ def test_only_an_unexpected_error_has_a_traceback(error: Exception, lines: int) 
         activity().handle_record(record(events.RUN_ORPHANED, {"run": "01abc"}, exc_info=info))
     assert len(shown) == lines
     assert type(error).__name__ in shown[0]
+
+
+async def test_runs_that_wait_for_code_that_is_gone_are_one_line_with_the_command() -> None:
+    """P-10: one run by its id, several by their workflow, and what would be lost."""
+    node = tm.Node()
+    view = DevView(node, Path.cwd(), SystemClock(), lambda: None)
+    shown = DevActivity(node, view, SystemClock(), "sqlite:///x.db")
+    one = {"workflow": "etl", "version": "v1", "newest": "v2", "lost_tasks": []}
+    with collecting_lines() as lines:
+        for workflow, runs in {"etl": ["0123456789"], "load": ["a", "b"]}.items():
+            for run in runs:
+                shown.handle_record(record(events.RUN_CODE_MISSING, one | {"run": run, "workflow": workflow}))
+        await shown.report_runs()
+        shown.handle_record(record(events.RUN_CODE_MISSING, one | {"run": "c", "lost_tasks": ["read"]}))
+        await shown.report_runs()
+        shown.handle_record(record(events.RUN_CODE_MISSING, one | {"run": "d", "newest": None}))
+        await shown.report_runs()
+        shown.handle_record(record(events.RUN_UPGRADED, {"run": "0123456789", "workflow": "etl"}, logging.INFO))
+    assert [line.partition("  ")[2] for line in lines] == [
+        "etl  run 23456789 waits for code that is gone: `tidemill runs retry 0123456789 --latest --store "
+        "sqlite:///x.db` continues it with the changed code",
+        "load  2 runs wait for code that is gone: `tidemill runs retry --workflow load --state running --latest "
+        "--store sqlite:///x.db` continues them with the changed code",
+        "etl  run c waits for code that is gone: `tidemill runs retry c --latest --store sqlite:///x.db` continues it "
+        "with the changed code without 'read', which is not there any more",
+        "etl  run d waits for code that is gone: undo the change, or `tidemill runs cancel d --store sqlite:///x.db` "
+        "ends it",
+        "etl  run 23456789 continues with the changed code",
+    ]

@@ -270,34 +270,23 @@ def test_no_node_has_the_code() -> None:
     assert ask("extract", row("extract", "success"), facts=gone) == ["it has succeeded"]
 
 
-PINNED = (
-    "run r1 is pinned to version v of 'daily'; v2 is newer: unless a node has v loaded it waits; "
-    "`tidemill runs cancel r1`, and then `tidemill runs retry r1 --latest`, continues it with v2"
-)
+NOTE = "run r1 waits for version v of 'daily', whose code no node has any more: ..."
 
 
 @pytest.mark.parametrize(
-    ("rows", "facts", "is_said"),
-    [
-        ([row("extract", "scheduled")], {"newest_version": "v2"}, True),
-        ([row("extract", "up_for_retry")], {"newest_version": "v2"}, True),
-        ([row("extract", "none")], {"newest_version": "v2"}, True),
-        ([row("extract", "running")], {"newest_version": "v2"}, False),
-        ([row("extract", "success")], {"newest_version": "v2"}, False),
-        ([row("extract", "scheduled"), row("load", "running")], {"newest_version": "v2"}, False),
-        (
-            [row("extract", "scheduled"), row("load", "running")],
-            {"newest_version": "v2", "loaded_versions": ["v2"]},
-            True,
-        ),
-        ([row("extract", "scheduled")], {"newest_version": "v2", "loaded_versions": ["v", "v2"]}, False),
-        ([row("extract", "scheduled")], {"newest_version": "v"}, False),
-        ([row("extract", "scheduled")], {"newest_version": None}, False),
-    ],
+    ("state", "is_said"),
+    [("scheduled", True), ("up_for_retry", True), ("none", True), ("running", False), ("success", False)],
 )
-def test_a_newer_version_is_named_first(rows: list[TaskRow], facts: dict[str, Any], is_said: bool) -> None:
-    """W-17, W-19: only for waiting tasks, and unless a node has the version loaded or has claimed a task of it."""
-    said = ask("extract", *rows, facts=ExplainContext(now=NOW, capacity=1, **facts))
-    assert (said[0] == PINNED) is is_said
-    assert PINNED not in said[1:]
+def test_code_that_is_gone_is_named_first(state: str, is_said: bool) -> None:
+    """W-17, W-19: only for tasks that wait for it, with what to do."""
+    said = ask("extract", row("extract", state), facts=ExplainContext(now=NOW, capacity=1, code_note=NOTE))
+    assert (said[0] == NOTE) is is_said
+    assert NOTE not in said[1:]
     assert len(said) > is_said
+
+
+def test_a_run_that_queues_behind_one_without_code_names_it() -> None:
+    """W-17: with what to do about the other run."""
+    facts = ExplainContext(now=NOW, active_runs=16, blocking_notes=[NOTE])
+    said = ask("extract", row("extract", "none"), run=RunState.QUEUED, facts=facts)
+    assert said == ["the run is queued: 16 other runs of 'daily' are running, at most 16 may", NOTE]

@@ -1,9 +1,9 @@
-"""A run that has ended continues with another version of its workflow: which tasks stay, go and begin."""
+"""A run continues with another version of its workflow: which tasks stay, go and begin."""
 
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ from tidemill.workflows.clearing import (
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import RunRecord, TaskRow
 from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
-from tidemill.workflows.states import RunState
+from tidemill.workflows.states import RunState, TaskState
 
 FAILED = [
     row("extract", "success", attempt=1, size=2, executor="usual"),
@@ -148,14 +148,58 @@ def test_nothing_to_do_is_said_and_the_end_of_what_failed_is_enough() -> None:
     assert [one.task for one in changed(less, done).removed] == ["other"]
 
 
-@pytest.mark.parametrize("state", [RunState.QUEUED, RunState.RUNNING])
-def test_a_run_that_has_not_ended_is_left_alone(state: RunState) -> None:
+@pytest.mark.parametrize("state", ["queued", "running"])
+def test_a_run_with_running_tasks_is_left_alone(state: str) -> None:
     """W-19: with what to do."""
-    before = record(*FAILED, state=state)
-    with pytest.raises(tm.RequestError, match=f"is {state}, and only a run that has ended") as caught:
+    before = record(row("extract", state, executor="usual"), *FAILED[1:], state=RunState.RUNNING)
+    with pytest.raises(tm.RequestError, match="has running tasks, and only a run without any") as caught:
         plan_clear(before, OLDER, None, into(OLDER, before))
     assert (caught.value.code, caught.value.status) == ("run_active", 409)
     assert "`tidemill runs cancel r1`" in str(caught.value)
+
+
+def test_what_waits_begins_again_and_what_is_deferred_stays() -> None:
+    """W-19: of a run that has not ended, which keeps its state; elements that have succeeded stay too."""
+    before = record(
+        row("extract", "success", attempt=1, size=2, executor="usual"),
+        row("clean", "success", 0, attempt=1, executor="usual"),
+        row("clean", "up_for_retry", 1, attempt=2, tries=2, failures=2, executor="usual"),
+        row("choose", "none", executor="usual"),
+        row("other", "deferred", attempt=2, deferrals=1, executor="special"),
+        row("tidy", "none", executor="usual"),
+        state=RunState.RUNNING,
+    )
+    plan = plan_clear(before, OLDER, (), into(OLDER, before))
+    change = plan.build_change(BY)
+    after = {(one.task, one.index): one for one in applied(before, change).tasks}
+    assert plan.elements == {"clean": (1, 2)}
+    assert [str(after[ref].state) for ref in [("clean", 0), ("clean", 1), ("other", UNMAPPED)]] == [
+        "success",
+        "none",
+        "deferred",
+    ]
+    assert (after["clean", 1].failures, after["clean", 1].attempt) == (0, 2)
+    assert change.updated_run == replace(before.run, version="new")
+    assert moves(change) == ["clean[1]: up_for_retry -> cancelled", "clean[1]: cancelled -> none"]
+
+
+@given(workflows(), workflows(), st.integers(0, 2**32))
+def test_any_unfinished_run_is_upgraded_to_any_version(first: WorkflowSpec, then: WorkflowSpec, seed: int) -> None:
+    """W-19: no illegal move, no task run that the version does not have, and none that gets stuck."""
+    before = lived(first, seed)
+    assume(not before.run.state.is_terminal)
+    handed_back = {"state": TaskState.SCHEDULED, "claimed_by": None}
+    before = before._replace(
+        tasks=[replace(one, **handed_back) if one.state.is_claimed else one for one in before.tasks]
+    )
+    plan = plan_clear(before, then, (), into(then, before, old_spec=first))
+    change = plan.build_change(BY)
+    after = applied(before, change)
+    check_events(before, after, change)
+    assert {one.task for one in after.tasks} == {one.name for one in then.tasks}
+    assert (after.run.version, after.run.state) == ("new", before.run.state)
+    world = World(then, Random(seed), list(after.tasks))
+    assert sum(1 for _ in world.passes()) < 1000
 
 
 @pytest.mark.parametrize("is_read", [True, False])

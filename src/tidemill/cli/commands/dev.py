@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from tidemill.cli.interrupts import Interrupts
 from tidemill.cli.output import print_error
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.settings import Settings
+from tidemill.kernel.urls import mask_password
 
 if TYPE_CHECKING:
     from tidemill.cli.dev_view import DevView
@@ -25,6 +27,14 @@ STORE_FOLDER = ".tidemill"
 
 FIRST_LOAD_TIMEOUT = 5.0
 """Seconds to wait for slow packages before the table of packages is shown without them."""
+
+
+class UnfinishedChoice(StrEnum):
+    """The policies for begun runs whose code has changed."""
+
+    PIN = "pin"
+    UPGRADE = "upgrade"
+    CANCEL = "cancel"
 
 
 def dev(
@@ -41,18 +51,23 @@ def dev(
         list[str] | None,
         typer.Option(metavar="NAME=N", help="The number of slots of a pool. May be repeated."),
     ] = None,
+    unfinished: Annotated[
+        UnfinishedChoice,
+        typer.Option(help="What becomes of begun runs whose code has changed, unless their workflow says it."),
+    ] = UnfinishedChoice.UPGRADE,
 ) -> None:
     """Run the packages of a folder, and reload them whenever a file is saved.
 
     If a package cannot be loaded, its problems are shown with file and line, and the last good version keeps running.
-    Ctrl-C stops the node; active runs continue at the next start.
+    Ctrl-C stops the node; active runs continue at the next start, with the changed code if there is any and it still
+    has all tasks that have ended.
     """
     from tidemill.node import Node
 
     interrupts = Interrupts(on_second=lambda: print_error("stopped without waiting for running tasks"))
     with exit_on_error():
         root, pools = _resolve_root(path), _parse_pools(pool or ())
-        settings = Settings.read({"packages": None})  # only this folder
+        settings = Settings.read({"packages": None, "unfinished": str(unfinished)})  # only this folder
         address = store or _default_store_address(root)
         node = Node(
             address,
@@ -62,7 +77,7 @@ def dev(
             pools=pools,
         )
         with hold_store_lock(address), interrupts.handling_signals():
-            run_async(_run_node(node, root, interrupts))
+            run_async(_run_node(node, root, mask_password(address), interrupts))
     raise typer.Exit(interrupts.exit_code or 0)
 
 
@@ -100,7 +115,7 @@ def _parse_pools(pairs: Sequence[str]) -> dict[str, int]:
     return pools
 
 
-async def _run_node(node: "Node", root: Path, interrupts: Interrupts) -> None:
+async def _run_node(node: "Node", root: Path, address: str, interrupts: Interrupts) -> None:
     """Run the node until it is interrupted. An API and a UI would be served here, next to the activity."""
     import asyncio
 
@@ -111,7 +126,7 @@ async def _run_node(node: "Node", root: Path, interrupts: Interrupts) -> None:
     loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
     interrupts.on_first(lambda: loop.call_soon_threadsafe(stop_requested.set))
     view = DevView(node, root, SystemClock(), on_output_closed=stop_requested.set)
-    activity = DevActivity(node, view, SystemClock())
+    activity = DevActivity(node, view, SystemClock(), address)
     with forwarding_logs(loop, activity.handle_record):
         async with node:
             view.print_banner()

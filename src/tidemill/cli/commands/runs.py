@@ -1,6 +1,6 @@
 """`tidemill runs`: inspect and control the runs of a store, with or without a running node."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,9 +11,10 @@ from tidemill.cli.exit_codes import EXIT_INTERRUPTED, exit_on_error
 from tidemill.cli.output import Format, Output, print_text, show, show_json, terminal_width
 from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
 from tidemill.kernel.settings import Settings
-from tidemill.workflows.states import RunState, TaskState
+from tidemill.workflows.states import RunState, TaskState, active_states
 
 if TYPE_CHECKING:
+    from tidemill.cli.bulk_runs import ChangeRun
     from tidemill.cli.run_view import RunView
     from tidemill.engine.workflows.client.values import Caller, ClearResult
     from tidemill.engine.workflows.client.workflow_client import WorkflowClient
@@ -34,9 +35,27 @@ TaskArgument = Annotated[
     str,
     typer.Argument(metavar="TASK", help="The name of a task, or one element of it: clean[7].", show_default=False),
 ]
+OptionalRunArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN]",
+        help="The id of a run, or an unambiguous beginning or end of it. Without it: --workflow, --state, or both.",
+        show_default=False,
+    ),
+]
+BulkWorkflowOption = Annotated[
+    str | None, typer.Option("--workflow", metavar="NAME", help="All runs of this workflow.", show_default=False)
+]
+BulkStateOption = Annotated[
+    RunState | None, typer.Option("--state", help="All runs in this state.", show_default=False)
+]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask before many runs are changed.")]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Only show which tasks would rerun.")]
 LatestOption = Annotated[
-    bool, typer.Option("--latest", help="Continue with the newest version of the workflow; the run must have ended.")
+    bool,
+    typer.Option(
+        "--latest", help="Continue with the newest version of the workflow; nothing of the run may be running."
+    ),
 ]
 
 
@@ -143,39 +162,92 @@ def _print_result(output: Format, sentences: Iterable[str], plain: Mapping[str, 
 
 @app.command()
 def cancel(
-    run: RunArgument,
+    run: OptionalRunArgument = None,
     store: StoreOption = None,
+    workflow: BulkWorkflowOption = None,
+    state: BulkStateOption = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Only show which runs would be cancelled.")] = False,
+    yes: YesOption = False,
     reason: Annotated[str, typer.Option(help="The reason; it is stored with the run.")] = "cancelled",
     output: Output = Format.TABLE,
     tenant: TenantOption = "public",
 ) -> None:
-    """Cancel a run: waiting tasks never start, and running ones are stopped."""
+    """Cancel a run, or many: waiting tasks never start, and running ones are stopped."""
 
     async def work(client: "WorkflowClient", caller: "Caller", id: str) -> str:
         await client.cancel(caller, id, reason)
         return id
 
-    found = _with_run(store, run, tenant, work, read_only=False)
-    _print_result(output, [f"run {found} is cancelled"], {"id": found, "state": "cancelled", "reason": reason})
+    if _is_single(run, workflow, state) and not preview:
+        found = _with_run(store, str(run), tenant, work, read_only=False)
+        _print_result(output, [f"run {found} is cancelled"], {"id": found, "state": "cancelled", "reason": reason})
+    elif run is not None:
+        raise typer.BadParameter("--preview shows what --workflow and --state select: leave out the run")
+    elif state is not None and state.is_terminal:
+        raise typer.BadParameter(f"runs in state '{state}' have ended: cancel those that are queued or running")
+    else:
+        states = [state] if state is not None else list(active_states())
+        _change_in_bulk("cancel", work, workflow, states, store, tenant, output, preview=preview, yes=yes)
 
 
 @app.command()
 def retry(
-    run: RunArgument,
+    run: OptionalRunArgument = None,
     store: StoreOption = None,
+    workflow: BulkWorkflowOption = None,
+    state: BulkStateOption = None,
     from_: Annotated[
         list[str] | None,
         typer.Option(
             "--from", metavar="TASK", help="Rerun this task and all after it. Default: failed tasks. May be repeated."
         ),
     ] = None,
-    preview: PreviewOption = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Only show which tasks, or which runs, would rerun.")
+    ] = False,
     latest: LatestOption = False,
+    yes: YesOption = False,
     output: Output = Format.TABLE,
     tenant: TenantOption = "public",
 ) -> None:
-    """Rerun the failed tasks of a run, or a task and everything after it."""
-    _clear_tasks(run, from_ or None, store, tenant, output, preview=preview, latest=latest)
+    """Rerun the failed tasks of a run, or a task and everything after it; also of all runs of a workflow or in a state.
+
+    Many runs are those that failed, unless --state says otherwise.
+    """
+    if _is_single(run, workflow, state):
+        _clear_tasks(str(run), from_ or None, store, tenant, output, preview=preview, latest=latest)
+        return
+
+    async def work(client: "WorkflowClient", caller: "Caller", id: str) -> "ClearResult":
+        return await client.clear(caller, id, from_ or None, latest=latest)
+
+    states = [state or RunState.FAILED]
+    _change_in_bulk("retry", work, workflow, states, store, tenant, output, preview=preview, yes=yes)
+
+
+def _is_single(run: str | None, workflow: str | None, state: RunState | None) -> bool:
+    """Return whether a command is about one run, and not about a selection of them."""
+    if (run is None) == (workflow is None and state is None):
+        raise typer.BadParameter("name a run, or select runs with --workflow NAME, --state STATE, or both")
+    return run is not None
+
+
+def _change_in_bulk(
+    verb: str,
+    work: "ChangeRun",
+    workflow: str | None,
+    states: Sequence[RunState],
+    store: str | None,
+    tenant: str,
+    output: Format,
+    *,
+    preview: bool,
+    yes: bool,
+) -> None:
+    from tidemill.cli.bulk_runs import BulkChange, change_runs
+
+    bulk = BulkChange(verb, work, workflow, states)
+    change_runs(bulk, store, tenant, output, preview=preview, is_confirmed=yes)
 
 
 @app.command()

@@ -82,7 +82,7 @@ class WorkflowEngine:
             make_heartbeat_store=make_heartbeat_store,
         )
         self.owner = runtime.owner
-        self.versions = WorkflowVersions(store.versions, clock)
+        self.versions = WorkflowVersions(store.versions, clock, runtime.owner.id)
         self._notifier = RunNotifier()
         self._task_logs = TaskLogWriter(runtime, self._notifier)
         self.attempts = LocalAttempts(runtime, self.versions, self.executors, self._task_logs)
@@ -241,6 +241,7 @@ class WorkflowEngine:
         has_active_runs = coordinator is not None and len(coordinator.active_runs) > 0
         if coordinator is not None and has_active_runs:
             coordinator.on_version_loaded(version)
+            self.leader.on_remote_change()  # what becomes of its unfinished runs is decided with the next refresh
         triggers = (*workflow.triggers, *(previous.triggers if previous is not None else ()))
         if any(isinstance(one, OnFiring | OnOutput) for one in triggers):
             self.subscriptions.subscribe(tenant, workflow)
@@ -252,7 +253,7 @@ class WorkflowEngine:
     async def deactivate(self, tenant: str, name: str) -> None:
         """Start no more runs of a workflow; those that have begun continue."""
         self.subscriptions.unsubscribe(tenant, name)
-        self.versions.remove_current(tenant, name)
+        await self.versions.remove_current(tenant, name)
         self.ticks.notify()
 
     async def collect_versions(self, on_collected: Callable[[], None]) -> None:

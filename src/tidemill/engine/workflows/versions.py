@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from datetime import datetime
 
 import msgspec
 
@@ -20,7 +21,7 @@ _ACTIVE_RUN_LIMIT = 1000  # active runs of one workflow; with so many, all its v
 class WorkflowVersions:
     """The current version of each workflow, by tenant and name, and older versions that runs still need."""
 
-    def __init__(self, versions: Versions, clock: Clock) -> None:
+    def __init__(self, versions: Versions, clock: Clock, owner: str | None = None) -> None:
         self.loaded: dict[VersionKey, Workflow] = {}
         """The code of every version that is loaded here."""
         self.current: dict[tuple[str, str], VersionKey] = {}
@@ -35,21 +36,27 @@ class WorkflowVersions:
         """Called when code was discarded."""
         self._version_store = versions
         self._clock = clock
+        self._owner = owner
+        """The process under which the store records what is loaded here; None outside a node."""
+        self._seen_at: dict[VersionKey, datetime] = {}
+        """When each known version was last loaded, here or on the node that stored it."""
 
     async def set_current(self, tenant: str, workflow: Workflow) -> VersionKey:
         """Make a workflow the current one of its name; runs of the version before keep that version."""
         spec = workflow.wired().spec
         key = VersionKey(tenant, workflow.name, spec.version)
-        encoded = msgspec.json.encode(spec)
-        await self._version_store.upsert(WorkflowVersion(key=key, spec=encoded, seen_at=self._clock.now()))
+        version = WorkflowVersion(key=key, spec=msgspec.json.encode(spec), seen_at=self._clock.now())
+        await self._version_store.upsert(version, self._owner)
+        self._seen_at[key] = version.seen_at
         self.loaded[key] = workflow
         self.specs[key] = spec
         self.current[tenant, workflow.name] = key
         return key
 
-    def remove_current(self, tenant: str, name: str) -> None:
+    async def remove_current(self, tenant: str, name: str) -> None:
         """Let no new run start; the versions of the workflow stay until they are discarded."""
-        self.current.pop((tenant, name), None)
+        if self.current.pop((tenant, name), None) is not None and self._owner is not None:
+            await self._version_store.retire(self._owner, tenant, name)
 
     def superseded(self) -> set[VersionKey]:
         """Return the known versions that are not current, and of which no run is being created.
@@ -58,20 +65,23 @@ class WorkflowVersions:
         """
         return (self.loaded.keys() | self.specs.keys()) - set(self.current.values()) - (+self.starting).keys()
 
-    def discard(self, versions: set[VersionKey]) -> None:
+    async def discard(self, versions: set[VersionKey]) -> None:
         """Discard versions that no run needs; one that has become current stays, as does one with a run in creation.
 
         The caller must read `superseded` before it determines which versions runs need: a version that was superseded
         later may have a run that the caller has not seen.
         """
         unused = versions - set(self.current.values()) - (+self.starting).keys()
-        has_code = not unused.isdisjoint(self.loaded)
+        unloaded = unused & self.loaded.keys()
         for key in unused:
             self.loaded.pop(key, None)
+            self._seen_at.pop(key, None)
             self.specs.pop(key, None)
             self.starting.pop(key, None)
-        if has_code:
+        if unloaded:
             self.on_collected()
+            if self._owner is not None:
+                await self._version_store.unload(self._owner, unloaded)
 
     async def collect(self, runs: Runs, in_use: Collection[VersionKey]) -> None:
         """Discard superseded versions that neither an active run needs nor the caller has `in_use`."""
@@ -80,7 +90,7 @@ class WorkflowVersions:
             run_filter = RunFilter(tenant=tenant, workflow=workflow, states=active_states(), limit=_ACTIVE_RUN_LIMIT)
             active = await runs.find(run_filter)
             needed |= superseded if len(active) == _ACTIVE_RUN_LIMIT else {run.version_key for run in active}
-        self.discard(superseded - needed)
+        await self.discard(superseded - needed)
 
     # -- lookup
 
@@ -102,6 +112,14 @@ class WorkflowVersions:
         message = f"workflow '{name}' is not loaded{did_you_mean(name, known) or there_are}"
         return RequestError(message, code="unknown_workflow", status=404, workflow=name)
 
+    def newer_version(self, key: VersionKey) -> VersionKey | None:
+        """Return the version that new runs of the workflow get here, if it was loaded after this one; else None."""
+        current = self.current.get((key.tenant, key.workflow))
+        if current is None or current == key:
+            return None
+        seen_at = self._seen_at.get(key)
+        return current if seen_at is None or seen_at <= self._seen_at[current] else None
+
     def find_workflow(self, key: VersionKey) -> Workflow | None:
         """Return the code of a version; None if it is not loaded here."""
         return self.loaded.get(key)
@@ -112,6 +130,7 @@ class WorkflowVersions:
             version = await self._version_store.get(key)
             if version is None:
                 raise OperationError(f"version {key.version} of workflow '{key.workflow}' is not in the store")
+            self._seen_at[key] = version.seen_at
             try:
                 self.specs[key] = msgspec.json.decode(version.spec, type=WorkflowSpec)
             except msgspec.DecodeError as error:

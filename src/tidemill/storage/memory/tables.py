@@ -80,6 +80,7 @@ class Tables(Transactor["MemoryUnit"]):
         self.fire_dedups: dict[str, DedupKey] = {}  # by run
         self.newest_fires: dict[DedupKey, datetime] = {}
         self.versions: dict[VersionKey, WorkflowVersion] = {}
+        self.loaded_versions: dict[tuple[str, VersionKey], bool] = {}  # by owner and key: whether it is current there
         self.cursors: dict[ScheduleKey, ScheduleCursor] = {}
         self.paused_workflows: dict[tuple[str, str], None] = {}
         self.leases: dict[str, LeaseRow] = {}

@@ -10,6 +10,7 @@ from tidemill.storage.memory.tables import MemoryTable, Tables, times_to_utc, to
 from tidemill.storage.workflow_ports import (
     Backfill,
     Backfills,
+    LoadedVersion,
     LogChunk,
     Logs,
     Notes,
@@ -94,6 +95,8 @@ class MemoryOwners(MemoryTable, Owners):
         def write(tables: Tables) -> None:
             for one in ids:
                 tables.delete(tables.owners, one)
+            for loaded in [key for key in tables.loaded_versions if key[0] in ids]:
+                tables.delete(tables.loaded_versions, loaded)
 
         await self._committer.commit(write)
 
@@ -188,14 +191,30 @@ def _advanced_cursor(before: ScheduleCursor, row: ScheduleCursor) -> ScheduleCur
 class MemoryVersions(MemoryTable, Versions):
     """Versions by key."""
 
-    async def upsert(self, version: WorkflowVersion) -> None:
+    async def upsert(self, version: WorkflowVersion, owner: str | None = None) -> None:
         row = times_to_utc(version)
 
         def write(tables: Tables) -> None:
             known = tables.versions.get(row.key, row)
             tables.put(tables.versions, row.key, replace(known, seen_at=max(known.seen_at, row.seen_at)))
+            if owner is not None:
+                _retire_versions(tables, owner, *row.key[:2])
+                tables.put(tables.loaded_versions, (owner, row.key), True)
 
         await self._committer.commit(write)
+
+    async def retire(self, owner: str, tenant: str, workflow: str) -> None:
+        await self._committer.commit(lambda tables: _retire_versions(tables, owner, tenant, workflow))
+
+    async def unload(self, owner: str, keys: Collection[VersionKey]) -> None:
+        def write(tables: Tables) -> None:
+            for key in keys:
+                tables.delete(tables.loaded_versions, (owner, key))
+
+        await self._committer.commit(write)
+
+    async def list_loaded(self) -> list[LoadedVersion]:
+        return sorted(LoadedVersion(*key, is_current) for key, is_current in self._tables.loaded_versions.items())
 
     async def get(self, key: VersionKey) -> WorkflowVersion | None:
         return self._tables.versions.get(key)
@@ -203,3 +222,8 @@ class MemoryVersions(MemoryTable, Versions):
     async def for_tenant(self, tenant: str) -> list[WorkflowVersion]:
         rows = [row for row in self._tables.versions.values() if row.key.tenant == tenant]
         return sorted(rows, key=lambda row: (row.key.workflow, row.seen_at, row.key.version))
+
+
+def _retire_versions(tables: Tables, owner: str, tenant: str, workflow: str) -> None:
+    for loaded in [one for one in tables.loaded_versions if (one[0], *one[1][:2]) == (owner, tenant, workflow)]:
+        tables.put(tables.loaded_versions, loaded, False)

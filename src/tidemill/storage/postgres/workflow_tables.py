@@ -12,6 +12,7 @@ from tidemill.storage.queries import check_timezone
 from tidemill.storage.workflow_ports import (
     Backfill,
     Backfills,
+    LoadedVersion,
     LogChunk,
     Logs,
     Notes,
@@ -87,7 +88,11 @@ class PostgresOwners(PostgresTable, Owners):
         return [Owner(**row) for row in await self._read(self._queries.owners)]
 
     async def delete(self, ids: Collection[str]) -> None:
-        await self._write(StatementRows(self._queries.delete_owners, [(list(ids),)]))
+        rows = [(list(ids),)]
+        await self._write(
+            StatementRows(self._queries.delete_owners, rows),
+            StatementRows(self._queries.delete_loaded_versions_of, rows),
+        )
 
 
 class PostgresPools(PostgresTable, Pools):
@@ -158,12 +163,29 @@ def _encode_cursor(cursor: ScheduleCursor) -> tuple[Any, ...]:
 
 
 class PostgresVersions(PostgresTable, Versions):
-    """The table `workflow_versions`."""
+    """The tables `workflow_versions` and `loaded_versions`."""
 
-    async def upsert(self, version: WorkflowVersion) -> None:
+    async def upsert(self, version: WorkflowVersion, owner: str | None = None) -> None:
         check_timezones(version)
         row = (*version.key, version.spec, version.seen_at)
-        await self._write(StatementRows(self._queries.upsert_version, [row]))
+
+        async def write(connection: Any) -> None:
+            await connection.execute(self._queries.upsert_version, *row)
+            if owner is not None:
+                await connection.execute(self._queries.retire_versions, owner, *version.key[:2])
+                await connection.execute(self._queries.add_loaded_version, owner, *version.key)
+
+        await self._committer.commit(write)
+
+    async def retire(self, owner: str, tenant: str, workflow: str) -> None:
+        await self._write(StatementRows(self._queries.retire_versions, [(owner, tenant, workflow)]))
+
+    async def unload(self, owner: str, keys: Collection[VersionKey]) -> None:
+        await self._write(StatementRows(self._queries.delete_loaded_version, [(owner, *key) for key in keys]))
+
+    async def list_loaded(self) -> list[LoadedVersion]:
+        rows = await self._read(self._queries.loaded_versions)
+        return [LoadedVersion(owner, VersionKey(*key), is_current) for owner, *key, is_current in rows]
 
     async def get(self, key: VersionKey) -> WorkflowVersion | None:
         rows = await self._read(self._queries.version, *key)

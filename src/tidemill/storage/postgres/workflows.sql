@@ -382,6 +382,23 @@ INSERT INTO tidemill.workflow_versions AS known (tenant, workflow, version, spec
 VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (tenant, workflow, version) DO UPDATE SET seen_at = greatest(known.seen_at, excluded.seen_at);
 
+-- name: retire_versions
+UPDATE tidemill.loaded_versions SET is_current = false WHERE owner = $1 AND tenant = $2 AND workflow = $3;
+
+-- name: add_loaded_version
+INSERT INTO tidemill.loaded_versions (owner, tenant, workflow, version, is_current) VALUES ($1, $2, $3, $4, true)
+ON CONFLICT (owner, tenant, workflow, version) DO UPDATE SET is_current = true;
+
+-- name: delete_loaded_version
+DELETE FROM tidemill.loaded_versions WHERE owner = $1 AND tenant = $2 AND workflow = $3 AND version = $4;
+
+-- name: delete_loaded_versions_of
+DELETE FROM tidemill.loaded_versions WHERE owner = ANY($1::text[]);
+
+-- name: loaded_versions
+SELECT owner, tenant, workflow, version, is_current FROM tidemill.loaded_versions
+ORDER BY owner, tenant, workflow, version;
+
 -- name: version
 SELECT spec, seen_at FROM tidemill.workflow_versions WHERE tenant = $1 AND workflow = $2 AND version = $3;
 

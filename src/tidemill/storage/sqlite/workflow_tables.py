@@ -10,6 +10,7 @@ from tidemill.storage.sqlite.run_rows import from_micros, from_micros_or_none, t
 from tidemill.storage.workflow_ports import (
     Backfill,
     Backfills,
+    LoadedVersion,
     LogChunk,
     Logs,
     Notes,
@@ -98,7 +99,13 @@ class SqliteOwners(SqliteTable, Owners):
         ]
 
     async def delete(self, ids: Collection[str]) -> None:
-        await self._execute_many(self._queries.delete_owner, [(one,) for one in ids])
+        rows = [(one,) for one in ids]
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.executemany(self._queries.delete_owner, rows)
+            connection.executemany(self._queries.delete_loaded_versions_of, rows)
+
+        await self._write(write)
 
 
 class SqlitePools(SqliteTable, Pools):
@@ -175,11 +182,28 @@ def _decode_cursor(row: Any) -> ScheduleCursor:
 
 
 class SqliteVersions(SqliteTable, Versions):
-    """The table `workflow_versions`."""
+    """The tables `workflow_versions` and `loaded_versions`."""
 
-    async def upsert(self, version: WorkflowVersion) -> None:
+    async def upsert(self, version: WorkflowVersion, owner: str | None = None) -> None:
         row = (*version.key, version.spec, to_micros(version.seen_at))
-        await self._execute_many(self._queries.upsert_version, [row])
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute(self._queries.upsert_version, row)
+            if owner is not None:
+                connection.execute(self._queries.retire_versions, (owner, *version.key[:2]))
+                connection.execute(self._queries.add_loaded_version, (owner, *version.key))
+
+        await self._write(write)
+
+    async def retire(self, owner: str, tenant: str, workflow: str) -> None:
+        await self._execute_many(self._queries.retire_versions, [(owner, tenant, workflow)])
+
+    async def unload(self, owner: str, keys: Collection[VersionKey]) -> None:
+        await self._execute_many(self._queries.delete_loaded_version, [(owner, *key) for key in keys])
+
+    async def list_loaded(self) -> list[LoadedVersion]:
+        rows = await self._fetch_all(self._queries.loaded_versions)
+        return [LoadedVersion(owner, VersionKey(*key), bool(is_current)) for owner, *key, is_current in rows]
 
     async def get(self, key: VersionKey) -> WorkflowVersion | None:
         for spec, seen_at in await self._fetch_all(self._queries.version_of, tuple(key)):

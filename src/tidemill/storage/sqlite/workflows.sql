@@ -254,6 +254,22 @@ SELECT run, task, text, at FROM notes WHERE run = ? ORDER BY task;
 INSERT INTO workflow_versions (tenant, workflow, version, spec, seen_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (tenant, workflow, version) DO UPDATE SET seen_at = max(seen_at, excluded.seen_at);
 
+-- name: retire_versions
+UPDATE loaded_versions SET is_current = 0 WHERE owner = ? AND tenant = ? AND workflow = ?;
+
+-- name: add_loaded_version
+INSERT INTO loaded_versions (owner, tenant, workflow, version, is_current) VALUES (?, ?, ?, ?, 1)
+ON CONFLICT (owner, tenant, workflow, version) DO UPDATE SET is_current = 1;
+
+-- name: delete_loaded_version
+DELETE FROM loaded_versions WHERE owner = ? AND tenant = ? AND workflow = ? AND version = ?;
+
+-- name: delete_loaded_versions_of
+DELETE FROM loaded_versions WHERE owner = ?;
+
+-- name: loaded_versions
+SELECT owner, tenant, workflow, version, is_current FROM loaded_versions ORDER BY owner, tenant, workflow, version;
+
 -- name: version_of
 SELECT spec, seen_at FROM workflow_versions WHERE tenant = ? AND workflow = ? AND version = ?;
 

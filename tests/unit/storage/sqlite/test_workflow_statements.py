@@ -13,7 +13,7 @@ from tidemill.storage.sqlite.store import QUERIES
 
 PACKAGE = "tidemill.storage.sqlite"
 NAMES = re.findall(r"^-- name: (\w+)$", files(PACKAGE).joinpath("workflows.sql").read_text("utf-8"), re.MULTILINE)
-SMALL = {"all_owners", "paused_workflows", "pool_sizes"}  # tables that hold a handful, and are read whole
+SMALL = {"all_owners", "loaded_versions", "paused_workflows", "pool_sizes"}  # tables that are small, and read whole
 PARTIAL = {"runs_active", "task_runs_scheduled", "task_runs_claimed"}  # these hold what is active, and nothing else
 
 

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tidemill.engine.audit_findings import Finding, format_timespan, note_finding, problem_finding
+from tidemill.engine.workflows.loaded_code import LoadedCode, code_note, read_loaded_code
 from tidemill.engine.workflows.process_identity import HostLiveness
-from tidemill.storage.workflow_ports import Owner, WorkflowStore, WorkflowVersion
+from tidemill.storage.workflow_ports import Owner, Versions, WorkflowStore, WorkflowVersion
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import EventRow, RunRecord, TaskRow
 from tidemill.workflows.spec import WorkflowSpec
@@ -33,6 +34,8 @@ class RunsReport(msgspec.Struct, frozen=True, kw_only=True):
 async def audit_runs(store: WorkflowStore, now: datetime) -> RunsReport:
     """Audit the active runs of an open store."""
     liveness = HostLiveness()
+    code = await read_loaded_code(store, liveness)
+    newest = NewestVersions(store.versions)
     active = await store.runs.list_active()
     known = await store.owners.list_all()
     owners = {owner.id for owner in known}
@@ -41,6 +44,7 @@ async def audit_runs(store: WorkflowStore, now: datetime) -> RunsReport:
     for record in records:
         run = record.run
         findings += _audit_version(record, await store.versions.get(run.version_key))
+        findings += _audit_code(record, code, await newest.get(run.tenant, run.workflow))
         findings += audit_run(record, await store.runs.read_events(run.id), owners, now)
     return RunsReport(active_runs=len(active), findings=findings)
 
@@ -87,6 +91,35 @@ def _audit_version(record: RunRecord, version: WorkflowVersion | None) -> Iterat
         problem = f"cannot be read: {error}."
     advice = "No node can plan it. Load that version again, restore a backup, or cancel it: `tidemill runs cancel`."
     yield problem_finding(_run_label(record), f"{pinned} {problem}", advice)
+
+
+class NewestVersions:
+    """The version of each workflow that any node loaded last, read once per tenant."""
+
+    def __init__(self, versions: Versions) -> None:
+        self._versions = versions
+        self._by_tenant: dict[str, dict[str, WorkflowVersion]] = {}
+
+    async def get(self, tenant: str, workflow: str) -> WorkflowVersion | None:
+        """Return the newest version of a workflow; None if none is stored."""
+        if tenant not in self._by_tenant:
+            stored = await self._versions.for_tenant(tenant)
+            self._by_tenant[tenant] = {version.key.workflow: version for version in stored}  # the last one wins
+        return self._by_tenant[tenant].get(workflow)
+
+
+def _audit_code(record: RunRecord, code: LoadedCode, newest: WorkflowVersion | None) -> Iterator[Finding]:
+    """Check that some node has the code of a begun run, if any node is running."""
+    if newest is None or not code.live_nodes:
+        return
+    try:
+        spec = msgspec.json.decode(newest.spec, type=WorkflowSpec)
+    except msgspec.DecodeError:  # a finding of its own, as soon as a run has this version
+        spec = None
+    if (note := code_note(record, code, newest.key, spec)) is not None:
+        yield problem_finding(
+            _run_label(record), f"{note}.", "It counts towards max_active_runs: other runs may queue behind it."
+        )
 
 
 def _audit_history(record: RunRecord, history: Sequence[EventRow]) -> Iterator[Finding]:

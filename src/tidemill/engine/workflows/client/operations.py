@@ -14,8 +14,10 @@ from tidemill.engine.workflows.executors.code import VersionCache
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.engine.workflows.leader.explain import explain_context
 from tidemill.engine.workflows.leader.state import LeaderState
+from tidemill.engine.workflows.loaded_code import LoadedCode, code_note, read_loaded_code
 from tidemill.engine.workflows.notifications import FinishedRun
 from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.engine.workflows.version_switch import find_readable_spec, load_version_switch
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
@@ -35,6 +37,7 @@ from tidemill.workflows.result import RunResult, build_run_result, last_errors
 from tidemill.workflows.run_draft import TaskRef
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
+from tidemill.workflows.unfinished import has_begun
 
 CHANGE_ATTEMPT_LIMIT = 20  # attempts at a change while other changes of the run get ahead of it
 
@@ -117,11 +120,28 @@ class RunOperations:
             context = explain_context(coordinator, self._runtime, self._versions, record, task)
         else:
             context = await self._explain_context(record)
-        context = replace(context, newest_version=(await self._newest_version(record)).version)
+        context = await self._with_code_notes(context, record)
         spec, problem = await self._load_spec_or_problem(record)
         if problem is not None:
             context = replace(context, quarantine_reason=problem)
         return explain_task(record, spec, task, context)
+
+    async def _with_code_notes(self, context: ExplainContext, record: RunRecord) -> ExplainContext:
+        """Add what to do about a run that waits for code that no node has, or about those that it queues behind."""
+        run = record.run
+        if run.state.is_terminal:
+            return context
+        code = await read_loaded_code(self._store, self._runtime.liveness)
+        if run.state is not RunState.QUEUED or has_begun(record.tasks):
+            return replace(context, code_note=await self._code_note(record, code))
+        running = RunFilter(tenant=run.tenant, workflow=run.workflow, states=[RunState.RUNNING], limit=run.max_active)
+        others = await self._store.runs.load([row.id for row in await self._store.runs.find(running)])
+        notes = [await self._code_note(other, code) for other in others]
+        return replace(context, blocking_notes=[note for note in notes if note is not None])
+
+    async def _code_note(self, record: RunRecord, code: LoadedCode) -> str | None:
+        newest = await self._newest_version(record)
+        return code_note(record, code, newest, await find_readable_spec(self._versions, newest))
 
     async def _failed_attempts(self, record: RunRecord) -> list[AttemptRow]:
         """Read the attempts of a run if one of its tasks has failed."""
@@ -234,18 +254,7 @@ class RunOperations:
         if not latest:
             return await self._versions.load_spec(record.run.version_key), tasks, None
         newest = await self._newest_version(record)
-        old_spec, problem = await self._load_spec_or_problem(record)
-        counters: dict[str, tuple[int, int]] = {}
-        for attempt in await self._store.runs.read_attempts(record.run.id):
-            last, number = counters.get(attempt.key.task, (0, 0))
-            counters[attempt.key.task] = max(last, attempt.key.attempt), max(number, attempt.number)
-        switch = VersionSwitch(
-            record=record,
-            version=newest.version,
-            new_spec=await self._versions.load_spec(newest),
-            old_spec=old_spec if problem is None else None,
-            attempt_counters=counters,
-        )
+        switch = await load_version_switch(self._store, self._versions, record, newest)
         return switch.new_spec, tasks, switch
 
     async def _apply_action(

@@ -103,7 +103,7 @@ class RunCoordinator(AttemptObserver):
         self._tasks, self._metrics = runtime.tasks, runtime.metrics
         on_step = partial(move_timers, self.active_runs, self.timers, self.request)
         self._wall_clock = StepAwareClock(runtime.clock, on_step)
-        self._attempts = attempts
+        self._versions, self._attempts = versions, attempts
         self._elector, self._notifier, self._ticks = elector, notifier, ticks
 
     # -- requests
@@ -272,7 +272,7 @@ class RunCoordinator(AttemptObserver):
             stored = draft.build_change(fence=self.term, lease=lease, pools=pools, passes_over=passes_over)
             future = self._runtime.store.runs.apply(stored)
         except Exception:
-            self._roll_back_claims(change)
+            self.slots.roll_back(active, change.claimed)
             raise
         future.on_done = partial(self._on_change_written, change)
         return True
@@ -288,6 +288,8 @@ class RunCoordinator(AttemptObserver):
         """Begin the run if it may, and plan it; return the older runs that it passes over if it begins."""
         admission, passes_over = self.slots.admission, None
         if draft.run.state is RunState.QUEUED and admission.may_begin(draft.run):
+            if self._versions.current.get((draft.run.tenant, draft.run.workflow)) != active.version:
+                self._refresher.take_newest_version(active, draft, self._executor_for)
             draft.admit()
             admission.put(draft.run)
             if not self._runtime.is_single_node:  # else no other process creates runs
@@ -307,13 +309,13 @@ class RunCoordinator(AttemptObserver):
             if isinstance(outcome, Applied) and not self._tasks.is_closed:
                 self._apply_committed(change, outcome)
             else:
-                self._roll_back_claims(change)
+                self.slots.roll_back(active, change.claimed)
                 active.requests = change.requests + active.requests
                 if isinstance(outcome, Refused):
                     self._on_refused(active, outcome)
         except Exception as error:  # the error concerns this run only
             if future.cancelled() or future.exception() is not None:
-                self._roll_back_claims(change)
+                self.slots.roll_back(active, change.claimed)
             self._on_error(active, change.requests, error)
         self._process_run(active)
 
@@ -457,10 +459,6 @@ class RunCoordinator(AttemptObserver):
             self.replan(waiting)
 
     # -- failures
-
-    def _roll_back_claims(self, change: InFlightChange) -> None:
-        self.slots.admission.put(change.active.run)
-        self.slots.release_claims(change.active, change.claimed)
 
     def _on_refused(self, active: ActiveRun, refused: Refused) -> None:
         match refused.reason:

@@ -1,6 +1,7 @@
 """Refreshes the cache of active runs from the store: adds new runs, reloads those that other processes changed."""
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tidemill.engine.workflows.leader.active_runs import ActiveRun
@@ -12,7 +13,9 @@ from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 from tidemill.workflows.records import RunRecord, RunRow
-from tidemill.workflows.spec import WorkflowSpec
+from tidemill.workflows.run_draft import RunDraft
+from tidemill.workflows.spec import TaskSpec, WorkflowSpec
+from tidemill.workflows.unfinished import has_begun
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +117,14 @@ class RunRefresher:
             active.pin_version(version, await self._versions.load_spec(version))
         self._enqueue_and_schedule(active)
         return True
+
+    def take_newest_version(self, active: ActiveRun, draft: RunDraft, executor_of: Callable[[TaskSpec], str]) -> None:
+        """Pin a run that has not begun to the version that new runs get, if that is newer than its own."""
+        newer = self._versions.newer_version(active.version)
+        if newer is None or active.creation is not None or has_begun(draft.rows.values()):
+            return
+        active.pin_version(newer, self._versions.specs[newer])
+        draft.take_version(newer.version, active.spec, executor_of)
 
     def _enqueue_and_schedule(self, active: ActiveRun) -> None:
         """Queue the scheduled tasks of a run, and set its timers."""

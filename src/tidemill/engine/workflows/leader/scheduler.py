@@ -17,6 +17,7 @@ from tidemill.engine.workflows.leader.coordinator import RunCoordinator
 from tidemill.engine.workflows.leader.reapers import RunReaper, TaskReaper
 from tidemill.engine.workflows.leader.retention import Retention
 from tidemill.engine.workflows.leader.ticks import TickTimer
+from tidemill.engine.workflows.leader.unfinished_runs import UnfinishedRuns
 from tidemill.engine.workflows.runtime import STORE_RETRY, WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
@@ -78,6 +79,7 @@ class Scheduler:
         self._versions = versions
         self._coordinator = coordinator
         self._attempts = attempts
+        self.unfinished_runs = UnfinishedRuns(runtime, versions, coordinator)
         self._retention = Retention(runtime)
         self._ticks = ticks
         self._clock = runtime.clock
@@ -177,7 +179,9 @@ class Scheduler:
         self._coordinator.apply_pauses(await self._store.schedules.list_paused_workflows())
         superseded = self._versions.superseded()
         if await self._coordinator.refresh():
-            self._versions.discard(superseded - {active.version for active in self._coordinator.active_runs.values()})
+            in_use = {active.version for active in self._coordinator.active_runs.values()}
+            await self._versions.discard(superseded - in_use)
+            await self.unfinished_runs.review()
         else:
             self.on_remote_change()  # further runs are yet to be read
         self._metrics.set_gauge("runs_active", len(self._coordinator.active_runs))

@@ -351,6 +351,13 @@ class SlotAllocator:
             self.executor_slots.release(row.executor if row is not None else self._runtime.default_executor)
         active.grants = []
 
+    def roll_back(self, active: ActiveRun, claimed: Collection[TaskRow]) -> None:
+        """Take back what a change that was not written has used: the turn of its run, a newer version, slots."""
+        self.admission.put(active.run)
+        if active.version != active.run.version_key:
+            active.is_stale = True  # so that it is pinned to its own version again
+        self.release_claims(active, claimed)
+
     def release_claims(self, active: ActiveRun, claimed: Collection[TaskRow]) -> None:
         """Release the slots that were reserved for claims; tasks that were not claimed are queued again."""
         for row in claimed:
