@@ -4,6 +4,7 @@ Every line in the journal (the file that JOURNAL names) is one write to a file o
 tears one. Its times are those of the clock that all processes of the machine share.
 """
 
+import ctypes
 import os
 import signal
 import threading
@@ -105,6 +106,25 @@ async def hog(ctx: tm.Context) -> str:
         while is_first(ctx) and not gate().exists():
             PAUSE.wait(0.02)  # and awaits nothing
         return ctx.token
+
+
+# -- mute: its first attempt holds the interpreter lock until the release pipe is opened
+
+mute = tm.Workflow("mute")
+
+
+@mute.task
+def holds(ctx: tm.Context) -> str:
+    with noted(ctx):
+        if is_first(ctx):
+            c_library = ctypes.PyDLL(None)  # unlike CDLL, it does not release the lock during a call
+            c_library.close(c_library.open(os.fsencode(pipe()), os.O_RDONLY))
+        return ctx.token
+
+
+def pipe() -> Path:
+    """Return the pipe that, once a writer opens it, releases code that holds the interpreter lock."""
+    return Path(os.environ[JOURNAL]).with_name("pipe")
 
 
 def gate() -> Path:

@@ -43,6 +43,8 @@ class ExplainContext(msgspec.Struct, frozen=True, kw_only=True):
     """Of the failed task runs: the location in the author's code, as file:line."""
     poll_intervals: Mapping[tuple[str, int], float] | None = None
     """Of the task runs whose deferral a poll ends: the seconds between two calls; None if unknown here."""
+    stuck_pids: Mapping[tuple[str, int], int] = {}
+    """Of the task runs whose lease has expired although their process lives on this host: the pid."""
     pending_poll_seconds: Mapping[tuple[str, int], float] = {}
     """Of the task runs whose poll is being called: the seconds since the call began."""
 
@@ -154,7 +156,8 @@ class _Explainer:
             case TaskState.QUEUED:
                 yield f"it is queued at '{row.claimed_by}'{_format_since(row.since)}, and has not begun"
             case TaskState.RUNNING:
-                yield f"it is running at '{row.claimed_by}'{_format_since(row.started_at or row.since)}"
+                stuck = self._why_stuck(row)
+                yield f"it is running at '{row.claimed_by}'{_format_since(row.started_at or row.since)}{stuck}"
             case TaskState.UP_FOR_RETRY:
                 reason = f"{row.reason or 'an unknown failure'}{self._error_location(row)}"
                 yield f"it is retried{_format_at(row.wake_at)}, after: {reason}"
@@ -167,6 +170,15 @@ class _Explainer:
             case _:
                 reason = _format_reason(row.reason if row.reason != row.state else "")
                 yield f"it {_END_CLAUSES[row.state]}{reason}{self._error_location(row)}"
+
+    def _why_stuck(self, row: TaskRow) -> str:
+        pid = self._context.stuck_pids.get((row.task, row.index))
+        if pid is None:
+            return ""
+        return (
+            f"; its process {pid} sends no heartbeats, but lives: a call that holds the interpreter lock blocks all of "
+            f"it. No other node gets the task while that process lives: wait, or kill {pid}"
+        )
 
     def _error_location(self, row: TaskRow) -> str:
         has_failed = row.state in (TaskState.FAILED, TaskState.UP_FOR_RETRY)

@@ -21,6 +21,7 @@ from tests.service.workflows.faults import (
 )
 from tidemill.engine.workflows.executors.interface import AttemptRequest
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS
+from tidemill.engine.workflows.process_identity import HostLiveness
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.states import TaskState
 
@@ -117,6 +118,18 @@ async def lost(_: pytest.MonkeyPatch) -> set[str]:
         node.break_run(run.id)
         await node.advance("95s")
         node.repair_runs()
+        await node.advance("2m")
+        return risen(node)
+
+
+@tells("agent_stuck_tasks")
+async def stuck(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    flow, _blocked = blocked_flow()
+    monkeypatch.setattr(HostLiveness, "is_running", lambda *_: True)
+    async with tm.testing.node(load=[flow], settings=QUICK) as node:
+        await node.start("flow")
+        await node.advance("1s")
+        await node.kill_worker()
         await node.advance("2m")
         return risen(node)
 

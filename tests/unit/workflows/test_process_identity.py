@@ -1,6 +1,8 @@
 """Liveness: only a process that cannot come back is dead."""
 
 import os
+import signal
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tidemill.engine.workflows import process_identity
 from tidemill.engine.workflows.process_identity import HostLiveness, current_owner
 from tidemill.storage.workflow_ports import Owner
 
@@ -65,3 +68,23 @@ def test_one_that_could_not_tell_when_it_began(here: Owner) -> None:
     liveness = HostLiveness()
     assert not liveness.is_dead(replace(here, started="unknown"))
     assert liveness.is_dead(replace(here, started="unknown", pid=unused_pid()))
+
+
+def test_only_a_process_that_is_seen_to_run_is_running() -> None:
+    """W-11: on this host and boot, with this start time, and not stopped; of this process itself nothing is known."""
+    liveness = HostLiveness()
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            owner = replace(current_owner(NOW), pid=child.pid, started=process_identity._process_start_time(child.pid))
+            assert liveness.is_running(owner)
+            assert not liveness.is_running(replace(owner, started=owner.started + "1"))
+            assert not liveness.is_running(replace(owner, host="elsewhere"))
+            assert not liveness.is_running(replace(owner, boot="before"))
+            child.send_signal(signal.SIGSTOP)
+            os.waitpid(child.pid, os.WUNTRACED)
+            assert not liveness.is_running(owner)
+            assert not liveness.is_dead(owner)
+        finally:
+            child.kill()
+    assert not liveness.is_running(owner)
+    assert not liveness.is_running(current_owner(NOW))

@@ -18,6 +18,7 @@ WORKFLOW_METRICS = {
     "dispatch_errors_total": "attempts that their executor refused",
     "dispatch_worker_restarts_total": "dispatch workers that crashed and were restarted",
     "agent_lost_tasks_total": "attempts declared lost by the task reaper",
+    "agent_stuck_tasks": "attempts without heartbeats whose process lives, as known to the leader",
     "agent_lost_error": "candidates of the task reaper that could not be processed",
     "scheduler_ticks_total": "full passes of the scheduler",
     "scheduler_tick_seconds": "duration of the last full pass",

@@ -10,13 +10,14 @@ import os
 import socket
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tidemill.kernel.ids import new_instance_id
 from tidemill.storage.workflow_ports import Owner
 
 _UNKNOWN_START_TIME = "unknown"
 """The start time of a process that exists but is not visible in /proc."""
+_HALTED_STATES = "TtZX"  # stopped by a signal or a debugger, ended
 _START_TIME_FIELD = 19  # field of /proc/PID/stat after the name in brackets, which may hold spaces
 
 
@@ -26,16 +27,30 @@ class ProcessLiveness(Protocol):
     def is_dead(self, owner: Owner) -> bool:
         """Return True only if the owner will certainly never write again."""
 
+    def is_running(self, owner: Owner) -> bool:
+        """Return True only if the owner's process certainly runs: it is there, and it is not stopped."""
+
 
 class HostLiveness(ProcessLiveness):
     """Decides for processes of this host and pid namespace; all others count as alive."""
 
     def is_dead(self, owner: Owner) -> bool:
-        is_visible = (owner.host, owner.boot) == (_host_id(), _boot_id())
-        if not is_visible:
+        if not _is_visible(owner):
             return False
         started = _process_start_time(owner.pid)
         return not started or (started != owner.started and _UNKNOWN_START_TIME not in (started, owner.started))
+
+    def is_running(self, owner: Owner) -> bool:
+        """Return whether the process runs; False for another node of this process, of which that says nothing."""
+        if not _is_visible(owner) or owner.pid == os.getpid():
+            return False
+        process = _read_process(owner.pid)
+        return process is not None and process.started == owner.started and process.state not in _HALTED_STATES
+
+
+def _is_visible(owner: Owner) -> bool:
+    """Return whether the processes of an owner's host and boot can be seen from here."""
+    return (owner.host, owner.boot) == (_host_id(), _boot_id())
 
 
 def current_owner(at: datetime) -> Owner:
@@ -60,11 +75,26 @@ def _boot_id() -> str:
 
 def _process_start_time(pid: int) -> str:
     """Return when a process started, in ticks since the boot; empty if it does not exist, or is a zombie."""
+    process = _read_process(pid)
+    if process is None:
+        return _UNKNOWN_START_TIME if _process_exists(pid) else ""
+    return "" if process.state == "Z" else process.started
+
+
+class _Process(NamedTuple):
+    """The state of a process, a letter, and when it started, in ticks since the boot."""
+
+    state: str
+    started: str
+
+
+def _read_process(pid: int) -> _Process | None:
+    """Return a process that /proc shows."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     except OSError:
-        return _UNKNOWN_START_TIME if _process_exists(pid) else ""
-    return "" if fields[0] == "Z" else fields[_START_TIME_FIELD]
+        return None
+    return _Process(fields[0], fields[_START_TIME_FIELD])
 
 
 def _process_exists(pid: int) -> bool:

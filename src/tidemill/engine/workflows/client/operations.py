@@ -120,7 +120,7 @@ class RunOperations:
             context = explain_context(coordinator, self._runtime, self._versions, record, task)
         else:
             context = await self._explain_context(record)
-        context = await self._with_code_notes(context, record)
+        context = replace(await self._with_code_notes(context, record), stuck_pids=await self._stuck_pids(record))
         spec, problem = await self._load_spec_or_problem(record)
         if problem is not None:
             context = replace(context, quarantine_reason=problem)
@@ -142,6 +142,17 @@ class RunOperations:
     async def _code_note(self, record: RunRecord, code: LoadedCode) -> str | None:
         newest = await self._newest_version(record)
         return code_note(record, code, newest, await find_readable_spec(self._versions, newest))
+
+    async def _stuck_pids(self, record: RunRecord) -> dict[TaskRef, int]:
+        """Return the processes of tasks whose lease has expired, as far as they are seen to run on this host."""
+        now = self._clock.now()
+        silent = [row for row in record.tasks if row.lease_until is not None and row.lease_until < now]
+        owners = {owner.id: owner for owner in await self._store.owners.list_all()} if silent else {}
+        return {
+            (row.task, row.index): owner.pid
+            for row in silent
+            if (owner := owners.get(row.claimed_by or "")) is not None and self._runtime.liveness.is_running(owner)
+        }
 
     async def _failed_attempts(self, record: RunRecord) -> list[AttemptRow]:
         """Read the attempts of a run if one of its tasks has failed."""

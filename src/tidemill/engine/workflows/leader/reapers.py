@@ -9,7 +9,8 @@ attempt is known to be gone: then its attempts are recovered immediately. Or its
 renewed for the length of several heartbeats: then this is believed only if the reaper has been able to receive
 heartbeats for a while, since leases also run out when it was the store, or this node, that was away, or when the wall
 clock was stepped. An attempt whose owner is merely slow, or blocked in the author's code, is renewed by its node and
-never touched.
+never touched. Code that holds the interpreter lock, such as a call into C, silences its whole process: an attempt
+without heartbeats whose process is seen to run on this host is reported as stuck, and not touched either.
 """
 
 import logging
@@ -23,6 +24,7 @@ from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.kernel.clock import StepDetector
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.workflow_ports import Owner
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import Lost
 from tidemill.workflows.records import AttemptKey, TaskKey, TaskRow
@@ -127,6 +129,7 @@ class TaskReaper:
         self._steps = StepDetector(runtime.clock)
         self._unrenewed: dict[AttemptKey, _UnrenewedLease] = {}
         """The leases at the last step of the wall clock, until they have ended or are renewed."""
+        self._stuck: set[AttemptKey] = set()
         self._grace_since = self._clock.monotonic()
         self._last_pass = self._clock.monotonic()
         self._next_owner_cleanup = self._clock.monotonic()
@@ -190,16 +193,37 @@ class TaskReaper:
             await self._store.owners.delete(sorted(unused))
 
     async def reap_expired_leases(self) -> None:
-        """Recover attempts whose lease has expired, apart from those that run on this node."""
+        """Recover attempts whose lease has expired, apart from those that run on this node, or in a live process."""
         timeout = self._settings.heartbeat_timeout
-        expired = await self._store.runs.list_lease_expired(self._settings.reap_limit) + await self._list_unrenewed()
-        if not expired or await self._apply_clock_step():
+        limit = self._settings.reap_limit + len(self._stuck)
+        expired = await self._store.runs.list_lease_expired(limit) + await self._list_unrenewed()
+        if expired and await self._apply_clock_step():
             return
-        tracked = self._attempts.tracked()
+        tracked = self._attempts.tracked() if expired else set()
+        running = await self._list_running_owners() if expired else {}
+        stuck: dict[AttemptKey, Owner] = {}
         for key, row in expired:
-            if row.claimed_by == self._attempts.owner.id and AttemptKey(*key, row.attempt) in tracked:
+            attempt, owner = AttemptKey(*key, row.attempt), running.get(row.claimed_by or "")
+            if row.claimed_by == self._attempts.owner.id and attempt in tracked:
                 continue  # it runs on this node: that its lease was not renewed is a fault of the store
-            await self.mark_lost(key, row, Lost(f"no heartbeat for {timeout:g} s", row.lease_until))
+            if owner is not None:
+                stuck[attempt] = owner
+            else:
+                await self.mark_lost(key, row, Lost(f"no heartbeat for {timeout:g} s", row.lease_until))
+        self._report_stuck(stuck)
+
+    async def _list_running_owners(self) -> dict[str, Owner]:
+        """Return the owners whose process certainly runs, by id."""
+        owners = await self._store.owners.list_all()
+        return {owner.id: owner for owner in owners if self._liveness.is_running(owner)}
+
+    def _report_stuck(self, stuck: dict[AttemptKey, Owner]) -> None:
+        """Log each attempt that has become stuck: its process is silent, but lives, and may still report."""
+        for attempt in stuck.keys() - self._stuck:
+            extra = {"attempt": str(attempt), "pid": stuck[attempt].pid, "owner": stuck[attempt].id}
+            logger.warning(events.TASK_STUCK, extra=extra)
+        self._stuck = set(stuck)
+        self._metrics.set_gauge("agent_stuck_tasks", len(stuck))
 
     async def _list_unrenewed(self) -> list[tuple[TaskKey, TaskRow]]:
         """Return the attempts whose lease has ended since the wall clock was stepped, though its time has not come."""
