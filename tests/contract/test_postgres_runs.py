@@ -122,6 +122,28 @@ async def test_a_payload_that_was_fired_often_costs_no_more(url: str, known: str
         assert await pages_read(connection, "SELECT * FROM tidemill.fires WHERE at < $1", after(0)) > 500  # a scan
 
 
+@pytest.mark.parametrize("known", ["nothing", "everything"])
+async def test_an_alarm_that_was_fired_often_costs_no_more(url: str, known: str) -> None:
+    """A cooldown is judged by one entry of an index, and `dedup` alone by the active runs."""
+    about = (["public"], ["flow"], ["sensor"])
+    async with opened(url) as store, session(url) as connection:
+        await connection.execute(
+            "INSERT INTO tidemill.fires (tenant, workflow, key, slot, dedup, run, at) "
+            "SELECT 'public', 'flow', 'k' || n, $1::timestamptz, 'sensor', 'old' || n, "
+            "$1::timestamptz - n * interval '1 second' "
+            "FROM generate_series(1, 100000) AS n",
+            after(0),
+        )
+        await make(store, creation(run_row("r1"), fire=fire_row("r1", dedup="sensor", at=after(-3))))
+        if known == "everything":
+            await connection.execute("ANALYZE tidemill.fires, tidemill.runs")
+        ((*_, newest),) = await connection.fetch(QUERIES.newest_fires_about, *about)
+        assert newest == after(-1)
+        assert await pages_read(connection, QUERIES.newest_fires_about, *about) < 20
+        assert [row["run"] for row in await connection.fetch(QUERIES.runs_about, *about, [])] == ["r1"]
+        assert await pages_read(connection, QUERIES.runs_about, *about, []) < 50
+
+
 async def make_active(connection: asyncpg.Connection, count: int) -> None:
     """Write runs that are active, without their tasks."""
     await connection.execute(

@@ -46,6 +46,9 @@ class Unrelated(tm.Params):
             r"node 'alert' returns Alert \| Calm \| None, and the workflow takes",
         ),
         ("monitor", "alert", {"when": "outptu.celsius > 1"}, r"no variable 'outptu' \(did you mean 'output'\?\)"),
+        ("monitor", "alert", {"dedup": "output.sensr"}, r"has no field 'sensr' \(did you mean 'sensor'\?\)"),
+        ("monitor", "alert", {"when": "output.celsius > 'x'"}, "compares output.celsius, a number, with 'x', a string"),
+        ("monitor", "alert", {"when": "inputs.reding.celsius > 1"}, r"no field 'reding' \(did you mean 'reading'\?\)"),
         ("monitor", "alert", {"dedup": "output.sensor +"}, r"dedup='output.sensor \+'\): at 1:16: Syntax error"),
     ],
 )

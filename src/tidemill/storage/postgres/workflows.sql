@@ -63,10 +63,14 @@ JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS asked (tenant, wo
     USING (tenant, workflow, key, digest);
 
 -- name: newest_fires_about
-SELECT tenant, workflow, dedup, max(at)
-FROM tidemill.fires
-JOIN unnest($1::text[], $2::text[], $3::text[]) AS asked (tenant, workflow, dedup) USING (tenant, workflow, dedup)
-GROUP BY tenant, workflow, dedup;
+-- Reads one entry of the index for each: something may have been fired about any number of times.
+SELECT asked.tenant, asked.workflow, asked.dedup, newest.at
+FROM unnest($1::text[], $2::text[], $3::text[]) AS asked (tenant, workflow, dedup)
+CROSS JOIN LATERAL (
+    SELECT at FROM tidemill.fires AS f
+    WHERE f.tenant = asked.tenant AND f.workflow = asked.workflow AND f.dedup = asked.dedup
+    ORDER BY at DESC LIMIT 1
+) AS newest;
 
 -- name: runs_about
 -- Searches from the runs that are active, or may be restarted in this transaction ($4), as above.
