@@ -287,6 +287,21 @@ async def test_without_a_cooldown_a_key_has_one_run_while_that_is_active() -> No
         assert begun[-1] == 105.0
 
 
+def forgetful(alert: Alert) -> None:
+    """A key whose author forgot to return it."""
+    assert alert.sensor
+
+
+async def test_a_function_that_returns_no_key_is_an_error() -> None:
+    """It would make all alerts the same, and start one run in place of all."""
+    plant = Plant()
+    async with tm.testing.node(load=[*plant.load, cooler([], dedup=forgetful)]) as node:
+        await heat(node, 101.0)
+        await node.advance("20s")
+        (dead,) = await node.reactor("r").dead_letters()
+        assert dead.error == "dedup=forgetful gave None, and not what the value is about"
+
+
 async def test_a_cooldown_outlives_the_process(store: str) -> None:
     """api.md: durable across restarts."""
     seen: list[Any] = []

@@ -74,6 +74,16 @@ class CompiledExpression:
             raise OperationError(f"{self.text} gave {answer!r}, neither true nor false")
         return answer
 
+    def find_key(self, value: Any, variables: Mapping[str, Any]) -> Any:
+        """Return what a value is about; OperationError if it fails, or if a function returns None.
+
+        A function without a `return` would make all values the same, and start one run in place of all.
+        """
+        key = self.evaluate(value, variables)
+        if key is None and self._function is not None:
+            raise OperationError(f"{self.text} gave None, and not what the value is about")
+        return key
+
 
 def expression_problem(option: str, given: object, example: str) -> str | None:
     """Return what is wrong with what an author passed as an expression; a text is compiled later."""

@@ -1,7 +1,7 @@
 """Firings that start workflows: the conditions and params of tm.on_firing and tm.on_output."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
@@ -33,7 +33,6 @@ class FiringFacts(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     reactor: str
     tenant: str
-    at: datetime
     inputs: Mapping[str, Any]
     """The inputs as plain values, by source."""
     variant: str = ""
@@ -129,7 +128,7 @@ class _OutputDecision:
         """Return a digest of the node and of what the value is about; None if repeated values are not suppressed."""
         if self._dedup is None and self._cooldown is None:
             return None
-        about = None if self._dedup is None else self._dedup.evaluate(value, variables)
+        about = None if self._dedup is None else self._dedup.find_key(value, variables)
         encoded = msgspec.json.encode([self._name, about], order="deterministic", enc_hook=repr)
         return sha256(encoded).hexdigest()
 
@@ -194,7 +193,7 @@ def subscription_problems(
 
 
 def describe_trigger(trigger: Subscribing) -> str:
-    """Return a trigger as its author wrote it, without its rules."""
+    """Return a trigger as its author wrote it, without its options."""
     if isinstance(trigger, OnFiring):
         return f"on_firing({trigger.reactor!r})"
     return f"on_output({trigger.graph!r}, {trigger.node!r})"

@@ -330,6 +330,29 @@ def test_the_check_shows_every_problem_with_file_and_line(
     assert "did you mean 'publish'?" in problem
 
 
+def test_a_check_reads_the_types_of_the_same_file(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+    """A misspelt field of a condition is found before anything is loaded."""
+    path = tmp_path / "typo.py"
+    path.write_text(
+        "import tidemill as tm\n"
+        "class Book(tm.Boundary):\n    bid: float\n"
+        "@tm.passthrough\ndef book(event: Book) -> Book:\n    return event\n"
+        'market = tm.Reactor("market", [book])\n'
+        'maker = tm.Graph("maker", reactor=market)\n'
+        "@maker.node\ndef place(book: Book) -> Book:\n    return book\n"
+        'flow = tm.Workflow("flow", triggers=[\n'
+        '    tm.on_firing("market", when="payload.book.bd > 1"),\n'
+        '    tm.on_output("maker", "plce"),\n'
+        "])\n"
+        "@flow.task\ndef act() -> None: ...\n"
+    )
+    assert run(monkeypatch, "workflows", "check", str(path)) == 1
+    printed = capsys.readouterr()
+    text = printed.out + printed.err
+    assert "typo.py:13: on_firing('market', when='payload.book.bd > 1'): payload.book has no field 'bd'" in text
+    assert "typo.py:14: on_output('maker', 'plce'): graph 'maker' has no node 'plce' (did you mean 'place'?)" in text
+
+
 def test_a_declaration_that_is_refused_at_import_has_its_place_once(
     tmp_path: Path, monkeypatch: Monkey, capsys: Captured
 ) -> None:

@@ -59,7 +59,9 @@ def check(file: FileArgument, output: Output = Format.TABLE) -> None:
     with importable_from(file), exit_on_error(), exit_on_problems(output):
         package = load_definitions(file, Workflow)
         workflows = [bind_package_graphs(one, package) for one in package.workflows]
-        check_definitions([bind_known_graphs(one, {}) for one in workflows])
+        graphs = {one.name: one for one in package.graphs}
+        reactors = {one.name: one for one in package.reactors}
+        check_definitions([bind_known_graphs(one, graphs, reactors) for one in workflows])
     calls = [(workflow.name, task.name, task.graph) for workflow in workflows for task in unresolved_calls(workflow)]
     names, triggers = [one.name for one in workflows], [one.name for one in package.triggers]
     print_check(

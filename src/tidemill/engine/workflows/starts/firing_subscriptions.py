@@ -272,7 +272,6 @@ def _build_facts(delivery: _Delivery, tenant: str) -> FiringFacts:
         id=firing.id,
         reactor=firing.reactor,
         tenant=tenant,
-        at=firing.at,
         inputs={source: to_jsonable(value) for source, value in firing.inputs.items()},
         variant="" if output is None else output.variant,
         output=b"" if output is None else output.value,
