@@ -419,6 +419,9 @@ class WorkflowStore(Protocol):
     backfills: Backfills
     pools: Pools
 
+    async def find_write_blocker(self) -> str | None:
+        """Return in a sentence which process keeps all others from writing at the moment; None if none is known to."""
+
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
         """Call `on_change` when another process changes a run or a published package, or only those of `topic`.
 

@@ -43,6 +43,8 @@ class ExplainContext(msgspec.Struct, frozen=True, kw_only=True):
     """Of the failed task runs: the location in the author's code, as file:line."""
     poll_intervals: Mapping[tuple[str, int], float] | None = None
     """Of the task runs whose deferral a poll ends: the seconds between two calls; None if unknown here."""
+    write_blocker: str | None = None
+    """Why nothing can be written to the store at the moment, if that is known."""
     stuck_pids: Mapping[tuple[str, int], int] = {}
     """Of the task runs whose lease has expired although their process lives on this host: the pid."""
     pending_poll_seconds: Mapping[tuple[str, int], float] = {}
@@ -91,6 +93,8 @@ class _Explainer:
             yield self._context.code_note
         if self._context.quarantine_reason is not None:
             yield f"the run is quarantined: {self._context.quarantine_reason}"
+        if self._context.write_blocker is not None:
+            yield self._context.write_blocker
         if self._context.live_nodes == 0:
             yield "no node is running on this store: start one"
 

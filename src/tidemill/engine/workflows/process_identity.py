@@ -10,15 +10,14 @@ import os
 import socket
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from tidemill.kernel.ids import new_instance_id
+from tidemill.kernel.processes import read_process
 from tidemill.storage.workflow_ports import Owner
 
 _UNKNOWN_START_TIME = "unknown"
 """The start time of a process that exists but is not visible in /proc."""
-_HALTED_STATES = "TtZX"  # stopped by a signal or a debugger, ended
-_START_TIME_FIELD = 19  # field of /proc/PID/stat after the name in brackets, which may hold spaces
 
 
 class ProcessLiveness(Protocol):
@@ -44,8 +43,10 @@ class HostLiveness(ProcessLiveness):
         """Return whether the process runs; False for another node of this process, of which that says nothing."""
         if not _is_visible(owner) or owner.pid == os.getpid():
             return False
-        process = _read_process(owner.pid)
-        return process is not None and process.started == owner.started and process.state not in _HALTED_STATES
+        process = read_process(owner.pid)
+        if process is None or process.has_ended or process.is_stopped:
+            return False
+        return process.started == owner.started
 
 
 def _is_visible(owner: Owner) -> bool:
@@ -75,26 +76,10 @@ def _boot_id() -> str:
 
 def _process_start_time(pid: int) -> str:
     """Return when a process started, in ticks since the boot; empty if it does not exist, or is a zombie."""
-    process = _read_process(pid)
+    process = read_process(pid)
     if process is None:
         return _UNKNOWN_START_TIME if _process_exists(pid) else ""
-    return "" if process.state == "Z" else process.started
-
-
-class _Process(NamedTuple):
-    """The state of a process, a letter, and when it started, in ticks since the boot."""
-
-    state: str
-    started: str
-
-
-def _read_process(pid: int) -> _Process | None:
-    """Return a process that /proc shows."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return _Process(fields[0], fields[_START_TIME_FIELD])
+    return "" if process.has_ended else process.started
 
 
 def _process_exists(pid: int) -> bool:

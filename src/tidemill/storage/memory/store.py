@@ -69,5 +69,9 @@ class MemoryStore(Store):
     async def check_integrity(self) -> list[str]:
         return []
 
+    async def find_write_blocker(self) -> str | None:
+        """Return None: memory is never locked."""
+        return None
+
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
         """Do nothing: no other process sees this memory."""

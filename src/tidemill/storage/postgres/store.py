@@ -97,6 +97,10 @@ class PostgresStore(Store):
         await self._claim_database.close()
         await self._database.close()
 
+    async def find_write_blocker(self) -> str | None:
+        """Return None: the server locks rows, never all of them."""
+        return None
+
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
         """Call `on_change` when another process notifies of a change."""
         await self._listener.listen(on_change, topic)

@@ -22,6 +22,10 @@ class PreparedClaim:
         self._queries = queries
         self._lease_until = to_micros(now) + round(claim.lease * 1_000_000)
         self._at = to_micros(claim.at)
+        # Encoded before the transaction begins: no other process can write during it.
+        queues = None if claim.queues is None else json.dumps(list(claim.queues))
+        executors, pools, loaded = (json.dumps(list(some)) for some in (claim.executors, claim.pools, claim.loaded))
+        self._candidate_values = (executors, queues, queues, pools, loaded)
 
     def __call__(self, connection: sqlite3.Connection) -> list[ClaimedTask]:
         """Queue task runs for the owner, and return them."""
@@ -60,10 +64,7 @@ class PreparedClaim:
                     return
 
     def _candidates(self, connection: sqlite3.Connection) -> Iterator[Any]:
-        claim = self._claim
-        queues = None if claim.queues is None else json.dumps(list(claim.queues))
-        values = (json.dumps(list(claim.executors)), queues, queues, json.dumps(list(claim.pools)))
-        return connection.execute(self._queries.claimable, (*values, json.dumps(list(claim.loaded))))
+        return connection.execute(self._queries.claimable, self._candidate_values)
 
     def _mark_claimed(self, connection: sqlite3.Connection, key: TaskKey, executor: str) -> tuple[TaskKey, TaskRow]:
         values = {

@@ -18,14 +18,18 @@ from tidemill.storage.sqlite.connections import (
     connect_writer,
     transaction,
 )
-from tidemill.storage.sqlite.errors import database_title, is_database_fault, primary_error_code, to_store_error
+from tidemill.storage.sqlite.errors import (
+    LOCK_CODES,
+    database_title,
+    is_database_fault,
+    primary_error_code,
+    to_store_error,
+)
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 SqliteUnit = Work[Any]
 """A unit of work: what the group committer runs inside a write transaction."""
-
-_LOCK_ERROR_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 class _FileIdentity(NamedTuple):
@@ -46,6 +50,8 @@ class ConnectionThread(ABC):
         self._connection: sqlite3.Connection | None = None
         self._file_identity: _FileIdentity | None = None  # of the last connection; None before the first
         self._wal_identity: _FileIdentity | None = None
+        self.is_locked_out = False
+        """Whether the last work failed because another process was writing."""
 
     async def run(self, work: Work[T]) -> T:
         """Run work on the thread, after everything that was submitted before."""
@@ -65,12 +71,14 @@ class ConnectionThread(ABC):
 
     def _run(self, work: Work[T]) -> T:
         try:
-            return work(self._ensure_connected())
+            result = work(self._ensure_connected())
         except sqlite3.Error as error:
             if not is_database_fault(error):
                 raise
             self._recover_from(error)
             raise to_store_error(error, self._path, self._error_suffix) from error
+        self.is_locked_out = False
+        return result
 
     def _ensure_connected(self) -> sqlite3.Connection:
         file = _read_file_identity(self._path)
@@ -106,7 +114,8 @@ class ConnectionThread(ABC):
         if primary_error_code(error) == sqlite3.SQLITE_FULL and self._connection is not None:
             with suppress(sqlite3.Error):  # checkpointing the log into the file may free space
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        if primary_error_code(error) not in _LOCK_ERROR_CODES:
+        self.is_locked_out = primary_error_code(error) in LOCK_CODES
+        if not self.is_locked_out:
             self._close_connection()
 
     def _close_connection(self) -> None:
@@ -190,6 +199,11 @@ class Database(CallbackTransactor[SqliteUnit]):
         finally:
             if self._writer is not None:
                 await self._writer.close()  # last: the last connection to close clears the log away
+
+    @property
+    def is_locked_out(self) -> bool:
+        """Whether the last write failed because another process was writing."""
+        return self._writer is not None and self._writer.is_locked_out
 
     async def read(self, query: Work[T]) -> T:
         """Run a query on committed rows, as of one moment."""

@@ -4,10 +4,9 @@ import sqlite3
 from pathlib import Path
 
 from tidemill.kernel.errors import DamagedStoreError, StoreError
+from tidemill.storage.sqlite.write_lock import find_lock_holder
 
 ADVICE = {
-    sqlite3.SQLITE_BUSY: "another process is writing to it and did not finish in time; try again",
-    sqlite3.SQLITE_LOCKED: "another process is writing to it and did not finish in time; try again",
     sqlite3.SQLITE_PROTOCOL: "another process is opening it and did not finish in time; try again",
     sqlite3.SQLITE_FULL: "the disk is full; free some space",
     sqlite3.SQLITE_IOERR: "the disk reports an error; check the disk and the system's log",
@@ -19,6 +18,7 @@ ADVICE = {
     sqlite3.SQLITE_NOTADB: "the file is not a SQLite database; name another one, or restore it from a backup",
 }
 
+LOCK_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 CORRUPTION_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
@@ -41,12 +41,21 @@ def to_store_error(error: sqlite3.Error, path: str, suffix: str = "") -> StoreEr
     """Return an error that says what failed, in which file, and what to do."""
     if isinstance(error, sqlite3.IntegrityError):
         what = "it already holds an entry that was to be new; make sure that no other node uses it"
+    elif primary_error_code(error) in LOCK_CODES:
+        what = explain_locked(path)
     elif primary_error_code(error) == sqlite3.SQLITE_CANTOPEN:
         what = explain_cannot_open(Path(path))
     else:
         what = ADVICE.get(primary_error_code(error), "it rejected the statement")
     kind = DamagedStoreError if primary_error_code(error) in CORRUPTION_CODES else StoreError
     return kind(f"{database_title(path)}: {what} ({error}){suffix}")
+
+
+def explain_locked(path: str) -> str:
+    """Return which process is writing to a file, as far as that can be seen."""
+    found = "another process is writing to it and did not finish in time"
+    holder = find_lock_holder(path)
+    return f"{found}; try again" if holder is None else f"{found}: {holder}; {holder.advice}"
 
 
 def explain_cannot_open(path: Path) -> str:

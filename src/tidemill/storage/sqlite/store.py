@@ -39,6 +39,7 @@ from tidemill.storage.sqlite.workflow_tables import (
     SqliteSchedules,
     SqliteVersions,
 )
+from tidemill.storage.sqlite.write_lock import LockHolder, find_lock_holder
 from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ChangeTopic
@@ -101,6 +102,12 @@ class SqliteStore(Store):
     async def check_integrity(self) -> list[str]:
         found: list[str] = await call_in_thread(_find_damage, self._path)
         return found
+
+    async def find_write_blocker(self) -> str | None:
+        holder: LockHolder | None = await call_in_thread(find_lock_holder, self._path)
+        if holder is None or not (holder.is_stopped or self._database.is_locked_out):
+            return None  # a write that is under way, and soon over
+        return f"{self.title} cannot be written: {holder} holds its write lock; {holder.advice}"
 
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
         """Do nothing: a file sends no notifications."""

@@ -120,7 +120,8 @@ class RunOperations:
             context = explain_context(coordinator, self._runtime, self._versions, record, task)
         else:
             context = await self._explain_context(record)
-        context = replace(await self._with_code_notes(context, record), stuck_pids=await self._stuck_pids(record))
+        blocker, stuck = await self._store.find_write_blocker(), await self._stuck_pids(record)
+        context = replace(await self._with_code_notes(context, record), write_blocker=blocker, stuck_pids=stuck)
         spec, problem = await self._load_spec_or_problem(record)
         if problem is not None:
             context = replace(context, quarantine_reason=problem)
