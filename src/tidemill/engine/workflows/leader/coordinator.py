@@ -292,7 +292,7 @@ class RunCoordinator(AttemptObserver):
                 self._refresher.take_newest_version(active, draft, self._executor_for)
             draft.admit()
             admission.put(draft.run)
-            if not self._runtime.is_single_node:  # else no other process creates runs
+            if self._runtime.sharing.is_shared:  # else no other process creates runs
                 passes_over = tuple(admission.quarantined)
         if needs_plan(draft, requests):
             polled = self.deferral_polls.polled_tasks(active.run.id, draft.rows) if active.has_timers else ()
