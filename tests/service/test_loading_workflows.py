@@ -343,7 +343,7 @@ async def test_another_package_may_not_take_a_name() -> None:
 
 
 async def test_a_version_that_is_superseded_while_older_ones_are_forgotten_stays() -> None:
-    """P-6, W-8: who needs it was not asked, so it is not forgotten, and its run goes on."""
+    """P-6, W-8: who needs it was not asked, so it is not forgotten; its run, which has not begun, takes the newest."""
     async with tm.testing.node(load=[numbered("x", 1), numbered("y", 1)]) as node:
         (run,) = await start_and_pause(node, "y")
         await node.load(numbered("x", 2))
@@ -363,7 +363,7 @@ async def test_a_version_that_is_superseded_while_older_ones_are_forgotten_stays
         assert library.find_workflow(needed) is not None
         await node.resume("y")
         await node.settle()
-        assert (await run.state()).outputs == {"work": 1}
+        assert (await run.state()).outputs == {"work": 2}
 
 
 def numbered(name: str, number: int) -> tm.Workflow:

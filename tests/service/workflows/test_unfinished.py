@@ -149,6 +149,16 @@ async def test_a_pinned_run_waits_and_says_so(sqlite: str, caplog: pytest.LogCap
         assert (await audit_runs(node.probe.workflows.store, node.clock.now())).findings == []
 
 
+async def test_a_run_without_code_is_noted_while_no_node_is_running(sqlite: str) -> None:
+    """For `doctor`: the next node may have the code, so it is no problem yet."""
+    (run,) = await begin_old(sqlite)
+    async with tm.testing.node(sqlite, load=[new()], start=LATER) as node:
+        store = node.probe.workflows.store
+        await node.probe.workflows.store.owners.delete([node.probe.workflows.owner.id])
+        found = (await audit_runs(store, node.clock.now())).findings
+        assert [one.severity for one in found if f"run {run} waits for version" in one.sentence] == ["note"]
+
+
 async def test_what_queues_behind_a_run_without_code_says_so(sqlite: str) -> None:
     """With max_active_runs=1, everything waits for it: `why` names the run that is in the way, and the command."""
     first, second = await begin_old(sqlite, 2, max_active_runs=1)

@@ -109,15 +109,16 @@ class NewestVersions:
 
 
 def _audit_code(record: RunRecord, code: LoadedCode, newest: WorkflowVersion | None) -> Iterator[Finding]:
-    """Check that some node has the code of a begun run, if any node is running."""
-    if newest is None or not code.live_nodes:
+    """Check that some node has the code of a begun run; while none is running, the next one may still have it."""
+    if newest is None:
         return
     try:
         spec = msgspec.json.decode(newest.spec, type=WorkflowSpec)
     except msgspec.DecodeError:  # a finding of its own, as soon as a run has this version
         spec = None
     if (note := code_note(record, code, newest.key, spec)) is not None:
-        yield problem_finding(
+        make_finding = problem_finding if code.live_nodes else note_finding
+        yield make_finding(
             _run_label(record), f"{note}.", "It counts towards max_active_runs: other runs may queue behind it."
         )
 
