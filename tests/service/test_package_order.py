@@ -137,6 +137,36 @@ async def test_a_package_waits_for_the_accumulator_that_it_feeds(tmp_path: Path)
         assert firing.results["reader"].outputs == {"out": [1, 8]}
 
 
+FOREIGN = """\
+import tidemill as tm
+
+@tm.passthrough
+def notes(event: int) -> int:
+    return event
+
+diary = tm.Reactor("diary", [notes])
+reader = tm.Graph("reader", reactor="acme/market")
+
+@reader.node(feeds=notes)
+def out(book: int) -> int:
+    return book
+"""
+
+
+async def test_a_graph_on_a_shared_reactor_feeds_its_own_tenant(tmp_path: Path) -> None:
+    """G-30: the results stay with the graph's tenant, and its package can be unloaded as a whole."""
+    shared = "[reactors.market]\nshared = true\n"
+    async with tm.Node(tenant="beta") as node:
+        await node.load(market(tmp_path, manifest=shared), tenant="acme")
+        await node.load(package(tmp_path / "foreign", FOREIGN))
+        await node.push("book", 3, tenant="acme")
+        assert (await node.reactor("diary").next_firing(10)).inputs == {"notes": 3}
+        await node.unload("foreign")
+        await node.load(tmp_path / "foreign")
+        await node.push("book", 4, tenant="acme")
+        assert (await node.reactor("diary").next_firing(10)).inputs == {"notes": 4}
+
+
 async def test_a_package_stays_until_its_dependents_are_gone(tmp_path: Path) -> None:
     """P-4, P-5: a folder that is taken away cannot take away what another package is bound to; never a cascade."""
     folder = tmp_path / "packages"

@@ -31,6 +31,15 @@ class FeedLayout(msgspec.Struct, frozen=True):
         if loop := find_loop(self._iter_edges()):
             raise _loop_error(tenant, loop, is_changed)
 
+    def graphs_feeding(self, reactor: Key) -> set[str]:
+        """Return the graphs that feed accumulators which only this reactor has."""
+        tenant = reactor[0]
+        fed: set[str] = set(self.reactors[reactor].accumulator_names) if reactor in self.reactors else set()
+        for key, definition in self.reactors.items():
+            if key != reactor and key[0] == tenant:
+                fed.difference_update(definition.accumulator_names)
+        return {name for owner, name, _, feed in self._iter_feeds() if owner == tenant and feed.accumulator in fed}
+
     def _check_targets(self, is_changed: Callable[[str, str], bool]) -> None:
         for owner, name, _, feed in self._iter_feeds():
             target = self._find_target(owner, feed)

@@ -24,6 +24,7 @@ from tidemill.engine.graphs.staging import (
     ManagedGraph,
     StagedGraphs,
     contract_changes,
+    current_feeds,
     name_taken_error,
     not_shared_error,
     reactor_in_use_error,
@@ -347,23 +348,10 @@ class GraphScheduler:
         self, tenant: str, name: str, leaving: frozenset[str] = frozenset(), changes: Sequence[str] = ()
     ) -> None:
         """Refuse to unload a reactor, or to apply `changes`, while graphs other than `leaving` are bound to it."""
-        others = (set(self._find_managed(tenant, name).subscribers) | self._feeding_graphs(tenant, name)) - leaving
+        feeding = current_feeds(self._managed).graphs_feeding((tenant, name))
+        others = (set(self._find_managed(tenant, name).subscribers) | feeding) - leaving
         if others:
             raise reactor_in_use_error(name, others, changes=changes)
-
-    def _feeding_graphs(self, tenant: str, name: str) -> set[str]:
-        """Return the graphs that feed accumulators which only this reactor has."""
-        fed = set(self._managed[tenant, name].reactor.definition.accumulator_names)
-        for key, managed in self._managed.items():
-            if key != (tenant, name) and key[0] == tenant:
-                fed -= set(managed.reactor.definition.accumulator_names)
-        return {
-            graph
-            for key, managed in self._managed.items()
-            for graph, compiled in managed.subscribers.items()
-            if (graph.rpartition("/")[0] or key[0]) == tenant
-            and any(feed.accumulator in fed for feed in compiled.feeds)
-        }
 
     async def unload_reactor(self, tenant: str, name: str, graphs: frozenset[str] = frozenset()) -> None:
         """Unload a reactor with its `graphs`: stop it, then accumulators that no other reactor uses, then the names."""
@@ -468,7 +456,8 @@ class GraphScheduler:
         await self._run_all_with_timeout([(one.drain(), one) for one in self.accumulators])
         await self._run_all_with_timeout([(reactor.firing_loop.drain(), reactor) for reactor in self.reactors])
         await self.runtime.durability.close()
-        graphs = frozenset(name for managed in self._managed.values() for name in managed.subscribers)
+        names = {name for managed in self._managed.values() for name in managed.subscribers}
+        graphs = frozenset(names | {name.rpartition("/")[2] for name in names})  # nothing blocks the end of the node
         for tenant, name in tuple(self._managed):
             await self.unload_reactor(tenant, name, graphs)
         self.is_closed = True

@@ -222,6 +222,12 @@ class GraphStager:
         return graph
 
 
+def current_feeds(managed: Mapping[Key, ManagedGraph]) -> FeedLayout:
+    """Return the feeds between the loaded reactors."""
+    reactors = {key: one.reactor.definition for key, one in managed.items()}
+    return FeedLayout(reactors, {key: one.subscribers for key, one in managed.items()})
+
+
 def reactor_key(graph: Graph, tenant: str) -> Key | None:
     """Return the key of the reactor that a graph is bound to, its own tenant's or "tenant/name"; None for none."""
     if graph.reactor_name is None:
