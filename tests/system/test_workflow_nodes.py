@@ -202,7 +202,7 @@ async def test_a_leader_that_is_cut_off_is_replaced(postgres: PostgresServer, tm
             lost = await leader.hear(LEADERSHIP_LOST, after=cut, within=SILENCE)
             print(f"half-open: another in office after {said['at'] - cut:.3f} s, left after {lost['at'] - cut:.3f} s")
             proxy.is_stalled = False
-            proxy.end()
+            await proxy.end()
             await goes_on_working(fleet, leader, said["at"])
             await finish(fleet, store)
 
