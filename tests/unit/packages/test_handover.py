@@ -1,7 +1,7 @@
 """Handovers: for which packages one waits that takes over or gives up names."""
 
 from tidemill.packages.deploy.change import NameClaim
-from tidemill.packages.reconcile.handover import Names, PackagePlan, awaited_owners, awaited_takers, names_leaving
+from tidemill.packages.reconcile.handover import Names, PackagePlan, awaited_owners, awaited_takers
 from tidemill.packages.status import PackageKey
 
 
@@ -18,7 +18,7 @@ def plan(name: str, loaded: str, arriving: str | None, *, is_ready: bool = False
 
 def test_names_are_leaving_as_far_as_that_is_known() -> None:
     plans = [plan("a", "xy", "y"), plan("b", "z", None), plan("c", "v", ""), plan("d", "w", "wx")]
-    assert names_leaving(plans) == {PackageKey("public", "a"): claims("x"), PackageKey("public", "c"): claims("v")}
+    assert [one.leaving for one in plans] == [claims("x"), claims(""), claims("v"), claims("")]
 
 
 def test_an_owner_that_is_being_prepared_is_waited_for() -> None:

@@ -31,7 +31,7 @@ from tidemill.packages.reconcile.decision import (
     decide,
     retry_advice,
 )
-from tidemill.packages.reconcile.handover import Names, PackagePlan, awaited_owners, awaited_takers, names_leaving
+from tidemill.packages.reconcile.handover import Names, PackagePlan, awaited_owners, awaited_takers
 from tidemill.packages.reconcile.host import PackageHost
 from tidemill.packages.sanitizing import fingerprint, printable, sanitize_error
 from tidemill.packages.status import InstalledPackage, PackageKey, PackageStatus, State
@@ -247,7 +247,10 @@ class PackageController:
         """Yield the packages that have to give up or to take over names before this one changes."""
         if self._desired is not None and not self._is_prepared:
             return
-        own, others = self.plan, self._context.observer.plans_of_others(self.key)
+        others = self._context.observer.plans_of_others(self.key)
+        if not others:
+            return
+        own = self.plan
         yield from awaited_owners(own, others)
         takers = list(awaited_takers(own, others))
         now = self._context.clock.monotonic()
@@ -308,7 +311,8 @@ class PackageController:
         before = self._loaded_by_us
         self._set_status("preparing")
         try:
-            leaving = names_leaving(self._context.observer.plans_of_others(self.key))
+            others = self._context.observer.plans_of_others(self.key)
+            leaving = {one.key: one.leaving for one in others if one.leaving}
             await self._context.host.install(ready.prepared, self.key.tenant, self._context.origin, leaving)
         finally:
             is_ours = self._record_if_loaded(ready)

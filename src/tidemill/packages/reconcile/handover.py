@@ -5,7 +5,7 @@ reactor keeps its cache and a moved schedule its cursor. So a package waits in t
 owner of a name gives it up, and, for a short time, before it gives up names that another package may take. Pure.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -30,11 +30,6 @@ class PackagePlan(msgspec.Struct, frozen=True, kw_only=True):
     def leaving(self) -> Names:
         """The names that the package gives up, as far as that is known."""
         return frozenset() if self.arriving is None else self.loaded - self.arriving
-
-
-def names_leaving(others: Iterable[PackagePlan]) -> Mapping[PackageKey, Names]:
-    """Return the names that packages give up."""
-    return {one.key: one.leaving for one in others if one.leaving}
 
 
 def awaited_owners(own: PackagePlan, others: Iterable[PackagePlan]) -> Iterator[str]:

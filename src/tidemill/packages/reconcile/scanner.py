@@ -1,14 +1,21 @@
 """Scans a folder for packages: their names, and a digest of each that changes when any of its files does.
 
 Nothing is imported. A file is read when it is new or has changed: between two scans only its stamp is compared.
+
+A Python file that imports Tidemill is a package. A file that was a package and no longer does so was emptied or turned
+into a plain module; or it was saved by mistake, and importing it would fail. Then it is still a package, with an error.
 """
 
+import ast
+import builtins
 import hashlib
 import os
 import stat
+import symtable
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib.util import decode_source
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,12 +33,13 @@ from tidemill.packages.format.archive import (
 )
 from tidemill.packages.format.manifest import MANIFEST_FILE, Manifest, read_manifest
 from tidemill.packages.format.zip_format import SIGNATURE_FILE, ArchiveLimits, is_excluded
-from tidemill.packages.reconcile.python_files import is_package_file_name, recognize_python_file
 
 RECENT_WRITE_NS = 100_000_000  # a file may change twice within one tick of the file system's clock
 
 _EDITOR_SUFFIXES = ("~", ".swp", ".swx", "___jb_tmp___", "___jb_old___")
 _VIM_TEST_FILE = "4913"  # Vim creates a file of this name to test whether it can write
+_PARSE_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)  # the last two: code that is nested too deeply
+_DEFINED_NAMES = frozenset(dir(builtins)) | {"__file__", "__path__"}
 
 
 class FoundPackage(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +180,7 @@ class FolderScanner:
                 yield self._found_folder(path)
         elif name.endswith(ARCHIVE_SUFFIX):
             yield self._found_archive(path)
-        elif name.endswith(".py") and is_package_file_name(name) and self._is_package_file(path):
+        elif name.endswith(".py") and _is_package_file_name(name) and self._is_package_file(path):
             yield self._found_python_file(path)
 
     def _is_package_file(self, path: str) -> bool:
@@ -201,7 +209,7 @@ class FolderScanner:
         return _build_found(path, found.digest, {os.path.basename(path): found.digest}, read_python_file, found.parsed)
 
     def _scan_python_file(self, path: str) -> _ScannedFile:
-        recognize = partial(recognize_python_file, was_package=path in self._package_files)
+        recognize = partial(_recognize_python_file, was_package=path in self._package_files)
         return self._scan_file(path, recognize, is_strict=False)
 
     def _manifest_in_archive(self, content: bytes, path: Path) -> Manifest | None:
@@ -310,3 +318,58 @@ def _parse_manifest(content: bytes, path: Path) -> Manifest | None:
         return read_manifest(content, str(path))
     except TidemillError:
         return None
+
+
+# -- Python files
+
+
+def _is_package_file_name(name: str) -> bool:
+    """Return whether a Python file of this name may be a package: not if it is a test, or private."""
+    stem = name.removesuffix(".py")
+    return not (stem.startswith(("_", "test_")) or stem.endswith("_test") or stem == "conftest")
+
+
+def _recognize_python_file(content: bytes, path: Path, *, was_package: bool) -> Manifest | bool:
+    """Return the manifest of a Python file that is a package; True if it cannot be read, False if it is none."""
+    if not (_imports_tidemill(content, path) or (was_package and _is_broken(content, path))):
+        return False
+    try:
+        return read_python_file(path).manifest
+    except TidemillError:
+        return True
+
+
+def _imports_tidemill(content: bytes, path: Path) -> bool:
+    """Return whether a Python file imports Tidemill; True if it mentions it and cannot be parsed."""
+    if b"tidemill" not in content:
+        return False
+    try:
+        tree = ast.parse(content, str(path))
+    except _PARSE_ERRORS:
+        return True
+    return any(name.partition(".")[0] == "tidemill" for name in _imported_modules(tree))
+
+
+def _imported_modules(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or ""
+
+
+def _is_broken(content: bytes, path: Path) -> bool:
+    """Return whether a Python file cannot be parsed, or uses names at the top level that it does not define.
+
+    `from x import *` may define any name.
+    """
+    try:
+        symbols = symtable.symtable(decode_source(content), str(path), "exec").get_symbols()
+    except _PARSE_ERRORS:
+        return True
+    if b"import *" in content:
+        return False
+    return any(
+        one.is_referenced() and not (one.is_assigned() or one.is_imported() or one.get_name() in _DEFINED_NAMES)
+        for one in symbols
+    )
