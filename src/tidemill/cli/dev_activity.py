@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from tidemill.cli.dev_attempts import AttemptReports
 from tidemill.cli.dev_problems import ProblemReports, split_attempt
+from tidemill.cli.dev_restart import RestartReport
 from tidemill.cli.dev_unfinished import UnfinishedReports
 from tidemill.cli.dev_view import DevView
 from tidemill.cli.formatting import format_count, format_elapsed, format_with_fields, one_line, relative_path
@@ -38,12 +40,12 @@ class DevActivity:
         self._node = node
         self._view = view
         self._clock = clock
+        self._restart = RestartReport(node, view)
         self._workflows: dict[str, str] = {}
         """The workflows of the active runs."""
         self._started: list[str] = []
         self._ended: list[str] = []
-        self._lost: dict[tuple[str, str, str], list[str]] = {}
-        """The labels of the lost tasks since the last report, by run, task and reason."""
+        self._attempts = AttemptReports(view, self._workflow_of)
         self._problems = ProblemReports(node, view, self._run_name)
         self._unfinished = UnfinishedReports(view, store)
         self._fire_counts: dict[str, tuple[int, int]] = {}
@@ -53,6 +55,10 @@ class DevActivity:
         """Print only errors from now on: the node is closing, and interrupted work is expected."""
         self._min_level = logging.ERROR
 
+    async def read_unfinished_runs(self) -> None:
+        """Read which runs an earlier process has not finished; call this before anything is loaded."""
+        self._workflows |= await self._restart.read_unfinished_runs()
+
     async def run(self) -> None:
         """Report until cancelled."""
         last_summary = self._clock.monotonic()
@@ -61,6 +67,7 @@ class DevActivity:
             await self.report_runs()
             if self._clock.monotonic() - last_summary >= SUMMARY_INTERVAL:
                 last_summary = self._clock.monotonic()
+                self._restart.report_missing()
                 self._report_firings()
                 self._problems.report_repeated()
 
@@ -78,10 +85,9 @@ class DevActivity:
         elif record.msg == events.RUN_ENDED and run:
             self._workflows.setdefault(run, workflow)
             self._ended.append(run)
-        elif record.msg == events.TASK_LOST and "attempt" in fields:
-            run, name = split_attempt(str(fields["attempt"]))
-            self._lost.setdefault((run, name.partition("[")[0], str(fields.get("reason", ""))), []).append(name)
-        elif not self._unfinished.handles(record) and record.levelno >= self._min_level:
+        elif any(one.handles(record) for one in (self._attempts, self._restart, self._unfinished)):
+            return
+        elif record.levelno >= self._min_level:
             self._problems.report(record)
 
     def _report_task_log(self, record: logging.LogRecord) -> None:
@@ -105,14 +111,6 @@ class DevActivity:
 
     # -- runs
 
-    async def _report_lost(self) -> None:
-        lost, self._lost = self._lost, {}
-        for (run, task, reason), names in lost.items():
-            number = f"task {names[0]}" if len(names) == 1 else f"{format_count(len(names), 'element')} of task {task}"
-            verb = "was" if len(names) == 1 else "were"
-            text = f"{number} of run {run[-RUN_ID_LENGTH:]} {verb} lost: {one_line(reason)}"
-            self._view.print_event(text, await self._workflow_of(run), "yellow")
-
     async def _workflow_of(self, run: str) -> str:
         """Return the workflow of a run, even of one that an earlier process started; "" if it cannot be read."""
         if run not in self._workflows:
@@ -121,8 +119,8 @@ class DevActivity:
         return self._workflows.get(run, "")
 
     async def report_runs(self) -> None:
-        """Print the runs that started, lost tasks, lost their code or ended since the last report."""
-        await self._report_lost()
+        """Print what happened to runs since the last report: starts, retries, lost attempts or code, and ends."""
+        self._restart.report()
         self._unfinished.report()
         ended, self._ended = self._ended, []
         ended_runs = set(ended)
@@ -131,6 +129,7 @@ class DevActivity:
         for run in started:
             if counts[self._workflows[run]] <= SINGLE_REPORTS_LIMIT:
                 self._report_start(run)
+        await self._attempts.report()
         for run in ended:
             if counts[self._workflows[run]] <= SINGLE_REPORTS_LIMIT:
                 await self._report_end(run)
@@ -194,8 +193,10 @@ class DevActivity:
 
 LOGGER_LEVELS = {
     "tidemill": logging.WARNING,
+    "tidemill.engine.graphs.checkpoints.restore": logging.INFO,
     "tidemill.engine.workflows.leader.coordinator": logging.INFO,
     "tidemill.engine.workflows.leader.unfinished_runs": logging.INFO,
+    "tidemill.engine.workflows.leader.failures": logging.INFO,
     "tidemill.task": logging.INFO,
 }
 """The minimum level of each logger: most loggers matter only from warnings on."""

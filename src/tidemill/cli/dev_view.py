@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tidemill import __version__
+from tidemill.cli.dev_next_steps import FIRST_FILE, next_steps
 from tidemill.cli.formatting import (
     format_count,
     format_short_duration,
@@ -35,12 +36,17 @@ LISTED_NAMES_LIMIT = 3  # of more names of one kind, only the number is shown
 class DevView:
     """Prints packages and events to standard output; calls `on_output_closed` if that has been closed."""
 
-    def __init__(self, node: Node, root: Path, clock: Clock, on_output_closed: Callable[[], None]) -> None:
+    def __init__(
+        self, node: Node, root: Path, clock: Clock, on_output_closed: Callable[[], None], store: str = ""
+    ) -> None:
         self._node = node
         self._root = root
+        self._store = store
+        self._has_shown_steps = False
         self._clock = clock
         self._on_output_closed = on_output_closed
         self._has_shown_packages = False
+        self._on_progress: Callable[[PackageStatus], object] = lambda _: None
         self._changed_at: dict[str, datetime] = {}
         self._shown_digests: dict[str, str] = {}
         """The digest of each package when it was last printed as loaded."""
@@ -75,19 +81,32 @@ class DevView:
     def show_packages(self, statuses: Sequence[PackageStatus]) -> None:
         """Print a table of all packages, and their problems; print changes from now on."""
         self._has_shown_packages = True
+        self._on_progress = lambda _: None
         if not statuses:
-            self.print_event(
-                "there is no package yet: save a Python file that imports tidemill, or a folder with package.toml"
-            )
+            text = "there is no package yet: run `tidemill package new NAME`, or save a file such as hello.py:"
+            self.print_event(text, details=[FIRST_FILE])
             return
         self._print(self._table(statuses))
         for one in statuses:
             self._shown_digests[one.name] = self._package_state(one.name).digest
             if one.state == "failed":
                 self._print_failure(one)
+        self._show_next_steps()
+
+    def _show_next_steps(self) -> None:
+        """Print what the developer can do now, with commands to copy; once, when something is loaded."""
+        if not self._has_shown_steps and self._node.registry.packages():
+            self._has_shown_steps = True
+            steps = next_steps(self._node.registry, self._node.tenant, self._store)
+            self._print(*(Text(f"{INDENT}{printable(one)}") for one in steps))
+
+    def on_progress(self, callback: Callable[[PackageStatus], object]) -> None:
+        """Call this whenever the status of a package changes, until the table is shown."""
+        self._on_progress = callback
 
     def on_status(self, status: PackageStatus) -> None:
         """Print the new status of a package."""
+        self._on_progress(status)
         if status.state == "preparing":
             self._changed_at[status.name] = status.since
         if status.title:
@@ -120,6 +139,7 @@ class DevView:
         elapsed = (self._clock.now() - since).total_seconds() * 1000
         action = " ".join(filter(None, ["reloaded" if before else "loaded", _version_text(status.version)]))
         self.print_event(f"{action} in {elapsed:,.0f} ms: {_contents_text(state)}", status.name, STYLES["loaded"])
+        self._show_next_steps()
 
     def _print_unloaded(self, name: str) -> None:
         self._shown_digests.pop(name, None)

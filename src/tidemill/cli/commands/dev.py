@@ -10,7 +10,7 @@ import typer
 
 from tidemill.cli.dev_lock import hold_store_lock
 from tidemill.cli.event_loop import run_async
-from tidemill.cli.exit_codes import exit_on_error
+from tidemill.cli.exit_codes import EXIT_INTERRUPTED, exit_on_error
 from tidemill.cli.interrupts import Interrupts
 from tidemill.cli.output import print_error
 from tidemill.kernel.errors import OperationError, RequestError
@@ -18,15 +18,20 @@ from tidemill.kernel.settings import Settings
 from tidemill.kernel.urls import mask_password
 
 if TYPE_CHECKING:
+    from tidemill.cli.dev_activity import DevActivity
     from tidemill.cli.dev_view import DevView
     from tidemill.node import Node
     from tidemill.packages.reconcile.reconciler import Reconciler
+    from tidemill.packages.status import PackageStatus
 
 STORE_FOLDER = ".tidemill"
 """The folder of the default store; hidden, so that it is not part of a package."""
 
-FIRST_LOAD_TIMEOUT = 5.0
-"""Seconds to wait for slow packages before the table of packages is shown without them."""
+FIRST_LOAD_TIMEOUT = 4.0
+"""Seconds to wait for the first package before the table of packages is shown without any."""
+
+NEXT_LOAD_TIMEOUT = 2.0
+"""Seconds to wait for the next package, after one has been loaded or has failed: it may hang."""
 
 
 class UnfinishedChoice(StrEnum):
@@ -77,8 +82,9 @@ def dev(
             pools=pools,
         )
         with hold_store_lock(address), interrupts.handling_signals():
-            run_async(_run_node(node, root, mask_password(address), interrupts))
-    raise typer.Exit(interrupts.exit_code or 0)
+            run_async(_run_node(node, root, _display_address(address), interrupts))
+    # To stop it with Ctrl-C is how this command ends: nothing was interrupted that does not continue.
+    raise typer.Exit(0 if interrupts.exit_code in (None, EXIT_INTERRUPTED) else interrupts.exit_code)
 
 
 def _resolve_root(path: Path) -> Path:
@@ -105,6 +111,14 @@ def _default_store_address(root: Path) -> str:
     return f"sqlite:///{home / 'dev.db'}"
 
 
+def _display_address(address: str) -> str:
+    """Return the address of a store as it can be copied: relative to the current folder, without a password."""
+    from tidemill.cli.formatting import relative_path
+
+    scheme, separator, path = address.partition(":///")
+    return mask_password(f"{scheme}{separator}{relative_path(path)}" if scheme == "sqlite" else address)
+
+
 def _parse_pools(pairs: Sequence[str]) -> dict[str, int]:
     pools = {}
     for pair in pairs:
@@ -115,7 +129,7 @@ def _parse_pools(pairs: Sequence[str]) -> dict[str, int]:
     return pools
 
 
-async def _run_node(node: "Node", root: Path, address: str, interrupts: Interrupts) -> None:
+async def _run_node(node: "Node", root: Path, store: str, interrupts: Interrupts) -> None:
     """Run the node until it is interrupted. An API and a UI would be served here, next to the activity."""
     import asyncio
 
@@ -125,29 +139,37 @@ async def _run_node(node: "Node", root: Path, address: str, interrupts: Interrup
 
     loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
     interrupts.on_first(lambda: loop.call_soon_threadsafe(stop_requested.set))
-    view = DevView(node, root, SystemClock(), on_output_closed=stop_requested.set)
-    activity = DevActivity(node, view, SystemClock(), address)
+    view = DevView(node, root, SystemClock(), on_output_closed=stop_requested.set, store=store)
+    activity = DevActivity(node, view, SystemClock(), store)
     with forwarding_logs(loop, activity.handle_record):
         async with node:
             view.print_banner()
+            await activity.read_unfinished_runs()
             reconciler = await node.watch_folder(root, view.on_status, is_developer_code=True)
             async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(_show_initial_packages(reconciler, view), name="dev: packages"),
-                    group.create_task(activity.run(), name="dev: activity"),
-                ]
+                task = group.create_task(_show_activity(reconciler, view, activity), name="dev: activity")
                 await stop_requested.wait()
-                for task in tasks:
-                    task.cancel()
+                task.cancel()
             view.print_event("stopping; Ctrl-C again stops at once")
             activity.mute_warnings()
 
 
-async def _show_initial_packages(reconciler: "Reconciler", view: "DevView") -> None:
-    """Show the packages when all have been loaded or have failed; slow ones are shown later, one by one."""
+async def _show_activity(reconciler: "Reconciler", view: "DevView", activity: "DevActivity") -> None:
+    """Show the packages when all have been loaded or have failed, then everything that happens.
+
+    Slow packages are shown later, one by one: the table waits for them only while others make progress.
+    """
     import asyncio
 
     with suppress(TimeoutError):
-        async with asyncio.timeout(FIRST_LOAD_TIMEOUT):
+        async with asyncio.timeout(FIRST_LOAD_TIMEOUT) as limit:
+            loop = asyncio.get_running_loop()
+
+            def wait_for_next(status: "PackageStatus") -> None:
+                if status.state != "preparing" and not limit.expired():
+                    limit.reschedule(loop.time() + NEXT_LOAD_TIMEOUT)
+
+            view.on_progress(wait_for_next)
             await reconciler.wait_until_settled()
     view.show_packages(reconciler.status())
+    await activity.run()

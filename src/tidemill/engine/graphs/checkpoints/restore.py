@@ -4,6 +4,7 @@ First the snapshots that `GenerationChooser` picked, then the journal up to the 
 cannot be read is reported: a reactor never starts empty in silence.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, TypeVar
 
@@ -39,6 +40,9 @@ from tidemill.graphs.snapshot import (
 )
 from tidemill.graphs.subscription import NodeOutput, Subscription
 from tidemill.storage.graph_ports import JournalEntry, PartKey, SnapshotPart
+from tidemill.telemetry import events
+
+logger = logging.getLogger(__name__)
 
 Content = TypeVar("Content", ReactorPart, AccumulatorPart)
 Decode = Callable[[Codec, bytes, str], Any]
@@ -210,6 +214,8 @@ class StateRestorer:
         if reactor.durability.is_journaled:
             loop.log.series = FiringSeries(content.series, content.number)
         loop.restore_firings(_pending_firing(firing, decoder) for firing in content.firings)
+        counts = {"cached": len(cache), "queued": len(inputs.queue), "firings": len(content.firings)}
+        logger.info(events.CHECKPOINT_RESTORED, extra={"reactor": reactor.name, **counts})
         reactor.outbox.restore(_outbox_entry(entry, decoder, reactor.tenant) for entry in content.posts)
         reactor.feed_outbox.restore(
             PendingFeed((feed.tenant, feed.accumulator), None, feed.value, is_restored=True) for feed in content.feeds

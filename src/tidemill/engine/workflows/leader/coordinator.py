@@ -37,7 +37,7 @@ from tidemill.engine.workflows.leader.active_runs import (
 )
 from tidemill.engine.workflows.leader.clock_steps import move_timers
 from tidemill.engine.workflows.leader.election import LeaderElector
-from tidemill.engine.workflows.leader.failures import ChangeFailures, LeadershipLostError
+from tidemill.engine.workflows.leader.failures import ChangeFailures, LeadershipLostError, log_retry
 from tidemill.engine.workflows.leader.refresh import RunRefresher
 from tidemill.engine.workflows.leader.slots import SlotAllocator
 from tidemill.engine.workflows.leader.ticks import TickTimer
@@ -51,7 +51,7 @@ from tidemill.engine.workflows.worker.launcher import TaskLauncher, has_all_inpu
 from tidemill.kernel.clock import StepAwareClock
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
-from tidemill.workflows.attempt_results import AttemptResult, Deferred, RetryBudgets, Succeeded
+from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, RetryBudgets, Succeeded
 from tidemill.workflows.change import Applied, LeaderFence, Refused
 from tidemill.workflows.lookup import StartSuppressedError, WorkflowPausedError
 from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow, TaskRow, VersionKey
@@ -429,6 +429,8 @@ class RunCoordinator(AttemptObserver):
             elif isinstance(result, Deferred) and result.poll is not None:
                 active.has_timers = True
                 self.deferral_polls.add(key, result.poll, result.every)
+            elif isinstance(result, Failed):
+                log_retry(active.run, active.rows[key.task, key.element], key, result.error)
 
     def _finish_run(self, active: ActiveRun) -> None:
         """Remove a run that has ended, here or on another node."""

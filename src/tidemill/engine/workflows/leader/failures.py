@@ -10,6 +10,8 @@ from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
+from tidemill.workflows.records import AttemptKey, RunRow, TaskError, TaskRow
+from tidemill.workflows.states import TaskState
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +23,13 @@ class LeadershipLostError(StoreError):
 
     def __init__(self) -> None:
         super().__init__("its run is no longer coordinated here")
+
+
+def log_retry(run: RunRow, row: TaskRow, attempt: AttemptKey, error: TaskError) -> None:
+    """Log a failed attempt that is retried, with the error that only the attempt's own record would show."""
+    if row.state is TaskState.UP_FOR_RETRY and row.wake_at is not None and row.since is not None:
+        fields = {"workflow": run.workflow, "attempt": str(attempt), "reason": str(error), "place": error.place}
+        logger.info(events.TASK_RETRY_SCHEDULED, extra=fields | {"delay": (row.wake_at - row.since).total_seconds()})
 
 
 class ChangeFailures:

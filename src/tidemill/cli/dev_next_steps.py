@@ -1,0 +1,66 @@
+"""The next steps that `tidemill dev` suggests on its first screen: commands to copy, for what is loaded."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tidemill.annotations.variants import label
+from tidemill.cli.formatting import relative_path
+from tidemill.engine.registry import Registry
+from tidemill.graphs.definition import Accumulator, AccumulatorKind
+from tidemill.workflows.workflow import Workflow
+
+FIRST_FILE = """\
+import tidemill as tm
+
+hello = tm.Workflow("hello", schedule=tm.Every("10s"))
+
+
+@hello.task
+def greet(ctx: tm.Context) -> None:
+    ctx.log.info("hello")
+"""
+"""The file with which to begin in an empty folder."""
+
+_PUSHED_KINDS = (AccumulatorKind.PASSTHROUGH, AccumulatorKind.BATCH)
+_SAMPLES: Mapping[type, Any] = {int: 1, float: 1.0, str: "text", bool: True, dict: {}, list: []}
+
+
+def next_steps(registry: Registry, tenant: str, store: str) -> Iterator[str]:
+    """Yield one line for each step that a developer can take now."""
+    workflows = [one for name in registry.workflows(tenant) if (one := registry.workflow(tenant, name))]
+    if workflows:
+        option = f"--store {shlex.quote(store)}"
+        yield f"start a run:    {_run_command(min(workflows, key=_is_started_elsewhere))} {option}"
+        yield f"look at runs:   tidemill runs list {option}"
+    reactors = [reactor for name in registry.reactors(tenant) if (reactor := registry.reactor(tenant, name))]
+    if pushed := [one for reactor in reactors for one in reactor.accumulators if one.kind in _PUSHED_KINDS]:
+        yield f"push an event:  {_push_call(pushed[0])} in a task, or node.push(...) in a program"
+    yield "change a file:  a save takes effect at once"
+
+
+def _is_started_elsewhere(workflow: Workflow) -> bool:
+    """Return whether a schedule or a trigger starts a workflow: one without is the better example."""
+    return bool(workflow.schedules or workflow.triggers)
+
+
+def _run_command(workflow: Workflow) -> str:
+    """Return the command that runs a workflow, with a placeholder for each param that has no default."""
+    target = shlex.quote(f"{relative_path(workflow.location.file)}:{workflow.name}")
+    fields = [] if workflow.params is None else msgspec.structs.fields(workflow.params)
+    params = [f"--{one.encode_name.replace('_', '-')} {one.encode_name.upper()}" for one in fields if one.required]
+    return " ".join(["tidemill run", target, *params])
+
+
+def _push_call(accumulator: Accumulator) -> str:
+    return f"ctx.push({accumulator.name!r}, {_sample_event(accumulator.event_type)})"
+
+
+def _sample_event(annotation: Any) -> str:
+    """Return an event of a type as code: its fields with sample values, or the name of the type."""
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        fields = {one.encode_name: _SAMPLES.get(one.type, ...) for one in msgspec.structs.fields(annotation)}
+        return repr(fields).replace("Ellipsis", "...")
+    return repr(_SAMPLES[annotation]) if annotation in _SAMPLES else label(annotation)
