@@ -11,6 +11,28 @@ import msgspec
 
 from tidemill.kernel.errors import Location, Problem
 
+if sys.version_info >= (3, 14):  # annotations are evaluated on demand, and may name what is declared further down
+    from annotationlib import Format, get_annotations
+
+    def raw_annotations(of: Any) -> dict[str, Any]:
+        """Return the annotations of a function or class; a name that is not declared yet is a forward reference."""
+        return get_annotations(of, format=Format.FORWARDREF) if inspect.isroutine(of) or inspect.isclass(of) else {}
+
+    def inspect_signature(call: Callable[..., Any]) -> inspect.Signature:
+        """Return the signature of a function; its annotations may be forward references."""
+        return inspect.signature(call, annotation_format=Format.FORWARDREF)
+
+else:
+
+    def raw_annotations(of: Any) -> dict[str, Any]:
+        """Return the annotations of a function or class as they are."""
+        return dict(getattr(of, "__annotations__", {}))
+
+    def inspect_signature(call: Callable[..., Any]) -> inspect.Signature:
+        """Return the signature of a function."""
+        return inspect.signature(call)
+
+
 MISSING: Any = inspect.Parameter.empty
 
 
@@ -63,7 +85,7 @@ class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
         if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
             raise TypeError(f"'{name}' is a generator: return one value instead of yielding several")
         location = Location(code.co_filename, code.co_firstlineno)
-        has_text = any(isinstance(note, str) for note in getattr(call, "__annotations__", {}).values())
+        has_text = any(isinstance(note, str) for note in raw_annotations(call).values())
         scope = _local_names(call, sys._getframe(depth + 1)) if has_text else {}
         return cls(call=call, location=location, scope=scope)
 
@@ -95,7 +117,7 @@ class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
 
     def _named_parameters(self, problems: list[Problem]) -> list[tuple[str, inspect.Parameter]]:
         declared = []
-        for name, parameter in inspect.signature(self.call).parameters.items():
+        for name, parameter in inspect_signature(self.call).parameters.items():
             if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
                 message = f"'{self.name}' takes *{name}: parameters must be named, their names are the wiring"
                 problems.append(Problem(message=message, location=self.location, node=self.name, parameter=name))

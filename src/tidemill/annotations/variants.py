@@ -24,7 +24,7 @@ from typing import (
 
 import msgspec
 
-from tidemill.annotations.signatures import Parameter
+from tidemill.annotations.signatures import Parameter, raw_annotations
 from tidemill.kernel.namespaces import plain_name, plain_text
 
 NoneType = type(None)
@@ -183,7 +183,7 @@ def _field_hints(cls: type) -> dict[str, Any]:
     try:
         return get_type_hints(cls)
     except Exception:  # author code: annotations may hold any expression
-        return dict(getattr(cls, "__annotations__", {}))
+        return raw_annotations(cls)
 
 
 def _annotation_difference(here: Any, there: Any, visited: set[tuple[type, type]]) -> str | None:

@@ -5,7 +5,7 @@ import keyword
 from collections.abc import Callable
 from typing import Any, get_args, overload
 
-from tidemill.annotations.signatures import AuthorFunction, caller_location
+from tidemill.annotations.signatures import AuthorFunction, caller_location, inspect_signature
 from tidemill.graphs.definition import Accumulator, AccumulatorKind, Extra, Kafka, Nats, Source
 from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location
@@ -128,7 +128,7 @@ def _declare_accumulator(call: Function, kind: AccumulatorKind, **options: Any) 
 
 def _check_parameters(accumulator: Accumulator, function: AuthorFunction) -> None:
     """Reject a function that cannot be called with the arguments of its accumulator kind."""
-    parameters = inspect.signature(function.call).parameters
+    parameters = inspect_signature(function.call).parameters
     names = list(parameters)
     by_position = [name for name, one in parameters.items() if one.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
     passed = {AccumulatorKind.POLLING: [], AccumulatorKind.BATCH: ["events"]}.get(accumulator.kind, ["event"])

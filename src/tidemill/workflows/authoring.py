@@ -1,10 +1,9 @@
 """Declarations of what starts a workflow: `@tm.trigger`, `tm.on_firing` and `tm.on_output`."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
-from tidemill.annotations.signatures import AuthorFunction, caller_location
+from tidemill.annotations.signatures import AuthorFunction, caller_location, inspect_signature
 from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.workflows.definition import Expression, OnFiring, OnOutput, Trigger
@@ -59,7 +58,7 @@ def _declare_trigger(
         function = AuthorFunction.capture(call, depth=2)
     except TypeError as error:
         raise DefinitionError.single("trigger", str(error), location) from error
-    if names := list(inspect.signature(call).parameters):
+    if names := list(inspect_signature(call).parameters):
         message = f"a trigger is called without arguments, but '{function.name}' takes ({', '.join(names)})"
         raise DefinitionError.single(f"trigger '{function.name}'", message, function.location)
     return Trigger(function=function, every=every, timeout=timeout, allow_concurrent=allow_concurrent)

@@ -12,6 +12,7 @@ from functools import cache
 from itertools import permutations
 from typing import Any
 
+from tidemill.annotations.signatures import inspect_signature
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.suggestions import did_you_mean
@@ -97,7 +98,7 @@ def expression_problem(option: str, given: object, example: str) -> str | None:
     if inspect.iscoroutinefunction(given):
         return f"{option}= takes a function that answers at once, and '{name}' is async"
     try:
-        inspect.signature(given).bind(None)
+        inspect_signature(given).bind(None)
     except TypeError:
         return f"{option}= takes a function of one value, which '{name}' cannot be called with"
     except ValueError:  # some functions of C modules do not tell their parameters
