@@ -304,6 +304,16 @@ async def test_something_has_one_run_per_cooldown(store: Store) -> None:
     await make(store, about("r5", at=after(120), **minute))
 
 
+async def test_a_clock_that_is_set_back_does_not_prolong_a_cooldown(store: Store) -> None:
+    """A fire an hour before the last one has a cooldown of its own, and so has one in between."""
+    minute = {"cooldown": timedelta(minutes=1)}
+    await make(store, about("r1", at=after(3600), **minute))
+    await make(store, about("r2", at=after(0), **minute))
+    await assert_refused(store, about("r3", at=after(59), **minute), SUPPRESSED)
+    await assert_refused(store, about("r3", at=after(3541), **minute), SUPPRESSED)
+    await make(store, about("r3", at=after(3540), **minute))
+
+
 async def test_a_fire_that_is_repeated_has_fired_and_is_not_suppressed(store: Store) -> None:
     """A delivery that is repeated after a crash is no second alarm."""
     await make(store, about("r1", key="firing", cooldown=timedelta(minutes=1)))

@@ -278,7 +278,7 @@ class FireRow(msgspec.Struct, frozen=True, kw_only=True):
     dedup: str | None = None
     """What the fire is about: the store suppresses further fires of the same workflow about it, whatever their key.
 
-    They are suppressed while a run of one is active, or, with a cooldown, if one was less than it ago, judged by `at`.
+    They are suppressed while a run of one is active, or, with a cooldown, if the `at` of one is nearer than that.
     """
     cooldown: timedelta | None = None
     """How long fires are suppressed after this one's predecessor. It is not stored."""

@@ -10,6 +10,8 @@ from tidemill.workflows.change import Applied, Change, RefusalReason, Refused
 from tidemill.workflows.records import FireRow, OutputRow, RunEventBatch, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import RunState, TaskState
 
+FIRE_TIMES_LIMIT = 1000  # times of fires about one thing that are remembered
+
 
 def apply_change(tables: Tables, change: Change, now: datetime) -> Applied | Refused:
     """Write a change, or nothing at all."""
@@ -118,7 +120,7 @@ def _record_fire(tables: Tables, fire: FireRow) -> RefusalReason | None:
         if _is_suppressed(tables, about, fire):
             return "suppressed"
         tables.put(tables.fire_dedups, fire.run, about)
-        tables.put(tables.newest_fires, about, max(tables.newest_fires.get(about, fire.at), fire.at))
+        tables.put(tables.fire_times, about, (*tables.fire_times.get(about, ()), fire.at)[-FIRE_TIMES_LIMIT:])
     return None
 
 
@@ -126,8 +128,7 @@ def _is_suppressed(tables: Tables, about: DedupKey, fire: FireRow) -> bool:
     """Return whether an earlier fire about the same suppresses a fire."""
     if fire.cooldown is None:
         return any(tables.fire_dedups.get(run) == about for run in tables.active_runs)
-    newest = tables.newest_fires.get(about)
-    return newest is not None and newest > fire.at - fire.cooldown
+    return any(abs(time - fire.at) < fire.cooldown for time in tables.fire_times.get(about, ()))
 
 
 def _write_rest(tables: Tables, change: Change) -> None:

@@ -78,7 +78,7 @@ class Tables(Transactor["MemoryUnit"]):
         self.fired_slots: dict[tuple[str, str, str, datetime], str] = {}  # the run of each fired slot
         self.fire_digests: dict[str, tuple[FireDigestKey, ...]] = {}  # by run
         self.fire_dedups: dict[str, DedupKey] = {}  # by run
-        self.newest_fires: dict[DedupKey, datetime] = {}
+        self.fire_times: dict[DedupKey, tuple[datetime, ...]] = {}  # the last ones that were recorded
         self.versions: dict[VersionKey, WorkflowVersion] = {}
         self.loaded_versions: dict[tuple[str, VersionKey], bool] = {}  # by owner and key: whether it is current there
         self.cursors: dict[ScheduleKey, ScheduleCursor] = {}

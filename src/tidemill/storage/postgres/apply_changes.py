@@ -63,7 +63,7 @@ class ChangeApplier:
             slots=await self._read_fired_slots(connection, changes),
             digests=await self._read_fired_digests(connection, changes, runs),
             runs_about=await self._read_runs_about(connection, changes, runs),
-            newest_about=await self._read_newest_about(connection, changes),
+            times_about=await self._read_times_about(connection, changes),
             pools=await self._read_pools(connection, changes),
         )
 
@@ -119,17 +119,26 @@ class ChangeApplier:
     ) -> defaultdict[DedupKey, set[str]]:
         """Return the runs of earlier fires about the same: those that are active, or locked here."""
         found: defaultdict[DedupKey, set[str]] = defaultdict(set)
-        if about := _dedup_keys(changes, has_cooldown=False):
+        if about := _dedup_keys(changes):
             arguments = (*to_columns(list(about)), list(runs))
             for tenant, workflow, dedup, run in await connection.fetch(self._queries.runs_about, *arguments):
                 found[tenant, workflow, dedup].add(run)
         return found
 
-    async def _read_newest_about(self, connection: Any, changes: Sequence[Change]) -> dict[DedupKey, datetime]:
-        """Return the times of the newest fires about the same, for fires with a cooldown."""
-        about = _dedup_keys(changes, has_cooldown=True)
-        rows = await connection.fetch(self._queries.newest_fires_about, *to_columns(list(about))) if about else []
-        return {(tenant, workflow, dedup): newest for tenant, workflow, dedup, newest in rows}
+    async def _read_times_about(
+        self, connection: Any, changes: Sequence[Change]
+    ) -> defaultdict[DedupKey, list[datetime]]:
+        """Return, for each fire with a cooldown, the time of a stored fire about the same within it."""
+        asked = [
+            (fire.tenant, fire.workflow, fire.dedup, fire.at - fire.cooldown, fire.at + fire.cooldown)
+            for change in changes
+            if (fire := change.fire) is not None and fire.dedup is not None and fire.cooldown is not None
+        ]
+        found: defaultdict[DedupKey, list[datetime]] = defaultdict(list)
+        if asked:
+            for tenant, workflow, dedup, at in await connection.fetch(self._queries.fires_within, *to_columns(asked)):
+                found[tenant, workflow, dedup].append(at)
+        return found
 
     async def _read_pools(self, connection: Any, changes: Sequence[Change]) -> defaultdict[PoolKey, PoolUsage]:
         pools: defaultdict[PoolKey, PoolUsage] = defaultdict(PoolUsage)
@@ -177,12 +186,11 @@ def _advisory_lock_ids(change: Change) -> Iterable[int]:
         yield pool_lock_id(limit.tenant, limit.pool)
 
 
-def _dedup_keys(changes: Sequence[Change], *, has_cooldown: bool) -> set[DedupKey]:
+def _dedup_keys(changes: Sequence[Change]) -> set[DedupKey]:
+    """Return what fires without a cooldown are about."""
     fires = [change.fire for change in changes if change.fire is not None]
     return {
-        (fire.tenant, fire.workflow, fire.dedup)
-        for fire in fires
-        if fire.dedup is not None and (fire.cooldown is not None) is has_cooldown
+        (fire.tenant, fire.workflow, fire.dedup) for fire in fires if fire.dedup is not None and fire.cooldown is None
     }
 
 

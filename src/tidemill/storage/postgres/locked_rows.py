@@ -101,8 +101,8 @@ class LockedRows(msgspec.Struct):
     """The runs of fired payloads; those that are not in `runs` are active."""
     runs_about: defaultdict[DedupKey, set[str]] = msgspec.field(default_factory=lambda: defaultdict(set))
     """The runs of fires about something; those that are not in `runs` are active."""
-    newest_about: dict[DedupKey, datetime] = msgspec.field(default_factory=dict)
-    """The time of the newest fire about something, for fires with a cooldown."""
+    times_about: defaultdict[DedupKey, list[datetime]] = msgspec.field(default_factory=lambda: defaultdict(list))
+    """Times of fires about something that are within the cooldown of another one about it."""
     pools: defaultdict[PoolKey, PoolUsage] = msgspec.field(default_factory=lambda: defaultdict(PoolUsage))
     """The pools that changes limit."""
 
@@ -243,8 +243,7 @@ class LockedRows(msgspec.Struct):
         about = (fire.tenant, fire.workflow, fire.dedup)
         if fire.cooldown is None:
             return self._is_any_active(self.runs_about[about])
-        newest = self.newest_about.get(about)
-        return newest is not None and newest > fire.at - fire.cooldown
+        return any(abs(time - fire.at) < fire.cooldown for time in self.times_about[about])
 
     def _is_any_active(self, runs: set[str]) -> bool:
         return any(run not in self.runs or not RunState(self.runs[run].state).is_terminal for run in runs)
@@ -287,7 +286,7 @@ class LockedRows(msgspec.Struct):
         if fire.dedup is not None:
             about = (fire.tenant, fire.workflow, fire.dedup)
             self.runs_about[about].add(fire.run)
-            self.newest_about[about] = max(self.newest_about.get(about, fire.at), fire.at)
+            self.times_about[about].append(fire.at)
 
     def _apply_task(self, key: TaskKey, before: TaskRow | None, row: TaskRow | None, tenant: str, lease: float) -> None:
         if before is not None and (pool := self.tasks.pop(key).claimed_pool) is not None:

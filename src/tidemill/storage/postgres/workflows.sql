@@ -62,15 +62,17 @@ CROSS JOIN LATERAL (
 JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS asked (tenant, workflow, key, digest)
     USING (tenant, workflow, key, digest);
 
--- name: newest_fires_about
+-- name: fires_within
 -- Reads one entry of the index for each: something may have been fired about any number of times.
-SELECT asked.tenant, asked.workflow, asked.dedup, newest.at
-FROM unnest($1::text[], $2::text[], $3::text[]) AS asked (tenant, workflow, dedup)
+SELECT asked.tenant, asked.workflow, asked.dedup, found.at
+FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[])
+    AS asked (tenant, workflow, dedup, after, before)
 CROSS JOIN LATERAL (
     SELECT at FROM tidemill.fires AS f
     WHERE f.tenant = asked.tenant AND f.workflow = asked.workflow AND f.dedup = asked.dedup
+        AND f.at > asked.after AND f.at < asked.before
     ORDER BY at DESC LIMIT 1
-) AS newest;
+) AS found;
 
 -- name: runs_about
 -- Searches from the runs that are active, or may be restarted in this transaction ($4), as above.

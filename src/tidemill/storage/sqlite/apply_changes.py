@@ -146,7 +146,8 @@ class PreparedChange:
         about = (fire.tenant, fire.workflow, fire.dedup, fire.run)
         if fire.cooldown is None:
             return _query_bool(connection, self._queries.is_dedup_active, about)
-        return _query_bool(connection, self._queries.is_cooling_down, (*about, to_micros(fire.at - fire.cooldown)))
+        limits = (to_micros(fire.at - fire.cooldown), to_micros(fire.at + fire.cooldown))
+        return _query_bool(connection, self._queries.is_cooling_down, (*about, *limits))
 
     def _has_free_slots(self, connection: sqlite3.Connection, tenant: str, pool: str, slots: int) -> bool:
         used, size = read_pool_usage(connection, self._queries, tenant, pool)

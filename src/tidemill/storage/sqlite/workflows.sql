@@ -91,7 +91,7 @@ SELECT EXISTS (
 
 -- name: is_cooling_down
 SELECT EXISTS (
-    SELECT 1 FROM fires WHERE tenant = ? AND workflow = ? AND dedup = ? AND run <> ? AND at > ?
+    SELECT 1 FROM fires WHERE tenant = ? AND workflow = ? AND dedup = ? AND run <> ? AND at > ? AND at < ?
 );
 
 -- name: pool_usage
