@@ -9,6 +9,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, to_recovery
+from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
@@ -22,6 +23,7 @@ from tidemill.engine.workflows.executors.in_process import InProcess
 from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS, WorkflowMetrics
+from tidemill.engine.workflows.process_identity import current_owner
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.graphs.result import Receipt
@@ -33,6 +35,7 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.node_parts import NodeParts, import_store_class, make_store, with_absolute_path
 from tidemill.packages.loading.reader import sort_for_loading
 from tidemill.packages.service import PackageService
+from tidemill.packages.standby import StandbyLoads
 from tidemill.packages.status import PackageStatus, StatusListener
 from tidemill.storage.store import Store
 from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS, Collector, Metrics
@@ -81,18 +84,19 @@ class Node:
         self._liveness = parts.liveness
         self._store = self._make_store(store)
         self._is_single_node = self._store is None if parts.is_single_node is None else parts.is_single_node
-        self._checkpointer: Checkpointer | None = None
-        if self._store is not None:
-            self._checkpointer = Checkpointer(self._store, clock=clock, settings=self.settings, tasks=tasks)
+        self._owner = current_owner(clock.now())
+        self._checkpointer = self._make_checkpointer(clock, tasks)
         self._graph_runtime = runtime = GraphRuntime(
             clock=clock, settings=self.settings, tasks=tasks, durability=self._checkpointer
         )
         self._run_store = self._store or self._make_memory_store()
         self._scheduler = GraphScheduler(runtime, self.registry, self._metrics, self._store)
+        self._standby = StandbyLoads(runtime, self._scheduler, self._ownership)
         self._concurrency = _check_count("concurrency", concurrency)
         self._workflows = self._make_workflow_engine(clock, executor, _check_pools(pools), store, parts)
         self._metrics.register(Collector(self._workflows.metrics, WorkflowMetrics.samples))
         runtime.subscribers = self._workflows.subscriptions
+        self._workflows.on_shared = None if self._ownership is None else self._ownership.start_sharing
         self._workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers, self.run_handle)
         self._packages = self._make_packages()
         self._restored_tenants: set[str] = set()
@@ -104,6 +108,21 @@ class Node:
     def _make_store(self, address: str | None) -> Store | None:
         return None if address is None else make_store(address)
 
+    def _make_checkpointer(self, clock: Clock, tasks: TaskScope) -> Checkpointer | None:
+        self._ownership: ReactorOwnership | None = None
+        if self._store is None:
+            return None
+        self._ownership = ReactorOwnership(
+            self._store.part_owners,
+            self._liveness.is_dead,
+            owner=self._owner,
+            ttl=self.settings.lease_ttl,
+            is_shared=not self._is_single_node,
+            clock=clock,
+            tasks=tasks,
+        )
+        return Checkpointer(self._store, self._ownership, clock=clock, settings=self.settings, tasks=tasks)
+
     def _make_memory_store(self) -> Store:
         """Return the store of runs for a node without a database: it ends with the node."""
         return import_store_class("memory", "MemoryStore")(self._graph_runtime.clock.now)
@@ -114,6 +133,7 @@ class Node:
         service = WorkflowEngine(
             self._run_store,
             self._make_executors,
+            owner=self._owner,
             clock=clock,
             settings=self.settings,
             default_executor=executor,
@@ -191,11 +211,11 @@ class Node:
         loads = list(self._initial_loads())
         for thing, tenant in loads:
             if not isinstance(thing, str | Path):
-                await self._load(thing, tenant)
+                await self._standby.load_or_wait(partial(self._load, thing, tenant))
         for tenant in dict.fromkeys(tenant for _, tenant in loads):
             paths = [Path(thing) for thing, owner in loads if owner == tenant and isinstance(thing, str | Path)]
             if paths:
-                await self._load_paths(paths, tenant)
+                await self._standby.load_or_wait(partial(self._load_paths, paths, tenant))
 
     async def _load_paths(self, paths: Sequence[Path], tenant: str) -> Mapping[Path, str]:
         return await self._packages.load_all(paths, tenant)

@@ -17,8 +17,8 @@ def writes(node: tm.testing.TestNode) -> list[int]:
     checkpoints: Any = node.database.checkpoints
     original = checkpoints.save
 
-    async def save(parts: Any, covered: Any = ()) -> None:
-        await original(parts, covered)
+    async def save(parts: Any, *rest: Any) -> None:
+        await original(parts, *rest)
         seen.append(len(parts))
 
     checkpoints.save = save

@@ -65,9 +65,9 @@ async def test_a_push_returns_after_its_commit_and_the_firing_follows_it(store: 
         checkpoints: Any = node.database.checkpoints
         append = checkpoints.append
 
-        async def slow_append(entries: Any) -> None:
+        async def slow_append(entries: Any, *rest: Any) -> None:
             order.append("begun")
-            await append(entries)
+            await append(entries, *rest)
             order.append("committed")
 
         checkpoints.append = slow_append

@@ -11,6 +11,7 @@ import pytest
 import tidemill as tm
 from tests.service.damage import change, fill
 from tests.service.samples import pair, single
+from tests.service.workflows.faults import breaking
 from tidemill.engine.graphs.accumulators.emit import resolve_receipt
 from tidemill.engine.graphs.checkpoints.capture import checkpoint_groups
 
@@ -192,9 +193,9 @@ async def test_before_the_first_checkpoint_everything_is_in_the_journal(store: s
     a = numbers("a")
     one, two = (tm.Reactor(name, [a], durability="boundary", strategy="sequential") for name in ("one", "two"))
     async with tm.testing.node(store) as node:
-        node.fail_store(2)
-        await node.load(one)
-        await node.load(two)
+        with breaking(node.database.checkpoints, "save"):
+            await node.load(one)
+            await node.load(two)
         await node.push("a", 1)
         await node.push("a", 2)
         node = await node.crash()
@@ -251,8 +252,8 @@ async def test_what_is_committed_while_the_journal_is_read_comes_once(store: str
         stored, may_happen = asyncio.Event(), asyncio.Event()
         begun: list[asyncio.Future[Any]] = []
 
-        async def slow_append(rows: Any) -> None:
-            await append(rows)
+        async def slow_append(rows: Any, *rest: Any) -> None:
+            await append(rows, *rest)
             stored.set()
             await may_happen.wait()
 

@@ -285,8 +285,8 @@ async def test_a_crash_in_mid_unload_leaves_nothing(store: str, step: int) -> No
 async def test_nodes_that_fail_or_crash_leave_the_rows_of_others(sqlite: str) -> None:
     """P-3, P-5: one store, two nodes, the same package: who fails or dies in mid-load takes nothing away."""
     async with tm.testing.node(sqlite, start=START) as first, tm.testing.node(sqlite, start=START) as second:
-        await stop_at(first, 5, first.load(whole().module))
-        await second.load(whole().module)
+        await stop_at(first, 5, first.load(whole(durability="none").module))
+        await second.load(whole(durability="none").module)
         armed = await rows(second)
         assert all(row.armed for row in armed.values())
         first = await first.crash()
@@ -296,12 +296,12 @@ async def test_nodes_that_fail_or_crash_leave_the_rows_of_others(sqlite: str) ->
 
         async def load_there(_: str, title: str) -> None:
             if title == "graphs of reactors" and not second.registry.packages():
-                await second.load(whole().module)
+                await second.load(whole(durability="none").module)
 
         faults.on_effect = load_there
         faults.fail("apply", 6, "before")
         with pytest.raises(StoreError):
-            await first.load(whole().module)
+            await first.load(whole(durability="none").module)
         assert list(await rows(second)) == OLDER
         assert all(row.armed for row in (await rows(second)).values())
 
@@ -333,11 +333,11 @@ async def test_the_last_node_deletes_the_row(sqlite: str) -> None:
     """P-3: as long as another node has the schedule, its cursor is needed."""
     async with tm.testing.node(sqlite, start=START) as first, tm.testing.node(sqlite, start=START) as second:
         for node in (first, second):
-            await node.load(whole(1).module)
+            await node.load(whole(1, durability="none").module)
         before = await rows(first)
-        await first.load(whole(2).module)
+        await first.load(whole(2, durability="none").module)
         assert {key: row for key, row in (await rows(first)).items() if key in OLDER} == before
-        await second.load(whole(2).module)
+        await second.load(whole(2, durability="none").module)
         assert list(await rows(first)) == NEWER
         await first.unload("whole")
         assert list(await rows(first)) == NEWER

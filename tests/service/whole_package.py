@@ -34,13 +34,20 @@ class Whole(NamedTuple):
     """What trigger `new_files` is to answer, one at a time."""
 
 
-def whole(version: int = 1, *, rule: str = "1h", sources: tuple[str, ...] = ("a", "b"), name: str = "whole") -> Whole:
+def whole(
+    version: int = 1,
+    *,
+    rule: str = "1h",
+    sources: tuple[str, ...] = ("a", "b"),
+    name: str = "whole",
+    durability: Any = None,
+) -> Whole:
     """Return version 1 or 2 of the package: each has what the other has not, and most they share."""
     seen: list[Any] = []
     fires: list[tm.Fire] = []
     own = "older" if version == 1 else "newer"
-    market = tm.Reactor("market", [source(one) for one in sources])
-    leaves = tm.Reactor(own, [source(f"{own}_source")])
+    market = tm.Reactor("market", [source(one) for one in sources], durability=durability)
+    leaves = tm.Reactor(own, [source(f"{own}_source")], durability=durability)
     shared = [
         market,
         spread(market, version, seen),

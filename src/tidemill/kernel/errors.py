@@ -7,7 +7,8 @@ TidemillError
 │   └── FullError        a bounded queue has no room and the caller may not wait
 └── OperationError       the operator: something at run time needs attention
     ├── StoreError       the database did not do what it was asked, and nothing was written
-    │   └── DamagedStoreError   because it is damaged
+    │   ├── DamagedStoreError   because it is damaged
+    │   └── FencedError         because another node owns what was to be written
     ├── NodeError        a node raised: found in results (`graphs.result`), never raised
     └── IllegalTransitionError  a state change that the transition table does not allow
 """
@@ -111,6 +112,10 @@ class StoreError(OperationError):
 
 class DamagedStoreError(StoreError):
     """The database is damaged: repeating the call does not help."""
+
+
+class FencedError(StoreError):
+    """Another node owns what was to be written: repeating the call does not help."""
 
 
 class IllegalTransitionError(OperationError):

@@ -1,14 +1,16 @@
-"""Ports of the graph engine: checkpoints, journals, dead letters, recoveries and pauses.
+"""Ports of the graph engine: checkpoints, journals, owners of parts, dead letters, recoveries and pauses.
 
 A port is one noun. Its rows hold payloads that only the engine understands. A write that raises StoreError has changed
 nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
+
+from tidemill.kernel.errors import FencedError
 
 PartKind = Literal["reactor", "accumulator"]
 
@@ -70,13 +72,55 @@ class HighWaterMarks(NamedTuple):
     position: int
 
 
-class Checkpoints(Protocol):
-    """Snapshots of reactors and accumulators, and the journal of the events after them."""
+class PartFence(NamedTuple):
+    """The epoch under which a node owns a part, with its journal: each change of owner has a new one."""
 
-    async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
+    key: PartKey
+    epoch: int
+
+
+class PartOwner(NamedTuple):
+    """A part, and the node that owns it."""
+
+    key: PartKey
+    owner: str
+
+
+class PartOwners(Protocol):
+    """The nodes that own parts: one at a time each. Ownership expires, by the store's clock, unless it is renewed."""
+
+    async def acquire(
+        self, keys: Sequence[PartKey], owner: str, ttl: float, gone: Collection[str] = ()
+    ) -> list[PartFence] | PartOwner:
+        """Acquire parts, all or none; return their fences, or one of them that another node owns.
+
+        A part can be acquired if it has no owner, if its owner is among `gone`, or if its ownership has expired. A part
+        that the owner has already keeps its epoch.
+        """
+
+    async def renew(self, owner: str, ttl: float) -> set[PartFence]:
+        """Extend the ownership of all parts of an owner, even if it has expired; return them."""
+
+    async def release(self, fences: Sequence[PartFence]) -> None:
+        """Release parts, except those that another node has acquired."""
+
+    async def owners_of(self, keys: Sequence[PartKey]) -> list[PartOwner]:
+        """Return the owners of those of some parts that have one whose ownership has not expired, by key."""
+
+
+class Checkpoints(Protocol):
+    """Snapshots of reactors and accumulators, and the journal of the events after them.
+
+    A write under `fences` raises FencedError, and changes nothing, if one of them is not the current epoch of its part.
+    The epoch cannot change before the write is committed.
+    """
+
+    async def save(
+        self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = (), fences: Collection[PartFence] = ()
+    ) -> None:
         """Write parts of one moment, each into its slot, and delete the journal entries that they cover."""
 
-    async def append(self, entries: Sequence[JournalEntry]) -> None:
+    async def append(self, entries: Sequence[JournalEntry], fences: Collection[PartFence] = ()) -> None:
         """Append entries to journals; StoreError if a position is taken."""
 
     async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
@@ -93,6 +137,11 @@ class Checkpoints(Protocol):
 
     async def read_all_entries(self) -> list[JournalEntry]:
         """Return every journal entry by key and position; for audits."""
+
+
+def fenced_error() -> FencedError:
+    """Return the error of a write under a fence that is not current."""
+    return FencedError("another node owns this reactor now; nothing was written")
 
 
 class StoredDeadLetter(msgspec.Struct, frozen=True, kw_only=True):

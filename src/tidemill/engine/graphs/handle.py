@@ -138,6 +138,7 @@ class ReactorHandle:
 
     async def restart(self) -> None:
         """Restart the reactor, and those of its accumulators that have failed."""
+        self._reactor.check_owned()
         supervisor = self._reactor.runtime.supervisor
         for one in tuple(self._reactor.accumulators):
             if one.health == "failed":

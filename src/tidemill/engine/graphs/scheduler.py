@@ -4,9 +4,8 @@ It holds one ManagedGraph per loaded reactor; the registry holds the declaration
 are registered last, all or none, and after an unload neither holds anything of the reactor.
 """
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -28,13 +27,15 @@ from tidemill.engine.graphs.staging import (
     name_taken_error,
     not_shared_error,
     reactor_in_use_error,
+    reactor_part_keys,
     subscriber_name,
 )
-from tidemill.engine.graphs.supervisor import Supervised
+from tidemill.engine.graphs.stopping import run_all_with_timeout, run_with_timeout
 from tidemill.engine.registry import Key, Registry
 from tidemill.graphs.definition import Reactor
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
 from tidemill.telemetry import events
 from tidemill.telemetry.metrics import Metrics
@@ -53,6 +54,7 @@ class GraphScheduler:
         self.is_closed = False
         self._managed: dict[Key, ManagedGraph] = {}
         self._accumulators: dict[Key, RunningAccumulator] = {}
+        self.standby: dict[PartKey, RequestError] = {}  # what this node waits for, with the error that callers get
         self._unsaved_resets: set[RunningReactor] = set()
         """Reactors that started empty over older stored state, which a rollback would need, until they are active."""
         runtime.find_accumulator = lambda tenant, name: self._accumulators.get((tenant, name))
@@ -68,6 +70,8 @@ class GraphScheduler:
         self._check_open()
         accumulator = self._accumulators.get((tenant, name))
         if accumulator is None:
+            if (standby := self.standby.get(PartKey(tenant, "accumulator", name))) is not None:
+                raise standby
             known = [other for owner, other in self._accumulators if owner == tenant]
             message = f"unknown accumulator '{name}'{did_you_mean(name, known)}"
             raise RequestError(message, code="unknown_accumulator", status=404, accumulator=name)
@@ -84,6 +88,8 @@ class GraphScheduler:
             raise not_shared_error(owner, local, tenant)
         managed = self._managed.get((tenant, local))
         if managed is None:
+            if (standby := self.standby.get(PartKey(tenant, "reactor", local))) is not None:
+                raise standby
             known = [other for owned_by, other in self._managed if owned_by == tenant]
             message = f"reactor '{local}' not loaded{did_you_mean(local, known)}"
             raise RequestError(message, code="reactor_not_loaded", status=404, reactor=local)
@@ -182,20 +188,37 @@ class GraphScheduler:
     async def start_reactors(self, staged: StagedGraphs) -> None:
         """Unload the reactors that are not continued, and start the new ones with their stored state.
 
-        New reactors do not fire before `activate`: their graphs may not be bound yet.
+        New reactors do not fire before `activate`: their graphs may not be bound yet. RequestError if another node
+        owns one of them; then nothing has changed.
         """
+        parts = self._durable_parts(staged)
+        await self.runtime.durability.acquire(parts)
         if staged.removed_reactors:
             await self.read_state(staged)  # a failing store must fail the load before anything is unloaded
             for name in staged.removed_reactors:
-                await self.unload_reactor(staged.change.tenant, name, frozenset(staged.change.previous.graphs))
-        touched = [
-            name for managed in staged.added_reactors.values() for name in managed.reactor.definition.accumulator_names
-        ]
+                await self.unload_reactor(staged.change.tenant, name, frozenset(staged.change.previous.graphs), parts)
+        added = (managed.reactor.definition for managed in staged.added_reactors.values())
+        touched = [name for definition in added for name in definition.accumulator_names]
         async with self._quiesced(staged.change.tenant, touched):
             stored_state = await self._read_with(read_fresh_state, staged)
             newly_durable = self._newly_durable(staged)
             self._start_added(staged, stored_state)
         await self._checkpoint_added(staged, newly_durable)
+
+    def _durable_parts(self, staged: StagedGraphs) -> set[PartKey]:
+        """Return the parts that a package change writes from now on."""
+        durable = [one for one in staged.new_definitions if self.runtime.durability.policy_for(one).is_durable]
+        return {key for one in durable for key in reactor_part_keys(staged.change.tenant, one)}
+
+    def on_ownership_lost(self, keys: Collection[PartKey]) -> None:
+        """Stop the reactors that another node has acquired: it continues from the last state that was stored."""
+        for managed in self._managed.values():
+            if managed.reactor.durability.is_durable and not managed.part_keys.isdisjoint(keys):
+                self.runtime.durability.forget(managed.reactor)
+                for one in managed.accumulators:
+                    one.close("is owned by another node now")
+                managed.reactor.is_fenced = True
+                self.runtime.supervisor.on_ownership_lost(managed.reactor)
 
     async def rebind(self, staged: StagedGraphs) -> None:
         """Bind and unbind graphs, and switch running parts to newer versions, in one step that cannot fail."""
@@ -353,8 +376,13 @@ class GraphScheduler:
         if others:
             raise reactor_in_use_error(name, others, changes=changes)
 
-    async def unload_reactor(self, tenant: str, name: str, graphs: frozenset[str] = frozenset()) -> None:
-        """Unload a reactor with its `graphs`: stop it, then accumulators that no other reactor uses, then the names."""
+    async def unload_reactor(
+        self, tenant: str, name: str, graphs: frozenset[str] = frozenset(), kept: Collection[PartKey] = ()
+    ) -> None:
+        """Unload a reactor with its `graphs`: stop it, then accumulators that no other reactor uses, then the names.
+
+        This node stays the owner of `kept` parts.
+        """
         self.check_unloadable(tenant, name, graphs)
         managed = self._managed[tenant, name]
         others = [one for one in self._managed.values() if one is not managed]
@@ -373,6 +401,8 @@ class GraphScheduler:
             self._forget_graph(tenant, graph)
         del self._managed[tenant, name]
         self._registry.drop_reactor(tenant, name)
+        durable = [one for one in self._managed.values() if one.reactor.durability.is_durable]
+        await self.runtime.durability.release_except({*kept, *(key for one in durable for key in one.part_keys)})
         logger.info(events.REACTOR_UNLOADED, extra={"reactor": name, "tenant": tenant})
 
     async def _save_and_forget(self, reactor: RunningReactor) -> None:
@@ -392,37 +422,17 @@ class GraphScheduler:
             else:
                 one.remove_target(reactor.firing_loop)
         for one in leaving:
-            await self._run_with_timeout(one.drain(), one)
-        await self._run_with_timeout(reactor.firing_loop.drain(), reactor)
-        await self._run_with_timeout(reactor.feed_outbox.drain(), reactor)
-        await self._run_with_timeout(reactor.stop(), reactor)
+            await run_with_timeout(self.runtime, one.drain(), one)
+        await run_with_timeout(self.runtime, reactor.firing_loop.drain(), reactor)
+        await run_with_timeout(self.runtime, reactor.feed_outbox.drain(), reactor)
+        await run_with_timeout(self.runtime, reactor.stop(), reactor)
         for one in leaving:
             one.remove_target(reactor.firing_loop)
-            await self._run_with_timeout(one.stop(), one)
+            await run_with_timeout(self.runtime, one.stop(), one)
 
     def _endpoints_to_drop(self, managed: ManagedGraph, leaving: list[RunningAccumulator]) -> list[str]:
         kept = {f"accumulators/{one.name}" for one in managed.accumulators if one not in leaving}
         return [key for key in managed.endpoints if key not in kept]
-
-    async def _run_with_timeout(self, work: Coroutine[Any, Any, None], component: Supervised) -> None:
-        """Wait for a component to drain or stop; after the timeout cancel the wait and record it."""
-        timeout = self.runtime.settings.unload_timeout
-        title = f"stop of {component.component} {component.name}"
-        task = self.runtime.tasks.start(title, work)
-        timer = self.runtime.tasks.start(f"{title}: timeout", self.runtime.clock.sleep(timeout))
-        await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            self.runtime.supervisor.on_stop_timeout(component, f"did not end within {timeout:g} s")
-            task.cancel()
-        timer.cancel()
-        await asyncio.wait({task, timer})
-
-    async def _run_all_with_timeout(self, works: Sequence[tuple[Coroutine[Any, Any, None], Supervised]]) -> None:
-        """Wait for many components concurrently, within one timeout."""
-        title = "stop of the node"
-        waits = [self.runtime.tasks.start(title, self._run_with_timeout(*work)) for work in works]
-        if waits:
-            await asyncio.wait(waits)
 
     def unbind_graph(self, tenant: str, name: str) -> None:
         """Unbind a graph from its reactors."""
@@ -448,13 +458,13 @@ class GraphScheduler:
 
     async def close(self) -> None:
         """Unload everything; reactors that share accumulators are checkpointed at one moment."""
-        await self._run_all_with_timeout([(reactor.feed_outbox.drain(), reactor) for reactor in self.reactors])
+        await run_all_with_timeout(self.runtime, [(reactor.feed_outbox.drain(), reactor) for reactor in self.reactors])
         for reactor in self.reactors:
             reactor.firing_loop.queue_gate.close()
         for one in self.accumulators:
             one.close("is being unloaded")
-        await self._run_all_with_timeout([(one.drain(), one) for one in self.accumulators])
-        await self._run_all_with_timeout([(reactor.firing_loop.drain(), reactor) for reactor in self.reactors])
+        await run_all_with_timeout(self.runtime, [(one.drain(), one) for one in self.accumulators])
+        await run_all_with_timeout(self.runtime, [(reactor.firing_loop.drain(), reactor) for reactor in self.reactors])
         await self.runtime.durability.close()
         names = {name for managed in self._managed.values() for name in managed.subscribers}
         graphs = frozenset(names | {name.rpartition("/")[2] for name in names})  # nothing blocks the end of the node

@@ -23,6 +23,7 @@ from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import DefinitionError, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.storage.graph_ports import PartKey
 
 
 class ManagedGraph(msgspec.Struct, eq=False):
@@ -32,6 +33,11 @@ class ManagedGraph(msgspec.Struct, eq=False):
     accumulators: list[RunningAccumulator]
     endpoints: list[str]
     subscribers: dict[str, CompiledGraph] = msgspec.field(default_factory=dict)
+
+    @property
+    def part_keys(self) -> set[PartKey]:
+        """The keys of the reactor's and the accumulators' parts of a checkpoint."""
+        return reactor_part_keys(self.reactor.tenant, self.reactor.definition)
 
 
 class GraphChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +66,11 @@ class StagedGraphs(msgspec.Struct, frozen=True, kw_only=True):
     """Newer versions of accumulators that keep running; they are never started."""
     subscribers: dict[Key, dict[str, CompiledGraph]]
     """Graphs to bind, of this package and of others, by reactor: see `subscriber_name`."""
+
+    @property
+    def new_definitions(self) -> list[Reactor]:
+        """The reactors to start, and the newer versions of those that keep running."""
+        return [*(one.reactor.definition for one in self.added_reactors.values()), *self.redefined_reactors.values()]
 
     @property
     def reset_reactors(self) -> list[str]:
@@ -226,6 +237,12 @@ def current_feeds(managed: Mapping[Key, ManagedGraph]) -> FeedLayout:
     """Return the feeds between the loaded reactors."""
     reactors = {key: one.reactor.definition for key, one in managed.items()}
     return FeedLayout(reactors, {key: one.subscribers for key, one in managed.items()})
+
+
+def reactor_part_keys(tenant: str, reactor: Reactor) -> set[PartKey]:
+    """Return the keys of the parts of a reactor and its accumulators."""
+    accumulators = {PartKey(tenant, "accumulator", name) for name in reactor.accumulator_names}
+    return {PartKey(tenant, "reactor", reactor.name), *accumulators}
 
 
 def reactor_key(graph: Graph, tenant: str) -> Key | None:

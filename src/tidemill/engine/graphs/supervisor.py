@@ -30,6 +30,7 @@ EVENT_BY_ACTION = {
     "crashed": events.COMPONENT_CRASHED,
     "restarted": events.COMPONENT_RESTARTED,
     "disconnected": events.COMPONENT_DISCONNECTED,
+    "fenced": events.REACTOR_OWNERSHIP_LOST,
     "failed": events.COMPONENT_FAILED,
     "cancelled": events.COMPONENT_STOP_TIMED_OUT,
     "restored": events.CHECKPOINT_PARTIALLY_RESTORED,
@@ -181,6 +182,12 @@ class Supervisor:
         """Record that some of a component's stored state could not be restored."""
         self._record(component, "restored", reason)
 
+    def on_ownership_lost(self, component: Supervised) -> None:
+        """Record that another node owns a component now, and stop it."""
+        reason = "another node owns it now: this node was frozen, or was cut off from its store"
+        self._record(component, "fenced", reason)
+        component.mark_failed()
+
     def on_undelivered(self, component: Supervised, reason: str) -> None:
         """Record that a firing will never reach one of its workflows."""
         self._record(component, "undelivered", reason)
@@ -204,6 +211,6 @@ class Supervisor:
         )
         self.recoveries.append((component.tenant, recovery))
         self._durability.add_recovery(component.tenant, recovery)
-        level = logging.ERROR if action in ("failed", "restored") else logging.WARNING
+        level = logging.ERROR if action in ("failed", "restored", "fenced") else logging.WARNING
         facts = {"component": component.component, "component_name": component.name, "reason": reason}
         logger.log(level, EVENT_BY_ACTION[action], extra=facts)

@@ -17,7 +17,7 @@ from tidemill.engine.workflows.leader.ticks import TickTimer
 from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.pools import PoolSizes
-from tidemill.engine.workflows.process_identity import ProcessLiveness, current_owner
+from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.engine.workflows.runtime import StoreSharing, WorkflowRuntime
 from tidemill.engine.workflows.starts.firing_subscriptions import FiringSubscriptions
 from tidemill.engine.workflows.starts.schedules import ScheduleRunner
@@ -33,7 +33,7 @@ from tidemill.kernel.errors import DefinitionError, Problem, StoreError
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import WorkflowStore
+from tidemill.storage.workflow_ports import Owner, WorkflowStore
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import HandedBack
 from tidemill.workflows.change import LeaderFence
@@ -49,11 +49,15 @@ MakeExecutors = Callable[[LoadedWorkflows, AttemptListener], Mapping[str, Execut
 class WorkflowEngine:
     """Runs workflows on one node."""
 
+    on_shared: Callable[[], None] | None = None
+    """Called when other nodes begin to use the store."""
+
     def __init__(
         self,
         store: WorkflowStore,
         make_executors: MakeExecutors,
         *,
+        owner: Owner,
         clock: Clock,
         settings: Settings,
         default_executor: str,
@@ -69,7 +73,7 @@ class WorkflowEngine:
         self.executors: dict[str, Executor] = {}
         self.runtime = runtime = WorkflowRuntime(
             store=store,
-            owner=current_owner(clock.now()),
+            owner=owner,
             clock=clock,
             settings=settings,
             metrics=self.metrics,
@@ -81,7 +85,6 @@ class WorkflowEngine:
             served_executors=self.executors if substitutes_executor else None,
             make_heartbeat_store=make_heartbeat_store,
         )
-        self.owner = runtime.owner
         self.versions = WorkflowVersions(store.versions, clock, runtime.owner.id)
         self._notifier = RunNotifier()
         self._task_logs = TaskLogWriter(runtime, self._notifier)
@@ -91,7 +94,7 @@ class WorkflowEngine:
         self._build(runtime)
 
     def _build(self, runtime: WorkflowRuntime) -> None:
-        self._tasks = runtime.tasks
+        self._tasks, self.owner = runtime.tasks, runtime.owner
         self.ticks = TickTimer(runtime)
         self.election = LeaderElector(runtime)
         self.leader = LeaderState(self._notifier)
@@ -128,6 +131,8 @@ class WorkflowEngine:
         if self.runtime.sharing.is_shared:
             return
         self.runtime.sharing.is_shared = True
+        if self.on_shared is not None:
+            self.on_shared()
         self.election.renew_soon()
         self.ticks.speed_up()
         self._tasks.start("claimer", self._claimer.run())

@@ -1,6 +1,6 @@
 """Tables of the graph engine in memory: checkpoints, journals, dead letters, recoveries, pauses."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from tidemill.storage.graph_ports import (
     JournalEntry,
     JournalKey,
     JournalTrim,
+    PartFence,
     PartKey,
     PartKind,
     Pauses,
@@ -20,6 +21,7 @@ from tidemill.storage.graph_ports import (
     SnapshotPart,
     StoredDeadLetter,
     StoredRecovery,
+    fenced_error,
 )
 from tidemill.storage.memory.tables import MemoryTable, Tables, to_utc
 from tidemill.storage.queries import check_timezone
@@ -28,31 +30,42 @@ from tidemill.storage.queries import check_timezone
 class MemoryCheckpoints(MemoryTable, Checkpoints):
     """Snapshots by key and slot, journals by position."""
 
-    async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
+    async def save(
+        self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = (), fences: Collection[PartFence] = ()
+    ) -> None:
         rows = [replace(part, taken_at=to_utc(part.taken_at)) for part in parts]
 
-        def write(tables: Tables) -> None:
+        def write(tables: Tables) -> bool:
+            if not _owns_parts(tables, fences):
+                return False
             for part in rows:
                 tables.put(tables.parts, (part.key, part.generation % 2), part)
             for key, position in trims:
                 journal = tables.journals.get(key, {})
                 for old in [one for one in journal if one <= position]:
                     tables.delete(journal, old)
+            return True
 
-        await self._committer.commit(write)
+        if not await self._committer.commit(write):
+            raise fenced_error()
 
-    async def append(self, entries: Sequence[JournalEntry]) -> None:
-        def write(tables: Tables) -> None:
+    async def append(self, entries: Sequence[JournalEntry], fences: Collection[PartFence] = ()) -> None:
+        def write(tables: Tables) -> bool:
+            if not _owns_parts(tables, fences):
+                return False
             for entry in entries:
                 journal = tables.journals.setdefault(entry.key, {})
                 if entry.position in journal:
                     raise _PositionTakenError(entry)
                 tables.put(journal, entry.position, entry)
+            return True
 
         try:
-            await self._committer.commit(write)
+            is_written = await self._committer.commit(write)
         except _PositionTakenError as error:
             raise StoreError(f"memory: {error}; nothing was written") from error
+        if not is_written:
+            raise fenced_error()
 
     async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
         return sorted(self._stored_parts(set(keys)), key=lambda part: (-part.moment, part.key))
@@ -76,6 +89,11 @@ class MemoryCheckpoints(MemoryTable, Checkpoints):
     async def read_all_entries(self) -> list[JournalEntry]:
         entries = [entry for journal in self._tables.journals.values() for entry in journal.values()]
         return sorted(entries, key=lambda entry: (entry.key, entry.position))
+
+
+def _owns_parts(tables: Tables, fences: Collection[PartFence]) -> bool:
+    rows = ((tables.part_owners.get(key), epoch) for key, epoch in fences)
+    return all(row is not None and row.holder is not None and row.epoch == epoch for row, epoch in rows)
 
 
 class _PositionTakenError(Exception):

@@ -6,7 +6,7 @@ from datetime import datetime
 from tidemill.kernel.clock import SystemClock
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.memory.graph_tables import MemoryCheckpoints, MemoryDeadLetters, MemoryPauses, MemoryRecoveries
-from tidemill.storage.memory.leases import MemoryLeases
+from tidemill.storage.memory.leases import MemoryLeases, MemoryPartOwners
 from tidemill.storage.memory.package_tables import MemoryPackages, MemoryPackageStates, MemoryTrustedKeys
 from tidemill.storage.memory.runs import MemoryRuns
 from tidemill.storage.memory.tables import MemoryUnit, Tables
@@ -34,6 +34,7 @@ class MemoryStore(Store):
         tables, now = tables or Tables(), now or SystemClock().now
         self._committer: GroupCommitter[MemoryUnit] = GroupCommitter(tables)
         self.checkpoints = MemoryCheckpoints(tables, self._committer)
+        self.part_owners = MemoryPartOwners(tables, self._committer, now)
         self.dead_letters = MemoryDeadLetters(tables, self._committer)
         self.recoveries = MemoryRecoveries(tables, self._committer)
         self.pauses = MemoryPauses(tables, self._committer)

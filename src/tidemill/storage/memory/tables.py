@@ -61,6 +61,7 @@ class Tables(Transactor["MemoryUnit"]):
     def __init__(self) -> None:
         self.parts: dict[tuple[PartKey, int], SnapshotPart] = {}  # by key and slot
         self.journals: dict[JournalKey, dict[int, JournalEntry]] = {}  # by position
+        self.part_owners: dict[PartKey, LeaseRow] = {}
         self.dead_letters: dict[str, StoredDeadLetter] = {}
         self.recoveries: dict[str, StoredRecovery] = {}
         self.pauses: dict[tuple[str, str], None] = {}  # a dictionary as a set, for `put` and `delete`

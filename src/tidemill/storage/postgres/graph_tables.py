@@ -1,6 +1,6 @@
 """Tables of the graph engine in PostgreSQL: checkpoints, journals, dead letters, recoveries, pauses."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from tidemill.storage.graph_ports import (
     JournalEntry,
     JournalKey,
     JournalTrim,
+    PartFence,
     PartKey,
     PartKind,
     Pauses,
@@ -19,25 +20,44 @@ from tidemill.storage.graph_ports import (
     SnapshotPart,
     StoredDeadLetter,
     StoredRecovery,
+    fenced_error,
 )
 from tidemill.storage.postgres.database import PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
-from tidemill.storage.postgres.writes import StatementRows
+from tidemill.storage.postgres.writes import FoldableWrite, StatementRows, to_columns
 from tidemill.storage.queries import build_entry, build_part, check_timezone
 
 
 class PostgresCheckpoints(PostgresTable, Checkpoints):
     """The tables `parts` and `journal`."""
 
-    async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
+    async def save(
+        self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = (), fences: Collection[PartFence] = ()
+    ) -> None:
         check_timezones(*parts)
         saved = StatementRows(self._queries.save_parts, [_encode_part(part) for part in parts])
         trimmed = StatementRows(self._queries.trim_journal, [(*one.key, one.position) for one in trims])
-        await self._write(saved, trimmed)
+        await self._write_fenced([saved, trimmed], fences)
 
-    async def append(self, entries: Sequence[JournalEntry]) -> None:
+    async def append(self, entries: Sequence[JournalEntry], fences: Collection[PartFence] = ()) -> None:
         rows = [(*entry.key, entry.position, entry.checksum, entry.payload) for entry in entries]
-        await self._write(StatementRows(self._queries.append_entries, rows, as_arrays=True))
+        await self._write_fenced([StatementRows(self._queries.append_entries, rows, as_arrays=True)], fences)
+
+    async def _write_fenced(self, steps: Sequence[StatementRows], fences: Collection[PartFence]) -> None:
+        """Run statements, each for its rows, if all fences hold."""
+        if not fences:
+            await self._write(*steps)
+            return
+        columns = to_columns(sorted((*key, epoch) for key, epoch in fences))
+
+        async def write(connection: Any) -> bool:
+            if len(await connection.fetch(self._queries.lock_owned_parts, *columns)) < len(fences):
+                return False
+            await FoldableWrite(tuple(steps))(connection)
+            return True
+
+        if not await self._committer.commit(write):
+            raise fenced_error()
 
     async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
         columns = [[key[index] for key in keys] for index in range(len(PartKey._fields))]

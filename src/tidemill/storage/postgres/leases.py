@@ -10,16 +10,19 @@ cannot change in between, and finds another epoch once it has.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
 
+from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.graph_ports import PartFence, PartKey, PartOwner, PartOwners
 from tidemill.storage.postgres.connection import PostgresUrl
-from tidemill.storage.postgres.database import Database
+from tidemill.storage.postgres.database import Database, PostgresTable
 from tidemill.storage.postgres.errors import translating_errors
 from tidemill.storage.postgres.lock_session import LockSession
 from tidemill.storage.postgres.locked_rows import LeaseClock
+from tidemill.storage.postgres.writes import PostgresUnit, StatementRows, to_columns
 from tidemill.storage.queries import Queries
 from tidemill.storage.workflow_ports import Lease, LeaseRenewal, Leases
 
@@ -160,3 +163,48 @@ class PostgresLeases(Leases):
         if self._held_epochs.get(name) == epoch:
             del self._held_epochs[name]
             await self._session.unlock(connection, name)
+
+
+class PostgresPartOwners(PostgresTable, PartOwners):
+    """The table `part_owners`. Rows are always locked in the order of their keys."""
+
+    def __init__(
+        self, database: Database, committer: GroupCommitter[PostgresUnit], queries: Queries, now: LeaseClock
+    ) -> None:
+        super().__init__(database, committer, queries)
+        self._now = now
+
+    async def acquire(
+        self, keys: Sequence[PartKey], owner: str, ttl: float, gone: Collection[str] = ()
+    ) -> list[PartFence] | PartOwner:
+        columns, acquirable_from = to_columns(sorted(keys)), {None, owner, *gone}
+
+        async def write(connection: Any) -> list[PartFence] | PartOwner:
+            await connection.execute(self._queries.insert_part_owners, *columns)
+            rows = await connection.fetch(self._queries.lock_part_owners, *columns, self._now())
+            for *key, current, has_expired in rows:
+                if current not in acquirable_from and not has_expired:
+                    return PartOwner(PartKey(*key), current)
+            acquired = await connection.fetch(self._queries.acquire_parts, *columns, owner, ttl, self._now())
+            return [PartFence(PartKey(*key), epoch) for *key, epoch in acquired]
+
+        result: list[PartFence] | PartOwner = await self._committer.commit(write) if keys else []
+        return result
+
+    async def renew(self, owner: str, ttl: float) -> set[PartFence]:
+        async def write(connection: Any) -> set[PartFence]:
+            rows = await connection.fetch(self._queries.renew_parts, owner, ttl, self._now())
+            return {PartFence(PartKey(*key), epoch) for *key, epoch in rows}
+
+        renewed: set[PartFence] = await self._committer.commit(write)
+        return renewed
+
+    async def release(self, fences: Sequence[PartFence]) -> None:
+        rows = [(*key, epoch) for key, epoch in sorted(fences)]
+        await self._write(StatementRows(self._queries.release_part, rows))
+
+    async def owners_of(self, keys: Sequence[PartKey]) -> list[PartOwner]:
+        if not keys:
+            return []
+        rows = await self._read(self._queries.owners_of_parts, *to_columns(list(keys)), self._now())
+        return [PartOwner(PartKey(*key), owner) for *key, owner in rows]

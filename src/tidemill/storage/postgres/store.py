@@ -14,7 +14,7 @@ from tidemill.storage.postgres.graph_tables import (
     PostgresPauses,
     PostgresRecoveries,
 )
-from tidemill.storage.postgres.leases import PostgresLeases
+from tidemill.storage.postgres.leases import PostgresLeases, PostgresPartOwners
 from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.postgres.notifications import NotificationListener
 from tidemill.storage.postgres.package_tables import PostgresPackages, PostgresPackageStates, PostgresTrustedKeys
@@ -56,6 +56,7 @@ class PostgresStore(Store):
         self._leases = PostgresLeases(address, self._database, QUERIES, lease_clock)
         parts = (self._database, self._committer, QUERIES)
         self.checkpoints = PostgresCheckpoints(*parts)
+        self.part_owners = PostgresPartOwners(*parts, lease_clock)
         self.dead_letters = PostgresDeadLetters(*parts)
         self.recoveries = PostgresRecoveries(*parts)
         self.pauses = PostgresPauses(*parts)

@@ -1,7 +1,7 @@
 """Tables of the graph engine in SQLite: checkpoints, journals, dead letters, recoveries, pauses."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import starmap
 from typing import Any
@@ -13,6 +13,7 @@ from tidemill.storage.graph_ports import (
     JournalEntry,
     JournalKey,
     JournalTrim,
+    PartFence,
     PartKey,
     PartKind,
     Pauses,
@@ -20,28 +21,43 @@ from tidemill.storage.graph_ports import (
     SnapshotPart,
     StoredDeadLetter,
     StoredRecovery,
+    fenced_error,
 )
 from tidemill.storage.queries import build_entry, build_part
 from tidemill.storage.sqlite.database import SqliteTable
 from tidemill.storage.sqlite.run_rows import from_micros, to_micros
 
+_StatementRows = Sequence[tuple[str, Sequence[tuple[Any, ...]]]]
+
 
 class SqliteCheckpoints(SqliteTable, Checkpoints):
     """The tables `parts` and `journal`."""
 
-    async def save(self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = ()) -> None:
+    async def save(
+        self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = (), fences: Collection[PartFence] = ()
+    ) -> None:
         rows = [_encode_part(part) for part in parts]
         trimmed = [(*key, position) for key, position in trims]
+        writes = [(self._queries.save_part, rows), (self._queries.trim_journal, trimmed)]
+        await self._write_fenced(writes, fences)
 
-        def write(connection: sqlite3.Connection) -> None:
-            connection.executemany(self._queries.save_part, rows)
-            connection.executemany(self._queries.trim_journal, trimmed)
-
-        await self._write(write)
-
-    async def append(self, entries: Sequence[JournalEntry]) -> None:
+    async def append(self, entries: Sequence[JournalEntry], fences: Collection[PartFence] = ()) -> None:
         rows = [(*entry.key, entry.position, entry.checksum, entry.payload) for entry in entries]
-        await self._execute_many(self._queries.append_entry, rows)
+        await self._write_fenced([(self._queries.append_entry, rows)], fences)
+
+    async def _write_fenced(self, writes: _StatementRows, fences: Collection[PartFence]) -> None:
+        """Run statements, each for its rows, if all fences hold: no other transaction runs meanwhile."""
+        owned = self._queries.owns_part
+
+        def write(connection: sqlite3.Connection) -> bool:
+            if not all(connection.execute(owned, (*key, epoch)).fetchone()[0] for key, epoch in fences):
+                return False
+            for statement, rows in writes:
+                connection.executemany(statement, rows)
+            return True
+
+        if not await self._write(write):
+            raise fenced_error()
 
     async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
         def query(connection: sqlite3.Connection) -> list[Any]:

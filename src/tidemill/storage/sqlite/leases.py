@@ -1,11 +1,12 @@
-"""Leases in SQLite."""
+"""Leases, and owners of parts, in SQLite."""
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.graph_ports import PartFence, PartKey, PartOwner, PartOwners
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
 from tidemill.storage.sqlite.run_rows import from_micros, to_micros
@@ -67,3 +68,47 @@ class SqliteLeases(SqliteTable, Leases):
     async def current(self, name: str) -> Lease | None:
         rows = await self._fetch_all(self._queries.current_lease, (name,))
         return Lease(*rows[0]) if rows else None
+
+
+class SqlitePartOwners(SqliteTable, PartOwners):
+    """The table `part_owners`."""
+
+    def __init__(
+        self,
+        database: Database,
+        committer: GroupCommitter[SqliteUnit],
+        queries: Queries,
+        now: Callable[[], datetime],
+    ) -> None:
+        super().__init__(database, committer, queries)
+        self._now = now
+
+    async def acquire(
+        self, keys: Sequence[PartKey], owner: str, ttl: float, gone: Collection[str] = ()
+    ) -> list[PartFence] | PartOwner:
+        now, until = to_micros(self._now()), to_micros(self._now() + timedelta(seconds=ttl))
+        acquirable_from = {owner, *gone}
+
+        def write(connection: sqlite3.Connection) -> list[PartFence] | PartOwner:
+            for key in keys:
+                for current, expires_at in connection.execute(self._queries.part_owner, key):
+                    if current not in acquirable_from and expires_at > now:
+                        return PartOwner(key, current)
+            values = [{**key._asdict(), "owner": owner, "until": until} for key in keys]
+            epochs = [connection.execute(self._queries.acquire_part, one).fetchone()[0] for one in values]
+            return [PartFence(key, epoch) for key, epoch in zip(keys, epochs, strict=True)]
+
+        return await self._write(write)
+
+    async def renew(self, owner: str, ttl: float) -> set[PartFence]:
+        values = (to_micros(self._now() + timedelta(seconds=ttl)), owner)
+        rows = await self._write(lambda connection: connection.execute(self._queries.renew_parts, values).fetchall())
+        return {PartFence(PartKey(*key), epoch) for *key, epoch in rows}
+
+    async def release(self, fences: Sequence[PartFence]) -> None:
+        await self._execute_many(self._queries.release_part, [(*key, epoch) for key, epoch in fences])
+
+    async def owners_of(self, keys: Sequence[PartKey]) -> list[PartOwner]:
+        found = [(key, await self._fetch_all(self._queries.part_owner, key)) for key in sorted(set(keys))]
+        now = to_micros(self._now())
+        return [PartOwner(key, owner) for key, rows in found for owner, expires_at in rows if expires_at > now]

@@ -26,7 +26,7 @@ from tidemill.storage.sqlite.errors import (
     to_store_error,
 )
 from tidemill.storage.sqlite.graph_tables import SqliteCheckpoints, SqliteDeadLetters, SqlitePauses, SqliteRecoveries
-from tidemill.storage.sqlite.leases import SqliteLeases
+from tidemill.storage.sqlite.leases import SqliteLeases, SqlitePartOwners
 from tidemill.storage.sqlite.package_tables import SqlitePackages, SqlitePackageStates, SqliteTrustedKeys
 from tidemill.storage.sqlite.run_rows import COLUMN_FRAGMENTS
 from tidemill.storage.sqlite.runs import SqliteRuns
@@ -61,6 +61,7 @@ class SqliteStore(Store):
         self._committer: GroupCommitter[SqliteUnit] = GroupCommitter(self._database)
         parts = (self._database, self._committer, QUERIES)
         self.checkpoints = SqliteCheckpoints(*parts)
+        self.part_owners = SqlitePartOwners(*parts, now)
         self.dead_letters = SqliteDeadLetters(*parts)
         self.recoveries = SqliteRecoveries(*parts)
         self.pauses = SqlitePauses(*parts)

@@ -22,7 +22,7 @@ from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
 from tidemill.graphs.result import Receipt
 from tidemill.graphs.snapshot import JournalRecord, compute_digest, encode_stored, journal_checksum_seed
-from tidemill.storage.graph_ports import JournalKey
+from tidemill.storage.graph_ports import JournalKey, PartKey
 
 PendingReceipt = Receipt | asyncio.Future[Receipt]
 """The receipt of an event, or its future if the event is being committed."""
@@ -90,7 +90,8 @@ class BoundaryEmitter(ABC):
         self.committed_state = self.state  # without the steps that are being committed
         self.offset: Any = None  # how far the source has been read, for accumulators that have one
         key = JournalKey(tenant, definition.name)
-        self.journal_writer = JournalWriter(key, journal_checksum_seed(*key), self.on_committed, self.on_refused)
+        part = PartKey(tenant, "accumulator", definition.name)
+        self.journal_writer = JournalWriter(key, part, journal_checksum_seed(*key), self.on_committed, self.on_refused)
         self.position = 0  # of the newest journal step that has happened
         self.checkpointed_position = 0  # the position that the newest checkpoint in the store has reached
         self.departed_reactors: dict[FiringLoop, int] = {}  # reactors being replaced, and the position when they left

@@ -8,7 +8,7 @@ that could not be written stay pending and are retried after an interval; meanwh
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import timedelta
 
@@ -24,6 +24,7 @@ from tidemill.engine.graphs.durability.backend import (
     declared_policy,
 )
 from tidemill.engine.graphs.durability.journal import Journal
+from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.durability.pending_writes import PendingWrites
 from tidemill.engine.graphs.durability.write_health import StallWatch
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
@@ -31,10 +32,10 @@ from tidemill.engine.tasks import TaskScope
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.state import Recovery
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import OperationError, StoreError
+from tidemill.kernel.errors import FencedError, OperationError, StoreError
 from tidemill.kernel.ids import new_sortable_id
 from tidemill.kernel.settings import Settings
-from tidemill.storage.graph_ports import PartKind, StoredRecovery
+from tidemill.storage.graph_ports import PartKey, PartKind, StoredRecovery
 from tidemill.storage.store import Store
 from tidemill.telemetry import events
 
@@ -46,15 +47,18 @@ class Checkpointer(DurabilityBackend):
 
     journal: Journal
 
-    def __init__(self, store: Store, *, clock: Clock, settings: Settings, tasks: TaskScope) -> None:
+    def __init__(
+        self, store: Store, ownership: ReactorOwnership, *, clock: Clock, settings: Settings, tasks: TaskScope
+    ) -> None:
         self._store = store
+        self._ownership = ownership
         self._clock = clock
         self._settings = settings
         self._tasks = tasks
         self._interval = settings.checkpoint_interval
         self._pending_writes = PendingWrites()
         self._stall_watch = StallWatch(clock, tasks)
-        self.journal = Journal(store, self._pending_writes, self._stall_watch)
+        self.journal = Journal(store, ownership, self._pending_writes, self._stall_watch)
         self._changed_reactors: dict[RunningReactor, None] = {}
         self._write_callbacks: list[Callable[[], None]] = []
         self._moment = 0
@@ -71,11 +75,31 @@ class Checkpointer(DurabilityBackend):
         """Continue the numbering of earlier processes, and start writing."""
         retained_from = self._clock.now() - timedelta(seconds=self._settings.retention)
         await self._store.recoveries.delete_before(retained_from)
-        marks = await self._store.checkpoints.read_high_water_marks()
-        self._moment = marks.moment
-        self.journal.advance_position(marks.position)
+        await self._continue_numbering()
         self._tasks.start("checkpoints", self._run())
         self._tasks.start("journal", self.journal.run())
+
+    async def _continue_numbering(self) -> None:
+        """Continue the moments and positions that are in use: other nodes may have written since the last time."""
+        marks = await self._store.checkpoints.read_high_water_marks()
+        self._moment = max(self._moment, marks.moment)
+        self.journal.advance_position(marks.position)
+
+    # -- ownership
+
+    async def acquire(self, keys: Collection[PartKey]) -> None:
+        if not set(keys) <= self._ownership.fences.keys():
+            await self._ownership.acquire(keys)
+            await self._continue_numbering()
+
+    async def release_except(self, keys: Collection[PartKey]) -> None:
+        if not self._is_abandoned and not self._ownership.fences.keys() <= set(keys):
+            await self._ownership.release_except(keys)
+
+    def forget(self, reactor: RunningReactor) -> None:
+        self._changed_reactors.pop(reactor, None)
+        reactor.write_health.pending_since = None
+        reactor.durability = NOT_DURABLE  # a late change must not overwrite the state of the reactor's successor
 
     # -- requests
 
@@ -150,11 +174,6 @@ class Checkpointer(DurabilityBackend):
                 logger.error(events.LAST_CHECKPOINT_FAILED, extra={"reactor": reactor.name})
         self.forget(reactor)
 
-    def forget(self, reactor: RunningReactor) -> None:
-        self._changed_reactors.pop(reactor, None)
-        reactor.write_health.pending_since = None
-        reactor.durability = NOT_DURABLE  # a late change must not overwrite the state of the reactor's successor
-
     # -- writing
 
     @property
@@ -209,6 +228,8 @@ class Checkpointer(DurabilityBackend):
             except StoreError as error:
                 self._store_refused = True
                 self._on_write_failed([one.group for one in snapshots], str(error))
+                if isinstance(error, FencedError):
+                    await self._ownership.renew()
             for callback in callbacks:
                 callback()
 
@@ -229,7 +250,7 @@ class Checkpointer(DurabilityBackend):
         self._stall_watch.watch(write_health)
         parts = [part for one in snapshots for part in one.parts]
         trims = [trim for one in snapshots for trim in one.journal_trims]
-        await self._store.checkpoints.save(parts, trims)
+        await self._store.checkpoints.save(parts, trims, self._ownership.fences_for(part.key for part in parts))
         for one in snapshots:
             one.mark_written()
         for health in write_health:

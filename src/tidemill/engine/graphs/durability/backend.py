@@ -1,6 +1,6 @@
 """The durability port: policies, what the engine asks of a durable backend, and the backend without a store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 import msgspec
@@ -10,7 +10,7 @@ from tidemill.engine.graphs.durability.journal import Journal
 from tidemill.graphs.definition import Durability, Reactor
 from tidemill.graphs.result import DeadLetter
 from tidemill.graphs.state import Recovery
-from tidemill.storage.graph_ports import PartKind
+from tidemill.storage.graph_ports import PartKey, PartKind
 
 
 class DurabilityPolicy(msgspec.Struct, frozen=True):
@@ -74,6 +74,12 @@ class DurabilityBackend(Protocol):
     def policy_for(self, reactor: Reactor) -> DurabilityPolicy:
         """Return a reactor's policy: the declared one, and none without a store."""
 
+    async def acquire(self, keys: Collection[PartKey]) -> None:
+        """Make this node the owner of parts before their state is read; RequestError if another node owns one."""
+
+    async def release_except(self, keys: Collection[PartKey]) -> None:
+        """Release all parts but these to other nodes."""
+
     def request_checkpoint(self, reactor: Any) -> None:
         """Include a reactor and its accumulators in the next checkpoint."""
 
@@ -127,6 +133,12 @@ class NoDurability(DurabilityBackend):
 
     def policy_for(self, reactor: Reactor) -> DurabilityPolicy:
         return NOT_DURABLE
+
+    async def acquire(self, keys: Collection[PartKey]) -> None:
+        pass
+
+    async def release_except(self, keys: Collection[PartKey]) -> None:
+        pass
 
     def request_checkpoint(self, reactor: Any) -> None:
         pass

@@ -12,12 +12,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.durability.pending_writes import PendingWrites
 from tidemill.engine.graphs.durability.write_health import StallWatch, WriteHealth
 from tidemill.graphs.result import Receipt
 from tidemill.graphs.snapshot import journal_checksum
-from tidemill.kernel.errors import OperationError, StoreError
-from tidemill.storage.graph_ports import JournalEntry, JournalKey
+from tidemill.kernel.errors import FencedError, OperationError, StoreError
+from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartFence, PartKey, fenced_error
 from tidemill.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ class JournalWriter(msgspec.Struct, eq=False):
     """One accumulator's side of the journal: where its entries go, and what happens to its steps afterwards."""
 
     key: JournalKey
+    part_key: PartKey
+    """The accumulator's part: a node that owns it owns its journal."""
     seed: int
     """Starts the checksum of each entry; computed once, because this is done for each event."""
     on_committed: Callable[[JournalStep, int], Receipt]
@@ -55,8 +58,11 @@ AppendedStep = tuple[JournalWriter, JournalStep, bytes, "asyncio.Future[Receipt]
 class Journal:
     """The journals of one node's accumulators, in one order."""
 
-    def __init__(self, store: Store, pending_writes: PendingWrites, stall_watch: StallWatch) -> None:
+    def __init__(
+        self, store: Store, ownership: ReactorOwnership, pending_writes: PendingWrites, stall_watch: StallWatch
+    ) -> None:
         self._store = store
+        self._ownership = ownership
         self._pending_writes = pending_writes
         self._stall_watch = stall_watch
         self._pending: list[AppendedStep] = []
@@ -118,10 +124,12 @@ class Journal:
         try:
             if self._pending_writes:  # first: an offset must not pass a dead letter that is not in the store
                 await self._pending_writes.write(self._store)
-            await self._store.checkpoints.append(entries)
+            await self._store.checkpoints.append(entries, self._fences(steps))
         except StoreError as error:
             behind, self._pending = self._pending, []
             self._refuse(steps + behind, str(error))
+            if isinstance(error, FencedError):
+                await self._ownership.renew()
             return
         for health in write_health:
             health.pending_since = None
@@ -131,6 +139,14 @@ class Journal:
             receipt = writer.on_committed(step, entry.position)
             if not future.done():
                 future.set_result(receipt)
+
+    def _fences(self, steps: list[AppendedStep]) -> list[PartFence]:
+        """Return the fences of the accumulators whose steps are written."""
+        owned = self._ownership.fences
+        try:
+            return [owned[key] for key in {writer.part_key for writer, *_ in steps}]
+        except KeyError:
+            raise fenced_error() from None
 
     def _next_entry(self, writer: JournalWriter, payload: bytes) -> JournalEntry:
         self._position = position = self._position + 1

@@ -49,6 +49,7 @@ class RunningReactor(FiringHost):
         self.durability = runtime.durability.policy_for(definition)
         self.write_health = WriteHealth(self.name, self.update_health)
         self.generation = 0  # of its part of the checkpoint
+        self.is_fenced = False  # whether another node has acquired it
         self._is_inactive = True  # until everything that loads together with it is there
         self.firing_loop = FiringLoop(self, runtime)
         self.commands = FiringCommands(self.firing_loop, runtime)
@@ -112,7 +113,15 @@ class RunningReactor(FiringHost):
 
     # -- commands
 
+    def check_owned(self) -> None:
+        """Raise RequestError if another node owns the reactor now."""
+        if self.is_fenced:
+            remedy = "use that node, or restart this one to wait for it"
+            message = f"reactor '{self.name}' is owned by another node now; {remedy}"
+            raise RequestError(message, code="reactor_owned", status=409, reactor=self.name)
+
     def check_ready(self) -> None:
+        self.check_owned()
         if self.health in (ReactorHealth.STARTING, ReactorHealth.FAILED):
             remedy = f"restart it with `await node.reactor('{self.name}').restart()`"
             message = f"reactor '{self.name}' is {self.health} and cannot fire; {remedy}"
@@ -120,6 +129,7 @@ class RunningReactor(FiringHost):
 
     async def pause(self) -> None:
         """Stop firing on criteria, also after a restart of the process; boundaries are still accepted."""
+        self.check_owned()
         self.pause_firing()
         await self.runtime.durability.set_paused(self.tenant, self.name, paused=True)
 
@@ -130,6 +140,7 @@ class RunningReactor(FiringHost):
 
     async def resume(self) -> None:
         """Fire on criteria again, immediately if they are met."""
+        self.check_owned()
         self.firing_loop.paused = False
         self.firing_loop.reevaluate()
         await self.runtime.durability.set_paused(self.tenant, self.name, paused=False)

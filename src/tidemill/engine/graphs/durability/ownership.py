@@ -1,0 +1,167 @@
+"""Ownership of reactors: one node of a store runs a durable reactor and its accumulators.
+
+A node acquires the parts of a reactor before it reads their state, and renews its ownership while it runs. Every
+checkpoint and every write to the journal carries the epochs under which the node owns the parts. So a node that was
+frozen, and was replaced meanwhile, cannot overwrite anything when it wakes up: its writes are refused, and it stops.
+
+Another node may acquire a part when its owner has released it, when the process of its owner is known to be gone, and
+otherwise when the ownership has expired.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+
+import msgspec
+
+from tidemill.engine.tasks import TaskScope
+from tidemill.engine.wakeup import FOREVER, Wakeup
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import RequestError, StoreError
+from tidemill.storage.graph_ports import PartFence, PartKey, PartOwner, PartOwners, fenced_error
+from tidemill.storage.workflow_ports import Owner
+from tidemill.telemetry import events
+
+logger = logging.getLogger(__name__)
+
+
+class ReactorOwnedError(RequestError):
+    """Another node of the store owns a reactor."""
+
+    def __init__(self, message: str, keys: Collection[PartKey], owner: str) -> None:
+        super().__init__(message, code="reactor_owned", status=409, owner=owner)
+        self.keys = keys
+        """The parts that were to be acquired."""
+
+
+class ReactorOwnership:
+    """The parts that this node owns."""
+
+    def __init__(
+        self,
+        part_owners: PartOwners,
+        is_dead: Callable[[Owner], bool],
+        *,
+        owner: Owner,
+        ttl: float,
+        is_shared: bool,
+        clock: Clock,
+        tasks: TaskScope,
+    ) -> None:
+        self.fences: dict[PartKey, PartFence] = {}
+        """The fence of each part that this node owns."""
+        self.on_lost: Callable[[Collection[PartKey]], None] | None = None
+        """Called with the parts that another node has acquired."""
+        self._part_owners = part_owners
+        self._is_dead = is_dead
+        self._owner = _encode_owner(owner)
+        self._shared_ttl = ttl
+        self._is_shared = is_shared
+        self._tasks = tasks
+        self._wakeup = Wakeup(clock)
+        self._is_renewing = False
+
+    @property
+    def _ttl(self) -> float:
+        """The seconds until ownership expires. A node that has the store to itself never renews it."""
+        return self._shared_ttl if self._is_shared else FOREVER
+
+    def start_sharing(self) -> None:
+        """Renew the ownership from now on: another node uses the store."""
+        self._is_shared = True
+        self._wakeup.notify()
+
+    async def acquire(self, keys: Collection[PartKey]) -> None:
+        """Acquire parts, all or none; RequestError names the node that owns one of them."""
+        missing = sorted(set(keys) - self.fences.keys())
+        if not missing:
+            return
+        gone = await self._dead_owners(missing)
+        acquired = await self._part_owners.acquire(missing, self._owner, self._ttl, gone)
+        if isinstance(acquired, PartOwner):
+            raise _owned_elsewhere(acquired, missing)
+        self.fences |= {fence.key: fence for fence in acquired}
+        if not self._is_renewing:
+            self._is_renewing = True
+            self._tasks.start("reactor ownership", self._keep_renewing())
+
+    async def release_except(self, keys: Collection[PartKey]) -> None:
+        """Release the parts that this node no longer needs, so that another node can acquire them at once."""
+        released = [fence for key, fence in self.fences.items() if key not in keys]
+        for fence in released:
+            del self.fences[fence.key]
+        if not self.fences:
+            self._wakeup.notify()  # nothing is left to renew
+        if released:
+            await _log_failure(self._part_owners.release(released))
+
+    async def is_free(self, keys: Collection[PartKey]) -> bool:
+        """Return whether parts could be acquired now."""
+        owners = {one.owner for one in await self._part_owners.owners_of(sorted(keys))} - {self._owner}
+        return owners <= set(await self._dead_owners(keys))
+
+    def fences_for(self, keys: Iterable[PartKey]) -> list[PartFence]:
+        """Return the fences of parts that are about to be written; FencedError if this node does not own one."""
+        fences = [self.fences.get(key) for key in keys]
+        if None in fences:
+            raise fenced_error()
+        return [fence for fence in fences if fence is not None]
+
+    # -- other nodes
+
+    async def _dead_owners(self, keys: Collection[PartKey]) -> list[str]:
+        """Return those owners of parts whose processes are known to be gone."""
+        current = {one.owner for one in await self._part_owners.owners_of(sorted(keys))}
+        return [owner for owner in current if self._is_dead(_decode_owner(owner))]
+
+    # -- renewal
+
+    async def _keep_renewing(self) -> None:
+        try:
+            while self.fences:
+                await self._wakeup.wait(self._ttl / 3)
+                if self.fences:
+                    await self.renew()
+        finally:
+            self._is_renewing = False
+
+    async def renew(self) -> None:
+        """Extend the ownership of all parts, and report those that another node has acquired."""
+        held = dict(self.fences)
+        try:
+            renewed = await self._part_owners.renew(self._owner, self._ttl)
+        except StoreError as error:
+            logger.warning(events.REACTOR_RENEWAL_FAILED, extra={"error": str(error)})
+            return
+        self.drop(fence for fence in held.values() if fence not in renewed)
+
+    def drop(self, fences: Iterable[PartFence]) -> None:
+        """Stop owning parts that another node has acquired, and report them."""
+        lost = [fence.key for fence in fences if self.fences.get(fence.key) == fence]
+        for key in lost:
+            del self.fences[key]
+        if lost and self.on_lost is not None:
+            self.on_lost(lost)
+
+
+def _encode_owner(owner: Owner) -> str:
+    """Return an owner as it is stored: with what identifies its process, so that any node can tell if it is gone."""
+    return msgspec.json.encode(owner).decode()
+
+
+def _decode_owner(text: str) -> Owner:
+    return msgspec.json.decode(text, type=Owner)
+
+
+def _owned_elsewhere(found: PartOwner, keys: Collection[PartKey]) -> ReactorOwnedError:
+    owner = _decode_owner(found.owner)
+    node = f"node {owner.id} (process {owner.pid} on {owner.host.partition(' ')[0]})"
+    remedy = "a durable reactor runs on one node of a store: use that node, or stop it"
+    return ReactorOwnedError(f"{found.key.kind} '{found.key.name}' is owned by {node}; {remedy}", keys, owner.id)
+
+
+async def _log_failure(write: Awaitable[None]) -> None:
+    """Wait for a write whose failure only delays other nodes."""
+    try:
+        await write
+    except StoreError as error:
+        logger.warning(events.REACTOR_RENEWAL_FAILED, extra={"error": str(error)})

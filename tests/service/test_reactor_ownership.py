@@ -1,0 +1,113 @@
+"""Two nodes with the same durable reactor on one store: one of them owns it, and the other one waits."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tests.service.samples import single
+
+OWNED = r"'(a|r)' is owned by node \w+ \(process \d+ on .*\); a durable reactor runs on one node of a store"
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    """A store that several nodes can use."""
+    return f"sqlite:///{tmp_path}/tidemill.db"
+
+
+def cache(node: tm.testing.TestNode) -> dict[str, Any]:
+    """Return the inputs of the reactor."""
+    return dict(node.reactor("r").state().cache)
+
+
+@pytest.mark.parametrize("durability", ["interval", "fire", "boundary"])
+async def test_the_second_node_waits_and_takes_over(address: str, durability: Any) -> None:
+    """G-31: it rejects pushes and commands meanwhile, naming the owner; nothing that was acknowledged is lost."""
+    sample = single(durability=durability)
+    async with (
+        tm.testing.node(address, load=sample.load) as first,
+        tm.testing.node(address, load=sample.load) as second,
+    ):
+        assert (await first.push("a", 1)).accepted
+        for call in (second.push("a", 2), second.load(sample.reactor)):
+            with pytest.raises(tm.RequestError, match=OWNED) as raised:
+                await call
+            assert (raised.value.code, raised.value.status) == ("reactor_owned", 409)
+        with pytest.raises(tm.RequestError, match=OWNED):
+            second.reactor("r")
+        for node in (first, second) * 10:  # the first one renews its ownership
+            await node.advance("1s")
+        with pytest.raises(tm.RequestError, match=OWNED):
+            await second.push("a", 2)
+        await first._close()
+        await second.advance("2s")
+        assert cache(second) == {"a": 1}
+        assert (await second.push("a", 3)).accepted
+        await second.settle()
+        assert cache(second) == {"a": 3}
+
+
+@pytest.mark.parametrize("durability", ["interval", "boundary"])
+async def test_an_owner_that_was_replaced_stops_and_overwrites_nothing(address: str, durability: Any) -> None:
+    """G-31, W-8: it was frozen for longer than its ownership lasts; when it wakes up, its writes are refused."""
+    sample = single(durability=durability)
+    async with (
+        tm.testing.node(address, load=sample.load) as frozen,
+        tm.testing.node(address, load=sample.load) as second,
+    ):
+        await frozen.push("a", 1)
+        await frozen.settle()
+        await second.advance("8s")
+        assert cache(second) == {"a": 1}
+        await second.push("a", 2)
+        await second.settle()
+        receipt = await frozen.push("a", 100)
+        assert durability == "interval" or not receipt.accepted
+        await frozen.advance("2s")
+        assert frozen.reactor("r").state().health == "failed"
+        assert [event.action for event in frozen.reactor("r").events()] == ["fenced"]
+        late = await frozen.push("a", 101)
+        assert (late.outcome, late.reason) == ("rejected", "accumulator 'a' is owned by another node now")
+        for command in (frozen.reactor("r").restart, frozen.reactor("r").force_fire, frozen.reactor("r").pause):
+            with pytest.raises(tm.RequestError, match="reactor 'r' is owned by another node now"):
+                await command()
+        second = await second.crash()
+        assert cache(second) == {"a": 2}
+
+
+async def test_a_reactor_that_is_not_durable_runs_on_every_node(address: str) -> None:
+    """G-31: there is nothing in the store that they could overwrite."""
+    sample = single(durability="none")
+    async with (
+        tm.testing.node(address, load=sample.load) as first,
+        tm.testing.node(address, load=sample.load) as second,
+    ):
+        for node in (first, second):
+            assert (await node.push("a", 1)).accepted
+
+
+async def test_a_graph_waits_with_its_reactor(address: str) -> None:
+    """G-31: what is bound to a reactor that waits is loaded after it."""
+    fired: list[int] = []
+    sample = single(fired.append, durability="interval")
+    async with (
+        tm.testing.node(address, load=[sample.reactor]) as first,
+        tm.testing.node(address, load=sample.load) as second,
+    ):
+        await first._close()
+        await second.advance("3s")
+        await second.push("a", 1)
+        await second.settle()
+        assert fired == [1]
+
+
+async def test_an_unloaded_reactor_is_free_at_once(address: str) -> None:
+    """G-31: for any other node, without waiting for an expiry."""
+    sample = single(durability="boundary")
+    async with tm.testing.node(address, load=[sample.reactor]) as first, tm.testing.node(address) as second:
+        await first.push("a", 1)
+        await first.unload("reactor:r")
+        await second.load(sample.reactor)
+        assert cache(second) == {"a": 1}

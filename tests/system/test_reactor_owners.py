@@ -1,0 +1,88 @@
+"""A reactor whose owner is killed or frozen: another process takes it over, and nothing acknowledged is lost."""
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tests.postgres import PostgresServer
+from tests.service.workflows.pairs import PATIENCE, until
+from tests.system.owning_program import reactor
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/tidemill.db"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return await server.fresh_store()
+
+
+@asynccontextmanager
+async def owner(address: str) -> AsyncIterator[Process]:
+    """Run a process that owns the reactor."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.system.owning_program", address, stdout=PIPE
+    )
+    try:
+        assert await next_line(process) == "1"
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def next_line(process: Process) -> str:
+    """Return the next line that a process prints; empty at its end."""
+    assert process.stdout is not None, "it is a pipe"
+    async with asyncio.timeout(PATIENCE):
+        return (await process.stdout.readline()).decode().strip()
+
+
+async def take_over(node: tm.Node) -> int:
+    """Wait until a node runs the reactor; return the last number in it."""
+
+    async def is_running() -> bool:
+        return "r" in node.registry.reactors()
+
+    await until(is_running)
+    return int(node.reactor("r").state().cache["numbers"])
+
+
+async def test_a_killed_owner_is_replaced_without_a_loss(address: str) -> None:
+    """G-31, G-24: another process continues from the last acknowledged event."""
+    async with owner(address) as process, tm.Node(address, load=[reactor]) as node:
+        with pytest.raises(tm.RequestError, match=rf"is owned by node \w+ \(process {process.pid} on "):
+            await node.push("numbers", 0)
+        process.kill()
+        await process.wait()
+        acknowledged = 1
+        while line := await next_line(process):
+            acknowledged = int(line)
+        assert await take_over(node) >= acknowledged
+
+
+async def test_a_frozen_owner_is_replaced_and_fenced_off(address: str) -> None:
+    """G-31, W-8: when it wakes up, it acknowledges nothing more, says so, and overwrites nothing."""
+    async with owner(address) as process, tm.Node(address, load=[reactor]) as node:
+        process.send_signal(signal.SIGSTOP)
+        last = await take_over(node)
+        assert (await node.push("numbers", 1_000_000)).accepted
+        process.send_signal(signal.SIGCONT)
+        acknowledged = 1
+        while (line := await next_line(process)).isdecimal():
+            acknowledged = int(line)
+        assert line.startswith("rejected: ")
+        assert "another node" in line
+        assert acknowledged <= last
+        assert node.reactor("r").state().cache == {"numbers": 1_000_000}
+    async with tm.Node(address, load=[reactor]) as successor:
+        assert await take_over(successor) == 1_000_000
