@@ -7,7 +7,6 @@ Change SLOW while it runs, and save: the new code judges the next response, and 
 
 import asyncio
 import random
-from typing import Any
 
 import tidemill as tm
 
@@ -26,11 +25,10 @@ class Streak(tm.Boundary):
     fine: int = 0
 
 
-class Incident(tm.Params):
-    """The firing that started it."""
+class Slow(tm.Boundary):
+    """A response that took too long: what an incident is about."""
 
-    payload: dict[str, Any]
-    firing_id: str
+    milliseconds: float
 
 
 # -- the graph: twice a second, in microseconds ------------------------------------------------------------------------
@@ -59,22 +57,23 @@ def streak(is_fine: bool, streaks: list[Streak]) -> Streak:
     return Streak(streaks[-1].fine + 1 if streaks and is_fine else int(is_fine))
 
 
+@judge.node
+def slow(is_fine: bool, answer: Answer) -> Slow | None:
+    """Decide whether there is an incident: each value starts a run of the workflow below."""
+    return None if is_fine else Slow(answer.milliseconds)
+
+
 # -- incidents: a durable workflow per outage --------------------------------------------------------------------------
 
-incident = tm.Workflow(
-    "incident",
-    params=Incident,
-    triggers=[tm.on_firing("uptime", when=f"payload.answer.milliseconds > {SLOW}")],
-    max_active_runs=2,
-)
+incident = tm.Workflow("incident", params=Slow, triggers=[tm.on_output(judge.slow, cooldown="5s")], max_active_runs=2)
 
 
 @incident.task(retry=tm.Retry(3, delay="300ms", on=(ConnectionError,)))
-def ask_again(params: Incident, ctx: tm.Context) -> float:
+def ask_again(params: Slow, ctx: tm.Context) -> float:
     """Query the shop once more, over an unreliable connection."""
     if random.random() < 0.4:
         raise ConnectionError("no line to the shop")
-    ctx.log.info("it took %.0f ms", params.payload["answer"]["milliseconds"])
+    ctx.log.info("it took %.0f ms", params.milliseconds)
     return round(random.expovariate(1 / 80), 1)
 
 
