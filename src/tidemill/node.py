@@ -99,6 +99,7 @@ class Node:
         self._workflows.on_shared = None if self._ownership is None else self._ownership.start_sharing
         self._workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers, self.run_handle)
         self._packages = self._make_packages()
+        self._packages.installer.on_held_back = self._standby.wait
         self._restored_tenants: set[str] = set()
         self._is_open = self._was_opened = False
 
@@ -238,6 +239,8 @@ class Node:
             await self._workflows.subscriptions.drain(self.settings.unload_timeout)
             await self._graph_runtime.tasks.close(self.settings.unload_timeout)
             await self._packages.remove_copies()
+            if self._ownership is not None:
+                self._ownership.close()
             await self._run_store.close()
 
     def _resolve_tenant(self, tenant: str | None) -> str:

@@ -70,5 +70,5 @@ def test_a_pinned_run_is_named_with_the_command_that_goes_on(file: Path, tmp_pat
         _, line = dev.wait_for("waits for code that is gone")
         command = re.search(r"`tidemill (runs retry [^`]*)`", line)
         assert command is not None
-        subprocess.run([sys.executable, "-m", "tidemill", *shlex.split(command[1])], check=True, cwd=tmp_path)
+        subprocess.run([sys.executable, "-m", "tidemill", *shlex.split(command[1])], check=True, cwd=file.parent)
         dev.wait_for("run", "succeeded")

@@ -80,8 +80,9 @@ async def test_a_frozen_owner_is_replaced_and_fenced_off(address: str) -> None:
         acknowledged = 1
         while (line := await next_line(process)).isdecimal():
             acknowledged = int(line)
-        assert line.startswith("rejected: ")
-        assert "another node" in line
+        while "another node" not in line:  # a write that was on its way may have lost its connection
+            assert line.startswith("rejected: ")
+            line = await next_line(process)
         assert acknowledged <= last
         assert node.reactor("r").state().cache == {"numbers": 1_000_000}
     async with tm.Node(address, load=[reactor]) as successor:

@@ -7,7 +7,7 @@ from typing import Any
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, ReactorOwnership
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.kernel.errors import RequestError, TidemillError
+from tidemill.kernel.errors import RequestError, StoreError, TidemillError
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
@@ -38,9 +38,10 @@ class StandbyLoads:
             is_behind = bool(self._waiting) and error.code == "reactor_not_loaded"  # its reactor waits
             if not isinstance(error, ReactorOwnedError) and not is_behind:
                 raise
-            self._wait(load, error)
+            self.wait(load, error)
 
-    def _wait(self, load: Load, error: RequestError) -> None:
+    def wait(self, load: Load, error: RequestError) -> None:
+        """Load a package, or the rest of it, when the node that owns a reactor of it releases the reactor."""
         self._waiting.append(load)
         if isinstance(error, ReactorOwnedError):
             self._scheduler.standby |= dict.fromkeys(error.keys, error)
@@ -52,9 +53,16 @@ class StandbyLoads:
     async def _run(self) -> None:
         while self._waiting:
             await self._runtime.clock.sleep(self._runtime.settings.lease_ttl / 3)
-            if self._ownership is not None and await self._ownership.is_free(self._scheduler.standby):
+            if await self._is_free():
                 await self._retry()
         self._is_running = False
+
+    async def _is_free(self) -> bool:
+        try:
+            return self._ownership is not None and await self._ownership.is_free(self._scheduler.standby)
+        except StoreError as error:
+            logger.warning(events.REACTOR_STANDBY, extra={"reason": str(error)})
+            return False
 
     async def _retry(self) -> None:
         waiting, self._waiting = self._waiting, []

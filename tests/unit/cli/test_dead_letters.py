@@ -61,12 +61,13 @@ class Shell:
 
 @pytest.fixture
 def shell(store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    """The command line, on that store."""
+    """The command line, on that store, with wide tables."""
+    monkeypatch.setenv("COLUMNS", "200")
     return Shell(store, monkeypatch, capsys)
 
 
 def test_dead_letters_are_listed_newest_first(shell: Shell) -> None:
-    """Issue: listed by the CLI, with the reason."""
+    """G-15: listed by the CLI, with the reason."""
     found = json.loads(shell("list", "--output", "json"))
     assert [(one["kind"], one["source"]) for one in found] == [("start", "r"), ("firing", "r"), ("event", "a")]
     assert found[0]["workflow"] == "w"

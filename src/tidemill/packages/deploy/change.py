@@ -60,6 +60,8 @@ class PackageDefinitions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     graphs: tuple[Graph, ...] = ()
     workflows: tuple[Workflow, ...] = ()
     """As declared: the graphs that they call by name are not resolved yet."""
+    held_back: tuple[Graph, ...] = ()
+    """Graphs whose reactors another node owns: workflows may follow them, and they are not loaded."""
 
     @cached_property
     def schedules(self) -> tuple[tuple[Workflow, Schedule], ...]:
@@ -321,7 +323,7 @@ def _make_resolver(
     registry: Registry, tenant: str, before: PackageDefinitions, after: PackageDefinitions
 ) -> Callable[[Workflow], Workflow]:
     """Return a function that gives a workflow the graphs and reactors that it names, as they are after the change."""
-    arriving = {one.name: one for one in (*after.triggerless, *after.graphs)}
+    arriving = {one.name: one for one in (*after.triggerless, *after.graphs, *after.held_back)}
     leaving = {one.name for one in (*before.triggerless, *before.graphs)}
     reactors = {one.name: one for one in after.reactors}
 

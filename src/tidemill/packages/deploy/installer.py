@@ -1,13 +1,15 @@
 """Loads and unloads whole packages on one node: checks first, then the deploy pipeline."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from tidemill.engine.graphs.durability.ownership import ReactorOwnedError
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.graphs.staging import reactor_key
+from tidemill.engine.graphs.staging import reactor_key, reactor_part_keys
 from tidemill.engine.registry import PackageState, Registry
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.graphs.graph import Graph
@@ -38,6 +40,7 @@ if TYPE_CHECKING:  # a node that loads only definitions does not import what rea
     from tidemill.packages.loading.preparer import PackageReference
 
 
+Load = Callable[[], Awaitable[Any]]
 NOTHING_LEAVING: Mapping[PackageKey, frozenset[NameClaim]] = {}
 
 
@@ -70,6 +73,10 @@ class Installer(PipelineObserver):
         self._changes_in_progress = 0
         self.loaded_at: dict[PackageKey, datetime] = {}
         """When the current version of each package was loaded."""
+        self._held_back: dict[PackageKey, Package] = {}
+        """The packages that are loaded without reactors that another node owns."""
+        self.on_held_back: Callable[[Load, ReactorOwnedError], None] = lambda load, error: None  # noqa: ARG005
+        """Called with the load that completes such a package."""
 
     @property
     def definitions(self) -> Mapping[PackageKey, PackageDefinitions]:
@@ -92,7 +99,7 @@ class Installer(PipelineObserver):
         """
         key = PackageKey(tenant, package.name)
         try:
-            await self._load(key, lambda: self._plan_load(package, key, origin, leaving), reference)
+            await self._load_available(package, key, origin, reference, leaving)
         except BaseException:
             if reference is not None and not self._retired.has(reference):
                 reference.release()
@@ -100,6 +107,36 @@ class Installer(PipelineObserver):
         finally:
             await self._retired.collect()
         self._on_changed()
+
+    async def _load_available(
+        self,
+        package: Package,
+        key: PackageKey,
+        origin: PackageOrigin,
+        reference: "PackageReference | None",
+        leaving: Mapping[PackageKey, frozenset[NameClaim]],
+    ) -> None:
+        """Load a package; if another node owns durable reactors of it, load the rest, and let those wait."""
+        self._held_back.pop(key, None)
+        try:
+            await self._load(key, lambda: self._plan_load(package, key, origin, leaving), reference)
+        except ReactorOwnedError as error:
+            parts = set(error.keys)
+            owned = {one.name for one in package.reactors if reactor_part_keys(key.tenant, one) & parts}
+            rest = package.without_reactors(owned)
+            if rest.is_empty:
+                raise
+            await self._load(key, lambda: self._plan_load(rest, key, origin, leaving), reference)
+            self._held_back[key] = package
+            self.on_held_back(partial(self._load_whole, package, key, origin), error)
+
+    async def _load_whole(self, package: Package, key: PackageKey, origin: PackageOrigin) -> None:
+        """Load the reactors that were held back, unless the package was replaced or unloaded meanwhile."""
+        if self._held_back.get(key) is package:
+            plan = partial(self._plan_load, package, key, origin, NOTHING_LEAVING)
+            await self._load(key, plan, self._references.get(key))
+            del self._held_back[key]
+            self._on_changed()
 
     async def _load(
         self, key: PackageKey, plan: Callable[[], PackageChange], reference: "PackageReference | None"
@@ -122,6 +159,8 @@ class Installer(PipelineObserver):
     async def _apply(self, change: PackageChange, reference: "PackageReference | None") -> None:
         try:
             await self.pipeline.load(change)
+        except ReactorOwnedError:  # before its workflows were in place
+            raise
         except BaseException:  # runs may have started while its workflows were in place
             self._retire(change, change.after, [*change.workflows, *change.rebound_callers], reference)
             raise
@@ -141,6 +180,7 @@ class Installer(PipelineObserver):
             return
         async with self._exclusive_change(key, lambda: self._plan_unload(key)) as change:
             self._checks.check_unload(change)
+            self._held_back.pop(key, None)
             cleanup = await self.pipeline.begin_unload(change)
         with self._change_in_progress(change):
             await self.pipeline.finish_unload(cleanup)
@@ -291,6 +331,7 @@ class Installer(PipelineObserver):
             triggerless=tuple(one for one in graphs if one.reactor_name is None),
             graphs=tuple(one for one in graphs if one.reactor_name is not None),
             workflows=tuple(one for one in package.workflows if self._is_own_workflow(one, tenant, before)),
+            held_back=package.held_back,
         )
 
     def _is_own_workflow(self, workflow: Workflow, tenant: str, before: PackageState) -> bool:

@@ -3,13 +3,14 @@
 import importlib
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tidemill.annotations.variants import label
 from tidemill.graphs.definition import Accumulator, Reactor
@@ -58,6 +59,24 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     workflows: tuple[Workflow, ...] = ()
     triggers: tuple[Trigger, ...] = ()
     """The triggers that it declares, and those that were passed to its workflows."""
+
+    held_back: tuple[Graph, ...] = ()
+    """Graphs that are not loaded yet, because another node owns their reactors."""
+
+    def without_reactors(self, names: Collection[str]) -> "Package":
+        """Return the package without some reactors, and without the graphs that are bound to them."""
+        held_back = tuple(one for one in self.graphs if one.reactor_name in names)
+        return replace(
+            self,
+            reactors=tuple(one for one in self.reactors if one.name not in names),
+            graphs=tuple(one for one in self.graphs if one not in held_back),
+            held_back=held_back,
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to load."""
+        return not (self.reactors or self.graphs or self.workflows or self.triggers)
 
 
 def read_package(thing: Any) -> Package:

@@ -23,6 +23,9 @@ from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
 
+_closed_owners: set[str] = set()
+"""The nodes of this process that have closed. A node that closes while its store is away cannot release its parts."""
+
 
 class ReactorOwnedError(RequestError):
     """Another node of the store owns a reactor."""
@@ -94,6 +97,10 @@ class ReactorOwnership:
         if released:
             await _log_failure(self._part_owners.release(released))
 
+    def close(self) -> None:
+        """Let other nodes of this process acquire the parts, even if they could not be released."""
+        _closed_owners.add(self._owner)
+
     async def is_free(self, keys: Collection[PartKey]) -> bool:
         """Return whether parts could be acquired now."""
         owners = {one.owner for one in await self._part_owners.owners_of(sorted(keys))} - {self._owner}
@@ -111,7 +118,7 @@ class ReactorOwnership:
     async def _dead_owners(self, keys: Collection[PartKey]) -> list[str]:
         """Return those owners of parts whose processes are known to be gone."""
         current = {one.owner for one in await self._part_owners.owners_of(sorted(keys))}
-        return [owner for owner in current if self._is_dead(_decode_owner(owner))]
+        return [owner for owner in current if owner in _closed_owners or self._is_dead(_decode_owner(owner))]
 
     # -- renewal
 

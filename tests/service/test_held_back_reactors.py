@@ -1,0 +1,80 @@
+"""A package whose durable reactor another node owns: the rest of it is loaded, and the reactor waits."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import tidemill as tm
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    """A store that several nodes can use."""
+    return f"sqlite:///{tmp_path}/tidemill.db"
+
+
+def plant(limit: int = 90) -> ModuleType:
+    """Return a module with a reactor, a graph, and a workflow that follows a node of the graph by its name."""
+    module = ModuleType("plant")
+
+    @tm.passthrough
+    def celsius(event: float) -> float:
+        return event
+
+    reactor = tm.Reactor("plant", [celsius])
+    graph = tm.Graph("monitor", reactor=reactor)
+
+    @graph.node
+    def alert(celsius: float) -> float | None:
+        return celsius if celsius > limit else None
+
+    callout = tm.Workflow("callout", triggers=[tm.on_output("monitor", "alert")])
+
+    @callout.task
+    def call(ctx: tm.Context) -> float:
+        value: float = ctx["output"]
+        return value
+
+    vars(module).update(reactor=reactor, graph=graph, callout=callout)
+    return module
+
+
+async def test_workflows_run_on_a_node_whose_reactor_waits(address: str) -> None:
+    """G-31, W-6: only the reactor and its graphs are held back, until the owner releases them."""
+    async with (
+        tm.testing.node(address, load=[plant()]) as first,
+        tm.testing.node(address, load=[plant()]) as second,
+    ):
+        assert second.registry.workflows() == ["callout"]
+        assert (second.registry.reactors(), second.registry.graphs()) == ([], [])
+        run = await second.start("callout", output=1.0)
+        for node in (first, second) * 3:
+            await node.advance("1s")
+        assert (await run.state()).outputs == {"call": 1.0}
+        with pytest.raises(tm.RequestError, match="is owned by node"):
+            await second.push("celsius", 99.0)
+        await first._close()
+        await second.advance("3s")
+        assert (second.registry.reactors(), second.registry.graphs()) == (["plant"], ["monitor"])
+        await second.push("celsius", 99.0)
+        await second.settle()
+        assert [(await one.state()).outputs for one in await second.runs("callout")] == [{"call": 1.0}, {"call": 99.0}]
+
+
+async def test_a_package_that_waits_can_be_replaced_and_unloaded(address: str) -> None:
+    """P-6, P-2: what waited with the older version is not loaded any more, and nothing is left of it."""
+    async with (
+        tm.testing.node(address, load=[plant()]) as first,
+        tm.testing.node(address, load=[plant()]) as second,
+        tm.testing.node(address, load=[plant()]) as third,
+    ):
+        await second.load(plant(limit=50))
+        await third.unload("plant")
+        await first._close()
+        await second.advance("3s")
+        await third.advance("3s")
+        assert (third.registry.packages(), third.registry.reactors()) == ([], [])
+        await second.push("celsius", 60.0)
+        await second.settle()
+        assert [(await one.state()).outputs for one in await second.runs("callout")] == [{"call": 60.0}]
