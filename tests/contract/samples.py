@@ -83,10 +83,12 @@ def letter(
     return StoredDeadLetter(id=id, tenant=tenant, owner=owner, source=source, at=at, payload=payload)
 
 
-def recovery(id: str, *, tenant: str = "public", at: datetime = NOON, reason: str = "it broke") -> StoredRecovery:
+def recovery(
+    id: str, *, tenant: str = "public", at: datetime = NOON, action: str = "restarted", reason: str = "it broke"
+) -> StoredRecovery:
     """Return one recovery."""
     return StoredRecovery(
-        id=id, tenant=tenant, component="reactor", name="r", at=at, action="restarted", reason=reason, failures=2
+        id=id, tenant=tenant, component="reactor", name="r", at=at, action=action, reason=reason, failures=2
     )
 
 

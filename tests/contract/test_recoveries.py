@@ -29,6 +29,14 @@ async def test_tenants_see_their_own(store: Store) -> None:
     assert await store.recoveries.list_newest("c", 10) == []
 
 
+async def test_an_audit_reads_one_action_of_all_tenants(store: Store) -> None:
+    """G-20: oldest first."""
+    restored = [recovery("01", tenant="b", action="restored"), recovery("03", tenant="a", action="restored")]
+    await store.recoveries.add([*reversed(restored), recovery("02")])
+    assert await store.recoveries.list_by_action("restored") == restored
+    assert await store.recoveries.list_by_action("unknown") == []
+
+
 async def test_a_recovery_keeps_its_time(store: Store) -> None:
     await store.recoveries.add([recovery("01", at=NOON_ELSEWHERE)])
     (found,) = await store.recoveries.list_newest("public", 1)

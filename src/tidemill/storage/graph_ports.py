@@ -193,6 +193,9 @@ class Recoveries(Protocol):
     async def list_newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
         """Return a tenant's newest recoveries, oldest first."""
 
+    async def list_by_action(self, action: str) -> list[StoredRecovery]:
+        """Return the recoveries with this action, of every tenant, oldest first; for audits."""
+
     async def delete_before(self, before: datetime) -> None:
         """Delete the recoveries before a time, of all tenants."""
 

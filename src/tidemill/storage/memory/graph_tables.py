@@ -167,6 +167,10 @@ class MemoryRecoveries(MemoryTable, Recoveries):
         newest_first = sorted(rows, key=lambda recovery: recovery.id, reverse=True)
         return newest_first[:limit][::-1]
 
+    async def list_by_action(self, action: str) -> list[StoredRecovery]:
+        rows = (row for row in self._tables.recoveries.values() if row.action == action)
+        return sorted(rows, key=lambda recovery: recovery.id)
+
     async def delete_before(self, before: datetime) -> None:
         check_timezone(before)
 

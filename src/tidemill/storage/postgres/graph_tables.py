@@ -132,6 +132,9 @@ class PostgresRecoveries(PostgresTable, Recoveries):
         rows = await self._read(self._queries.newest_recoveries, tenant, limit)
         return [StoredRecovery(**row) for row in rows]
 
+    async def list_by_action(self, action: str) -> list[StoredRecovery]:
+        return [StoredRecovery(**row) for row in await self._read(self._queries.recoveries_by_action, action)]
+
     async def delete_before(self, before: datetime) -> None:
         check_timezone(before)
         await self._write(StatementRows(self._queries.delete_recoveries, [(before,)]))

@@ -110,6 +110,10 @@ SELECT id, tenant, component, name, at, action, reason, failures
 FROM (SELECT * FROM tidemill.recoveries WHERE tenant = $1 ORDER BY id DESC LIMIT $2) AS newest
 ORDER BY id;
 
+-- name: recoveries_by_action
+SELECT id, tenant, component, name, at, action, reason, failures
+FROM tidemill.recoveries WHERE action = $1 ORDER BY id;
+
 -- name: delete_recoveries
 DELETE FROM tidemill.recoveries WHERE at < $1;
 

@@ -142,6 +142,9 @@ class SqliteRecoveries(SqliteTable, Recoveries):
         newest_first = await self._fetch_all(self._queries.newest_recoveries, (tenant, limit))
         return [_decode_recovery(row) for row in reversed(newest_first)]
 
+    async def list_by_action(self, action: str) -> list[StoredRecovery]:
+        return [_decode_recovery(row) for row in await self._fetch_all(self._queries.recoveries_by_action, (action,))]
+
     async def delete_before(self, before: datetime) -> None:
         await self._execute_many(self._queries.delete_recoveries, [(to_micros(before),)])
 

@@ -65,6 +65,10 @@ ON CONFLICT (id) DO NOTHING;
 SELECT id, tenant, component, name, at, action, reason, failures
 FROM recoveries WHERE tenant = ? ORDER BY id DESC LIMIT ?;
 
+-- name: recoveries_by_action
+SELECT id, tenant, component, name, at, action, reason, failures
+FROM recoveries WHERE action = ? ORDER BY id;
+
 -- name: delete_recoveries
 DELETE FROM recoveries WHERE at < ?;
 

@@ -1,11 +1,12 @@
 """Audits journals: their entries, and how they connect to the snapshots."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from tidemill.engine.audit_findings import Finding, format_count, format_numbers, note_finding, problem_finding
-from tidemill.engine.graphs.audit.parts import PartHistory, accumulators_named_in, decode_entry
-from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, ReactorPart
-from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey
+from tidemill.engine.graphs.audit.parts import decode_entry
+from tidemill.engine.graphs.checkpoints.part_history import PartHistory
+from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord
+from tidemill.storage.graph_ports import JournalEntry, JournalKey
 
 JOURNAL_LENGTH_LIMIT = 50_000
 """Entries of one accumulator: a few seconds of the fastest stream, and snapshots are written five times a second."""
@@ -64,24 +65,7 @@ class JournalAudit:
         )
 
     def _check_snapshots_join(self, older: AccumulatorPart, newest: AccumulatorPart) -> Iterator[Finding]:
-        """Compare the journal with the two snapshots: it must start after the older one, and not earlier."""
-        if newest.position < older.position:
-            yield problem_finding(
-                self._subject,
-                f"its newest snapshot is at journal position {newest.position}, behind the one before it",
-                f"({older.position}): positions were given twice.",
-                "At the next start, entries may be left out. Make sure that only one node uses this store.",
-            )
-            return
-        if stale := [at for at in self._records if at <= older.position]:
-            yield problem_finding(
-                self._subject,
-                f"entries {format_numbers(stale)} of its journal lie before its older snapshot (position "
-                f"{older.position}),",
-                "and should be gone. The next start does not read them: if they are newer than the snapshots,",
-                f"{format_count(len(stale), 'acknowledged event')} would be lost.",
-                "Make sure that only one node uses this store.",
-            )
+        """Compare the journal with the two snapshots: it must have every entry between them."""
         between = [at for at in self._records if older.position < at <= newest.position]
         if missing := self._describe_missing(older, newest, between):
             yield problem_finding(
@@ -117,24 +101,3 @@ class JournalAudit:
                 "Nothing is lost, but no snapshots are written, and the next start has to read all of them.",
                 "See whether a node runs that declares it, and what its log says of checkpoints.",
             )
-
-
-def audit_order(
-    histories: Mapping[PartKey, PartHistory], journals: Mapping[JournalKey, Sequence[JournalEntry]]
-) -> Iterator[Finding]:
-    """Find positions that two accumulators of one reactor share: then the order of their events is unknown."""
-    for history in histories.values():
-        used = history.restore_candidate
-        if used is None or not isinstance(used.content, ReactorPart):
-            continue
-        taken: dict[int, str] = {}
-        for name in sorted(accumulators_named_in(used.content)):
-            for entry in journals.get(JournalKey(history.key.tenant, name), ()):
-                if taken.setdefault(entry.position, name) != name:
-                    yield problem_finding(
-                        history.subject,
-                        f"journal position {entry.position} is taken by '{taken[entry.position]}' and by '{name}'.",
-                        "The next start reads both, perhaps in the wrong order.",
-                        "Make sure that only one node uses this store.",
-                    )
-                    break

@@ -1,91 +1,16 @@
 """Audits snapshots: each by itself, and those that were written together."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import msgspec
 
 from tidemill.engine.audit_findings import Finding, format_count, format_time, format_timespan, problem_finding
-from tidemill.engine.graphs.checkpoints.checksums import is_entry_intact, is_part_intact
-from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord, ReactorPart
-from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey, SnapshotPart
-
-Content = ReactorPart | AccumulatorPart
-_CONTENT_TYPES: dict[str, type[Content]] = {"reactor": ReactorPart, "accumulator": AccumulatorPart}
-
-
-class Generation(msgspec.Struct, frozen=True):
-    """One stored generation: whether its checksum is right, and its content if that can be read."""
-
-    part: SnapshotPart
-    is_intact: bool
-    content: Any = None
-    read_error: str = ""
-    """Why it cannot be read although it is intact."""
-
-    @classmethod
-    def from_part(cls, part: SnapshotPart) -> "Generation":
-        """Check and decode a part."""
-        if not is_part_intact(part):
-            return cls(part, is_intact=False)
-        try:
-            return cls(
-                part, is_intact=True, content=msgspec.msgpack.decode(part.payload, type=_CONTENT_TYPES[part.key.kind])
-            )
-        except KeyError:
-            return cls(part, is_intact=True, read_error=f"nothing of the kind '{part.key.kind}' is known")
-        except msgspec.DecodeError as error:
-            return cls(part, is_intact=True, read_error=str(error))
-
-
-class PartHistory(msgspec.Struct, frozen=True):
-    """All stored generations of one reactor or accumulator, newest moment first."""
-
-    key: PartKey
-    generations: list[Generation]
-
-    @property
-    def subject(self) -> str:
-        """The name of the component in findings."""
-        return f"{self.key.kind} {self.key.tenant}/{self.key.name}"
-
-    @property
-    def intact(self) -> list[Generation]:
-        """The generations whose checksums are right."""
-        return [one for one in self.generations if one.is_intact]
-
-    @property
-    def damaged(self) -> list[Generation]:
-        """The generations whose checksums are wrong."""
-        return [one for one in self.generations if not one.is_intact]
-
-    @property
-    def restore_candidate(self) -> Generation | None:
-        """The generation that the next start restores."""
-        return next(iter(self.intact), None)
-
-    @property
-    def journal_span(self) -> "tuple[Content, Content] | None":
-        """The contents of the older and the newest generation, between which the journal must be complete.
-
-        Before the first generation there was nothing. None if a generation is missing, which is a finding of its own.
-        """
-        contents = [one.content for one in self.generations]
-        if None in contents:
-            return None
-        numbers = [one.part.generation for one in self.generations]
-        if numbers == [1] and isinstance(contents[0], AccumulatorPart):
-            return AccumulatorPart(sequence=0, position=0), contents[0]
-        return (contents[1], contents[0]) if len(numbers) == 2 and numbers[0] == numbers[1] + 1 else None
-
-
-def read_histories(parts: Iterable[SnapshotPart]) -> dict[PartKey, PartHistory]:
-    """Group stored parts by component, and decode them."""
-    histories: dict[PartKey, PartHistory] = {}
-    for part in sorted(parts, key=lambda part: (part.key, -part.moment, -part.generation)):
-        histories.setdefault(part.key, PartHistory(part.key, [])).generations.append(Generation.from_part(part))
-    return histories
+from tidemill.engine.graphs.checkpoints.checksums import is_entry_intact
+from tidemill.engine.graphs.checkpoints.double_writes import Journals
+from tidemill.engine.graphs.checkpoints.part_history import Generation, PartHistory, accumulators_named_in
+from tidemill.graphs.snapshot import JournalRecord, ReactorPart
+from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey
 
 
 def decode_entry(entry: JournalEntry) -> JournalRecord | str | None:
@@ -103,9 +28,6 @@ EARLIEST_SNAPSHOT = datetime(2020, 1, 1, tzinfo=UTC)  # before the first Tidemil
 GENERATIONS_KEPT = 2  # generations of each part
 
 _DISK_ADVICE = "Check the disk, and restore a backup if that matters."
-_ONE_NODE_ADVICE = "Make sure that only one node uses this store."
-
-Journals = Mapping[JournalKey, Sequence[JournalEntry]]
 
 
 def audit_history(history: PartHistory, journals: Journals, now: datetime) -> Iterator[Finding]:
@@ -120,12 +42,8 @@ def audit_history(history: PartHistory, journals: Journals, now: datetime) -> It
         yield from _check_time(history, one, now)
 
 
-def _describe_generation(one: Generation) -> str:
-    return f"generation {one.part.generation} of {format_time(one.part.taken_at)}"
-
-
 def _damage_finding(history: PartHistory, journals: Journals) -> Finding:
-    which = " and ".join(map(_describe_generation, history.damaged))
+    which = " and ".join(one.title for one in history.damaged)
     used = history.restore_candidate
     if used is None:
         return problem_finding(
@@ -137,7 +55,7 @@ def _damage_finding(history: PartHistory, journals: Journals) -> Finding:
     if used.part.moment > history.damaged[0].part.moment:
         return problem_finding(
             history.subject,
-            f"its older snapshot is damaged ({which}); the newest, {_describe_generation(used)}, is intact.",
+            f"its older snapshot is damaged ({which}); the newest, {used.title}, is intact.",
             "The next start uses that one, and nothing is lost; the next snapshot replaces the damaged one.",
             "Check the disk.",
         )
@@ -146,8 +64,7 @@ def _damage_finding(history: PartHistory, journals: Journals) -> Finding:
     return problem_finding(
         history.subject,
         f"its newest snapshot is damaged ({which}).",
-        f"The next start uses {_describe_generation(used)} instead, and what was written together with it "
-        "steps back too:",
+        f"The next start uses {used.title} instead, and what was written together with it steps back too:",
         f"what happened in the {lost} between them is lost{_describe_journal_recovery(history, position, journals)}.",
         "A node that is running has it all in memory: let it run, its next two snapshots replace the damaged one.",
         _DISK_ADVICE,
@@ -164,7 +81,7 @@ def _describe_journal_recovery(history: PartHistory, position: int, journals: Jo
 def _unreadable_finding(history: PartHistory, used: Generation) -> Finding:
     return problem_finding(
         history.subject,
-        f"{_describe_generation(used)} is intact, but this version of Tidemill cannot read it ({used.read_error}).",
+        f"{used.title} is intact, but this version of Tidemill cannot read it ({used.read_error}).",
         "At the next start it is empty. Run the version that wrote it.",
     )
 
@@ -177,21 +94,14 @@ def _check_numbering(history: PartHistory) -> Iterator[Finding]:
         yield problem_finding(
             history.subject,
             f"{len(numbers)} generations are stored, and never more than {GENERATIONS_KEPT} are written.",
-            f"The next start uses {_describe_generation(newest)}. Rows were copied into this store: restore a backup.",
+            f"The next start uses {newest.title}. Rows were copied into this store: restore a backup.",
         )
     elif len(numbers) == 1 and numbers[0] != 1:
         yield problem_finding(
             history.subject,
-            f"only {_describe_generation(newest)} is stored, and the one before it is missing.",
+            f"only {newest.title} is stored, and the one before it is missing.",
             "The next start uses it and nothing is lost, but should it be damaged, there is nothing to fall back on.",
             "The next snapshot of a running node repairs that; find out who deleted rows of this store.",
-        )
-    elif len(numbers) == GENERATIONS_KEPT and numbers[0] != numbers[1] + 1:
-        yield problem_finding(
-            history.subject,
-            f"generation {numbers[0]} was written last, after generation {numbers[1]}, and does not follow it.",
-            f"The next start uses {_describe_generation(newest)}, which may not be the newest state. "
-            f"{_ONE_NODE_ADVICE}",
         )
 
 
@@ -227,45 +137,20 @@ def audit_consistency(histories: Mapping[PartKey, PartHistory]) -> Iterator[Find
                 yield from _check_pair(history, used, key, histories.get(key))
 
 
-def accumulators_named_in(content: ReactorPart) -> set[str]:
-    """Return the accumulators whose values a reactor's snapshot holds."""
-    named = {*content.cache, *content.dirty}
-    named.update(name for name, _, _ in content.queue)
-    named.update(name for name, _ in content.consumed)
-    return named.union(*(firing.inputs for firing in content.firings))
-
-
 def _check_pair(reactor: PartHistory, used: Generation, key: PartKey, fed_by: PartHistory | None) -> Iterator[Finding]:
     subject = f"accumulator {key.tenant}/{key.name}"
     if fed_by is None:
         yield problem_finding(
             subject,
-            f"nothing is stored of it, though {_describe_generation(used)} of {reactor.subject} was written "
-            "together with it.",
+            f"nothing is stored of it, though {used.title} of {reactor.subject} was written together with it.",
             "At the next start its numbering, its running state, what it holds and how far its source was read",
             "are lost: a source is read from its beginning. Restore a backup.",
         )
     elif fed_by.generations[0].part.moment < used.part.moment:
         yield problem_finding(
             subject,
-            f"its newest snapshot, {_describe_generation(fed_by.generations[0])}, is older than "
-            f"{_describe_generation(used)} of {reactor.subject},",
+            f"its newest snapshot, {fed_by.generations[0].title}, is older than {used.title} of {reactor.subject},",
             "which was written together with a newer one.",
             "At the next start it continues from the older one: a source is read again from there, and events of it",
             "that the reactor has seen come twice. Restore a backup.",
         )
-    else:
-        yield from _check_positions(reactor, used, fed_by)
-
-
-def _check_positions(reactor: PartHistory, used: Generation, fed_by: PartHistory) -> Iterator[Finding]:
-    for one in fed_by.intact:
-        if one.part.moment != used.part.moment or not isinstance(one.content, AccumulatorPart):
-            continue
-        if one.content.position > used.content.position:
-            yield problem_finding(
-                reactor.subject,
-                f"it has seen the journal up to {used.content.position}, and {fed_by.subject}, written at the same",
-                f"moment, is at {one.content.position}.",
-                "The next start delivers the entries in between to it once more. " + _ONE_NODE_ADVICE,
-            )

@@ -18,21 +18,20 @@ from tidemill.engine.audit_findings import (
     note_finding,
     problem_finding,
 )
-from tidemill.engine.graphs.audit.journals import JournalAudit, audit_order
-from tidemill.engine.graphs.audit.parts import (
-    CLOCK_SKEW_TOLERANCE,
-    PartHistory,
-    audit_consistency,
-    audit_history,
-    read_histories,
-)
+from tidemill.engine.graphs.audit.journals import JournalAudit
+from tidemill.engine.graphs.audit.parts import CLOCK_SKEW_TOLERANCE, audit_consistency, audit_history
+from tidemill.engine.graphs.audit.recoveries import audit_recoveries
 from tidemill.engine.graphs.checkpoints.dead_letter_store import decode_payload
+from tidemill.engine.graphs.checkpoints.double_writes import find_double_writes, group_by_journal
+from tidemill.engine.graphs.checkpoints.part_history import PartHistory, read_histories
 from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey, PartKind, SnapshotPart, StoredDeadLetter
 from tidemill.storage.store import Store
 
 ORPHAN_AGE_LIMIT = timedelta(days=7)  # age from which dead letters of an unknown component are reported
 
 PAUSED_SILENCE_LIMIT = timedelta(days=1)  # time without a snapshot from which a paused reactor is reported
+
+_TWO_NODES_ADVICE = "Two nodes have run it at the same time: let no older version of Tidemill use this store."
 
 Pause = tuple[str, str]
 """Tenant and reactor."""
@@ -74,13 +73,15 @@ async def audit_store(store: Store, now: datetime) -> StoreReport:
     dead_letters, pauses = await store.dead_letters.list_all(), await store.pauses.list_paused()
     damage = [problem_finding("database", sentence) for sentence in await store.check_integrity()]
     known = {part.key for part in parts}
+    findings = audit_rows(parts, entries, dead_letters, pauses, now)
+    findings += audit_recoveries(await store.recoveries.list_by_action("restored"))
     return StoreReport(
         reactors=sum(key.kind == "reactor" for key in known),
         accumulators=sum(key.kind == "accumulator" for key in known),
         journal_entries=len(entries),
         dead_letters=len(dead_letters),
         last_written=max((part.taken_at for part in parts), default=None),
-        findings=[*damage, *audit_rows(parts, entries, dead_letters, pauses, now)],
+        findings=[*damage, *_sort(findings)],
     )
 
 
@@ -95,9 +96,7 @@ def audit_rows(
     histories = read_histories(parts)
     journals: dict[JournalKey, list[JournalEntry]] = {
         JournalKey(key.tenant, key.name): [] for key in histories if key.kind == "accumulator"
-    }
-    for entry in entries:
-        journals.setdefault(entry.key, []).append(entry)
+    } | group_by_journal(entries)
     findings: list[Finding] = []
     for history in histories.values():
         findings += audit_history(history, journals, now)
@@ -106,9 +105,16 @@ def audit_rows(
         findings += JournalAudit(
             key, rows, histories.get(PartKey(key.tenant, "accumulator", key.accumulator))
         ).findings()
-    findings += audit_order(histories, journals)
+    findings += [
+        problem_finding(histories[one.key].subject, f"{one.sign}.", one.meaning, _TWO_NODES_ADVICE)
+        for one in find_double_writes(histories, journals)
+    ]
     findings += _audit_dead_letters(dead_letters, histories, now)
     findings += _audit_pauses(pauses, histories, now)
+    return _sort(findings)
+
+
+def _sort(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda one: (one.severity == "note", one.subject))
 
 

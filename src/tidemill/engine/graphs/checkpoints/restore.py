@@ -20,7 +20,9 @@ from tidemill.engine.graphs.checkpoints.dead_letter_store import (
     restore_event_dead_letters,
     restore_firing_dead_letters,
 )
+from tidemill.engine.graphs.checkpoints.double_writes import find_double_writes, group_by_journal
 from tidemill.engine.graphs.checkpoints.generations import GenerationChooser
+from tidemill.engine.graphs.checkpoints.part_history import read_histories
 from tidemill.engine.graphs.checkpoints.state_reader import Component, StoredState, durable_accumulators, part_key
 from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.firing.firing_log import FiringRecord, FiringSeries
@@ -89,6 +91,7 @@ class StateRestorer:
         chooser = GenerationChooser(self._stored_state)
         chosen = chooser.choose(self._reactors, [*self._restorable, *self._reactors])
         self.problems += chooser.problems
+        self._report_double_writes()
         for one in self._restorable:
             self._restore_accumulator(one, chosen.get(part_key(one)))
         for reactor in self._reactors:
@@ -132,6 +135,15 @@ class StateRestorer:
             for one in self._reactors
             if one.durability.is_durable and not self._kind_changed.isdisjoint(one.accumulators)
         ]
+
+    def _report_double_writes(self) -> None:
+        """Report the signs of two nodes that ran the same reactor, before the next snapshots erase them."""
+        durable: list[Component] = [*self._restorable, *(one for one in self._reactors if one.durability.is_durable)]
+        components = {part_key(one): one for one in durable}
+        stored = [part for key in components for part in self._stored_state.parts.get(key, ())]
+        journals = group_by_journal(entry for entry in self._stored_state.entries if is_entry_intact(entry))
+        for one in find_double_writes(read_histories(stored), journals):
+            self._report(components[one.key], one.reason)
 
     # -- snapshot parts
 
