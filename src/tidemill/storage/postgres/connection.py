@@ -11,6 +11,7 @@ import msgspec
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.migrations import SchemaState, load_migrations, pending_migrations
 from tidemill.storage.postgres.errors import DRIVER_ERRORS, translating_errors
+from tidemill.storage.postgres.tls_request import correct_driver
 from tidemill.storage.queries import Queries
 
 DEFAULT_PORT = 5432
@@ -70,6 +71,7 @@ async def connect(
     address: PostgresUrl, settings: Mapping[str, str] = MappingProxyType({}), timeout: float = STATEMENT_TIMEOUT
 ) -> Any:
     """Open a connection, with additional session settings; StoreError says why it cannot."""
+    correct_driver()
     with translating_errors(address.title):
         try:
             return await asyncpg.connect(
