@@ -1,12 +1,27 @@
 """What must never stop, and what must never grow: loops that survive anything, memory that is given back."""
 
 import asyncio
+import gc
+import logging
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from weakref import ReferenceType
 
 import pytest
+from msgspec.structs import replace
 
 import tidemill as tm
-from tests.service.workflows.faults import QUICK, blocked_flow, breaking, plain_flow, store_of
+from tests.service.workflows.faults import (
+    QUICK,
+    Neighbour,
+    blocked_flow,
+    breaking,
+    overwrite,
+    plain_flow,
+    store_of,
+    write_orphan,
+)
 from tests.service.workflows.pairs import PATIENCE, SETTINGS, Gates, Pair, until
 from tidemill.engine.workflows.client import operations
 from tidemill.engine.workflows.executors.runner import TaskRunner
@@ -14,7 +29,8 @@ from tidemill.engine.workflows.leader.coordinator import RunCoordinator
 from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.engine.workflows.worker import claimer
 from tidemill.testing.probes.workflows import WorkflowProbe
-from tidemill.workflows.records import VersionKey
+from tidemill.workflows.records import AttemptKey, VersionKey
+from tidemill.workflows.states import RunState, TaskState
 from tidemill.workflows.workflow import Workflow
 
 MakePair = Callable[..., Awaitable[Pair]]
@@ -136,6 +152,49 @@ async def test_what_has_ended_leaves_nothing_in_memory(store: str | None) -> Non
         await node.settle()
         assert node.probe.workflows.awaited_runs() == set()
         assert node.probe.workflows.logging_attempts() == set()
+
+
+async def test_nodes_that_have_died_leave_nothing_in_memory(sqlite: str, caplog: pytest.LogCaptureFixture) -> None:
+    """W-12: a node may outlive any number of others whose attempts it recovers; only ended attempts are remembered."""
+    caplog.set_level(logging.CRITICAL)  # pytest keeps every record
+    flow, early, late = plain_flow(), 30, 50
+    async with Neighbour(sqlite, load=[flow]) as node:
+        for number in range(early):  # until every statement and class is cached
+            await outlive_neighbour(node, flow, f"early-{number}")
+        before = count_held()
+        for number in range(late):
+            await outlive_neighbour(node, flow, f"late-{number}")
+        growth = count_held() - before
+        assert node.metrics()["agent_lost_tasks_total"] == early + late
+    remembered = growth.pop(AttemptKey)
+    assert remembered <= late
+    growth[ENTRY] -= 2 * remembered + len(before)  # the executor has each in a set and a queue
+    assert {kind: count for kind, count in growth.items() if count > late / 2} == {}
+
+
+ENTRY = object
+"""The kind under which the entries of all containers are counted."""
+
+
+def count_held() -> Counter[type]:
+    """Count all objects by class, and the entries of all containers; not the references of SQLite to its cursors."""
+    gc.collect()
+    counts: Counter[type] = Counter()
+    for held in gc.get_objects():
+        counts[type(held)] += type(held) is not ReferenceType
+        if isinstance(held, dict | list | set | deque):
+            counts[ENTRY] += sum(type(entry) is not ReferenceType for entry in tuple(held))
+    return counts
+
+
+async def outlive_neighbour(node: tm.testing.TestNode, flow: tm.Workflow, name: str) -> None:
+    """Let another node claim the task of a run and die, and the node recover it."""
+    dead = replace(node.probe.workflows.owner, id=name, started="before")  # another process had this pid
+    await store_of(node).owners.upsert(dead)
+    await write_orphan(node, flow, name, {"work": TaskState.RUNNING}, node.clock.now())
+    await overwrite(node, name, claimed_by=dead.id, attempt=1, lease_until=node.clock.now() + timedelta(hours=1))
+    await node.advance("2s")
+    assert (await node.run_handle(name).state()).state is RunState.SUCCESS
 
 
 async def test_an_owner_that_is_dead_and_has_left_nothing_behind_is_forgotten(store: str | None) -> None:
