@@ -1,4 +1,4 @@
-"""Several nodes: a task whose pool is the bottleneck must not take longer on three nodes than on one.
+"""Several nodes: a task whose pool is the bottleneck must take hardly longer on three nodes than on one.
 
 python -m benchmarks.bench_nodes [--quick]
 """
