@@ -12,8 +12,10 @@ OWNED = r"'(a|r)' is owned by node \w+ \(process \d+ on .*\); a durable reactor 
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> str:
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A store that several nodes can use."""
+    if getattr(request, "param", "sqlite") == "memory":
+        return f"memory://{tmp_path.name}"
     return f"sqlite:///{tmp_path}/tidemill.db"
 
 
@@ -110,4 +112,44 @@ async def test_an_unloaded_reactor_is_free_at_once(address: str) -> None:
         await first.push("a", 1)
         await first.unload("reactor:r")
         await second.load(sample.reactor)
+        assert cache(second) == {"a": 1}
+
+
+@pytest.mark.parametrize("address", ["sqlite", "memory"], indirect=True)
+@pytest.mark.parametrize("step", ["2h", "-1h"])
+async def test_a_stepped_wall_clock_takes_nothing_from_an_owner_that_lives(address: str, step: str) -> None:
+    """G-31: whichever clock is stepped; the owner renews its ownership as before."""
+    sample = single(durability="interval")
+    async with (
+        tm.testing.node(address, load=sample.load) as first,
+        tm.testing.node(address, load=sample.load) as second,
+    ):
+        for stepped in (second, first):
+            stepped.clock.step(step)
+            for node in (first, second) * 10:
+                await node.advance("1s")
+            with pytest.raises(tm.RequestError, match=OWNED):
+                await second.push("a", 2)
+        assert first.reactor("r").state().health == "live"
+        assert (await first.push("a", 1)).accepted
+
+
+@pytest.mark.parametrize("address", ["sqlite", "memory"], indirect=True)
+@pytest.mark.parametrize("step", ["2h", "-1h"])
+async def test_a_stepped_wall_clock_delays_no_take_over(address: str, step: str) -> None:
+    """G-31: from an owner that is frozen, `lease_ttl` and a third of it at most."""
+    sample = single(durability="interval")
+    async with (
+        tm.testing.node(address, load=sample.load) as frozen,
+        tm.testing.node(address, load=sample.load) as second,
+    ):
+        await frozen.push("a", 1)
+        await frozen.settle()
+        await frozen.advance("1s")
+        await second.advance("1s")
+        second.clock.step(step)
+        await second.advance("1s")
+        with pytest.raises(tm.RequestError, match=OWNED):
+            await second.push("a", 2)
+        await second.advance("3s")
         assert cache(second) == {"a": 1}

@@ -14,6 +14,9 @@ logger = logging.getLogger(__name__)
 
 Load = Callable[[], Awaitable[Any]]
 
+_RETRY_INTERVAL_SHARE = 1 / 6
+"""The share of `lease_ttl` after which a waiting node looks at the owners again."""
+
 
 class StandbyLoads:
     """The loads of one node that wait for another node, in their order.
@@ -52,7 +55,7 @@ class StandbyLoads:
 
     async def _run(self) -> None:
         while self._waiting:
-            await self._runtime.clock.sleep(self._runtime.settings.lease_ttl / 3)
+            await self._runtime.clock.sleep(self._runtime.settings.lease_ttl * _RETRY_INTERVAL_SHARE)
             if await self._is_free():
                 await self._retry()
         self._is_running = False

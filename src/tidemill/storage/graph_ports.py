@@ -80,32 +80,38 @@ class PartFence(NamedTuple):
 
 
 class PartOwner(NamedTuple):
-    """A part, and the node that owns it."""
+    """The node that owns a part, and how often it has renewed its ownership."""
 
     key: PartKey
     owner: str
+    epoch: int
+    renewals: int
 
 
 class PartOwners(Protocol):
-    """The nodes that own parts: one at a time each. Ownership expires, by the store's clock, unless it is renewed."""
+    """The nodes that own parts: one at a time each.
+
+    An owner renews its ownership, so that other nodes see that it is alive. Stores compare no times, because clocks are
+    stepped.
+    """
 
     async def acquire(
-        self, keys: Sequence[PartKey], owner: str, ttl: float, gone: Collection[str] = ()
+        self, keys: Sequence[PartKey], owner: str, abandoned: Collection[PartOwner] = ()
     ) -> list[PartFence] | PartOwner:
-        """Acquire parts, all or none; return their fences, or one of them that another node owns.
+        """Acquire parts, all or none; return their fences, or the owner of one of them that another node owns.
 
-        A part can be acquired if it has no owner, if its owner is among `gone`, or if its ownership has expired. A part
-        that the owner has already keeps its epoch.
+        A part can be acquired if it has no owner, or if its owner is among `abandoned` and has not renewed its
+        ownership since. A part that the owner has already keeps its epoch.
         """
 
-    async def renew(self, owner: str, ttl: float) -> set[PartFence]:
-        """Extend the ownership of all parts of an owner, even if it has expired; return them."""
+    async def renew(self, owner: str) -> set[PartFence]:
+        """Renew the ownership of all parts of an owner; return them."""
 
     async def release(self, fences: Sequence[PartFence]) -> None:
         """Release parts, except those that another node has acquired."""
 
     async def owners_of(self, keys: Sequence[PartKey]) -> list[PartOwner]:
-        """Return the owners of those of some parts that have one whose ownership has not expired, by key."""
+        """Return the owners of those of some parts that have one, by key."""
 
 
 class Checkpoints(Protocol):

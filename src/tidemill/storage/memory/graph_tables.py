@@ -93,7 +93,7 @@ class MemoryCheckpoints(MemoryTable, Checkpoints):
 
 def _owns_parts(tables: Tables, fences: Collection[PartFence]) -> bool:
     rows = ((tables.part_owners.get(key), epoch) for key, epoch in fences)
-    return all(row is not None and row.holder is not None and row.epoch == epoch for row, epoch in rows)
+    return all(row is not None and row.owner is not None and row.epoch == epoch for row, epoch in rows)
 
 
 class _PositionTakenError(Exception):

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.graph_ports import PartFence, PartKey, PartOwner, PartOwners
-from tidemill.storage.memory.tables import LeaseRow, MemoryTable, MemoryUnit, Tables
+from tidemill.storage.memory.tables import LeaseRow, MemoryTable, MemoryUnit, PartOwnerRow, Tables
 from tidemill.storage.workflow_ports import Lease, LeaseRenewal, Leases
 
 
@@ -73,35 +73,28 @@ class MemoryLeases(MemoryTable, Leases):
 class MemoryPartOwners(MemoryTable, PartOwners):
     """Owners by part."""
 
-    def __init__(self, tables: Tables, committer: GroupCommitter[MemoryUnit], now: Callable[[], datetime]) -> None:
-        super().__init__(tables, committer)
-        self._now = now
-
     async def acquire(
-        self, keys: Sequence[PartKey], owner: str, ttl: float, gone: Collection[str] = ()
+        self, keys: Sequence[PartKey], owner: str, abandoned: Collection[PartOwner] = ()
     ) -> list[PartFence] | PartOwner:
         def write(tables: Tables) -> list[PartFence] | PartOwner:
-            now = self._now()
-            for key in keys:
-                row = tables.part_owners.get(key)
-                if row is not None and row.holder not in (None, owner, *gone) and row.until > now:
-                    return PartOwner(key, str(row.holder))
-            return [PartFence(key, self._put(tables, key, owner, now + timedelta(seconds=ttl))) for key in keys]
+            for current in _current_owners(tables, keys):
+                if current.owner != owner and current not in abandoned:
+                    return current
+            return [self._put(tables, key, owner) for key in keys]
 
         acquired: list[PartFence] | PartOwner = await self._committer.commit(write)
         return acquired
 
-    def _put(self, tables: Tables, key: PartKey, owner: str, until: datetime) -> int:
-        row = tables.part_owners.get(key)
-        epoch = 1 if row is None else row.epoch + (row.holder != owner)
-        tables.put(tables.part_owners, key, LeaseRow(owner, epoch, until))
-        return epoch
+    def _put(self, tables: Tables, key: PartKey, owner: str) -> PartFence:
+        row = tables.part_owners.get(key, PartOwnerRow(None, 0, 0))
+        epoch = row.epoch + (row.owner != owner)
+        tables.put(tables.part_owners, key, PartOwnerRow(owner, epoch, row.renewals + 1))
+        return PartFence(key, epoch)
 
-    async def renew(self, owner: str, ttl: float) -> set[PartFence]:
+    async def renew(self, owner: str) -> set[PartFence]:
         def write(tables: Tables) -> set[PartFence]:
-            until = self._now() + timedelta(seconds=ttl)
-            owned = [key for key, row in tables.part_owners.items() if row.holder == owner]
-            return {PartFence(key, self._put(tables, key, owner, until)) for key in owned}
+            owned = [key for key, row in tables.part_owners.items() if row.owner == owner]
+            return {self._put(tables, key, owner) for key in owned}
 
         renewed: set[PartFence] = await self._committer.commit(write)
         return renewed
@@ -111,11 +104,14 @@ class MemoryPartOwners(MemoryTable, PartOwners):
             for key, epoch in fences:
                 row = tables.part_owners.get(key)
                 if row is not None and row.epoch == epoch:
-                    tables.put(tables.part_owners, key, row._replace(holder=None))
+                    tables.put(tables.part_owners, key, row._replace(owner=None))
 
         await self._committer.commit(write)
 
     async def owners_of(self, keys: Sequence[PartKey]) -> list[PartOwner]:
-        rows, now = self._tables.part_owners, self._now()
-        found = [(key, rows[key]) for key in sorted(set(keys)) if key in rows]
-        return [PartOwner(key, row.holder) for key, row in found if row.holder is not None and row.until > now]
+        return _current_owners(self._tables, sorted(set(keys)))
+
+
+def _current_owners(tables: Tables, keys: Sequence[PartKey]) -> list[PartOwner]:
+    rows = [(key, tables.part_owners[key]) for key in keys if key in tables.part_owners]
+    return [PartOwner(key, row.owner, row.epoch, row.renewals) for key, row in rows if row.owner is not None]

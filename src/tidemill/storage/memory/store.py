@@ -34,7 +34,7 @@ class MemoryStore(Store):
         tables, now = tables or Tables(), now or SystemClock().now
         self._committer: GroupCommitter[MemoryUnit] = GroupCommitter(tables)
         self.checkpoints = MemoryCheckpoints(tables, self._committer)
-        self.part_owners = MemoryPartOwners(tables, self._committer, now)
+        self.part_owners = MemoryPartOwners(tables, self._committer)
         self.dead_letters = MemoryDeadLetters(tables, self._committer)
         self.recoveries = MemoryRecoveries(tables, self._committer)
         self.pauses = MemoryPauses(tables, self._committer)

@@ -48,6 +48,14 @@ class LeaseRow(NamedTuple):
     until: datetime
 
 
+class PartOwnerRow(NamedTuple):
+    """The owner of a part, if it has one, its epoch, and how often owners have renewed their ownership."""
+
+    owner: str | None
+    epoch: int
+    renewals: int
+
+
 class RecordedVersion(NamedTuple):
     """The last recorded version of a package, and the revision of its last publication."""
 
@@ -61,7 +69,7 @@ class Tables(Transactor["MemoryUnit"]):
     def __init__(self) -> None:
         self.parts: dict[tuple[PartKey, int], SnapshotPart] = {}  # by key and slot
         self.journals: dict[JournalKey, dict[int, JournalEntry]] = {}  # by position
-        self.part_owners: dict[PartKey, LeaseRow] = {}
+        self.part_owners: dict[PartKey, PartOwnerRow] = {}
         self.dead_letters: dict[str, StoredDeadLetter] = {}
         self.recoveries: dict[str, StoredRecovery] = {}
         self.pauses: dict[tuple[str, str], None] = {}  # a dictionary as a set, for `put` and `delete`

@@ -15,14 +15,13 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.graph_ports import PartFence, PartKey, PartOwner, PartOwners
 from tidemill.storage.postgres.connection import PostgresUrl
 from tidemill.storage.postgres.database import Database, PostgresTable
 from tidemill.storage.postgres.errors import translating_errors
 from tidemill.storage.postgres.lock_session import LockSession
 from tidemill.storage.postgres.locked_rows import LeaseClock
-from tidemill.storage.postgres.writes import PostgresUnit, StatementRows, to_columns
+from tidemill.storage.postgres.writes import StatementRows, to_columns
 from tidemill.storage.queries import Queries
 from tidemill.storage.workflow_ports import Lease, LeaseRenewal, Leases
 
@@ -168,32 +167,25 @@ class PostgresLeases(Leases):
 class PostgresPartOwners(PostgresTable, PartOwners):
     """The table `part_owners`. Rows are always locked in the order of their keys."""
 
-    def __init__(
-        self, database: Database, committer: GroupCommitter[PostgresUnit], queries: Queries, now: LeaseClock
-    ) -> None:
-        super().__init__(database, committer, queries)
-        self._now = now
-
     async def acquire(
-        self, keys: Sequence[PartKey], owner: str, ttl: float, gone: Collection[str] = ()
+        self, keys: Sequence[PartKey], owner: str, abandoned: Collection[PartOwner] = ()
     ) -> list[PartFence] | PartOwner:
-        columns, acquirable_from = to_columns(sorted(keys)), {None, owner, *gone}
+        columns = to_columns(sorted(keys))
 
         async def write(connection: Any) -> list[PartFence] | PartOwner:
             await connection.execute(self._queries.insert_part_owners, *columns)
-            rows = await connection.fetch(self._queries.lock_part_owners, *columns, self._now())
-            for *key, current, has_expired in rows:
-                if current not in acquirable_from and not has_expired:
-                    return PartOwner(PartKey(*key), current)
-            acquired = await connection.fetch(self._queries.acquire_parts, *columns, owner, ttl, self._now())
+            for current in map(_decode_owner, await connection.fetch(self._queries.lock_part_owners, *columns)):
+                if current.owner not in (None, owner) and current not in abandoned:
+                    return current
+            acquired = await connection.fetch(self._queries.acquire_parts, *columns, owner)
             return [PartFence(PartKey(*key), epoch) for *key, epoch in acquired]
 
         result: list[PartFence] | PartOwner = await self._committer.commit(write) if keys else []
         return result
 
-    async def renew(self, owner: str, ttl: float) -> set[PartFence]:
+    async def renew(self, owner: str) -> set[PartFence]:
         async def write(connection: Any) -> set[PartFence]:
-            rows = await connection.fetch(self._queries.renew_parts, owner, ttl, self._now())
+            rows = await connection.fetch(self._queries.renew_parts, owner)
             return {PartFence(PartKey(*key), epoch) for *key, epoch in rows}
 
         renewed: set[PartFence] = await self._committer.commit(write)
@@ -206,5 +198,9 @@ class PostgresPartOwners(PostgresTable, PartOwners):
     async def owners_of(self, keys: Sequence[PartKey]) -> list[PartOwner]:
         if not keys:
             return []
-        rows = await self._read(self._queries.owners_of_parts, *to_columns(list(keys)), self._now())
-        return [PartOwner(PartKey(*key), owner) for *key, owner in rows]
+        return [_decode_owner(row) for row in await self._read(self._queries.owners_of_parts, *to_columns(list(keys)))]
+
+
+def _decode_owner(row: Any) -> PartOwner:
+    *key, owner, epoch, renewals = row
+    return PartOwner(PartKey(*key), owner, epoch, renewals)

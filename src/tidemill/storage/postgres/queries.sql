@@ -139,13 +139,12 @@ ORDER BY 1;
 SELECT coalesce(checksum_failures, 0) AS failures FROM pg_stat_database WHERE datname = current_database();
 
 -- name: insert_part_owners
-INSERT INTO tidemill.part_owners (tenant, kind, name, epoch, expires_at)
-SELECT tenant, kind, name, 0, clock_timestamp() FROM unnest($1::text[], $2::text[], $3::text[]) AS n (tenant, kind, name)
+INSERT INTO tidemill.part_owners (tenant, kind, name, epoch, renewals)
+SELECT tenant, kind, name, 0, 0 FROM unnest($1::text[], $2::text[], $3::text[]) AS n (tenant, kind, name)
 ON CONFLICT DO NOTHING;
 
 -- name: lock_part_owners
-SELECT tenant, kind, name, owner, expires_at <= coalesce($4::timestamptz, clock_timestamp()) AS has_expired
-FROM tidemill.part_owners
+SELECT tenant, kind, name, owner, epoch, renewals FROM tidemill.part_owners
 WHERE (tenant, kind, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
 ORDER BY tenant, kind, name
 FOR UPDATE;
@@ -154,7 +153,7 @@ FOR UPDATE;
 UPDATE tidemill.part_owners SET
     epoch = epoch + (owner IS DISTINCT FROM $4)::integer,
     owner = $4,
-    expires_at = coalesce($6::timestamptz, clock_timestamp()) + $5::double precision * interval '1 second'
+    renewals = renewals + 1
 WHERE (tenant, kind, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
 RETURNING tenant, kind, name, epoch;
 
@@ -163,7 +162,7 @@ WITH locked AS (
     SELECT tenant, kind, name FROM tidemill.part_owners WHERE owner = $1 ORDER BY tenant, kind, name FOR UPDATE
 )
 UPDATE tidemill.part_owners AS o
-SET expires_at = coalesce($3::timestamptz, clock_timestamp()) + $2::double precision * interval '1 second'
+SET renewals = o.renewals + 1
 FROM locked
 WHERE o.tenant = locked.tenant AND o.kind = locked.kind AND o.name = locked.name
 RETURNING o.tenant, o.kind, o.name, o.epoch;
@@ -172,9 +171,9 @@ RETURNING o.tenant, o.kind, o.name, o.epoch;
 UPDATE tidemill.part_owners SET owner = NULL WHERE tenant = $1 AND kind = $2 AND name = $3 AND epoch = $4;
 
 -- name: owners_of_parts
-SELECT tenant, kind, name, owner FROM tidemill.part_owners
+SELECT tenant, kind, name, owner, epoch, renewals FROM tidemill.part_owners
 WHERE (tenant, kind, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
-    AND owner IS NOT NULL AND expires_at > coalesce($4::timestamptz, clock_timestamp())
+    AND owner IS NOT NULL
 ORDER BY tenant, kind, name;
 
 -- name: lock_owned_parts

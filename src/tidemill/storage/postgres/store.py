@@ -56,7 +56,7 @@ class PostgresStore(Store):
         self._leases = PostgresLeases(address, self._database, QUERIES, lease_clock)
         parts = (self._database, self._committer, QUERIES)
         self.checkpoints = PostgresCheckpoints(*parts)
-        self.part_owners = PostgresPartOwners(*parts, lease_clock)
+        self.part_owners = PostgresPartOwners(*parts)
         self.dead_letters = PostgresDeadLetters(*parts)
         self.recoveries = PostgresRecoveries(*parts)
         self.pauses = PostgresPauses(*parts)

@@ -73,36 +73,23 @@ class SqliteLeases(SqliteTable, Leases):
 class SqlitePartOwners(SqliteTable, PartOwners):
     """The table `part_owners`."""
 
-    def __init__(
-        self,
-        database: Database,
-        committer: GroupCommitter[SqliteUnit],
-        queries: Queries,
-        now: Callable[[], datetime],
-    ) -> None:
-        super().__init__(database, committer, queries)
-        self._now = now
-
     async def acquire(
-        self, keys: Sequence[PartKey], owner: str, ttl: float, gone: Collection[str] = ()
+        self, keys: Sequence[PartKey], owner: str, abandoned: Collection[PartOwner] = ()
     ) -> list[PartFence] | PartOwner:
-        now, until = to_micros(self._now()), to_micros(self._now() + timedelta(seconds=ttl))
-        acquirable_from = {owner, *gone}
-
         def write(connection: sqlite3.Connection) -> list[PartFence] | PartOwner:
             for key in keys:
-                for current, expires_at in connection.execute(self._queries.part_owner, key):
-                    if current not in acquirable_from and expires_at > now:
-                        return PartOwner(key, current)
-            values = [{**key._asdict(), "owner": owner, "until": until} for key in keys]
+                for row in connection.execute(self._queries.part_owner, key):
+                    current = PartOwner(key, *row)
+                    if current.owner != owner and current not in abandoned:
+                        return current
+            values = [{**key._asdict(), "owner": owner} for key in keys]
             epochs = [connection.execute(self._queries.acquire_part, one).fetchone()[0] for one in values]
             return [PartFence(key, epoch) for key, epoch in zip(keys, epochs, strict=True)]
 
         return await self._write(write)
 
-    async def renew(self, owner: str, ttl: float) -> set[PartFence]:
-        values = (to_micros(self._now() + timedelta(seconds=ttl)), owner)
-        rows = await self._write(lambda connection: connection.execute(self._queries.renew_parts, values).fetchall())
+    async def renew(self, owner: str) -> set[PartFence]:
+        rows = await self._write(lambda connection: connection.execute(self._queries.renew_parts, (owner,)).fetchall())
         return {PartFence(PartKey(*key), epoch) for *key, epoch in rows}
 
     async def release(self, fences: Sequence[PartFence]) -> None:
@@ -110,5 +97,4 @@ class SqlitePartOwners(SqliteTable, PartOwners):
 
     async def owners_of(self, keys: Sequence[PartKey]) -> list[PartOwner]:
         found = [(key, await self._fetch_all(self._queries.part_owner, key)) for key in sorted(set(keys))]
-        now = to_micros(self._now())
-        return [PartOwner(key, owner) for key, rows in found for owner, expires_at in rows if expires_at > now]
+        return [PartOwner(key, *row) for key, rows in found for row in rows]

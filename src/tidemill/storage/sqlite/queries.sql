@@ -85,17 +85,17 @@ SELECT EXISTS (SELECT 1 FROM pauses WHERE tenant = ? AND reactor = ?);
 SELECT tenant, reactor FROM pauses ORDER BY tenant, reactor;
 
 -- name: part_owner
-SELECT owner, expires_at FROM part_owners WHERE tenant = ? AND kind = ? AND name = ? AND owner IS NOT NULL;
+SELECT owner, epoch, renewals FROM part_owners WHERE tenant = ? AND kind = ? AND name = ? AND owner IS NOT NULL;
 
 -- name: acquire_part
-INSERT INTO part_owners (tenant, kind, name, epoch, owner, expires_at)
-VALUES (:tenant, :kind, :name, 1, :owner, :until)
+INSERT INTO part_owners (tenant, kind, name, epoch, owner, renewals)
+VALUES (:tenant, :kind, :name, 1, :owner, 1)
 ON CONFLICT (tenant, kind, name) DO UPDATE SET
-    epoch = epoch + (owner IS NOT excluded.owner), owner = excluded.owner, expires_at = excluded.expires_at
+    epoch = epoch + (owner IS NOT excluded.owner), owner = excluded.owner, renewals = renewals + 1
 RETURNING epoch;
 
 -- name: renew_parts
-UPDATE part_owners SET expires_at = ? WHERE owner = ? RETURNING tenant, kind, name, epoch;
+UPDATE part_owners SET renewals = renewals + 1 WHERE owner = ? RETURNING tenant, kind, name, epoch;
 
 -- name: release_part
 UPDATE part_owners SET owner = NULL WHERE tenant = ? AND kind = ? AND name = ? AND epoch = ?;

@@ -61,7 +61,7 @@ class SqliteStore(Store):
         self._committer: GroupCommitter[SqliteUnit] = GroupCommitter(self._database)
         parts = (self._database, self._committer, QUERIES)
         self.checkpoints = SqliteCheckpoints(*parts)
-        self.part_owners = SqlitePartOwners(*parts, now)
+        self.part_owners = SqlitePartOwners(*parts)
         self.dead_letters = SqliteDeadLetters(*parts)
         self.recoveries = SqliteRecoveries(*parts)
         self.pauses = SqlitePauses(*parts)

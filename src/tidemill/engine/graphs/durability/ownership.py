@@ -5,14 +5,15 @@ checkpoint and every write to the journal carries the epochs under which the nod
 frozen, and was replaced meanwhile, cannot overwrite anything when it wakes up: its writes are refused, and it stops.
 
 Another node may acquire a part when its owner has released it, when the process of its owner is known to be gone, and
-otherwise when the ownership has expired.
+otherwise when the node has not seen a renewal for a whole `lease_ttl` of its own monotonic clock.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 import msgspec
 
+from tidemill.engine.silence import SilenceWatch
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.wakeup import FOREVER, Wakeup
 from tidemill.kernel.clock import Clock
@@ -57,16 +58,17 @@ class ReactorOwnership:
         self._part_owners = part_owners
         self._is_dead = is_dead
         self._owner = _encode_owner(owner)
-        self._shared_ttl = ttl
+        self._ttl = ttl
+        self._silence = SilenceWatch(clock)
         self._is_shared = is_shared
         self._tasks = tasks
         self._wakeup = Wakeup(clock)
         self._is_renewing = False
 
     @property
-    def _ttl(self) -> float:
-        """The seconds until ownership expires. A node that has the store to itself never renews it."""
-        return self._shared_ttl if self._is_shared else FOREVER
+    def _renewal_interval(self) -> float:
+        """The seconds between renewals. A node that has the store to itself never renews its ownership."""
+        return self._ttl / 3 if self._is_shared else FOREVER
 
     def start_sharing(self) -> None:
         """Renew the ownership from now on: another node uses the store."""
@@ -78,8 +80,8 @@ class ReactorOwnership:
         missing = sorted(set(keys) - self.fences.keys())
         if not missing:
             return
-        gone = await self._dead_owners(missing)
-        acquired = await self._part_owners.acquire(missing, self._owner, self._ttl, gone)
+        abandoned = self._abandoned_among(await self._part_owners.owners_of(missing))
+        acquired = await self._part_owners.acquire(missing, self._owner, abandoned)
         if isinstance(acquired, PartOwner):
             raise _owned_elsewhere(acquired, missing)
         self.fences |= {fence.key: fence for fence in acquired}
@@ -103,8 +105,8 @@ class ReactorOwnership:
 
     async def is_free(self, keys: Collection[PartKey]) -> bool:
         """Return whether parts could be acquired now."""
-        owners = {one.owner for one in await self._part_owners.owners_of(sorted(keys))} - {self._owner}
-        return owners <= set(await self._dead_owners(keys))
+        others = [one for one in await self._part_owners.owners_of(sorted(keys)) if one.owner != self._owner]
+        return self._abandoned_among(others) == others
 
     def fences_for(self, keys: Iterable[PartKey]) -> list[PartFence]:
         """Return the fences of parts that are about to be written; FencedError if this node does not own one."""
@@ -115,27 +117,30 @@ class ReactorOwnership:
 
     # -- other nodes
 
-    async def _dead_owners(self, keys: Collection[PartKey]) -> list[str]:
-        """Return those owners of parts whose processes are known to be gone."""
-        current = {one.owner for one in await self._part_owners.owners_of(sorted(keys))}
-        return [owner for owner in current if owner in _closed_owners or self._is_dead(_decode_owner(owner))]
+    def _abandoned_among(self, owners: Sequence[PartOwner]) -> list[PartOwner]:
+        """Return the owners that are gone, or that have not renewed their ownership for a whole ttl."""
+        gone = {owner for owner in {one.owner for one in owners} if self._is_gone(owner)}
+        return [one for one in owners if self._silence.lasts(one.key, one, self._ttl) or one.owner in gone]
+
+    def _is_gone(self, owner: str) -> bool:
+        return owner in _closed_owners or self._is_dead(_decode_owner(owner))
 
     # -- renewal
 
     async def _keep_renewing(self) -> None:
         try:
             while self.fences:
-                await self._wakeup.wait(self._ttl / 3)
+                await self._wakeup.wait(self._renewal_interval)
                 if self.fences:
                     await self.renew()
         finally:
             self._is_renewing = False
 
     async def renew(self) -> None:
-        """Extend the ownership of all parts, and report those that another node has acquired."""
+        """Renew the ownership of all parts, and report those that another node has acquired."""
         held = dict(self.fences)
         try:
-            renewed = await self._part_owners.renew(self._owner, self._ttl)
+            renewed = await self._part_owners.renew(self._owner)
         except StoreError as error:
             logger.warning(events.REACTOR_RENEWAL_FAILED, extra={"error": str(error)})
             return

@@ -11,12 +11,11 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from tidemill.engine.silence import SilenceWatch
 from tidemill.engine.tasks import run_forever
 from tidemill.engine.wakeup import FOREVER, Wakeup
 from tidemill.engine.workflows.runtime import WorkflowRuntime
-from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.workflow_ports import LeaseRenewal
 from tidemill.telemetry import events
 from tidemill.workflows.change import LeaderFence
 
@@ -29,25 +28,6 @@ _RENEWAL_DEADLINE_SHARE = 2 / 3
 
 _CAMPAIGN_INTERVAL_SHARE = 1 / 6
 """The share of a term after which a candidate checks the lease again."""
-
-
-class _SilenceWatch:
-    """Measures for how long a lease has not been renewed, on the monotonic clock of the candidate.
-
-    The end of a lease is a wall time. Once the wall clock was stepped forwards, the lease of a leader that works has
-    ended; once it was stepped back, the lease of a frozen leader does not end for as long.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._last: LeaseRenewal | None = None
-        self._seen_at = 0.0
-
-    def lasts(self, renewal: LeaseRenewal, seconds: float) -> bool:
-        """Return whether this has been the last renewal for so many seconds."""
-        if renewal != self._last:
-            self._last, self._seen_at = renewal, self._clock.monotonic()
-        return self._clock.monotonic() - self._seen_at >= seconds
 
 
 class LeaderElector:
@@ -63,7 +43,7 @@ class LeaderElector:
         self._wakeup = Wakeup(self._clock)
         self._renewed_at = 0.0
         self._shared_ttl = runtime.settings.lease_ttl
-        self._silence = _SilenceWatch(runtime.clock)
+        self._silence = SilenceWatch(runtime.clock)
         self._retry_interval = runtime.settings.lease_ttl * _CAMPAIGN_INTERVAL_SHARE
         self.is_using_store = False
         """Whether the lease is being acquired or renewed."""
@@ -137,7 +117,7 @@ class LeaderElector:
         renewal = await leases.last_renewal(LEASE_NAME)
         dead = [renewal.holder] if renewal is not None and await self._is_dead(renewal.holder) else []
         self._renewed_at, epoch = self._clock.monotonic(), None
-        if renewal is not None and self._silence.lasts(renewal, self._shared_ttl):
+        if renewal is not None and self._silence.lasts(LEASE_NAME, renewal, self._shared_ttl):
             epoch = await leases.take_over(LEASE_NAME, renewal, self._owner.id, ttl)
         elif renewal is None or dead or leases.has_own_clock:
             epoch = await leases.acquire(LEASE_NAME, self._owner.id, ttl, dead)

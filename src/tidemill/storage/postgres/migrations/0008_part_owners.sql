@@ -7,6 +7,6 @@ CREATE TABLE tidemill.part_owners (
     name text COLLATE "C" NOT NULL,
     epoch bigint NOT NULL,
     owner text,
-    expires_at timestamptz NOT NULL,
+    renewals bigint NOT NULL,
     PRIMARY KEY (tenant, kind, name)
 );

@@ -1,5 +1,5 @@
--- The node that owns each reactor and accumulator, with the number of its ownership. A part without an owner keeps its
--- epoch. Times are microseconds since 1970 in UTC.
+-- The node that owns each reactor and accumulator, with the number of its ownership, and how often owners have renewed
+-- theirs. A part without an owner keeps both numbers.
 
 CREATE TABLE part_owners (
     tenant TEXT NOT NULL,
@@ -7,6 +7,6 @@ CREATE TABLE part_owners (
     name TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     owner TEXT,
-    expires_at INTEGER NOT NULL,
+    renewals INTEGER NOT NULL,
     PRIMARY KEY (tenant, kind, name)
 ) STRICT, WITHOUT ROWID;
