@@ -99,7 +99,6 @@ class Node:
         self._workflows.on_shared = None if self._ownership is None else self._ownership.start_sharing
         self._workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers, self.run_handle)
         self._packages = self._make_packages()
-        self._packages.installer.on_held_back = self._standby.wait
         self._restored_tenants: set[str] = set()
         self._is_open = self._was_opened = False
 
@@ -163,6 +162,7 @@ class Node:
             self._workflows,
             self._liveness,
         )
+        service.installer.on_held_back = self._standby.wait
         self._metrics.register(Collector(service, PackageService.samples))
         return service
 
@@ -319,11 +319,14 @@ class Node:
         """Return a handle of a loaded reactor, to inspect and control it."""
         find = partial(self._scheduler.reactor, self._resolve_tenant(tenant), name)
         find()
-        return ReactorHandle(find)
+        return ReactorHandle(find, self._packages.reclaim)
 
     async def restart_accumulator(self, name: str, *, tenant: str | None = None) -> None:
         """Restart an accumulator that the supervisor gave up, or one that hangs."""
-        self._graph_runtime.supervisor.restart(self._scheduler.accumulator(self._resolve_tenant(tenant), name))
+        accumulator = self._scheduler.accumulator(self._resolve_tenant(tenant), name)
+        for target, _ in accumulator.targets:
+            target.reactor.check_owned()
+        self._graph_runtime.supervisor.restart(accumulator)
 
     # -- workflows
 

@@ -1,12 +1,13 @@
 """Two nodes with the same durable reactor on one store: one of them owns it, and the other one waits."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidemill as tm
-from tests.service.samples import single
+from tests.service.samples import pair, single
 
 OWNED = r"'(a|r)' is owned by node \w+ \(process \d+ on .*\); a durable reactor runs on one node of a store"
 
@@ -72,9 +73,12 @@ async def test_an_owner_that_was_replaced_stops_and_overwrites_nothing(address: 
         assert [event.action for event in frozen.reactor("r").events()] == ["fenced"]
         late = await frozen.push("a", 101)
         assert (late.outcome, late.reason) == ("rejected", "accumulator 'a' is owned by another node now")
-        for command in (frozen.reactor("r").restart, frozen.reactor("r").force_fire, frozen.reactor("r").pause):
+        reactor, restart_accumulator = frozen.reactor("r"), partial(frozen.restart_accumulator, "a")
+        for command in (reactor.force_fire, reactor.pause, restart_accumulator):
             with pytest.raises(tm.RequestError, match="reactor 'r' is owned by another node now"):
                 await command()
+        with pytest.raises(tm.RequestError, match=OWNED):
+            await frozen.reactor("r").restart()
         second = await second.crash()
         assert cache(second) == {"a": 2}
 
@@ -153,3 +157,78 @@ async def test_a_stepped_wall_clock_delays_no_take_over(address: str, step: str)
             await second.push("a", 2)
         await second.advance("3s")
         assert cache(second) == {"a": 1}
+
+
+@pytest.mark.parametrize("durability", ["interval", "fire", "boundary"])
+async def test_a_former_owner_takes_its_reactor_back(address: str, durability: Any) -> None:
+    """G-31, G-23: an operator restarts it when the other node is gone; it continues from the stored state."""
+    sample = pair(durability=durability)
+    async with (
+        tm.testing.node(address, load=sample.load) as former,
+        tm.testing.node(address, load=sample.load) as second,
+    ):
+        await former.push("a", 1)
+        await former.settle()
+        await former.advance("1s")
+        await second.advance("8s")
+        await second.push("b", 2)
+        await second.settle()
+        await former.push("a", 100)
+        await former.advance("2s")
+        with pytest.raises(tm.RequestError, match=OWNED) as raised:
+            await former.reactor("r").restart()
+        assert raised.value.code == "reactor_owned"
+        assert former.reactor("r").state().health == "failed"
+        await second._close()
+        await former.reactor("r").restart()
+        assert cache(former) == {"a": 1, "b": 2}
+        state = former.reactor("r").state()
+        assert (state.health, state.subscribers) == ("live", ["g"])
+        assert [event.action for event in former.reactor("r").events()] == ["fenced", "restarted"]
+        sample.seen.clear()
+        assert (await former.push("a", 4)).accepted
+        await former.settle()
+        assert sample.seen[-1] == (4, 2)
+        former = await former.crash()
+        assert cache(former) == {"a": 4, "b": 2}
+
+
+async def test_reactors_that_share_an_accumulator_are_taken_back_together(address: str) -> None:
+    """G-31: also one that is not durable; graphs that feed the reactor stay bound to theirs."""
+
+    @tm.passthrough
+    def a(event: int) -> int:
+        return event
+
+    @tm.passthrough
+    def other(event: int) -> int:
+        return event
+
+    kept, beside = tm.Reactor("r", [a], durability="interval"), tm.Reactor("beside", [a], durability="none")
+    feeder = tm.Reactor("feeder", [other], durability="none")
+    graph, second_graph = tm.Graph("feeds", reactor=feeder), tm.Graph("watches", reactor=beside)
+    seen: list[int] = []
+
+    @graph.node(feeds=a)
+    def double(other: int) -> int:
+        return 2 * other
+
+    @second_graph.node
+    def watch(a: int) -> None:
+        seen.append(a)
+
+    things = [kept, beside, feeder, graph, second_graph]
+    async with tm.testing.node(address, load=things) as former, tm.testing.node(address, load=things) as second:
+        push = former.handle("a")
+        await second.advance("8s")
+        await former.advance("2s")
+        assert former.reactor("r").state().health == "failed"
+        await second._close()
+        await former.reactor("r").restart()
+        assert (await former.push("other", 4)).accepted
+        await former.settle()
+        assert cache(former) == {"a": 8}
+        push(9)
+        await former.settle()
+        assert seen == [8, 9]
+        assert former.reactor("feeder").state().subscribers == ["feeds"]

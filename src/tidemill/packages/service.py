@@ -190,6 +190,10 @@ class PackageService:
         self._check_not_desired(PackageKey(tenant, name))
         await self.tasks.run_shielded(f"package {name}: unload", self.installer.unload(name, tenant))
 
+    async def reclaim(self, tenant: str, reactor: str) -> None:
+        """Acquire a reactor that another node had acquired; it completes even if the caller is cancelled."""
+        await self.tasks.run_shielded(f"reactor {reactor}: reclaim", self.installer.reclaim(tenant, reactor))
+
     def _check_not_desired(self, key: PackageKey) -> None:
         definitions = self.installer.definitions.get(key)
         for source in self._watched_sources:

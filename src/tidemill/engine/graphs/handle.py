@@ -1,7 +1,7 @@
 """The operator's handle of a reactor: state, firings, pause, resume, restart, replay."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,8 +19,11 @@ from tidemill.kernel.suggestions import did_you_mean
 class ReactorHandle:
     """One loaded reactor, for operators."""
 
-    def __init__(self, find: Callable[[], RunningReactor]) -> None:
+    def __init__(
+        self, find: Callable[[], RunningReactor], reclaim: Callable[[str, str], Coroutine[Any, Any, None]]
+    ) -> None:
         self._find = find
+        self._reclaim = reclaim
 
     @property
     def _reactor(self) -> RunningReactor:
@@ -137,8 +140,14 @@ class ReactorHandle:
         return accumulator.trim_to_capacity(value) if accumulator.is_window else value
 
     async def restart(self) -> None:
-        """Restart the reactor, and those of its accumulators that have failed."""
-        self._reactor.check_owned()
+        """Restart the reactor, and those of its accumulators that have failed.
+
+        One that another node had acquired is acquired again, and continues from its stored state; RequestError if that
+        node still owns it.
+        """
+        if self._reactor.is_fenced:
+            await self._reclaim(self._reactor.tenant, self._reactor.name)
+            return
         supervisor = self._reactor.runtime.supervisor
         for one in tuple(self._reactor.accumulators):
             if one.health == "failed":

@@ -60,6 +60,8 @@ class StagedGraphs(msgspec.Struct, frozen=True, kw_only=True):
     """Reactors of the older version that the new one does not continue."""
     added_reactors: dict[str, ManagedGraph]
     """Reactors to start, with their accumulators."""
+    reset_reactors: tuple[str, ...]
+    """Those of them with another contract than in the older version: they start with an empty cache."""
     redefined_reactors: dict[str, Reactor]
     """Newer versions of reactors that keep running."""
     redefined_accumulators: dict[str, RunningAccumulator]
@@ -71,11 +73,6 @@ class StagedGraphs(msgspec.Struct, frozen=True, kw_only=True):
     def new_definitions(self) -> list[Reactor]:
         """The reactors to start, and the newer versions of those that keep running."""
         return [*(one.reactor.definition for one in self.added_reactors.values()), *self.redefined_reactors.values()]
-
-    @property
-    def reset_reactors(self) -> list[str]:
-        """Reactors with another contract than in the older version: they start with an empty cache."""
-        return [name for name in self.added_reactors if name in self.removed_reactors]
 
 
 class GraphStager:
@@ -101,9 +98,14 @@ class GraphStager:
         self._created: dict[str, RunningAccumulator] = {}
 
     def _can_continue(self, reactor: Reactor) -> bool:
-        return reactor.name in self._change.previous.reactors and has_same_contract(
-            self._managed[reactor.name].reactor.definition, reactor
-        )
+        """Return whether the older version becomes the new one; a closed accumulator is never opened again."""
+        if reactor.name not in self._change.previous.reactors:
+            return False
+        is_closed = any(one.is_closing for one in self._managed[reactor.name].accumulators)
+        return not is_closed and self._has_same_contract(reactor)
+
+    def _has_same_contract(self, reactor: Reactor) -> bool:
+        return has_same_contract(self._managed[reactor.name].reactor.definition, reactor)
 
     def build(self) -> StagedGraphs:
         """Stage everything, or raise and change nothing."""
@@ -133,6 +135,9 @@ class GraphStager:
             change=self._change,
             removed_reactors=self._removed,
             added_reactors=added,
+            reset_reactors=tuple(
+                name for name in added if name in self._removed and not self._has_same_contract(self._incoming[name])
+            ),
             redefined_reactors=redefined,
             redefined_accumulators={
                 name: one for name, one in self._created.items() if name in self._running_accumulators

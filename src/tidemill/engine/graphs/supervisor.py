@@ -188,6 +188,10 @@ class Supervisor:
         self._record(component, "fenced", reason)
         component.mark_failed()
 
+    def on_reclaimed(self, component: Supervised) -> None:
+        """Record that this node owns a component again and has restarted it."""
+        self._record(component, "restarted", "by an operator: this node owns it again")
+
     def on_undelivered(self, component: Supervised, reason: str) -> None:
         """Record that a firing will never reach one of its workflows."""
         self._record(component, "undelivered", reason)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError
+from tidemill.engine.graphs.reclaim import reclaim_reactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.graphs.staging import reactor_key, reactor_part_keys
@@ -146,7 +147,7 @@ class Installer(PipelineObserver):
             self._checks.check_load(change, self.pipeline.names_leaving())
             if change.has_graphs:
                 change.progress.staged = self.scheduler.stage(change.to_graph_change())
-            with self._change_in_progress(change):
+            with self._change_in_progress(has_graphs=change.has_graphs):
                 await self._apply(change, reference)
             if change.has_graphs:
                 self.scheduler.activate()
@@ -182,8 +183,15 @@ class Installer(PipelineObserver):
             self._checks.check_unload(change)
             self._held_back.pop(key, None)
             cleanup = await self.pipeline.begin_unload(change)
-        with self._change_in_progress(change):
+        with self._change_in_progress(has_graphs=change.has_graphs):
             await self.pipeline.finish_unload(cleanup)
+
+    async def reclaim(self, tenant: str, reactor: str) -> None:
+        """Acquire a reactor that another node had acquired, and start it with its stored state."""
+        async with self.pipeline.change_lock:
+            self.pipeline.check_open()
+            with self._change_in_progress(has_graphs=True):
+                await reclaim_reactor(self.scheduler, self._registry, tenant, reactor)
 
     @asynccontextmanager
     async def _exclusive_change(
@@ -203,9 +211,9 @@ class Installer(PipelineObserver):
             await self.pipeline.finish_cleanup(cleanup)
 
     @contextmanager
-    def _change_in_progress(self, change: PackageChange) -> Iterator[None]:
+    def _change_in_progress(self, *, has_graphs: bool) -> Iterator[None]:
         """Let reactors leave and come back meanwhile; the last change in progress ends that for all."""
-        if not change.has_graphs:
+        if not has_graphs:
             yield
             return
         self._changes_in_progress += 1

@@ -27,6 +27,9 @@ class FiringHost(Protocol):
     def codec_for(self, source: str) -> Codec | None:
         """Return the codec for the boundaries of a source; None if they cannot be stored."""
 
+    def check_owned(self) -> None:
+        """Raise RequestError if another node owns the reactor now."""
+
     def check_ready(self) -> None:
         """Raise RequestError if the reactor is not up and cannot fire."""
 

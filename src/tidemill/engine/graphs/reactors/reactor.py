@@ -114,9 +114,8 @@ class RunningReactor(FiringHost):
     # -- commands
 
     def check_owned(self) -> None:
-        """Raise RequestError if another node owns the reactor now."""
         if self.is_fenced:
-            remedy = "use that node, or restart this one to wait for it"
+            remedy = f"use that node, or stop it and take the reactor back with `node.reactor('{self.name}').restart()`"
             message = f"reactor '{self.name}' is owned by another node now; {remedy}"
             raise RequestError(message, code="reactor_owned", status=409, reactor=self.name)
 
