@@ -1,13 +1,16 @@
 """Two nodes with the same durable reactor on one store: one of them owns it, and the other one waits."""
 
+import asyncio
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import tidemill as tm
-from tests.service.samples import pair, single
+from tests.service.samples import pair, single, slow
+from tidemill.kernel.errors import StoreError
 
 OWNED = r"'(a|r)' is owned by node \w+ \(process \d+ on .*\); a durable reactor runs on one node of a store"
 
@@ -232,3 +235,77 @@ async def test_reactors_that_share_an_accumulator_are_taken_back_together(addres
         await former.settle()
         assert seen == [8, 9]
         assert former.reactor("feeder").state().subscribers == ["feeds"]
+
+
+async def test_a_load_that_fails_leaves_the_reactor_to_other_nodes(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G-31, P-5: the store fails after the node has acquired the reactor."""
+    sample = single(durability="interval")
+    async with tm.testing.node(address) as first, tm.testing.node(address) as second:
+        monkeypatch.setattr(first.database.checkpoints, "read_entries", refuse)
+        with pytest.raises(tm.TidemillError, match="refused on purpose"):
+            await first.load(sample.reactor)
+        await second.load(sample.reactor)
+        assert (await second.push("a", 1)).accepted
+
+
+async def test_a_restart_that_fails_leaves_the_reactor_to_other_nodes(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G-31: the store fails after the former owner has acquired its reactor again; it may try again later."""
+    sample = single(durability="interval")
+    async with tm.testing.node(address, load=sample.load) as former, tm.testing.node(address) as other:
+        async with tm.testing.node(address, load=sample.load) as second:
+            await second.advance("8s")
+            await former.advance("2s")
+        with monkeypatch.context() as patch:
+            patch.setattr(former.database.checkpoints, "read_entries", refuse)
+            with pytest.raises(StoreError, match="refused on purpose"):
+                await former.reactor("r").restart()
+        assert former.reactor("r").state().health == "failed"
+        await other.load(sample.reactor)
+        with pytest.raises(tm.RequestError, match=OWNED):
+            await former.reactor("r").restart()
+        await other.unload("reactor:r")
+        await former.reactor("r").restart()
+        assert (await former.push("a", 1)).accepted
+
+
+async def refuse(*_: Any) -> Any:
+    """Fail as a store does."""
+    raise StoreError("refused on purpose")
+
+
+async def test_an_unload_releases_nothing_that_is_being_loaded(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G-31: a slow unload ends between the acquisition of another reactor and the read of its state."""
+    may_end, is_reading, may_read = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    leaving = slow(lambda _: may_end.wait(), durability="interval")
+
+    @tm.passthrough
+    def b(event: int) -> int:
+        return event
+
+    async with tm.testing.node(address) as node:
+        module = ModuleType("leaving")
+        module.reactor, module.graph = leaving.load  # type: ignore[attr-defined]
+        await node.load(module)
+        read = node.database.checkpoints.read_entries
+
+        async def read_slowly(journals: Any) -> Any:
+            is_reading.set()
+            await may_read.wait()
+            return await read(journals)
+
+        await node.push("a", 1)
+        async with asyncio.TaskGroup() as group:
+            unload = group.create_task(node.unload("leaving"))
+            await asyncio.sleep(0)
+            monkeypatch.setattr(node.database.checkpoints, "read_entries", read_slowly)
+            load = group.create_task(node.load(tm.Reactor("arriving", [b], durability="boundary")))
+            await is_reading.wait()
+            may_end.set()
+            await unload
+            may_read.set()
+            await load
+        assert (await node.push("b", 1)).accepted

@@ -21,7 +21,11 @@ async def reclaim_reactor(scheduler: GraphScheduler, registry: Registry, tenant:
     reclaimed = _connected_with(scheduler.reactor(tenant, name), reactors)
     staged = scheduler.stage(_plan_restart(reclaimed, scheduler, registry))
     _keep_bindings(staged, scheduler.reactors)
-    await scheduler.start_reactors(staged)
+    try:
+        await scheduler.start_reactors(staged)
+    except BaseException:
+        await scheduler.release_unused(staged.durable_parts(scheduler.runtime.durability))
+        raise
     await scheduler.rebind(staged)
     scheduler.activate()
     for managed in staged.added_reactors.values():

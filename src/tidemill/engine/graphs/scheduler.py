@@ -27,7 +27,6 @@ from tidemill.engine.graphs.staging import (
     name_taken_error,
     not_shared_error,
     reactor_in_use_error,
-    reactor_part_keys,
     subscriber_name,
 )
 from tidemill.engine.graphs.stopping import run_all_with_timeout, run_with_timeout
@@ -191,7 +190,7 @@ class GraphScheduler:
         New reactors do not fire before `activate`: their graphs may not be bound yet. RequestError if another node
         owns one of them; then nothing has changed.
         """
-        parts = self._durable_parts(staged)
+        parts = staged.durable_parts(self.runtime.durability)
         await self.runtime.durability.acquire(parts)
         if staged.removed_reactors:
             await self.read_state(staged)  # a failing store must fail the load before anything is unloaded
@@ -204,11 +203,6 @@ class GraphScheduler:
             newly_durable = self._newly_durable(staged)
             self._start_added(staged, stored_state)
         await self._checkpoint_added(staged, newly_durable)
-
-    def _durable_parts(self, staged: StagedGraphs) -> set[PartKey]:
-        """Return the parts that a package change writes from now on."""
-        durable = [one for one in staged.new_definitions if self.runtime.durability.policy_for(one).is_durable]
-        return {key for one in durable for key in reactor_part_keys(staged.change.tenant, one)}
 
     def on_ownership_lost(self, keys: Collection[PartKey]) -> None:
         """Stop the reactors that another node has acquired: it continues from the last state that was stored."""
@@ -401,9 +395,13 @@ class GraphScheduler:
             self._forget_graph(tenant, graph)
         del self._managed[tenant, name]
         self._registry.drop_reactor(tenant, name)
-        durable = [one for one in self._managed.values() if one.reactor.durability.is_durable]
-        await self.runtime.durability.release_except({*kept, *(key for one in durable for key in one.part_keys)})
+        await self.release_unused(managed.part_keys.difference(kept))
         logger.info(events.REACTOR_UNLOADED, extra={"reactor": name, "tenant": tenant})
+
+    async def release_unused(self, keys: set[PartKey]) -> None:
+        """Release those of some parts that no durable reactor has, so that other nodes can acquire them."""
+        durable = [one.part_keys for one in self._managed.values() if one.reactor.durability.is_durable]
+        await self.runtime.durability.release(keys.difference(*durable))
 
     async def _save_and_forget(self, reactor: RunningReactor) -> None:
         if reactor in self._unsaved_resets:

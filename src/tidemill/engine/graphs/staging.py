@@ -14,6 +14,7 @@ from tidemill.annotations.codec import UnstorableError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.emit import AccumulatorCodecs
 from tidemill.engine.graphs.accumulators.kinds import create_accumulator
+from tidemill.engine.graphs.durability.backend import DurabilityBackend
 from tidemill.engine.graphs.feed_checks import FeedLayout
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -69,10 +70,12 @@ class StagedGraphs(msgspec.Struct, frozen=True, kw_only=True):
     subscribers: dict[Key, dict[str, CompiledGraph]]
     """Graphs to bind, of this package and of others, by reactor: see `subscriber_name`."""
 
-    @property
-    def new_definitions(self) -> list[Reactor]:
-        """The reactors to start, and the newer versions of those that keep running."""
-        return [*(one.reactor.definition for one in self.added_reactors.values()), *self.redefined_reactors.values()]
+    def durable_parts(self, durability: DurabilityBackend) -> set[PartKey]:
+        """Return the parts that the change writes from now on."""
+        definitions = [one.reactor.definition for one in self.added_reactors.values()]
+        definitions += self.redefined_reactors.values()
+        durable = [one for one in definitions if durability.policy_for(one).is_durable]
+        return {key for one in durable for key in reactor_part_keys(self.change.tenant, one)}
 
 
 class GraphStager:

@@ -140,6 +140,7 @@ class ReactorsStep(DeployStep):
             if self._scheduler.is_loaded(change.tenant, managed.reactor.definition):
                 await self._scheduler.unload_reactor(change.tenant, name, frozenset(managed.subscribers))
         await self._restore_reactors(change, set(staged.removed_reactors))
+        await self._scheduler.release_unused(staged.durable_parts(self._scheduler.runtime.durability))
 
     async def _restore_reactors(self, change: PackageChange, removed: set[str]) -> None:
         """Start reactors of the version before again, with the graphs that were bound to them."""

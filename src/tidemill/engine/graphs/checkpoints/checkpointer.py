@@ -92,9 +92,9 @@ class Checkpointer(DurabilityBackend):
             await self._ownership.acquire(keys)
             await self._continue_numbering()
 
-    async def release_except(self, keys: Collection[PartKey]) -> None:
-        if not self._is_abandoned and not self._ownership.fences.keys() <= set(keys):
-            await self._ownership.release_except(keys)
+    async def release(self, keys: Collection[PartKey]) -> None:
+        if not self._is_abandoned:
+            await self._ownership.release(keys)
 
     def forget(self, reactor: RunningReactor) -> None:
         self._changed_reactors.pop(reactor, None)

@@ -77,8 +77,8 @@ class DurabilityBackend(Protocol):
     async def acquire(self, keys: Collection[PartKey]) -> None:
         """Make this node the owner of parts before their state is read; RequestError if another node owns one."""
 
-    async def release_except(self, keys: Collection[PartKey]) -> None:
-        """Release all parts but these to other nodes."""
+    async def release(self, keys: Collection[PartKey]) -> None:
+        """Release those of some parts that this node owns to other nodes."""
 
     def request_checkpoint(self, reactor: Any) -> None:
         """Include a reactor and its accumulators in the next checkpoint."""
@@ -137,7 +137,7 @@ class NoDurability(DurabilityBackend):
     async def acquire(self, keys: Collection[PartKey]) -> None:
         pass
 
-    async def release_except(self, keys: Collection[PartKey]) -> None:
+    async def release(self, keys: Collection[PartKey]) -> None:
         pass
 
     def request_checkpoint(self, reactor: Any) -> None:

@@ -89,9 +89,9 @@ class ReactorOwnership:
             self._is_renewing = True
             self._tasks.start("reactor ownership", self._keep_renewing())
 
-    async def release_except(self, keys: Collection[PartKey]) -> None:
-        """Release the parts that this node no longer needs, so that another node can acquire them at once."""
-        released = [fence for key, fence in self.fences.items() if key not in keys]
+    async def release(self, keys: Collection[PartKey]) -> None:
+        """Release parts that this node no longer needs, so that another node can acquire them at once."""
+        released = [fence for key, fence in self.fences.items() if key in keys]
         for fence in released:
             del self.fences[fence.key]
         if not self.fences:
