@@ -78,3 +78,40 @@ async def test_a_package_that_waits_can_be_replaced_and_unloaded(address: str) -
         await second.push("celsius", 60.0)
         await second.settle()
         assert [(await one.state()).outputs for one in await second.runs("callout")] == [{"call": 60.0}]
+
+
+def single(name: str) -> tm.Reactor:
+    """Return a reactor with one accumulator."""
+
+    def take(event: int) -> int:
+        return event
+
+    take.__name__ = f"events_of_{name}"
+    return tm.Reactor(name, [tm.passthrough(take)])
+
+
+async def test_reactors_of_several_owners_are_taken_over_one_by_one(address: str) -> None:
+    """G-31: an owner that lives does not keep this node from what another one has released."""
+    async with (
+        tm.testing.node(address, load=[single("r")]) as first,
+        tm.testing.node(address, load=[single("s")]) as second,
+        tm.testing.node(address, load=[single("r"), single("s")]) as third,
+    ):
+        await first._close()
+        for node in (second, third) * 3:
+            await node.advance("1s")
+        assert third.registry.reactors() == ["r"]
+        with pytest.raises(tm.RequestError, match="is owned by node"):
+            third.reactor("s")
+
+
+async def test_a_store_that_fails_does_not_end_the_wait(address: str) -> None:
+    """G-31, W-5: the take-over is tried again."""
+    async with (
+        tm.testing.node(address, load=[single("r")]) as first,
+        tm.testing.node(address, load=[single("r")]) as second,
+    ):
+        await first._close()
+        second.fail_store(3)
+        await second.advance("10s")
+        assert second.registry.reactors() == ["r"]

@@ -1,13 +1,14 @@
 """Standby: packages whose reactors another node owns are loaded as soon as that node releases them."""
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, NamedTuple
 
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, ReactorOwnership
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.kernel.errors import RequestError, StoreError, TidemillError
+from tidemill.storage.graph_ports import PartKey
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
@@ -16,6 +17,18 @@ Load = Callable[[], Awaitable[Any]]
 
 _RETRY_INTERVAL_SHARE = 1 / 6
 """The share of `lease_ttl` after which a waiting node looks at the owners again."""
+
+
+class _WaitingLoad(NamedTuple):
+    """A load, and the error that keeps it waiting."""
+
+    load: Load
+    error: RequestError
+
+    @property
+    def keys(self) -> Collection[PartKey]:
+        """The parts that it waits for; none if it waits for the load of another package."""
+        return self.error.keys if isinstance(self.error, ReactorOwnedError) else ()
 
 
 class StandbyLoads:
@@ -30,7 +43,7 @@ class StandbyLoads:
         self._ownership = ownership
         if ownership is not None:
             ownership.on_lost = scheduler.on_ownership_lost
-        self._waiting: list[Load] = []
+        self._waiting: list[_WaitingLoad] = []
         self._is_running = False
 
     async def load_or_wait(self, load: Load) -> None:
@@ -45,7 +58,7 @@ class StandbyLoads:
 
     def wait(self, load: Load, error: RequestError) -> None:
         """Load a package, or the rest of it, when the node that owns a reactor of it releases the reactor."""
-        self._waiting.append(load)
+        self._waiting.append(_WaitingLoad(load, error))
         if isinstance(error, ReactorOwnedError):
             self._scheduler.standby |= dict.fromkeys(error.keys, error)
         if not self._is_running:
@@ -56,22 +69,26 @@ class StandbyLoads:
     async def _run(self) -> None:
         while self._waiting:
             await self._runtime.clock.sleep(self._runtime.settings.lease_ttl * _RETRY_INTERVAL_SHARE)
-            if await self._is_free():
-                await self._retry()
+            for one in list(self._waiting):
+                await self._retry(one)
         self._is_running = False
 
-    async def _is_free(self) -> bool:
+    async def _retry(self, waiting: _WaitingLoad) -> None:
+        """Load what waits, if its reactors are free; it goes on waiting while the store fails."""
         try:
-            return self._ownership is not None and await self._ownership.is_free(self._scheduler.standby)
+            if waiting.keys and not (self._ownership and await self._ownership.is_free(waiting.keys)):
+                return
+            self._forget(waiting)
+            await self.load_or_wait(waiting.load)
         except StoreError as error:
             logger.warning(events.REACTOR_STANDBY, extra={"reason": str(error)})
-            return False
+            if waiting not in self._waiting:
+                self.wait(*waiting)
+        except TidemillError as error:
+            logger.error(events.REACTOR_STANDBY, exc_info=error, extra={"reason": str(error)})
 
-    async def _retry(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        self._scheduler.standby.clear()
-        for load in waiting:
-            try:
-                await self.load_or_wait(load)
-            except TidemillError as error:
-                logger.error(events.REACTOR_STANDBY, exc_info=error, extra={"reason": str(error)})
+    def _forget(self, waiting: _WaitingLoad) -> None:
+        self._waiting.remove(waiting)
+        for key in waiting.keys:
+            if self._scheduler.standby.get(key) is waiting.error:
+                del self._scheduler.standby[key]

@@ -105,6 +105,7 @@ class SqliteStore(Store):
         return found
 
     async def find_write_blocker(self) -> str | None:
+        """Return which process holds the write lock of the file, if it is stopped or has kept this one from writing."""
         holder: LockHolder | None = await call_in_thread(find_lock_holder, self._path)
         if holder is None or not (holder.is_stopped or self._database.is_locked_out):
             return None  # a write that is under way, and soon over
