@@ -105,6 +105,7 @@ async def test_kill_9_of_the_leader(fleet: Fleet) -> None:
     leader = await fleet.leader()
     async with opened(fleet.address) as store:
         await hold_on_each(fleet, leader)
+        await fleet.add(workflows=["load", "patient", "clockwork"], concurrency=5)  # room for what the dead ran
         await fleet.nodes[-1].start("load", 10)
         killed = await fleet.kill(leader)
         successor, said = await fleet.next_leader(killed, DEATH)
@@ -130,6 +131,7 @@ async def test_kill_9_of_a_follower(fleet: Fleet) -> None:
     follower = next(node for node in fleet.nodes if node is not leader)
     async with opened(fleet.address) as store:
         await hold_on_each(fleet, leader)
+        await fleet.add(concurrency=5)  # room for what the dead ran
         killed = await fleet.kill(follower)
         print(f"kill -9 of a follower: attempts go on after {await check_resumption(fleet, follower, killed):.3f} s")
         assert (await leader.metrics())["agent_lost_tasks_total"] > 0
