@@ -257,7 +257,7 @@ async def test_two_nodes_on_one_file(on_file: Fleet) -> None:
     """W-9, W-12: on SQLite the office goes to the other at once when the process of its holder is dead."""
     fleet = on_file
     for _ in range(2):
-        await fleet.add(workflows=["load", "patient", "clockwork"])
+        await fleet.add(workflows=["load", "patient", "clockwork"], concurrency=16)
     leader = await fleet.leader()
     async with opened(fleet.address) as store:
         await hold_on_each(fleet, leader)
