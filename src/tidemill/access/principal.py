@@ -1,0 +1,82 @@
+"""Principals: who makes a request, for which tenant, and what they may do.
+
+A role includes the roles below it. An admin of the tenant `public` administers the whole instance: it creates tenants,
+and acts for any of them. A principal can be restricted to single endpoints, for a producer that pushes to one
+accumulator; it then has no access to anything else.
+"""
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+INSTANCE_TENANT = "public"
+"""The tenant whose admins administer the instance."""
+
+
+class Role(StrEnum):
+    """What a principal may do in its tenant; each role includes those before it."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+class Permission(StrEnum):
+    """What a route requires."""
+
+    NONE = "none"
+    """Nothing: also answers requests without a key."""
+    KNOWN = "known"
+    """Any principal, restricted ones included."""
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+    INSTANCE = "instance"
+    """An admin of the instance."""
+
+
+ResourceKind = Literal["accumulators", "reactors"]
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """An endpoint that a principal can be restricted to."""
+
+    kind: ResourceKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+_ROLE_PERMISSIONS = {
+    Role.READ: frozenset([Permission.READ]),
+    Role.WRITE: frozenset([Permission.READ, Permission.WRITE]),
+    Role.ADMIN: frozenset([Permission.READ, Permission.WRITE, Permission.ADMIN]),
+}
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """An authenticated caller."""
+
+    tenant: str
+    role: Role
+    actor: str
+    """The name in audit records: "key:4f2a91c0", "account:ada", "local" without authentication."""
+    only: frozenset[Resource] | None = None
+    """The endpoints that the principal is restricted to; None: not restricted."""
+
+    @property
+    def is_instance_admin(self) -> bool:
+        """Whether the principal administers the instance: it may act for every tenant."""
+        return self.tenant == INSTANCE_TENANT and self.role is Role.ADMIN and self.only is None
+
+    def has(self, permission: Permission, resource: Resource | None = None) -> bool:
+        """Return whether the principal has a permission, on a resource if the route is about one."""
+        if permission in (Permission.NONE, Permission.KNOWN):
+            return True
+        if self.only is not None and resource not in self.only:
+            return False
+        if permission is Permission.INSTANCE:
+            return self.is_instance_admin
+        return permission in _ROLE_PERMISSIONS[self.role]
