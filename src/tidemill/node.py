@@ -345,7 +345,7 @@ class Node:
         """
         if not isinstance(given, Mapping | None):
             message = f"params are keywords, or a mapping by their names, not {given!r}"
-            raise RequestError(message, code="invalid_params", status=422)
+            raise RequestError(message, code="invalid_params", status=400)
         caller = self._caller(tenant)
         run = await self._workflows.client.start(caller, _definition_name(workflow), {**(given or {}), **params})
         return RunHandle(self._workflows.client, caller, run)

@@ -81,7 +81,7 @@ def test_every_code_of_a_request_error_is_listed_once_with_its_status() -> None:
 
 
 def raised_codes() -> Iterator[tuple[str, int]]:
-    """Yield the code and status of every call in the tree with a `code` argument."""
+    """Yield the code and status of every call in the tree with a `code` argument, and of every NotFoundError."""
     for module in modules():
         for node in ast.walk(module.tree):
             given = {one.arg: one.value for one in node.keywords} if isinstance(node, ast.Call) else {}
@@ -89,6 +89,10 @@ def raised_codes() -> Iterator[tuple[str, int]]:
             if isinstance(code, ast.Constant):
                 assert isinstance(status, ast.Constant), f"{module.where(node.lineno)} gives a status that is no number"
                 yield str(code.value), int(str(status.value))
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "NotFoundError":
+                kind = node.args[0]
+                assert isinstance(kind, ast.Constant), f"{module.where(node.lineno)} gives a kind that is no text"
+                yield f"{kind.value}_not_found", 404
 
 
 @pytest.mark.parametrize("error", [errors.IllegalTransitionError, NodeError, *errors.TidemillError.__subclasses__()])

@@ -153,7 +153,9 @@ class ExecutorHarness:
             return StartedRun(call.key_for(request.key))
         match call.accumulator:
             case "nobody":
-                raise RequestError("unknown accumulator", code="unknown_accumulator", status=404, accumulator="nobody")
+                raise RequestError(
+                    "unknown accumulator", code="accumulator_not_found", status=404, accumulator="nobody"
+                )
             case "defect":
                 raise ZeroDivisionError("a defect")
             case "full":

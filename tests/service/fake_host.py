@@ -226,7 +226,7 @@ class FakeHost:
         async with self._work("unload", key), self._turn:
             await asyncio.sleep(0)
             if key not in self.loaded:
-                raise RequestError("it is not loaded", code="unknown_package", status=404)
+                raise RequestError("it is not loaded", code="package_not_found", status=404)
             self._check_unused(key, frozenset())
             self._write()
             self._replace(key, None)
@@ -276,7 +276,7 @@ class FakeHost:
         if version.install_error is not None:
             raise version.install_error
         if missing := self.missing_dependencies(key, version):
-            raise RequestError(f"not loaded: {missing}", code="reactor_not_loaded", status=409)
+            raise RequestError(f"not loaded: {missing}", code="reactor_not_found", status=409)
         for other in self.loaded:
             if other != key and version.provides & self._provided(other) - moved:
                 raise RequestError(f"taken by '{other.name}'", code="name_taken", status=409)

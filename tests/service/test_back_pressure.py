@@ -115,7 +115,7 @@ async def test_a_handle_raises_full_where_a_push_would_wait() -> None:
         await node.reactor("r").resume()
         assert push(2) == 2
     assert isinstance(caught.value, tm.RequestError)
-    assert caught.value.code == "full"
+    assert caught.value.code == "queue_full"
     assert sample.seen == [0, 2]
 
 

@@ -138,7 +138,7 @@ async def test_fire_with_converts_like_a_push() -> None:
 
 @pytest.mark.parametrize(
     ("inputs", "code"),
-    [({}, "empty_inputs"), ({"zzz": 1}, "unknown_accumulator"), ({"a": "x"}, "invalid_input")],
+    [({}, "empty_inputs"), ({"zzz": 1}, "accumulator_not_found"), ({"a": "x"}, "invalid_input")],
 )
 async def test_fire_with_refuses_bad_inputs_and_changes_nothing(inputs: dict[str, Any], code: str) -> None:
     """G-13, behaviour 46."""

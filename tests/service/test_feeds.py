@@ -179,7 +179,7 @@ async def test_an_accumulator_that_is_not_loaded_is_named_with_a_suggestion() ->
     async with tm.testing.node(load=[risk, market]) as node:
         with pytest.raises(tm.RequestError, match=r"accumulator 'alert' not loaded \(did you mean 'alerts'") as raised:
             await node.load(graph)
-    assert raised.value.code == "accumulator_not_loaded"
+    assert raised.value.code == "accumulator_not_found"
 
 
 @pytest.mark.parametrize("thing", [3, len, tm.Reactor])

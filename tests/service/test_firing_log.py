@@ -205,7 +205,7 @@ async def test_unloading_sends_home_who_waits_for_a_firing() -> None:
     async with tm.testing.node(load=[single().reactor]) as node, asyncio.timeout(5):
         with pytest.raises(tm.RequestError) as caught:
             await asyncio.gather(node.reactor("r").next_firing(), node.unload("reactor:r"))
-    assert caught.value.code == "reactor_not_loaded"
+    assert caught.value.code == "reactor_not_found"
 
 
 @pytest.mark.parametrize("count", [1, 30, 49, 51])

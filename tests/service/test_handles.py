@@ -165,7 +165,7 @@ async def test_an_unknown_accumulator_has_no_handle() -> None:
     async with tm.testing.node(load=single().load) as node:
         with pytest.raises(tm.RequestError) as caught:
             node.handle("b")
-    assert caught.value.code == "unknown_accumulator"
+    assert caught.value.code == "accumulator_not_found"
 
 
 async def test_a_handle_outlives_a_crash_of_its_accumulator() -> None:
@@ -236,7 +236,7 @@ async def test_a_handle_outlives_unload_and_load() -> None:
             await node.load(thing)
         push(3)
         assert reactor.state().fires == 1
-    assert caught.value.code == "unknown_accumulator"
+    assert caught.value.code == "accumulator_not_found"
     assert sample.seen == [1, 3]
 
 

@@ -209,7 +209,7 @@ async def test_a_node_finds_the_order_itself(tmp_path: Path) -> None:
         async with tm.Node(load=paths[1:2]):
             pass
     assert (missing.value.code, missing.value.facts) == (
-        "reactor_not_loaded",
+        "reactor_not_found",
         {"reactor": "market", "graph": "reader", "package": "desk"},
     )
     with pytest.raises(tm.RequestError, match="package 'desk' is to be loaded twice") as refused:

@@ -100,7 +100,7 @@ async def test_a_package_that_its_source_wants_cannot_be_unloaded(tmp_path: Path
         await until(lambda: node.packages() == [])
         with pytest.raises(tm.RequestError) as caught:
             await node.unload("shop")
-        assert caught.value.code == "unknown_package"
+        assert caught.value.code == "package_not_found"
 
 
 # -- downgrades

@@ -115,7 +115,7 @@ async def test_an_unknown_accumulator_is_an_error_that_suggests_the_right_one() 
     async with tm.testing.node(load=[quotes()]) as node:
         with pytest.raises(tm.RequestError, match="did you mean 'quote'") as caught:
             await node.push("qoute", 1)
-    assert (caught.value.code, caught.value.status) == ("unknown_accumulator", 404)
+    assert (caught.value.code, caught.value.status) == ("accumulator_not_found", 404)
 
 
 async def test_a_push_to_a_paused_reactor_is_accepted_and_kept() -> None:

@@ -82,7 +82,7 @@ class Model:
         if edition.binds and publisher is not None and publisher.reactor and publisher.graph == edition.graph:
             found.add("name_taken")
         if edition.binds and (publisher is None or not publisher.reactor):
-            found.add("reactor_not_loaded")
+            found.add("reactor_not_found")
         elif edition.binds and publisher is not None and publisher.book is not int:
             found.add("definition")
         if edition.polls and (publisher is None or publisher.trigger != "ticker"):
@@ -101,7 +101,7 @@ class Model:
     def guard(self, name: str) -> set[str]:
         """Return the reasons for which a package cannot be unloaded now."""
         if name not in self.loaded:
-            return {"unknown_package"}
+            return {"package_not_found"}
         subscriber, found = self.subscriber, set()
         if name == "publisher" and self.foreign:
             found.add("reactor_in_use")

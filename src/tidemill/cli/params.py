@@ -26,7 +26,7 @@ def read_cli_params(
     """Return the params of a run from the command line; raise RequestError with every problem."""
     if store and "://" not in store and any(one.name == "store" for one in _param_fields(workflow)):
         message = f"--store is the store of the run; pass the param of that name as -p store={store}"
-        raise RequestError(message, code="invalid_params", status=422)
+        raise RequestError(message, code="invalid_params", status=400)
     given = _collect_values(workflow, [*_parse_options(workflow, rest), *map(_parse_pair, pairs)])
     if workflow.params is not None:
         _check_names(workflow, given)
@@ -43,7 +43,7 @@ def _parse_options(workflow: Workflow, rest: Sequence[str]) -> Iterator[tuple[st
         word = words.pop(0)
         if not word.startswith("--") or word == "--":
             message = f"{word!r} is not expected here: params are given as --name value"
-            raise RequestError(message, code="invalid_params", status=422)
+            raise RequestError(message, code="invalid_params", status=400)
         option, has_value, value = word[2:].partition("=")
         name = option.replace("-", "_")
         if has_value:
@@ -56,13 +56,13 @@ def _parse_options(workflow: Workflow, rest: Sequence[str]) -> Iterator[tuple[st
             yield name, "true"
         else:
             _check_names(workflow, [name])
-            raise RequestError(f"--{option} needs a value: --{option} VALUE", code="invalid_params", status=422)
+            raise RequestError(f"--{option} needs a value: --{option} VALUE", code="invalid_params", status=400)
 
 
 def _parse_pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise RequestError(f"--param takes NAME=VALUE, not {text!r}", code="invalid_params", status=422)
+        raise RequestError(f"--param takes NAME=VALUE, not {text!r}", code="invalid_params", status=400)
     return name.strip(), value
 
 
@@ -80,7 +80,7 @@ def _single_or_list(name: str, values: list[str], kind: Any) -> str | list[str]:
     if len(values) > 1 and not takes_several:
         option = f"--{name.replace('_', '-')}"
         times = "twice" if len(values) == 2 else f"{len(values)} times"
-        raise RequestError(f"{option} is given {times}: it takes one {label(kind)}", code="invalid_params", status=422)
+        raise RequestError(f"{option} is given {times}: it takes one {label(kind)}", code="invalid_params", status=400)
     if len(values) == 1 and (kind is None or not takes_several or values[0].lstrip().startswith("[")):
         return values[0]
     return values
@@ -102,7 +102,7 @@ def _check_names(workflow: Workflow, names: Mapping[str, Any] | Sequence[str]) -
             given = f"--{name.replace('_', '-')}"
             takes = f"; '{workflow.name}' takes {', '.join(options)}" if options else f"; '{workflow.name}' takes none"
             hint = did_you_mean(given, [*options, *COMMAND_OPTIONS]) or takes
-            raise RequestError(f"there is no param or option {given}{hint}", code="invalid_params", status=422)
+            raise RequestError(f"there is no param or option {given}{hint}", code="invalid_params", status=400)
 
 
 def _param_fields(workflow: Workflow) -> Sequence[FieldInfo]:

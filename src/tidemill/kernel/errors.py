@@ -4,6 +4,7 @@ TidemillError
 ├── DefinitionError      the author: a declaration that cannot work, all problems at once
 │   └── ProbeError       a package that could not be imported (`packages.loading.probe`)
 ├── RequestError         the caller: `code` for programs, `status` for HTTP
+│   ├── NotFoundError    nothing has the name that was given
 │   └── FullError        a bounded queue has no room and the caller may not wait
 └── OperationError       the operator: something at run time needs attention
     ├── StoreError       the database did not do what it was asked, and nothing was written
@@ -17,6 +18,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+
+from tidemill.kernel.suggestions import close_names
 
 
 class TidemillError(Exception):
@@ -80,13 +83,21 @@ class RequestError(TidemillError):
         return _rebuild_request_error, (type(self), str(self), self.code, self.status, self.facts)
 
 
+class NotFoundError(RequestError):
+    """Nothing has the name that was given. `suggestions` are known names that resemble it."""
+
+    def __init__(self, kind: str, name: str, message: str, known: Iterable[str] = ()) -> None:
+        facts: dict[str, Any] = {kind: name, "suggestions": close_names(name, known)}
+        super().__init__(message, code=f"{kind}_not_found", status=404, **facts)
+
+
 class FullError(RequestError):
     """A bounded queue has no room, and this call may not wait for it."""
 
     def __init__(self, reactor: str, capacity: int) -> None:
         super().__init__(
             f"the queue of reactor '{reactor}' is full ({capacity}); await node.push() to wait for room",
-            code="full",
+            code="queue_full",
             status=429,
             reactor=reactor,
             capacity=capacity,

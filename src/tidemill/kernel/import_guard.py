@@ -18,9 +18,11 @@ from tidemill.kernel.namespaces import Namespace, PackageTree
 
 DEPENDENCIES = frozenset(
     [
-        *("annotated_doc", "anyio", "asyncpg", "cel", "cffi", "confluent_kafka", "cronsim", "cryptography", "idna"),
-        *("markdown_it", "mdurl", "msgspec", "nats", "pycparser", "pygments", "rich", "shellingham", "sniffio"),
-        *("tidemill", "typer", "typing_extensions", "tzdata", "watchfiles"),
+        *("annotated_doc", "anyio", "asyncpg", "cel", "certifi", "cffi", "click", "confluent_kafka", "cronsim"),
+        *("cryptography", "h11", "httpcore", "httpx", "idna", "joserfc", "litestar", "litestar_htmx"),
+        *("markdown_it", "mdurl", "msgspec", "multidict", "multipart", "nats", "opentelemetry", "polyfactory"),
+        *("prometheus_client", "pycparser", "pygments", "rich", "shellingham", "sniffio", "tidemill", "typer"),
+        *("typing_extensions", "tzdata", "uvicorn", "uvloop", "watchfiles", "websockets", "yaml"),
     ]
 )
 """The modules that Tidemill imports, directly or through another one, at any time."""

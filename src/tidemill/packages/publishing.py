@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
-from tidemill.kernel.errors import OperationError, RequestError, TidemillError
+from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, TidemillError
 from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.format.archive import PackageContents, archive_digest, parse_archive
@@ -63,7 +63,7 @@ class Publisher:
         if not await self._packages.withdraw(tenant, name):
             known = [one.name for one in await self._packages.list_published() if one.tenant == tenant]
             message = f"no package '{name}' is published for tenant '{tenant}'{did_you_mean(name, known)}"
-            raise RequestError(message, code="unknown_package", status=404, package=name)
+            raise NotFoundError("package", name, message, known)
 
     async def _find_published(self, tenant: str, name: str) -> PublishedPackage | None:
         found = [one for one in await self._packages.list_published() if (one.tenant, one.name) == (tenant, name)]

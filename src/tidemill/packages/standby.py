@@ -51,7 +51,7 @@ class StandbyLoads:
         try:
             await load()
         except RequestError as error:
-            is_behind = bool(self._waiting) and error.code == "reactor_not_loaded"  # its reactor waits
+            is_behind = bool(self._waiting) and error.code == "reactor_not_found"  # its reactor waits
             if not isinstance(error, ReactorOwnedError) and not is_behind:
                 raise
             self.wait(load, error)

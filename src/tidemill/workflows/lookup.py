@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from tidemill.kernel.errors import RequestError
-from tidemill.kernel.suggestions import did_you_mean
+from tidemill.kernel.suggestions import close_names, did_you_mean
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import RunRecord, RunRow
 
@@ -23,14 +23,15 @@ def resolve_task(record: RunRecord, text: str) -> tuple[str, int | None]:
         return name, int(number)
     elements = "1 element" if len(indexes) == 1 else f"{len(indexes)} elements"
     has = "has no elements" if UNMAPPED in indexes else f"has {elements}, the first is {name}[0]"
-    raise RequestError(f"there is no '{text}': task '{name}' {has}", code="unknown_task", status=404, tasks=[text])
+    raise RequestError(f"there is no '{text}': task '{name}' {has}", code="task_not_found", status=404, tasks=[text])
 
 
 def unknown_task(workflow: str, names: Collection[str], known: Collection[str]) -> RequestError:
     """Return the error for tasks that a workflow does not have; `known` are those that it has."""
     unknown = ", ".join(f"'{name}'{_suggestion(name, known)}" for name in names)
     message = f"workflow '{workflow}' has no task {unknown}; it has {_format_names(known)}"
-    return RequestError(message, code="unknown_task", status=404, tasks=[*names])
+    suggestions = [near for name in names for near in close_names(name, known)]
+    return RequestError(message, code="task_not_found", status=404, tasks=[*names], suggestions=suggestions)
 
 
 def _suggestion(name: str, known: Collection[str]) -> str:
@@ -78,7 +79,7 @@ class StartSuppressedError(RequestError):
 
 def unknown_run(run: str) -> RequestError:
     """Return the error for the id of a run that does not exist."""
-    return RequestError(f"there is no run {quote_name(run)}", code="unknown_run", status=404, run=run)
+    return RequestError(f"there is no run {quote_name(run)}", code="run_not_found", status=404, run=run)
 
 
 def quote_name(name: object) -> str:

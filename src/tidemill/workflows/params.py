@@ -52,7 +52,7 @@ def encode_params(
     if not reader.problems:
         return encode_msgpack({name: msgspec.Raw(value) for name, value in values.items()})
     message = "; ".join(reader.problems.values())
-    raise RequestError(f"invalid params: {message}", code="invalid_params", status=422, params=reader.problems)
+    raise RequestError(f"invalid params: {message}", code="invalid_params", status=400, params=reader.problems)
 
 
 def decode_params(params_class: type[msgspec.Struct] | None, stored: bytes) -> Any:

@@ -136,7 +136,7 @@ async def test_one_that_there_is_not(id: Any) -> None:
     async with tm.testing.node() as node:
         with pytest.raises(tm.RequestError) as caught:
             await node.cancel_backfill(id)
-        assert caught.value.code == "unknown_backfill"
+        assert caught.value.code == "backfill_not_found"
         str(caught.value).encode()
 
 

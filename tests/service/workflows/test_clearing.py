@@ -209,7 +209,7 @@ async def test_unknown_tasks_are_refused(store: str | None) -> None:
         for preview in (True, False):
             with pytest.raises(tm.RequestError, match="has no task 'x'") as caught:
                 await run.retry(from_="x", preview=preview)
-            assert (caught.value.code, caught.value.status) == ("unknown_task", 404)
+            assert (caught.value.code, caught.value.status) == ("task_not_found", 404)
         assert await run.state() == before
 
 

@@ -75,7 +75,7 @@ async def test_a_silent_task_and_an_unknown_one() -> None:
         assert await said(run, "work") == []
         with pytest.raises(tm.RequestError) as caught:
             await said(run, "wrok")
-        assert caught.value.code == "unknown_task"
+        assert caught.value.code == "task_not_found"
         assert "did you mean 'work'" in str(caught.value)
 
 

@@ -54,7 +54,7 @@ async def test_an_unknown_run_is_said_to_be_unknown(store: str | None) -> None:
         for act in (run.state, run.wait, run.cancel, run.retry, lambda: run.why("work"), lambda: run.note("x")):
             with pytest.raises(tm.RequestError, match="there is no run 'nobody'") as caught:
                 await act()
-            assert (caught.value.code, caught.value.status) == ("unknown_run", 404)
+            assert (caught.value.code, caught.value.status) == ("run_not_found", 404)
 
 
 async def test_who_stops_waiting_harms_nothing(store: str | None) -> None:
@@ -98,7 +98,7 @@ async def test_two_tenants_do_not_see_each_other(store: str | None) -> None:
         assert (await (await node.start("simple", fails=False)).wait(5)).ok
         with pytest.raises(tm.RequestError) as caught:
             await node.start("simple", tenant="nobody")
-        assert caught.value.code == "unknown_workflow"
+        assert caught.value.code == "workflow_not_found"
 
 
 UNHEARD_OF = ["nobody", "a\0", "\ud800", 5, None]
@@ -115,7 +115,7 @@ async def test_an_id_that_no_store_could_hold_is_unknown(id: Any, store: str | N
         for act in acts:
             with pytest.raises(tm.RequestError) as caught:
                 await act()
-            assert (caught.value.code, caught.value.status) == ("unknown_run", 404)
+            assert (caught.value.code, caught.value.status) == ("run_not_found", 404)
 
 
 @pytest.mark.parametrize("name", ["a\0", "\ud800"])
@@ -126,10 +126,10 @@ async def test_a_name_that_no_store_could_hold_has_no_runs(name: str, postgres: 
         for act in (node.start(name), node.pause(name), node.resume(name)):
             with pytest.raises(tm.RequestError) as caught:
                 await act
-            assert caught.value.code == "unknown_workflow"
+            assert caught.value.code == "workflow_not_found"
         with pytest.raises(tm.RequestError) as caught:
             await node.run_handle(name).state()
-        assert caught.value.code == "unknown_run"
+        assert caught.value.code == "run_not_found"
         with pytest.raises(tm.RequestError) as caught:
             await node.cancel_backfill(name)
-        assert caught.value.code == "unknown_backfill"
+        assert caught.value.code == "backfill_not_found"

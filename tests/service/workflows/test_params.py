@@ -179,7 +179,7 @@ async def test_an_unknown_workflow_is_refused_with_a_hint() -> None:
     async with tm.testing.node(load=[flow]) as node:
         with pytest.raises(tm.RequestError, match=r"'daly' is not loaded \(did you mean 'daily'\?\)") as caught:
             await node.start("daly")
-        assert (caught.value.code, caught.value.status) == ("unknown_workflow", 404)
+        assert (caught.value.code, caught.value.status) == ("workflow_not_found", 404)
 
 
 async def test_a_param_may_be_called_like_the_keyword_of_start(store: str | None) -> None:

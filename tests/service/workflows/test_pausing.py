@@ -230,7 +230,7 @@ async def test_unknown_workflows_are_not_paused() -> None:
         for act in (node.pause("nobody"), node.resume("nobody")):
             with pytest.raises(tm.RequestError) as caught:
                 await act
-            assert (caught.value.code, caught.value.status) == ("unknown_workflow", 404)
+            assert (caught.value.code, caught.value.status) == ("workflow_not_found", 404)
 
 
 async def test_notes(store: str | None) -> None:
@@ -249,7 +249,7 @@ async def test_notes(store: str | None) -> None:
         await run.note("looked at it twice")
         with pytest.raises(tm.RequestError) as caught:
             await run.note("x", task="nobody")
-        assert caught.value.code == "unknown_task"
+        assert caught.value.code == "task_not_found"
         run = (await node.crash()).run_handle(run.id)
         assert await run.notes() == {None: "looked at it twice", "work": "slow today"}
         await run.note("")

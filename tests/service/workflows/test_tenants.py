@@ -42,12 +42,12 @@ async def test_a_run_of_another_tenant_is_unknown(store: str | None) -> None:
             anext(client.logs(OTHER, run, "work")),
             anext(client.watch(OTHER, run)),
         ]
-        assert {await refusal(call) for call in calls} == {("unknown_run", 404)}
-        assert await refusal(node.run_handle(run, tenant="acme").state()) == ("unknown_run", 404)
+        assert {await refusal(call) for call in calls} == {("run_not_found", 404)}
+        assert await refusal(node.run_handle(run, tenant="acme").state()) == ("run_not_found", 404)
         assert await client.find_runs(OTHER) == []
         blocked.go.set()
         await node.settle()
-        assert await refusal(client.wait(OTHER, run, 5)) == ("unknown_run", 404)
+        assert await refusal(client.wait(OTHER, run, 5)) == ("run_not_found", 404)
         assert (await client.wait(OWN, run, 5)).state == "success"
 
 
@@ -58,7 +58,7 @@ async def test_a_backfill_of_another_tenant_is_unknown(store: str | None) -> Non
         await node.advance("3h")
         plan = await node.backfill("flow", START, node.clock.now(), only_missing=False)
         assert plan.id is not None
-        assert await refusal(node.cancel_backfill(plan.id, tenant="acme")) == ("unknown_backfill", 404)
+        assert await refusal(node.cancel_backfill(plan.id, tenant="acme")) == ("backfill_not_found", 404)
         assert isinstance(await node.cancel_backfill(plan.id), int)
 
 

@@ -76,7 +76,7 @@ async def test_unloaded_while_it_runs(store: str | None) -> None:
         await node.unload("workflow:daily")
         with pytest.raises(tm.RequestError) as caught:
             await node.start("daily")
-        assert caught.value.code == "unknown_workflow"
+        assert caught.value.code == "workflow_not_found"
         gate.is_open.set()
         await node.settle()
         result = await going.state()

@@ -112,7 +112,7 @@ async def test_a_full_node_a_cancelled_run_and_elements(store: str | None) -> No
         assert await run.why("work") == ["elements 0, 1: it was cancelled: enough"]
         with pytest.raises(tm.RequestError) as caught:
             await run.why("nobody")
-        assert caught.value.code == "unknown_task"
+        assert caught.value.code == "task_not_found"
 
 
 async def test_a_deferral_that_polls(store: str | None) -> None:

@@ -25,5 +25,5 @@ def test_a_full_queue_is_a_request_error() -> None:
     """`tm.FullError`: a RequestError with code `full`."""
     error = tm.FullError("market", 10)
     assert isinstance(error, tm.RequestError)
-    assert (error.code, error.status) == ("full", 429)
+    assert (error.code, error.status) == ("queue_full", 429)
     assert "market" in str(error)

@@ -152,7 +152,7 @@ async def test_a_withdrawn_package_is_gone(store: MemoryStore) -> None:
     await publishing.publish(package(), "acme")
     with pytest.raises(RequestError, match=r"no package 'markt' .* 'acme' \(did you mean 'market'\?\)") as caught:
         await publishing.withdraw("acme", "markt")
-    assert (caught.value.code, caught.value.status) == ("unknown_package", 404)
+    assert (caught.value.code, caught.value.status) == ("package_not_found", 404)
     with pytest.raises(RequestError):
         await publishing.withdraw("other", "market")
     await publishing.withdraw("acme", "market")

@@ -147,7 +147,7 @@ def test_unknown_tasks_are_all_named() -> None:
     """api.md: with suggestions."""
     with pytest.raises(tm.RequestError, match="no task 'cleen' \\(did you mean 'clean'\\?\\), 'zzz'") as caught:
         plan_clear(record(*FAILED), SPEC, ["cleen", "clean", "zzz"])
-    assert (caught.value.code, caught.value.status) == ("unknown_task", 404)
+    assert (caught.value.code, caught.value.status) == ("task_not_found", 404)
     assert caught.value.facts["tasks"] == ["cleen", "zzz"]
 
 

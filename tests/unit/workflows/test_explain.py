@@ -216,7 +216,7 @@ def test_an_unknown_task_is_refused() -> None:
     """api.md: with a suggestion."""
     with pytest.raises(tm.RequestError, match="no task 'lod' \\(did you mean 'load'\\?\\)") as caught:
         ask("lod")
-    assert (caught.value.code, caught.value.status) == ("unknown_task", 404)
+    assert (caught.value.code, caught.value.status) == ("task_not_found", 404)
 
 
 @given(workflows(), st.integers(0, 2**32))

@@ -43,14 +43,14 @@ def test_what_there_is_not_is_refused(text: str, said: str) -> None:
     with pytest.raises(RequestError) as caught:
         resolve_task(RECORD, text)
     assert str(caught.value) == said
-    assert (caught.value.code, caught.value.status) == ("unknown_task", 404)
+    assert (caught.value.code, caught.value.status) == ("task_not_found", 404)
 
 
 def test_all_that_is_unknown_is_said_at_once() -> None:
     """Each with what may have been meant."""
     error = unknown_task("w", ["x", "lod"], ["load", "clean"])
     assert str(error) == "workflow 'w' has no task 'x', 'lod' (did you mean 'load'?); it has 'load', 'clean'"
-    assert error.facts == {"tasks": ["x", "lod"]}
+    assert error.facts == {"tasks": ["x", "lod"], "suggestions": ["load"]}
     assert str(unknown_run("r9")) == "there is no run 'r9'"
 
 

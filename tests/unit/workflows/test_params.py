@@ -37,7 +37,7 @@ class Picky(tm.Params, rename="camel", array_like=True):
 def refused(kind: Any, given: dict[str, Any], **options: Any) -> dict[str, str]:
     with pytest.raises(tm.RequestError) as caught:
         encode_params(kind, given, **options)
-    assert (caught.value.code, caught.value.status) == ("invalid_params", 422)
+    assert (caught.value.code, caught.value.status) == ("invalid_params", 400)
     for message in caught.value.facts["params"].values():
         assert message in str(caught.value)
     return caught.value.facts["params"]

@@ -52,7 +52,7 @@ def show_dead_letter(
         if len(found) != 1:
             problem = "several dead letters have" if found else "there is no dead letter with"
             message = f"{problem} an id that ends in '{dead_letter}': `tidemill dead-letters list` shows the ids"
-            raise RequestError(message, code="unknown_dead_letter", status=404)
+            raise RequestError(message, code="dead_letter_not_found", status=404)
     show_json(_plain(found[0]))
 
 

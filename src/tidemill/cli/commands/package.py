@@ -40,7 +40,7 @@ _NON_PACKAGE_ERROR_CODES = {  # these errors say nothing about the package
     "invalid_tenant",
     "version_taken",
     "downgrade",
-    "unknown_package",
+    "package_not_found",
     "not_trusted",
 }
 

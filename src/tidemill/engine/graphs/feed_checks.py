@@ -82,7 +82,7 @@ class FeedLayout(msgspec.Struct, frozen=True):
             f"accumulator '{feed.accumulator}' not loaded{did_you_mean(feed.accumulator, known)}: node "
             f"'{feed.node.name}' of graph '{graph}' feeds it; load its reactor first"
         )
-        return RequestError(message, code="accumulator_not_loaded", status=404, accumulator=feed.accumulator)
+        return RequestError(message, code="accumulator_not_found", status=404, accumulator=feed.accumulator)
 
 
 def _loop_error(tenant: str, loop: Sequence[FeedEdge], is_changed: Callable[[str, str], bool]) -> DefinitionError:

@@ -12,7 +12,7 @@ from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.result import DeadLetter, Firing, to_jsonable
 from tidemill.graphs.state import AccumulatorState, Latency, ReactorState, Recovery
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 
 
@@ -124,7 +124,7 @@ class ReactorHandle:
         names = self._reactor.definition.accumulator_names
         if name not in names:
             message = f"reactor '{self.name}' has no accumulator '{name}'{did_you_mean(name, names)}"
-            raise RequestError(message, code="unknown_accumulator", status=404, accumulator=name)
+            raise NotFoundError("accumulator", name, message, names)
         return names.index(name)
 
     def _validate_input(self, name: str, value: Any) -> Any:

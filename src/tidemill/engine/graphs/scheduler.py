@@ -32,7 +32,7 @@ from tidemill.engine.graphs.staging import (
 from tidemill.engine.graphs.stopping import run_all_with_timeout, run_with_timeout
 from tidemill.engine.registry import Key, Registry
 from tidemill.graphs.definition import Reactor
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
@@ -73,7 +73,7 @@ class GraphScheduler:
                 raise standby
             known = [other for owner, other in self._accumulators if owner == tenant]
             message = f"unknown accumulator '{name}'{did_you_mean(name, known)}"
-            raise RequestError(message, code="unknown_accumulator", status=404, accumulator=name)
+            raise NotFoundError("accumulator", name, message, known)
         return accumulator
 
     def _check_open(self) -> None:
@@ -91,7 +91,7 @@ class GraphScheduler:
                 raise standby
             known = [other for owned_by, other in self._managed if owned_by == tenant]
             message = f"reactor '{local}' not loaded{did_you_mean(local, known)}"
-            raise RequestError(message, code="reactor_not_loaded", status=404, reactor=local)
+            raise NotFoundError("reactor", local, message, known)
         return managed
 
     @property

@@ -215,7 +215,7 @@ class GraphStager:
                 f"bound to it; load the package or module that declares tm.Reactor('{name}', ...) too"
             )
             facts = {"reactor": name, "graph": graph.name, "package": package}
-            raise RequestError(message, code="reactor_not_loaded", status=404, **facts)
+            raise RequestError(message, code="reactor_not_found", status=404, **facts)
         return self._remaining[name].reactor.definition
 
     def _recompile_subscribers(self, reactor: Reactor) -> dict[str, CompiledGraph]:

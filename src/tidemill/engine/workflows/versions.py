@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.workflow_ports import RunFilter, Runs, Versions, WorkflowVersion
 from tidemill.workflows.records import VersionKey
@@ -110,7 +110,7 @@ class WorkflowVersions:
         known = [workflow.name for key, workflow in self.current_workflows() if key.tenant == tenant]
         there_are = f"; loaded: {', '.join(map(repr, sorted(known)))}" if known else "; none is"
         message = f"workflow '{name}' is not loaded{did_you_mean(name, known) or there_are}"
-        return RequestError(message, code="unknown_workflow", status=404, workflow=name)
+        return NotFoundError("workflow", name, message, known)
 
     def newer_version(self, key: VersionKey) -> VersionKey | None:
         """Return the version that new runs of the workflow get here, if it was loaded after this one; else None."""

@@ -15,7 +15,7 @@ from tidemill.engine.registry import PackageState, Registry
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.backoff import Backoff
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.errors import NotFoundError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.deploy.change import (
     NO_DEFINITIONS,
@@ -291,7 +291,7 @@ class Installer(PipelineObserver):
         if key not in self._definitions:
             loaded = self._registry.packages(key.tenant)
             message = f"package '{key.name}' is not loaded{did_you_mean(key.name, loaded)}"
-            raise RequestError(message, code="unknown_package", status=404, package=key.name)
+            raise NotFoundError("package", key.name, message, loaded)
         return self._plan(key, self._definitions[key], NO_DEFINITIONS)
 
     def _plan(

@@ -387,7 +387,7 @@ async def test_stopping_drops_retries_of_a_reactor_that_is_not_durable() -> None
             await turns()
             world.loop.health_allows_firing = False  # as a reactor that stops
             await world.loop.stop()
-        assert waiter.result() == "reactor_not_loaded"
+        assert waiter.result() == "reactor_not_found"
         assert world.loop.dropped == {"unloaded": 2}
 
 

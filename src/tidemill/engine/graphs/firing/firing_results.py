@@ -140,7 +140,7 @@ class FiringResults:
         """Return the firing of a dead letter with the graphs that failed, or raise RequestError."""
         entry = self.dead_letters.find(dead_letter_id)
         if entry is None:
-            raise RequestError(f"no dead letter '{dead_letter_id}'", code="unknown_dead_letter", status=404)
+            raise RequestError(f"no dead letter '{dead_letter_id}'", code="dead_letter_not_found", status=404)
         dead_letter, (firing, failed) = entry
         if unbound := sorted(set(failed) - set(graphs)):
             message = f"dead letter '{dead_letter_id}' is for graphs that are no longer bound: {unbound}"
@@ -187,7 +187,7 @@ class FiringResults:
     def fail_waiters(self) -> None:
         """Fail all callers that wait for a firing: the reactor was unloaded."""
         message = f"reactor '{self._name}' was unloaded"
-        self._notify_waiters(RequestError(message, code="reactor_not_loaded", status=404, reactor=self._name))
+        self._notify_waiters(RequestError(message, code="reactor_not_found", status=404, reactor=self._name))
 
     def _notify_waiters(self, error: RequestError | None = None) -> None:
         waiters, self._waiters = self._waiters, []

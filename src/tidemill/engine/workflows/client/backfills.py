@@ -119,7 +119,7 @@ class BackfillRunner:
         backfill = await self._store.backfills.get(id) if is_storable(id) else None
         if backfill is None or backfill.tenant != caller.tenant:
             raise RequestError(
-                f"there is no backfill {quote_name(id)}", code="unknown_backfill", status=404, backfill=id
+                f"there is no backfill {quote_name(id)}", code="backfill_not_found", status=404, backfill=id
             )
         await self._store.backfills.upsert(msgspec.structs.replace(backfill, cancelled_at=self._clock.now()))
         run_filter = RunFilter(tenant=backfill.tenant, backfill=id, states=active_states(), limit=SLOT_LIMIT)

@@ -22,7 +22,7 @@ from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import ONCE_SLOT, RunOrigin, RunStarter, StartRequest
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.task_logs import TaskLogReader
-from tidemill.kernel.errors import OperationError, RequestError, StoreError
+from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, StoreError
 from tidemill.kernel.limits import MAX_INTEGER, is_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.workflow_ports import RunFilter
@@ -270,7 +270,7 @@ class WorkflowClient(RunOperations):
         known = await self._count_versions(caller)
         if workflow not in known:
             message = f"the store knows no workflow '{workflow}'{did_you_mean(workflow, known)}"
-            raise RequestError(message, code="unknown_workflow", status=404, workflow=workflow)
+            raise NotFoundError("workflow", workflow, message, known)
 
     # -- backfills
 
