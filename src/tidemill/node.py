@@ -17,6 +17,7 @@ from tidemill.engine.registry import Registry
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.client.handle import RunHandle
 from tidemill.engine.workflows.client.values import BackfillPlan, Caller
+from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.code import LoadedWorkflows, ensure_not_importing
 from tidemill.engine.workflows.executors.in_process import InProcess
@@ -29,9 +30,10 @@ from tidemill.graphs.graph import Graph
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import DefinitionError, RequestError
-from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word, validate_tenant
+from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.node_arguments import check_count, check_pools, definition_name, parse_run_state
 from tidemill.node_parts import NodeParts, import_store_class, make_store, with_absolute_path
 from tidemill.packages.loading.reader import sort_for_loading
 from tidemill.packages.service import PackageService
@@ -92,8 +94,8 @@ class Node:
         self._run_store = self._store or self._make_memory_store()
         self._scheduler = GraphScheduler(runtime, self.registry, self._metrics, self._store)
         self._standby = StandbyLoads(runtime, self._scheduler, self._ownership)
-        self._concurrency = _check_count("concurrency", concurrency)
-        self._workflows = self._make_workflow_engine(clock, executor, _check_pools(pools), store, parts)
+        self._concurrency = check_count("concurrency", concurrency)
+        self._workflows = self._make_workflow_engine(clock, executor, check_pools(pools), store, parts)
         self._metrics.register(Collector(self._workflows.metrics, WorkflowMetrics.samples))
         runtime.subscribers = self._workflows.subscriptions
         self._workflows.on_shared = None if self._ownership is None else self._ownership.start_sharing
@@ -303,7 +305,7 @@ class Node:
         """Push an event, a Python value or bytes, and return its Receipt; waits while a blocking queue is full."""
         if format not in ("json", "msgpack"):
             raise RequestError(f"format is 'json' or 'msgpack', not {format!r}", code="invalid_format")
-        return await self._scheduler.accumulator(self._resolve_tenant(tenant), _definition_name(accumulator)).push(
+        return await self._scheduler.accumulator(self._resolve_tenant(tenant), definition_name(accumulator)).push(
             event, format
         )
 
@@ -313,7 +315,7 @@ class Node:
         The callable returns the sequence number of the boundary it emitted, or None when nothing was emitted; it
         raises FullError where `push` would wait.
         """
-        return self._scheduler.accumulator(self._resolve_tenant(tenant), _definition_name(accumulator)).handle()
+        return self._scheduler.accumulator(self._resolve_tenant(tenant), definition_name(accumulator)).handle()
 
     def reactor(self, name: str, *, tenant: str | None = None) -> ReactorHandle:
         """Return a handle of a loaded reactor, to inspect and control it."""
@@ -347,7 +349,7 @@ class Node:
             message = f"params are keywords, or a mapping by their names, not {given!r}"
             raise RequestError(message, code="invalid_params", status=400)
         caller = self._caller(tenant)
-        run = await self._workflows.client.start(caller, _definition_name(workflow), {**(given or {}), **params})
+        run = await self._workflows.client.start(caller, definition_name(workflow), {**(given or {}), **params})
         return RunHandle(self._workflows.client, caller, run)
 
     async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Receipt | RunHandle:
@@ -375,19 +377,19 @@ class Node:
         tenant: str | None = None,
     ) -> list[RunHandle]:
         """Return the newest `limit` runs, oldest first, of any origin."""
-        name = None if workflow is None else _definition_name(workflow)
-        states = [] if state is None else [_parse_run_state(state)]
+        name = None if workflow is None else definition_name(workflow)
+        states = [] if state is None else [parse_run_state(state)]
         caller = self._caller(tenant)
         rows = await self._workflows.client.find_runs(caller, name, states, limit)
         return [RunHandle(self._workflows.client, caller, row.id) for row in rows]
 
     async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
         """Pause a workflow: no run and no task of it starts; running tasks continue."""
-        await self._workflows.client.pause(self._caller(tenant), _definition_name(workflow))
+        await self._workflows.client.pause(self._caller(tenant), definition_name(workflow))
 
     async def resume(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
         """Resume a paused workflow."""
-        await self._workflows.client.resume(self._caller(tenant), _definition_name(workflow))
+        await self._workflows.client.resume(self._caller(tenant), definition_name(workflow))
 
     async def backfill(
         self,
@@ -407,7 +409,7 @@ class Node:
         """
         return await self._workflows.client.backfill(
             self._caller(tenant),
-            _definition_name(workflow),
+            definition_name(workflow),
             start,
             end,
             preview=preview,
@@ -419,6 +421,28 @@ class Node:
     async def cancel_backfill(self, id: str, *, tenant: str | None = None) -> int:
         """Start no more runs of a backfill and cancel its active ones; return the number of these."""
         return await self._workflows.client.cancel_backfill(self._caller(tenant), id)
+
+    # -- services, for the server
+
+    @property
+    def store(self) -> Store:
+        """The store of the node: in memory if no address was given."""
+        return self._run_store
+
+    @property
+    def workflow_client(self) -> WorkflowClient:
+        """The client of the node's workflows and runs, for callers of any tenant."""
+        return self._workflows.client
+
+    @property
+    def graph_scheduler(self) -> GraphScheduler:
+        """The scheduler of the node's reactors and accumulators."""
+        return self._scheduler
+
+    @property
+    def package_service(self) -> PackageService:
+        """The packages of the node."""
+        return self._packages
 
     # -- status
 
@@ -452,31 +476,3 @@ class Node:
     def _is_idle(self) -> bool:
         is_idle = self._scheduler.is_idle and self._workflows.is_idle and self._packages.is_idle
         return is_idle and (self._checkpointer is None or self._checkpointer.is_idle)
-
-
-def _definition_name(thing: str | Accumulator | Workflow) -> str:
-    return thing.name if isinstance(thing, Accumulator | Workflow) else str(thing)
-
-
-def _parse_run_state(state: RunState | str) -> RunState:
-    try:
-        return RunState(state)
-    except ValueError:
-        known = [str(one) for one in RunState]
-        message = f"a run is {', '.join(known)}, not {state!r}{did_you_mean(str(state), known)}"
-        raise RequestError(message, code="invalid_state") from None
-
-
-def _check_count(name: str, value: int) -> int:
-    if type(value) is not int or not 1 <= value <= MAX_INTEGER:
-        raise DefinitionError.single("node", f"{name} is a whole number from 1 to {MAX_INTEGER}, not {value!r}")
-    return value
-
-
-def _check_pools(pools: Mapping[str, int] | None) -> dict[str, int]:
-    if not isinstance(pools, Mapping | None):
-        raise DefinitionError.single("node", f"pools= takes slots by pool, such as {{'warehouse': 2}}, not {pools!r}")
-    for name in pools or ():
-        if not is_word(name):
-            raise DefinitionError.single("node", f"a pool has a name, {WORD_RULE}, not {name!r}")
-    return {name: _check_count(f"pool '{name}'", slots) for name, slots in (pools or {}).items()}

@@ -1,4 +1,4 @@
-"""Principals: who makes a request, for which tenant, and what they may do.
+"""Principals: the callers of the server, each with its tenant and its role.
 
 A role includes the roles below it. An admin of the tenant `public` administers the whole instance: it creates tenants,
 and acts for any of them. A principal can be restricted to single endpoints, for a producer that pushes to one

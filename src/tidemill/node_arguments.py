@@ -1,0 +1,42 @@
+"""Checks the arguments of a node and of its methods."""
+
+from collections.abc import Mapping
+
+from tidemill.graphs.definition import Accumulator
+from tidemill.kernel.errors import DefinitionError, RequestError
+from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.states import RunState
+from tidemill.workflows.workflow import Workflow
+
+
+def definition_name(thing: str | Accumulator | Workflow) -> str:
+    """Return the name of a definition, or the name that was given."""
+    return thing.name if isinstance(thing, Accumulator | Workflow) else str(thing)
+
+
+def parse_run_state(state: RunState | str) -> RunState:
+    """Return the state of that name; RequestError if there is none."""
+    try:
+        return RunState(state)
+    except ValueError:
+        known = [str(one) for one in RunState]
+        message = f"a run is {', '.join(known)}, not {state!r}{did_you_mean(str(state), known)}"
+        raise RequestError(message, code="invalid_state") from None
+
+
+def check_count(name: str, value: int) -> int:
+    """Return a number of something that there must be one of at least; DefinitionError otherwise."""
+    if type(value) is not int or not 1 <= value <= MAX_INTEGER:
+        raise DefinitionError.single("node", f"{name} is a whole number from 1 to {MAX_INTEGER}, not {value!r}")
+    return value
+
+
+def check_pools(pools: Mapping[str, int] | None) -> dict[str, int]:
+    """Return the slots of pools by name; DefinitionError if they are not words and numbers."""
+    if not isinstance(pools, Mapping | None):
+        raise DefinitionError.single("node", f"pools= takes slots by pool, such as {{'warehouse': 2}}, not {pools!r}")
+    for name in pools or ():
+        if not is_word(name):
+            raise DefinitionError.single("node", f"a pool has a name, {WORD_RULE}, not {name!r}")
+    return {name: check_count(f"pool '{name}'", slots) for name, slots in (pools or {}).items()}

@@ -1,0 +1,1 @@
+"""The server: HTTP API, WebSocket and metrics of a running node."""

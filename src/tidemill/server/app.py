@@ -1,0 +1,48 @@
+"""The application: the route table of a running node, as an ASGI app."""
+
+from typing import TYPE_CHECKING, cast
+
+from litestar import Litestar
+from litestar.exceptions import HTTPException
+
+from tidemill.kernel.errors import TidemillError
+from tidemill.node import Node
+from tidemill.server.authorization import Authorization
+from tidemill.server.context import Authenticator, ServerContext
+from tidemill.server.errors import answer_http_exception, answer_tidemill_error, answer_unexpected_error
+from tidemill.server.injection import dependencies
+from tidemill.server.openapi import openapi_document
+from tidemill.server.request_context import RequestContext
+from tidemill.server.requests import ApiRequest
+from tidemill.server.responses import ApiResponse
+from tidemill.server.route_table import ROUTES
+from tidemill.server.routing import to_handler
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp
+
+BODY_LIMIT = 8 * 1024 * 1024
+"""Bytes of a request's body, unless its route says otherwise."""
+
+
+def make_app(node: Node, authenticator: Authenticator) -> "ASGIApp":
+    """Return the application that serves a node."""
+    context = ServerContext(node=node, authenticator=authenticator, openapi_document=openapi_document)
+    app = Litestar(
+        [to_handler(route) for route in ROUTES],
+        dependencies=dependencies(context),
+        middleware=[Authorization(context)],
+        exception_handlers={
+            TidemillError: answer_tidemill_error,
+            HTTPException: answer_http_exception,
+            Exception: answer_unexpected_error,
+        },
+        request_class=ApiRequest,
+        response_class=ApiResponse,
+        request_max_body_size=BODY_LIMIT,
+        openapi_config=None,
+        logging_config=None,
+        debug=False,
+        pdb_on_exception=False,
+    )
+    return cast("ASGIApp", RequestContext(app))

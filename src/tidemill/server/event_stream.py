@@ -1,0 +1,63 @@
+"""Server-sent events: how lists that grow are followed over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import msgspec
+from litestar import Request
+from litestar.response import ServerSentEvent, ServerSentEventMessage
+
+from tidemill.kernel.errors import RequestError
+
+EVENT_STREAM = "text/event-stream"
+KEEP_ALIVE_SECONDS = 15.0
+"""Seconds without an event after which a comment is sent, so that proxies keep the connection open."""
+
+
+class StreamEvent(NamedTuple):
+    """One event of a stream."""
+
+    id: int | str
+    """The id that a client sends back as Last-Event-ID to continue after this event."""
+    type: str
+    data: Any
+
+
+def wants_stream(request: Request[Any, Any, Any]) -> bool:
+    """Return whether a client asks for events instead of a list."""
+    return EVENT_STREAM in request.headers.get("accept", "")
+
+
+def last_event_number(request: Request[Any, Any, Any]) -> int | None:
+    """Return the numeric id of the last event that a client has received; None if it has received none."""
+    text = request.headers.get("last-event-id", "")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdecimal():
+        raise RequestError("Last-Event-ID is not an id of this stream", code="invalid_event_id")
+    return int(text)
+
+
+def event_stream(events: AsyncIterator[StreamEvent]) -> ServerSentEvent:
+    """Return an answer that sends events as they come, and ends with them."""
+    return ServerSentEvent(_messages(events))
+
+
+async def _messages(events: AsyncIterator[StreamEvent]) -> AsyncIterator[ServerSentEventMessage]:
+    following: asyncio.Future[StreamEvent] | None = None
+    try:
+        while True:
+            following = following or asyncio.ensure_future(anext(events))  # noqa: TID251, awaited or cancelled below
+            done, _ = await asyncio.wait([following], timeout=KEEP_ALIVE_SECONDS)
+            if not done:
+                yield ServerSentEventMessage(comment="keep-alive")
+                continue
+            event = following.result()
+            following = None
+            yield ServerSentEventMessage(id=event.id, event=event.type, data=msgspec.json.encode(event.data).decode())
+    except StopAsyncIteration:
+        return
+    finally:
+        if following is not None:
+            following.cancel()

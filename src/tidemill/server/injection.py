@@ -1,0 +1,38 @@
+"""Injects the context, the principal and the caller of a request into handlers."""
+
+from typing import Any
+
+from litestar.di import NamedDependency, Provide
+
+from tidemill.access.principal import Principal
+from tidemill.engine.workflows.client.values import Caller
+from tidemill.server.context import ServerContext, caller_of
+from tidemill.server.requests import ApiRequest
+
+InjectedContext = NamedDependency[ServerContext]
+"""The annotation of a handler's parameter `context`."""
+InjectedPrincipal = NamedDependency[Principal]
+"""The annotation of a handler's parameter `principal`."""
+InjectedCaller = NamedDependency[Caller]
+"""The annotation of a handler's parameter `caller`."""
+
+
+def dependencies(context: ServerContext | None) -> dict[str, Provide]:
+    """Return what handlers can take, by the name of the parameter."""
+
+    def provide_context() -> Any:
+        return context
+
+    return {
+        "context": Provide(provide_context, sync_to_thread=False),
+        "principal": Provide(_provide_principal, sync_to_thread=False),
+        "caller": Provide(_provide_caller, sync_to_thread=False),
+    }
+
+
+def _provide_principal(request: ApiRequest) -> Principal:
+    return request.user
+
+
+def _provide_caller(request: ApiRequest) -> Caller:
+    return caller_of(request.user)

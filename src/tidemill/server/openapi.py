@@ -1,0 +1,42 @@
+"""The OpenAPI document, made from the route table."""
+
+from functools import cache
+
+import msgspec
+from litestar import Litestar
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.spec import Components, SecurityScheme
+
+from tidemill import __version__
+from tidemill.server.injection import dependencies
+from tidemill.server.requests import ApiRequest
+from tidemill.server.route_table import ROUTES
+from tidemill.server.routing import to_handler
+
+DESCRIPTION = """\
+Everything that a Tidemill node does: workflows and their runs, computation graphs with their reactors and accumulators,
+packages, and the administration of tenants, keys and secrets.
+
+Requests carry `Authorization: Bearer KEY`. Errors are problem details (RFC 9457) with a stable `code`. Lists have
+`items`, the `total` and a `next` cursor. A POST that makes something takes an `Idempotency-Key`.
+"""
+
+
+@cache
+def openapi_document() -> bytes:
+    """Return the OpenAPI document as JSON; it is made once, on first use, because that takes a while."""
+    config = OpenAPIConfig(
+        title="Tidemill",
+        version=__version__,
+        description=DESCRIPTION,
+        components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
+    )
+    handlers = [to_handler(route) for route in ROUTES if route.method != "WEBSOCKET"]
+    app = Litestar(
+        handlers,
+        openapi_config=config,
+        request_class=ApiRequest,
+        dependencies=dependencies(None),
+        logging_config=None,
+    )
+    return msgspec.json.encode(app.openapi_schema.to_schema())

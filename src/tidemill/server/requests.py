@@ -1,0 +1,65 @@
+"""Requests: bodies are decoded strictly, from JSON or msgpack, and every invalid field is named by its path."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from litestar import Request
+from litestar.datastructures import State
+
+from tidemill.access.principal import Principal
+from tidemill.kernel.errors import RequestError
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.server.problems import FieldProblem, InvalidRequestError
+
+JSON_MEDIA_TYPES = frozenset(["", "application/json"])
+MSGPACK = "application/msgpack"
+MSGPACK_MEDIA_TYPES = frozenset([MSGPACK, "application/x-msgpack", "application/vnd.msgpack"])
+
+_PATH_PATTERN = re.compile(r"^(?P<message>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
+_UNKNOWN_FIELD_PATTERN = re.compile(r"unknown field `(?P<name>.*)`$")
+
+
+class ApiRequest(Request[Principal, Any, State]):
+    """A request whose body is decoded with the type that its handler declares."""
+
+    async def json(self) -> Any:
+        """Return the decoded body; RequestError if it is malformed or invalid."""
+        field = self.route_handler.parsed_data_field
+        kind = Any if field is None else field.annotation
+        return decode_body(await self.body(), self.content_type[0], kind)
+
+
+def decode_body(body: bytes, media_type: str, kind: Any) -> Any:
+    """Decode a body as a type; RequestError says what is wrong with it, and where."""
+    decode: Callable[..., Any]
+    if media_type in JSON_MEDIA_TYPES:
+        decode, name = msgspec.json.decode, "JSON"
+    elif media_type in MSGPACK_MEDIA_TYPES:
+        decode, name = msgspec.msgpack.decode, "msgpack"
+    else:
+        message = f"the body is application/json or application/msgpack, not {media_type}"
+        raise RequestError(message, code="unsupported_media_type", status=415)
+    try:
+        return decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        problem = field_problem(error, kind)
+        where = f" at `{problem.path}`" if problem.path else ""
+        raise InvalidRequestError(f"the body is invalid{where}: {problem.message}", [problem]) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"the body is not {name}: {error}", code="malformed_body") from error
+    except RecursionError as error:
+        raise RequestError("the body is nested too deeply", code="malformed_body") from error
+
+
+def field_problem(error: Exception, kind: Any = Any) -> FieldProblem:
+    """Return the path and the message of a validation error, with a suggestion for an unknown field."""
+    match = _PATH_PATTERN.match(str(error))
+    path, message = (match["path"] or "", match["message"]) if match else ("", str(error))
+    path = path.removeprefix(".")
+    if unknown := _UNKNOWN_FIELD_PATTERN.search(message):
+        known = getattr(kind, "__struct_fields__", ())
+        message += did_you_mean(unknown["name"], known)
+        path = f"{path}.{unknown['name']}" if path else unknown["name"]
+    return FieldProblem(path, message)

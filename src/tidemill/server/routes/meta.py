@@ -1,0 +1,53 @@
+"""The server itself: version, health, metrics, documentation, and who is asking."""
+
+import msgspec
+from litestar import Response
+from litestar.enums import MediaType
+
+from tidemill import __version__
+from tidemill.access.principal import Role
+from tidemill.server.docs_page import DOCS_POLICY, read_docs_page
+from tidemill.server.injection import InjectedContext, InjectedPrincipal
+
+
+class ServerVersion(msgspec.Struct, frozen=True):
+    """The version of the server."""
+
+    version: str
+    api: str = "v1"
+
+
+class Me(msgspec.Struct, frozen=True):
+    """The principal of a request."""
+
+    actor: str
+    tenant: str
+    role: Role
+    is_instance_admin: bool
+    only: list[str] | None
+
+
+async def get_version() -> ServerVersion:
+    """Return the version of the server and of its API."""
+    return ServerVersion(__version__)
+
+
+async def get_me(principal: InjectedPrincipal) -> Me:
+    """Return who makes this request, for which tenant, and what they may do."""
+    only = None if principal.only is None else sorted(map(str, principal.only))
+    return Me(principal.actor, principal.tenant, principal.role, principal.is_instance_admin, only)
+
+
+async def get_health_live() -> dict[str, str]:
+    """Say that the process answers."""
+    return {"status": "live"}
+
+
+async def get_openapi(context: InjectedContext) -> Response[bytes]:
+    """Return the OpenAPI document of this API."""
+    return Response(context.openapi_document(), media_type=MediaType.JSON)
+
+
+async def get_api_docs() -> Response[str]:
+    """Return a page that shows the OpenAPI document; it loads nothing from outside."""
+    return Response(read_docs_page(), media_type=MediaType.HTML, headers={"content-security-policy": DOCS_POLICY})

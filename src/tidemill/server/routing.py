@@ -1,0 +1,142 @@
+"""Routes: what the route table says about each, and the handler that Litestar gets for it.
+
+A route names its permission and its audit event beside its path, so that one table shows who may do what, and a test
+can walk it. A route that is not in the table does not exist.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import Example
+from litestar.types import Empty
+
+from tidemill.access.principal import Permission, Resource, ResourceKind
+from tidemill.server.problems import PROBLEM_MEDIA_TYPE, ProblemDetails
+
+BASE_PATH = "/api/v1"
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "WEBSOCKET"]
+
+Handler = Callable[..., Any]
+
+
+class Route(NamedTuple):
+    """One route of the server."""
+
+    method: Method
+    path: str
+    handler: Handler
+    permission: Permission
+    audit: str | None = None
+    """The action in the audit log; every route that changes something has one."""
+    resource: ResourceKind | None = None
+    """The kind of the endpoint `{name}`, if principals can be restricted to it."""
+    status: int = 200
+    takes_key: bool = False
+    """Whether the route takes an Idempotency-Key: it makes something."""
+    body_limit: int | None = None
+    """The limit of the body in bytes, if it is not the server's."""
+
+    @property
+    def operation_id(self) -> str:
+        """The unique name of the operation in the OpenAPI document."""
+        return self.handler.__name__
+
+    @property
+    def noun(self) -> str:
+        """The module of the handler, by which the OpenAPI document groups operations."""
+        return self.handler.__module__.rpartition(".")[2].replace("_", " ")
+
+    def resource_of(self, path_params: dict[str, Any]) -> Resource | None:
+        """Return the endpoint that a request is about."""
+        return None if self.resource is None else Resource(self.resource, str(path_params["name"]))
+
+
+def get(path: str, handler: Handler, permission: Permission, **options: Any) -> Route:
+    """Return a route that reads."""
+    return Route("GET", _full_path(path), handler, permission, **options)
+
+
+def post(path: str, handler: Handler, permission: Permission, *, audit: str | None, **options: Any) -> Route:
+    """Return a route that makes or does something."""
+    return Route("POST", _full_path(path), handler, permission, audit, **options)
+
+
+def put(path: str, handler: Handler, permission: Permission, *, audit: str, **options: Any) -> Route:
+    """Return a route that sets something."""
+    return Route("PUT", _full_path(path), handler, permission, audit, **options)
+
+
+def patch(path: str, handler: Handler, permission: Permission, *, audit: str, **options: Any) -> Route:
+    """Return a route that changes a part of something."""
+    return Route("PATCH", _full_path(path), handler, permission, audit, **options)
+
+
+def delete(path: str, handler: Handler, permission: Permission, *, audit: str, **options: Any) -> Route:
+    """Return a route that deletes something; it answers without a body unless it says otherwise."""
+    return Route("DELETE", _full_path(path), handler, permission, audit, **{"status": 204, **options})
+
+
+def websocket(path: str, handler: Handler, permission: Permission, **options: Any) -> Route:
+    """Return a route for WebSocket connections."""
+    return Route("WEBSOCKET", path, handler, permission, **options)
+
+
+def _full_path(path: str) -> str:
+    """Return a path from the root; a path that begins with // is one already, without one slash."""
+    return path.removeprefix("/") if path.startswith("//") else BASE_PATH + path
+
+
+def to_handler(route: Route) -> HTTPRouteHandler | WebsocketRouteHandler:
+    """Return the handler of a route, for Litestar."""
+    options: dict[str, Any] = {"opt": {"route": route}}
+    if route.method == "WEBSOCKET":
+        return WebsocketRouteHandler(route.path, **options)(route.handler)
+    summary, _, description = (route.handler.__doc__ or "").partition("\n\n")
+    declare = HTTPRouteHandler(
+        route.path,
+        http_method=route.method,
+        status_code=route.status,
+        operation_id=route.operation_id,
+        summary=summary.strip().rstrip("."),
+        description=" ".join(description.split()) or None,
+        tags=[route.noun],
+        responses=_error_responses(route),
+        security=[] if route.permission is Permission.NONE else [{"key": []}],
+        request_max_body_size=Empty if route.body_limit is None else route.body_limit,
+        **options,
+    )
+    return declare(route.handler)
+
+
+_ERRORS = {
+    400: ("invalid_request", "The request is malformed or invalid."),
+    401: ("invalid_key", "The request has no key, or the key is not valid."),
+    403: ("not_allowed", "The key does not allow this."),
+    404: ("run_not_found", "Nothing has this name or id in the tenant."),
+    409: ("run_ended", "The current state does not allow this."),
+    429: ("rate_limited", "There were too many requests: wait as long as `retry-after` says."),
+    503: ("store_unavailable", "The store cannot be reached: repeat the request."),
+}
+
+
+def _error_responses(route: Route) -> dict[int, ResponseSpec]:
+    """Return the errors that a route can answer with, each with an example."""
+    left_out = {401, 403} if route.permission is Permission.NONE else set()
+    if "{" not in route.path:
+        left_out |= {404}
+    if route.audit is None:
+        left_out |= {409}
+    return {
+        status: ResponseSpec(
+            ProblemDetails,
+            description=meaning,
+            media_type=PROBLEM_MEDIA_TYPE,
+            generate_examples=False,
+            examples=[Example(summary=code, value=ProblemDetails.example(status, code, meaning))],
+        )
+        for status, (code, meaning) in _ERRORS.items()
+        if status not in left_out
+    }

@@ -1,0 +1,85 @@
+"""Serves an application on a socket, until the server stops."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from tidemill.kernel.errors import OperationError
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp
+
+BACKLOG = 2048
+DRAIN_SECONDS = 5
+"""Seconds that open requests and connections get to end when the server stops."""
+FRAME_LIMIT = 4 * 1024 * 1024
+"""Bytes of a WebSocket message."""
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the command that runs it, and says when it answers."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_answering = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen."""
+        await super().startup(sockets)
+        self.is_answering.set()
+
+
+@asynccontextmanager
+async def serving(app: "ASGIApp", host: str, port: int) -> AsyncIterator[str]:
+    """Serve an application; yield its URL once it answers. Port 0 takes a free one."""
+    listener = _bind(host, port)
+    config = uvicorn.Config(
+        app,
+        http="auto",
+        ws="websockets-sansio",
+        ws_max_size=FRAME_LIMIT,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+    )
+    server = _Server(config)
+    async with asyncio.TaskGroup() as group:
+        serve = group.create_task(server.serve([listener]), name="server: serve")
+        try:
+            await server.is_answering.wait()
+            yield _url(listener)
+        finally:
+            server.should_exit = True
+            await asyncio.shield(serve)
+            listener.close()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address; OperationError says why it cannot."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise OperationError(f"the server cannot listen on {host}:{port}: {reason}; choose another --port") from error
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

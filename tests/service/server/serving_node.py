@@ -1,0 +1,30 @@
+"""A served node for tests: a real server on a free port of loopback, and an HTTP client for it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import httpx
+
+from tidemill.node import Node
+from tidemill.server.app import make_app
+from tidemill.server.authentication import NoAuthentication
+from tidemill.server.context import Authenticator
+from tidemill.server.serving import serving
+
+
+class Served(NamedTuple):
+    """A node with its server."""
+
+    node: Node
+    url: str
+    http: httpx.AsyncClient
+    """A client whose paths begin below /api/v1."""
+
+
+@asynccontextmanager
+async def served(node: Node, authenticator: Authenticator | None = None) -> AsyncIterator[Served]:
+    """Serve a running node."""
+    app = make_app(node, authenticator or NoAuthentication())
+    async with serving(app, "127.0.0.1", 0) as url, httpx.AsyncClient(base_url=f"{url}/api/v1", timeout=10) as http:
+        yield Served(node, url, http)
