@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from tidemill.engine.access.services import AccessServices
 from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, to_recovery
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.handle import ReactorHandle
@@ -249,6 +250,11 @@ class Node:
         if not self._is_open:
             raise RequestError("the node is not running: use `async with tm.Node(...)`", code="not_running", status=409)
         return self.tenant if tenant is None else validate_tenant(tenant)
+
+    @cached_property
+    def access(self) -> AccessServices:
+        """The tenants, API keys and audit log of this node's store."""
+        return AccessServices(self._run_store, self._graph_runtime.clock, self.settings)
 
     # -- packages
 

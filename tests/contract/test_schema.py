@@ -58,9 +58,9 @@ async def test_a_newer_schema_is_refused(database: ContractDatabase) -> None:
     assert (await database.store().read_schema_state()).found == 99
 
 
-async def test_this_is_version_8(database: ContractDatabase) -> None:
+async def test_this_is_version_9(database: ContractDatabase) -> None:
     """One more for each migration: a new one also tests existing rows, as below."""
-    assert (await database.store().read_schema_state()).known == 8
+    assert (await database.store().read_schema_state()).known == 9
 
 
 async def test_schedules_of_version_2_are_armed(database: ContractDatabase) -> None:

@@ -39,7 +39,7 @@ class Permission(StrEnum):
 ResourceKind = Literal["accumulators", "reactors"]
 
 
-class Resource(msgspec.Struct, frozen=True):
+class Resource(msgspec.Struct, frozen=True, order=True):
     """An endpoint that a principal can be restricted to."""
 
     kind: ResourceKind
@@ -65,6 +65,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """The name in audit records: "key:4f2a91c0", "account:ada", "local" without authentication."""
     only: frozenset[Resource] | None = None
     """The endpoints that the principal is restricted to; None: not restricted."""
+    credential: str | None = None
+    """The key or session behind it, which may end while a connection is open; None without authentication."""
 
     @property
     def is_instance_admin(self) -> bool:

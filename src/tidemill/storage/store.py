@@ -6,6 +6,7 @@ write that raises StoreError has changed nothing.
 
 from typing import Protocol
 
+from tidemill.storage.access_ports import ApiKeys, AuditEntries, Tenants
 from tidemill.storage.graph_ports import Checkpoints, DeadLetters, PartOwners, Pauses, Recoveries
 from tidemill.storage.migrations import SchemaState
 from tidemill.storage.package_ports import Packages, PackageStates, TrustedKeys
@@ -23,6 +24,9 @@ class Store(WorkflowStore, Protocol):
     packages: Packages
     package_states: PackageStates
     trusted_keys: TrustedKeys
+    tenants: Tenants
+    api_keys: ApiKeys
+    audit_entries: AuditEntries
 
     @property
     def title(self) -> str:

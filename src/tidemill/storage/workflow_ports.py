@@ -402,7 +402,7 @@ def changed_sizes(before: Mapping[str, int], sizes: Mapping[str, int]) -> dict[s
     return {name: before[name] for name, slots in sizes.items() if before.get(name, slots) != slots}
 
 
-ChangeTopic = Literal["runs", "packages"]
+ChangeTopic = Literal["runs", "packages", "access"]
 """The kind of data that another process has changed."""
 
 
@@ -423,7 +423,7 @@ class WorkflowStore(Protocol):
         """Return in a sentence which process keeps all others from writing at the moment; None if none is known to."""
 
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
-        """Call `on_change` when another process changes a run or a published package, or only those of `topic`.
+        """Call `on_change` when another process changes what is stored, or only something of `topic`.
 
         There may be several listeners, until the store is closed. A call is a hint, never guaranteed: some stores never
         call.

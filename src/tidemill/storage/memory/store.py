@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from datetime import datetime
 
+from tidemill.access.principal import INSTANCE_TENANT
+from tidemill.access.tenants import Tenant
 from tidemill.kernel.clock import SystemClock
 from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.memory.access_tables import MemoryApiKeys, MemoryAuditEntries, MemoryTenants
 from tidemill.storage.memory.graph_tables import MemoryCheckpoints, MemoryDeadLetters, MemoryPauses, MemoryRecoveries
 from tidemill.storage.memory.leases import MemoryLeases, MemoryPartOwners
 from tidemill.storage.memory.package_tables import MemoryPackages, MemoryPackageStates, MemoryTrustedKeys
@@ -50,6 +53,11 @@ class MemoryStore(Store):
         self.packages = MemoryPackages(tables, self._committer)
         self.package_states = MemoryPackageStates(tables, self._committer)
         self.trusted_keys = MemoryTrustedKeys(tables, self._committer)
+        self.tenants = MemoryTenants(tables, self._committer)
+        self.api_keys = MemoryApiKeys(tables, self._committer)
+        self.audit_entries = MemoryAuditEntries(tables, self._committer)
+        first = Tenant(name=INSTANCE_TENANT, created_at=now(), created_by="migration")
+        tables.tenants.setdefault(INSTANCE_TENANT, first)
 
     @property
     def title(self) -> str:

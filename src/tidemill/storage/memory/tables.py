@@ -7,6 +7,9 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from tidemill.access.audit import AuditEntry
+from tidemill.access.tenants import Tenant
+from tidemill.storage.access_ports import StoredKey
 from tidemill.storage.committer import Committed, GroupCommitter, Transactor
 from tidemill.storage.graph_ports import (
     JournalEntry,
@@ -101,6 +104,9 @@ class Tables(Transactor["MemoryUnit"]):
         self.recorded_versions: dict[tuple[str, str], RecordedVersion] = {}
         self.trusted_keys: dict[tuple[str, str], TrustedKey] = {}
         self.package_states: dict[tuple[str, str, str], LoadedPackage] = {}  # by tenant, name and owner
+        self.tenants: dict[str, Tenant] = {}
+        self.api_keys: dict[str, StoredKey] = {}
+        self.audit_entries: dict[str, AuditEntry] = {}
         self._undo_log: list[tuple[dict[Any, Any], Any, Any]] = []
 
     def put(self, table: dict[Key, Row], key: Key, row: Row) -> None:

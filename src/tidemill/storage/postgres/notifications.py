@@ -1,4 +1,4 @@
-"""Notifications from other processes: a connection that listens for changes of runs and published packages."""
+"""Notifications from other processes: a connection that listens for changes of runs, published packages and access."""
 
 import asyncio
 import logging
@@ -12,7 +12,11 @@ from tidemill.storage.workflow_ports import ChangeTopic
 
 logger = logging.getLogger(__name__)
 
-CHANNELS: dict[str, ChangeTopic] = {"tidemill_runs": "runs", "tidemill_packages": "packages"}
+CHANNELS: dict[str, ChangeTopic] = {
+    "tidemill_runs": "runs",
+    "tidemill_packages": "packages",
+    "tidemill_access": "access",
+}
 KEEPALIVE_INTERVAL = 5.0  # seconds without a notification after which the connection is checked
 RECONNECT_DELAYS = (0.1, 0.3, 1.0, 3.0)  # seconds until the next attempt to connect; the last one repeats
 

@@ -6,6 +6,12 @@ from datetime import datetime
 from tidemill.kernel.ids import new_instance_id
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.migrations import SchemaState, check_schema_current
+from tidemill.storage.postgres.access_tables import (
+    ACCESS_FRAGMENTS,
+    PostgresApiKeys,
+    PostgresAuditEntries,
+    PostgresTenants,
+)
 from tidemill.storage.postgres.connection import PostgresUrl, migrate, read_schema_state
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.graph_tables import (
@@ -35,7 +41,7 @@ from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ChangeTopic
 
-QUERIES = Queries.from_package(__package__, STATE_FRAGMENTS | COLUMN_FRAGMENTS)
+QUERIES = Queries.from_package(__package__, STATE_FRAGMENTS | COLUMN_FRAGMENTS | ACCESS_FRAGMENTS)
 
 
 class PostgresStore(Store):
@@ -72,6 +78,9 @@ class PostgresStore(Store):
         self.packages = PostgresPackages(*parts, sender)
         self.package_states = PostgresPackageStates(*parts)
         self.trusted_keys = PostgresTrustedKeys(*parts)
+        self.tenants = PostgresTenants(*parts, sender)
+        self.api_keys = PostgresApiKeys(*parts, sender)
+        self.audit_entries = PostgresAuditEntries(*parts)
 
     @property
     def title(self) -> str:

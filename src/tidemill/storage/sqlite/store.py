@@ -11,6 +11,12 @@ from tidemill.kernel.errors import StoreError
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.migrations import SchemaState, check_schema_current
 from tidemill.storage.queries import Queries
+from tidemill.storage.sqlite.access_tables import (
+    ACCESS_FRAGMENTS,
+    SqliteApiKeys,
+    SqliteAuditEntries,
+    SqliteTenants,
+)
 from tidemill.storage.sqlite.connections import (
     MIGRATIONS,
     check_application_id,
@@ -44,7 +50,7 @@ from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ChangeTopic
 
-QUERIES = Queries.from_package(__package__, STATE_FRAGMENTS | COLUMN_FRAGMENTS)
+QUERIES = Queries.from_package(__package__, STATE_FRAGMENTS | COLUMN_FRAGMENTS | ACCESS_FRAGMENTS)
 
 
 class SqliteStore(Store):
@@ -77,6 +83,9 @@ class SqliteStore(Store):
         self.packages = SqlitePackages(*parts)
         self.package_states = SqlitePackageStates(*parts)
         self.trusted_keys = SqliteTrustedKeys(*parts)
+        self.tenants = SqliteTenants(*parts)
+        self.api_keys = SqliteApiKeys(*parts)
+        self.audit_entries = SqliteAuditEntries(*parts)
 
     @property
     def title(self) -> str:

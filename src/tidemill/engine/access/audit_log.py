@@ -1,0 +1,69 @@
+"""The audit log: one entry for every change that a principal makes."""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+from tidemill.access.audit import AuditEntry
+from tidemill.access.principal import Principal
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.ids import new_sortable_id
+from tidemill.kernel.limits import make_storable
+from tidemill.kernel.settings import Settings
+from tidemill.storage.access_ports import AuditEntries, AuditFilter, Tenants
+
+PRUNE_INTERVAL = 3600.0  # seconds
+PRUNE_BATCH = 1000  # entries in one transaction
+
+current_request_id: ContextVar[str | None] = ContextVar("current_request_id", default=None)
+"""The id of the request that is being handled; the server sets it."""
+
+
+class AuditLog:
+    """Writes audit entries, reads them, and deletes those that are older than the retention."""
+
+    def __init__(self, entries: AuditEntries, tenants: Tenants, clock: Clock, settings: Settings) -> None:
+        self._entries = entries
+        self._tenants = tenants
+        self._clock = clock
+        self._settings = settings
+
+    async def record(
+        self,
+        principal: Principal,
+        action: str,
+        target: str,
+        details: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        tenant: str | None = None,
+    ) -> None:
+        """Write an entry on a change that a principal has made, in its own tenant unless another one is named."""
+        now = self._clock.now()
+        entry = AuditEntry(
+            id=new_sortable_id(now),
+            at=now,
+            tenant=principal.tenant if tenant is None else tenant,
+            actor=principal.actor,
+            action=action,
+            target=make_storable(target),
+            details=dict(details),
+            request_id=current_request_id.get(),
+        )
+        await self._entries.append(entry)
+
+    async def find(self, audit_filter: AuditFilter) -> tuple[list[AuditEntry], int]:
+        """Return entries, newest first, and the number of all that match."""
+        return await self._entries.find(audit_filter), await self._entries.count(audit_filter)
+
+    async def prune(self) -> int:
+        """Delete the entries that are older than the retention of their tenant; return their number."""
+        number = 0
+        for tenant in await self._tenants.list_all():
+            kept = self._settings.tenant_retention.get(tenant.name, self._settings.retention)
+            if kept:
+                before = self._clock.now() - timedelta(seconds=kept)
+                while pruned := await self._entries.prune(tenant.name, before, PRUNE_BATCH):
+                    number += pruned
+        return number

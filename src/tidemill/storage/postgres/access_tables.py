@@ -1,0 +1,127 @@
+"""Tables of access control in PostgreSQL: tenants, API keys, the audit log."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from tidemill.access.audit import AuditEntry
+from tidemill.access.keys import ApiKey
+from tidemill.access.tenants import Tenant
+from tidemill.storage.access_ports import ApiKeys, AuditEntries, AuditFilter, StoredKey, Tenants
+from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.postgres.database import Database, PostgresTable
+from tidemill.storage.postgres.writes import PostgresUnit, StatementRows
+from tidemill.storage.queries import Queries, check_timezone
+from tidemill.storage.row_codec import RowCodec, make_fragments
+from tidemill.storage.tenant_tables import TENANT_TABLES
+
+
+def _write_time(time: datetime) -> datetime:
+    check_timezone(time)
+    return time
+
+
+def _read_time(time: datetime) -> datetime:
+    return time
+
+
+_TENANT = RowCodec(Tenant, _write_time, _read_time)
+_API_KEY = RowCodec(ApiKey, _write_time, _read_time)
+_AUDIT = RowCodec(AuditEntry, _write_time, _read_time)
+
+
+ACCESS_FRAGMENTS = make_fragments({"tenant": _TENANT, "api_key": _API_KEY, "audit": _AUDIT}, "${}".format)
+"""What statements may name in braces."""
+
+
+class PostgresNotifyingTable(PostgresTable):
+    """A table whose changes other stores are notified of."""
+
+    def __init__(
+        self, database: Database, committer: GroupCommitter[PostgresUnit], queries: Queries, sender_id: str
+    ) -> None:
+        super().__init__(database, committer, queries)
+        self._sender_id = sender_id
+
+
+class PostgresTenants(PostgresNotifyingTable, Tenants):
+    """The table `tenants`."""
+
+    async def add(self, tenant: Tenant) -> bool:
+        row = _TENANT.encode(tenant)
+
+        async def write(connection: Any) -> bool:
+            return bool(await connection.fetch(self._queries.add_tenant, *row))
+
+        is_added: bool = await self._committer.commit(write)
+        return is_added
+
+    async def get(self, name: str) -> Tenant | None:
+        rows = await self._read(self._queries.tenant, name)
+        return _TENANT.decode(tuple(rows[0])) if rows else None
+
+    async def list_all(self) -> list[Tenant]:
+        return [_TENANT.decode(tuple(row)) for row in await self._read(self._queries.all_tenants)]
+
+    async def delete(self, name: str) -> bool:
+        async def write(connection: Any) -> bool:
+            for table in TENANT_TABLES:
+                await connection.execute(f"DELETE FROM tidemill.{table} WHERE tenant = $1", name)
+            return bool(await connection.fetch(self._queries.delete_tenant, name, self._sender_id))
+
+        was_there: bool = await self._committer.commit(write)
+        return was_there
+
+
+class PostgresApiKeys(PostgresNotifyingTable, ApiKeys):
+    """The table `api_keys`."""
+
+    async def add(self, key: ApiKey, digest: bytes) -> None:
+        await self._write(StatementRows(self._queries.add_api_key, [(*_API_KEY.encode(key), digest)]))
+
+    async def find(self, id: str) -> StoredKey | None:
+        for *columns, digest in await self._read(self._queries.api_key, id):
+            return StoredKey(_API_KEY.decode(columns), digest)
+        return None
+
+    async def for_tenant(self, tenant: str) -> list[ApiKey]:
+        return [_API_KEY.decode(tuple(row)) for row in await self._read(self._queries.api_keys, tenant)]
+
+    async def revoke(self, tenant: str, id: str, at: datetime) -> bool:
+        check_timezone(at)
+
+        async def write(connection: Any) -> bool:
+            return bool(await connection.fetch(self._queries.revoke_api_key, tenant, id, at, self._sender_id))
+
+        is_known: bool = await self._committer.commit(write)
+        return is_known
+
+    async def record_uses(self, uses: Mapping[str, datetime]) -> None:
+        rows = [(id_, _write_time(at)) for id_, at in sorted(uses.items())]
+        await self._write(StatementRows(self._queries.record_api_key_use, rows))
+
+
+class PostgresAuditEntries(PostgresTable, AuditEntries):
+    """The table `audit_entries`."""
+
+    async def append(self, entry: AuditEntry) -> None:
+        await self._write(StatementRows(self._queries.append_audit_entry, [_AUDIT.encode(entry)]))
+
+    async def find(self, audit_filter: AuditFilter) -> list[AuditEntry]:
+        one = audit_filter
+        values = (one.tenant, one.actor, one.action, one.target, one.before, one.limit)
+        return [_AUDIT.decode(tuple(row)) for row in await self._read(self._queries.audit_entries, *values)]
+
+    async def count(self, audit_filter: AuditFilter) -> int:
+        one = audit_filter
+        [(number,)] = await self._read(self._queries.count_audit_entries, one.tenant, one.actor, one.action, one.target)
+        return int(number)
+
+    async def prune(self, tenant: str, before: datetime, limit: int) -> int:
+        check_timezone(before)
+
+        async def write(connection: Any) -> int:
+            return len(await connection.fetch(self._queries.prune_audit_entries, tenant, before, limit))
+
+        number: int = await self._committer.commit(write)
+        return number
